@@ -49,7 +49,8 @@ export default function configure(config) {
   config.on('eleventy.after', ({ directories, results }) => {
     const pages = results.flatMap(({ url, content }) => {
       const address = posix.join('.', url.replace(/\/$/, '/index.html')).replace(/^\//, '')
-      return order.some((one) => one.address === address) ? [[address, content]] : []
+      const page = order.find((one) => one.address === address)
+      return page === undefined ? [] : [[address, page.title, content]]
     })
     // A script and not JSON: pages that are opened from a disk may not fetch.
     const text = `window.NEREID_SEARCH = ${JSON.stringify(indexOf(pages))}\n`

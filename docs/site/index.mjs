@@ -14,11 +14,11 @@ const textOf = (html) =>
 /** A row about one flag, option or metric is an entry of its own. */
 const NAMED_ROW = /<tr id="([^"]*)">([\s\S]*?)<\/tr>/g
 
-/** Pages are pairs of an address and its HTML. Entries: `[address, page title, heading, text]`. */
+/** Pages are an address, the title for one that has none of its own, and HTML. Entries: `[address, page title, heading, text]`. */
 export function indexOf(pages) {
-  return pages.flatMap(([address, html]) => {
+  return pages.flatMap(([address, name, html]) => {
     const body = /<article[^>]*>([\s\S]*)<\/article>/.exec(html)?.[1] ?? ''
-    const title = textOf(/<h1[^>]*>([\s\S]*?)<\/h1>/.exec(body)?.[1] ?? '')
+    const title = textOf(/<h1[^>]*>([\s\S]*?)<\/h1>/.exec(body)?.[1] ?? '') || name
     const sections = body
       .split(/(?=<h[123] id=)/)
       .filter((part) => part.startsWith('<h'))

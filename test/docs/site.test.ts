@@ -66,6 +66,15 @@ test('the search knows every page of the navigation, by addresses that exist', (
   expect(navigation.filter((address) => !entries.some(([to]) => to.startsWith(`${address}#`)))).toEqual([])
 })
 
+test('each entry of the search has a title and a heading, and words that operators search for find a page about them', () => {
+  const text = readFileSync(join(out, 'search-index.js'), 'utf8')
+  const entries = JSON.parse(text.slice(text.indexOf('['))) as [string, string, string, string][]
+  expect(entries.filter(([, title, heading]) => title === '' || heading === '')).toEqual([])
+  const find = (word: string) => entries.filter(([, title, heading, about]) => `${title} ${heading} ${about}`.toLowerCase().includes(word)).map(([to]) => to.split('#')[0])
+  const wanted = { autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models', monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes' }
+  for (const [word, page] of Object.entries(wanted)) expect(find(word), word).toContain(`${page}.html`)
+})
+
 test('comments for tests are not in the pages', () => {
   expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
   expect(dirname([...pages.keys()].find((address) => address.includes('/')) ?? '')).toBe('contract')

@@ -13,21 +13,38 @@ document.querySelector('.theme').addEventListener('click', () => {
 })
 
 const menu = document.querySelector('.menu')
-menu.addEventListener('click', () => {
-  const open = document.body.classList.toggle('open')
+function unfold(open) {
+  document.body.classList.toggle('open', open)
   menu.setAttribute('aria-expanded', String(open))
-})
+}
+menu.addEventListener('click', () => unfold(!document.body.classList.contains('open')))
+
+/** Without a secure origin (pages from a disk, or over plain HTTP) there is no clipboard for scripts: the text is selected and copied as a user would. */
+async function copy(node) {
+  if (navigator.clipboard !== undefined) {
+    try {
+      return await navigator.clipboard.writeText(node.textContent)
+    } catch {
+      // Not allowed here, then.
+    }
+  }
+  const selection = getSelection()
+  selection.selectAllChildren(node)
+  const copied = document.execCommand('copy')
+  if (!copied) throw new Error('this browser does not copy')
+  selection.removeAllRanges()
+}
 
 for (const code of document.querySelectorAll('.code')) {
   const button = document.createElement('button')
   button.type = 'button'
   button.textContent = 'Copy'
   button.addEventListener('click', async () => {
-    await navigator.clipboard.writeText(code.querySelector('code').textContent)
-    button.textContent = 'Copied'
+    // What could not be copied stays selected, for the user's own keys.
+    button.textContent = await copy(code.querySelector('code')).then(() => 'Copied', () => 'Selected')
     setTimeout(() => (button.textContent = 'Copy'), 1500)
   })
-  if (navigator.clipboard !== undefined) code.append(button)
+  code.append(button)
 }
 
 const field = document.querySelector('.search input')
@@ -80,6 +97,7 @@ function show(entries, words) {
     }),
   )
   if (entries.length === 0) list.textContent = 'Nothing has all of these words.'
+  list.dataset.words = words.join(' ')
   list.hidden = false
 }
 
@@ -113,8 +131,10 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') {
     list.hidden = true
     field.blur()
+    unfold(false)
   }
 })
 document.addEventListener('click', (event) => {
   if (!event.target.closest('.search')) list.hidden = true
+  if (!event.target.closest('.menu, .pages')) unfold(false)
 })

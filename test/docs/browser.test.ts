@@ -1,0 +1,173 @@
+/** The pages in a real Chromium, as a phone and as a reader without a secure origin see them. Runs with --nightly, where Chromium is installed. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { extname, join, normalize } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { buildDocs } from '../../scripts/docs.mjs'
+import { ask } from '../../scripts/lib/run.mjs'
+
+const CHROMIUM = process.env['NEREID_NIGHTLY'] === undefined ? undefined : ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
+if (CHROMIUM === undefined) process.stdout.write('absent: Chromium for the pages: it is not installed, or not asked for with --nightly\n')
+
+const TYPES: Record<string, string> = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
+
+/** A tab, driven over the pipe of the DevTools protocol: messages of JSON, each with a zero behind it. */
+class Tab {
+  readonly #browser: ChildProcess
+  readonly #waiting = new Map<number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }>()
+  #session: string | undefined
+  #last = 0
+
+  constructor(browser: ChildProcess) {
+    this.#browser = browser
+    let rest = ''
+    ;(browser.stdio[4] as Readable).setEncoding('utf8').on('data', (chunk: string) => {
+      const parts = (rest + chunk).split('\0')
+      rest = parts.pop() ?? ''
+      for (const part of parts) this.#take(JSON.parse(part) as { id?: number; result?: Record<string, unknown>; error?: { message: string } })
+    })
+    browser.once('exit', (code) => {
+      for (const { reject } of this.#waiting.values()) reject(new Error(`Chromium ended with ${code}`))
+    })
+  }
+
+  #take({ id, result, error }: { id?: number; result?: Record<string, unknown>; error?: { message: string } }): void {
+    const waiting = this.#waiting.get(id ?? 0)
+    this.#waiting.delete(id ?? 0)
+    if (error !== undefined) waiting?.reject(new Error(error.message))
+    else waiting?.resolve(result ?? {})
+  }
+
+  send(method: string, params: object = {}): Promise<Record<string, unknown>> {
+    const id = (this.#last += 1)
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject })
+      ;(this.#browser.stdio[3] as Writable).write(`${JSON.stringify({ id, method, params, ...(this.#session === undefined ? {} : { sessionId: this.#session }) })}\0`)
+    })
+  }
+
+  async attach(width: number): Promise<void> {
+    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
+    this.#session = (await this.send('Target.attachToTarget', { targetId, flatten: true }))['sessionId'] as string
+    await this.send('Emulation.setDeviceMetricsOverride', { width, height: 800, deviceScaleFactor: 1, mobile: width < 500 })
+  }
+
+  /** Resolves when the page and its scripts are there. */
+  async open(url: string): Promise<void> {
+    await this.send('Page.navigate', { url })
+    await this.run(`new Promise((done) => { const look = () => location.href === ${JSON.stringify(url)} && document.readyState === 'complete' ? done() : setTimeout(look, 10); look() })`)
+  }
+
+  /** What an expression is, as if a user had clicked for it. */
+  async run(expression: string): Promise<unknown> {
+    for (;;) {
+      try {
+        const { result, exceptionDetails } = (await this.send('Runtime.evaluate', { expression, awaitPromise: true, returnByValue: true, userGesture: true })) as {
+          result: { value?: unknown }
+          exceptionDetails?: object
+        }
+        if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
+        return result.value
+      } catch (error) {
+        // The page that was asked has made way for the next one.
+        if (!/navigat|context/i.test(String(error)) || !expression.startsWith('new Promise')) throw error
+      }
+    }
+  }
+}
+
+describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
+  const work = mkdtempSync(join(tmpdir(), 'nereid-pages-'))
+  const out = join(work, 'site')
+  let browser: ChildProcess
+  let front: Server
+  let origin = ''
+
+  beforeAll(async () => {
+    await buildDocs(out)
+    front = createServer(({ url = '/' }, answer) => {
+      const file = join(out, normalize(new URL(url, 'http://x').pathname))
+      if (!existsSync(file)) answer.writeHead(404).end()
+      else answer.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'text/plain' }).end(readFileSync(file))
+    })
+    await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
+    // Plain HTTP from another name than localhost is no secure origin.
+    origin = `http://docs.test:${(front.address() as AddressInfo).port}`
+    const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', `--user-data-dir=${join(work, 'profile')}`, '--remote-debugging-pipe', '--host-resolver-rules=MAP docs.test 127.0.0.1']
+    browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
+  }, 120_000)
+  afterAll(async () => {
+    if (browser.exitCode === null) {
+      const ended = new Promise((resolve) => browser.once('exit', resolve))
+      // The group: its other processes would go on writing into the profile.
+      process.kill(-(browser.pid as number), 'SIGKILL')
+      await ended
+    }
+    front.closeAllConnections()
+    front.close()
+    rmSync(work, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })
+  })
+
+  async function tab(width: number, page: string): Promise<Tab> {
+    const one = new Tab(browser)
+    await one.attach(width)
+    await one.open(`${origin}/${page}`)
+    return one
+  }
+
+  test('on a phone the list of pages opens right below the header, wherever the page is scrolled to', async () => {
+    const phone = await tab(390, 'operating.html')
+    const opened = await phone.run(`(async () => {
+      scrollTo(0, 3000)
+      await new Promise(requestAnimationFrame)
+      document.querySelector('.menu').click()
+      const box = document.querySelector('#the-pages').getBoundingClientRect()
+      const first = document.querySelector('#the-pages a').getBoundingClientRect()
+      const top = document.elementFromPoint(first.left + 5, first.top + 5)
+      return { scrolled: scrollY > 1000, below: box.top === document.querySelector('header').getBoundingClientRect().bottom, inside: box.bottom <= innerHeight, seen: (top?.closest('#the-pages') ?? null) !== null, wide: document.documentElement.scrollWidth }
+    })()`)
+    expect(opened).toEqual({ scrolled: true, below: true, inside: true, seen: true, wide: 390 })
+    // Elsewhere, and with Escape, it closes.
+    const closed = await phone.run(`(document.querySelector('article').click(), getComputedStyle(document.querySelector('#the-pages')).display + document.querySelector('.menu').getAttribute('aria-expanded'))`)
+    expect(closed).toBe('nonefalse')
+  })
+
+  test('code is copied without a secure origin', async () => {
+    const page = await tab(1200, 'start.html')
+    const said = await page.run(`(async () => {
+      const code = document.querySelector('.code')
+      let copied = null
+      document.addEventListener('copy', () => (copied = getSelection().toString()), { once: true })
+      code.querySelector('button').click()
+      while (code.querySelector('button').textContent === 'Copy') await new Promise(requestAnimationFrame)
+      return { clipboard: typeof navigator.clipboard, button: code.querySelector('button').textContent, same: copied?.trim() === code.querySelector('code').textContent.trim() }
+    })()`)
+    expect(said).toEqual({ clipboard: 'undefined', button: 'Copied', same: true })
+  })
+
+  test('each result of the search has a title that can be seen, on a phone too', async () => {
+    for (const width of [390, 1200]) {
+      const page = await tab(width, 'index.html')
+      const seen = (await page.run(`(async () => {
+        const field = document.querySelector('.search input')
+        const found = {}
+        for (const words of ['autoscaling', 'helm', 'memory', 'embeddings', 'targets', 'changelog']) {
+          field.value = words
+          field.dispatchEvent(new Event('input'))
+          const list = document.querySelector('.search ol')
+          while (list.hidden || list.dataset.words !== words) await new Promise(requestAnimationFrame)
+          found[words] = [...list.querySelectorAll('strong')].map((title) => [title.textContent, title.getBoundingClientRect().left >= 0 && title.getBoundingClientRect().width > 0])
+        }
+        return found
+      })()`)) as Record<string, [string, boolean][]>
+      for (const [words, titles] of Object.entries(seen)) {
+        expect(titles.length, words).toBeGreaterThan(0)
+        for (const [title, isSeen] of titles) expect([title, isSeen], words).toEqual([expect.stringMatching(/^[^:\s]/), true])
+      }
+    }
+  })
+})
