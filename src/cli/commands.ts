@@ -131,4 +131,10 @@ export const COMMANDS: readonly Command[] = [
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
     load: () => import('../commands/help/index.js'),
   },
+  {
+    name: 'version',
+    usage: '',
+    meaning: 'Print the version.',
+    load: () => import('./version.js'),
+  },
 ]

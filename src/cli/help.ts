@@ -13,7 +13,7 @@ export function usageLine(program: string): string {
 /** The whole usage text; lines fit 100 columns. */
 export function helpText(program: string): string {
   const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
-  for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`, ...wrap(meaning, 92).map((line) => `        ${line}`))
+  for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`.trimEnd(), ...wrap(meaning, 92).map((line) => `        ${line}`))
   for (const group of GROUPS) lines.push('', ...groupLines(group))
   return `${lines.join('\n')}\n`
 }

@@ -5,7 +5,7 @@ import { FLAGS, GROUPS, type Flag } from './flags.js'
 import { describe } from './help.js'
 
 /** When what is written here by hand changed last. */
-const DATE = '2026-11-23'
+const DATE = '2026-11-26'
 const TABLE: readonly Flag[] = FLAGS
 
 const ENVIRONMENT: readonly [name: string, meaning: string][] = [
@@ -40,7 +40,7 @@ export function manPage(): string {
     '.SH COMMANDS',
   ]
   for (const { name, usage, meaning, options = [], takesFlags } of COMMANDS) {
-    lines.push('.TP', `.B nereid ${escaped(name)} \\fR${escaped(usage)}`, ...text(meaning))
+    lines.push('.TP', `.B nereid ${escaped(name)}${usage === '' ? '' : ` \\fR${escaped(usage)}`}`, ...text(meaning))
     if (options.length > 0) {
       lines.push('.RS')
       for (const option of options) {

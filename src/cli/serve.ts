@@ -187,9 +187,7 @@ class Signals {
 
 async function printAndExit(program: string, { options }: Parsed): Promise<void> {
   if (options.version) {
-    const { packageVersion } = await import('./version.js')
-    process.stdout.write(`${program} ${packageVersion()}\n`)
-    return exit(0)
+    return exit(await (await import('./version.js')).run(program))
   }
   process.stdout.write(helpText(program))
   // The reference ends with 1 here, and scripts that probe for options know it.

@@ -57,7 +57,7 @@ function pageText(program: string, asked: string): string | null {
 
 function commandText(program: string, { name, usage, meaning, options = [], takesFlags }: Command): string {
   return lines([
-    `Usage: ${program} ${name} ${usage}`,
+    `Usage: ${program} ${name} ${usage}`.trimEnd(),
     '',
     ...wrap(meaning, WIDTH),
     ...(options.length === 0 ? [] : ['', 'Options:']),
