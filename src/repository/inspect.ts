@@ -28,6 +28,7 @@ import {
   readLabels,
   readRegularFile,
   selectVersions,
+  unversionedHint,
   validate,
   validateIo,
   type ConfigFlags,
@@ -165,7 +166,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const { config } = model
   // Without a configuration that could be read, whether there are versions at all.
   if (config === null && failed === note.errors()) return model
-  model.versions = note.trying(() => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log)) ?? []
+  model.versions = note.trying(() => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log, () => unversionedHint(directory, name))) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
   inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note)
