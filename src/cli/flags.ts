@@ -57,6 +57,10 @@ interface FlagCommon {
   state: 'active' | 'accepted'
   /** May be given several times; the value is a list, the default is empty. */
   list?: true
+  /** Where else it may be said than on the command line, when not in variables and files (sources.ts). */
+  outside?: 'nowhere' | 'environment'
+  /** What follows the first = of a value is for nobody's eyes. */
+  isSecret?: true
 }
 
 /** `integer` and `number` bounds: outside them the value is an error, or is moved to the bound when `clamp` is set. */
@@ -83,8 +87,9 @@ const INT32_MAX = 2147483647
 
 export const FLAGS = [
   // Global
-  { name: 'help', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print this text; -h is the same.' },
-  { name: 'version', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print the version; -v is the same. Not in Triton.' },
+  { name: 'help', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print this text; -h is the same.' },
+  { name: 'version', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print the version; -v is the same. Not in Triton.' },
+  { name: 'config', kind: 'string', value: 'path', default: '', outside: 'environment', group: 'Global', state: 'active', meaning: 'File of options, in YAML: their names without dashes, and values. Variables named NEREID_HTTP_PORT and the like go before it, the command line before both. Not in Triton.' },
 
   // Server
   { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
@@ -135,7 +140,7 @@ export const FLAGS = [
   { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', meaning: 'Request headers whose name matches become request parameters. Any case.' },
   { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
   { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 GiB.' },
-  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
+  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
   { name: 'http-cors-origin', kind: 'string', value: 'origins', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Origins of web pages (a comma-separated list) that may ask over HTTP and read the answers, as https://app.example; * for any, without credentials. Not in Triton.' },
   { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
   { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active', meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, of which a client is shown the first with the name it asks for. It, its key and the roots are read again when they change. Not in Triton.' },
@@ -165,7 +170,7 @@ export const FLAGS = [
   { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
   { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
   { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time for calls to finish after --grpc-max-connection-age, in ms; 0 is unlimited.' },
-  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
+  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
 
   // Metrics
   { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Serve Prometheus metrics.' },

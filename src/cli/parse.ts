@@ -77,7 +77,7 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
  */
 export function parseObject(object: Readonly<Record<string, unknown>>): Parsed {
   const parsed = nothingGiven()
-  const byName = new Map<string, Flag>(TABLE.map((f) => [optionName(f.name), f]))
+  const byName = new Map<string, Flag>(TABLE.filter((f) => f.outside === undefined).map((f) => [optionName(f.name), f]))
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined || value === null) continue
     const flag = byName.get(key)
