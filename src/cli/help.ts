@@ -67,7 +67,7 @@ const SOURCES = [
   '  `--help` and `--version` have none. A variable that no option has is left alone; one that is nearly that of an option is named in a warning.',
   '- In **Kubernetes**, a Service named `nereid-http` sets `NEREID_HTTP_PORT=tcp://10.0.0.1:8000` in the pods of its namespace. Values with `tcp://`, `udp://` or',
   '  `sctp://` are ignored, with a warning; `enableServiceLinks: false` in the pod leaves them out.',
-  '- **The file** is named by `--config` or `NEREID_CONFIG`: YAML, in UTF-8, up to 256 KiB. Its keys are the names of options, repeatable ones have a list (or one value),',
+  '- **The file** is named by `--config` or `NEREID_CONFIG`: YAML, in UTF-8, up to 64 KiB. Its keys are the names of options, repeatable ones have a list (or one value),',
   '  and a value is read as on the command line, relative paths from the working directory. Unknown or repeated keys, keys without a value, maps, and aliases are',
   '  errors that name the line.',
   '',

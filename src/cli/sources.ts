@@ -12,8 +12,11 @@ import { OptionError, assign, badOption, parseArguments, readValue, suggestion, 
 
 const TABLE: readonly Flag[] = FLAGS
 const PREFIX = 'NEREID_'
-/** Some hundred options have 20 KiB. */
-export const FILE_BYTES_MAX = 256 * 1024
+/** Every option with a sentence about it has 20 KiB. */
+export const FILE_BYTES_MAX = 64 * 1024
+/** Brackets of a file, and signs of lists one behind another: a file of options has a few, and the library's reader recurses for each. */
+const BRACKETS_MAX = 1000
+const NESTED = /(?:[-?:][ \t]+){100}/
 
 /** What a variable or a line of a file says of one flag. */
 interface Said {
@@ -85,17 +88,19 @@ async function fromFile(path: string, namedBy: string): Promise<Said[]> {
   const library = await import('yaml')
   const lines = new library.LineCounter()
   const wrong = (offset: number, why: string): OptionError => new OptionError(`${shown}:${lines.linePos(offset).line}: ${cleanCell(why)}`)
+  const tooDeep = `${shown}: is nested too deep`
+  if ((text.match(/[[{]/g)?.length ?? 0) > BRACKETS_MAX || NESTED.test(text)) throw new OptionError(tooDeep)
   let document: ReturnType<typeof library.parseDocument>
   try {
-    // Keys are compared below: the library takes each with each. With 'silent' it would leave out a second document.
-    document = library.parseDocument(text, { lineCounter: lines, logLevel: 'error', uniqueKeys: false })
+    // Keys are compared below: the library takes each with each. With 'silent' it would leave out a second document,
+    // and a place in each message takes longer than all the rest.
+    document = library.parseDocument(text, { lineCounter: lines, logLevel: 'error', uniqueKeys: false, prettyErrors: false })
   } catch (error) {
-    // Its reader recurses: a text of nothing but brackets.
-    if (error instanceof RangeError) throw new OptionError(`${shown}: is nested too deep`)
+    if (error instanceof RangeError) throw new OptionError(tooDeep)
     throw error
   }
   const [mistake] = [...document.errors, ...document.warnings]
-  if (mistake !== undefined) throw wrong(mistake.pos[0], mistake.message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? '')
+  if (mistake !== undefined) throw wrong(mistake.pos[0], mistake.message.split('\n')[0] ?? '')
   const { contents } = document
   if (contents === null || (library.isScalar(contents) && contents.value === null)) return []
   if (!library.isMap(contents)) throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')
