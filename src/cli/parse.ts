@@ -173,7 +173,9 @@ function readNumber(
   const max = bounds.max ?? Number.MAX_SAFE_INTEGER
   if (value >= min && value <= max) return value
   if (bounds.clamp === true && value < min) return min
-  throw badOption(name, `${bounds.outOfBound ?? 'Provided option value is out of bound.'} Got ${text}; it is from ${min} to ${max}`)
+  if (bounds.outOfBound === undefined) throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
+  // What it says is the lower bound.
+  throw badOption(name, `${bounds.outOfBound} Got ${text}${value > max ? `; it is at most ${max}` : ''}`)
 }
 
 /** `; did you mean …?` when a known name is close, else nothing. */
