@@ -45,7 +45,7 @@ export interface LogRecord {
 type FlagOptions = { [K in keyof Options]?: Options[K] | (Options[K] extends (infer E)[] ? E : never) }
 
 /** Every command-line option in camelCase, with the same checks and texts; see docs/flags.md. */
-export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'backendConfig'> {
+export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'config' | 'backendConfig'> {
   modelRepository: string | string[]
   /** As on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
   backendConfig?: string | string[] | Record<string, Record<string, string>>

@@ -85,6 +85,14 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/gpu/index.js'),
   },
   {
+    name: 'config',
+    usage: '[--format=json] [options]',
+    meaning: 'Print every option as a server would have it, and where that is said: the command line, a variable, a line of the file of --config, or nowhere. The text is such a file; secrets are masked. Starts no server; takes its options as well.',
+    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }],
+    takesFlags: true,
+    load: () => import('../commands/config/index.js'),
+  },
+  {
     name: 'gen',
     usage: 'ts (--url=URL | --model-repository=PATH) [options]',
     meaning: 'Write the models of a server, or of a repository, as TypeScript types for nereid-client. A key for the server is read from NEREID_KEY.',
@@ -130,5 +138,11 @@ export const COMMANDS: readonly Command[] = [
     meaning: 'Print an overview, the options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
     load: () => import('../commands/help/index.js'),
+  },
+  {
+    name: 'version',
+    usage: '',
+    meaning: 'Print the version.',
+    load: () => import('./version.js'),
   },
 ]

@@ -57,6 +57,10 @@ interface FlagCommon {
   state: 'active' | 'accepted'
   /** May be given several times; the value is a list, the default is empty. */
   list?: true
+  /** Where else it may be said than on the command line, when not in variables and files (sources.ts). */
+  outside?: 'nowhere' | 'environment'
+  /** What follows the first = of a value is for nobody's eyes. */
+  isSecret?: true
 }
 
 /** `integer` and `number` bounds: outside them the value is an error, or is moved to the bound when `clamp` is set. */
@@ -76,15 +80,16 @@ export type Flag = FlagCommon &
     /** A count, or true / false for 1 / 0. */
     | { kind: 'verbosity'; default: number }
     | { kind: 'string'; value: string; default: string | null; notEmpty?: string }
-    | { kind: 'choice'; choices: readonly string[]; default: string | null; anyCase: boolean; invalid: string }
+    | { kind: 'choice'; choices: readonly string[]; default: string | null; anyCase: boolean }
   )
 
 const INT32_MAX = 2147483647
 
 export const FLAGS = [
   // Global
-  { name: 'help', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print this text.' },
-  { name: 'version', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print the version. Not in Triton.' },
+  { name: 'help', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print this text; -h is the same.' },
+  { name: 'version', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print the version; -v is the same. Not in Triton.' },
+  { name: 'config', kind: 'string', value: 'path', default: '', outside: 'environment', group: 'Global', state: 'active', meaning: 'File of options, in YAML: their names without dashes, and values. Variables named NEREID_HTTP_PORT and the like go before it, the command line before both. Not in Triton.' },
 
   // Server
   { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
@@ -110,7 +115,7 @@ export const FLAGS = [
   { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log informational lines.' },
   { name: 'log-warning', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log warnings.' },
   { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
-  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
+  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
   { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append log lines to this file instead of writing to the console.' },
   { name: 'access-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append a line of JSON for each HTTP and gRPC request to this file, with its phases, its size and how it ended; - is standard output. Opened again after it was moved away. Lines that cannot be written are lost and counted; no request waits for them. Not in Triton.' },
   { name: 'access-log-rate', kind: 'number', default: 1, min: 0, max: 1, group: 'Logging', state: 'active', meaning: 'Share of the requests that succeed which have a line in --access-log, from 0 to 1. Those that fail always have one. Not in Triton.' },
@@ -118,7 +123,7 @@ export const FLAGS = [
 
   // Model Repository
   { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Directory whose subdirectories are models.' },
-  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', invalid: 'invalid argument for --model-control-mode', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only. Requests may bring files then, and a model.py among them is code that this server runs: restrict them (--http-restricted-api) where clients are not trusted.' },
+  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only. Requests may bring files then, and a model.py among them is code that this server runs: restrict them (--http-restricted-api) where clients are not trusted.' },
   { name: 'repository-poll-secs', kind: 'integer', default: 15, min: 0, max: INT32_MAX, group: 'Model Repository', state: 'active', meaning: 'Interval between two looks at the repository in mode poll, in seconds; 0 never looks again.' },
   { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Model to load at start in mode explicit; * alone loads all.' },
   { name: 'model-config-name', kind: 'string', value: 'name', default: '', notEmpty: 'Error: empty argument for --model-config-name', group: 'Model Repository', state: 'active', meaning: 'Use configs/<name>.pbtxt of a model where it exists, instead of config.pbtxt.' },
@@ -135,7 +140,7 @@ export const FLAGS = [
   { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', meaning: 'Request headers whose name matches become request parameters. Any case.' },
   { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
   { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 GiB.' },
-  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
+  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
   { name: 'http-cors-origin', kind: 'string', value: 'origins', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Origins of web pages (a comma-separated list) that may ask over HTTP and read the answers, as https://app.example; * for any, without credentials. Not in Triton.' },
   { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
   { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active', meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, of which a client is shown the first with the name it asks for. It, its key and the roots are read again when they change. Not in Triton.' },
@@ -156,7 +161,7 @@ export const FLAGS = [
   { name: 'grpc-server-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, of which a client is shown the first with the name it asks for. It, its key and the roots are read again when they change.' },
   { name: 'grpc-server-key', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM key of the server; or as many as certificates.' },
   { name: 'grpc-root-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM certificates that clients are checked against; see --grpc-use-ssl-mutual.' },
-  { name: 'grpc-infer-response-compression-level', kind: 'choice', choices: ['none', 'low', 'medium', 'high'], anyCase: true, default: 'none', invalid: 'invalid argument for --grpc-infer-response-compression-level', group: 'GRPC', state: 'active', meaning: 'Compression of inference responses.' },
+  { name: 'grpc-infer-response-compression-level', kind: 'choice', choices: ['none', 'low', 'medium', 'high'], anyCase: true, default: 'none', group: 'GRPC', state: 'active', meaning: 'Compression of inference responses.' },
   { name: 'grpc-keepalive-time', kind: 'integer', default: 7200000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Quiet time before the server pings a connection, in ms.' },
   { name: 'grpc-keepalive-timeout', kind: 'integer', default: 20000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time a ping may stay unanswered, in ms.' },
   { name: 'grpc-keepalive-permit-without-calls', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Ping connections without calls too.' },
@@ -165,7 +170,7 @@ export const FLAGS = [
   { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
   { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
   { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time for calls to finish after --grpc-max-connection-age, in ms; 0 is unlimited.' },
-  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
+  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
 
   // Metrics
   { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Serve Prometheus metrics.' },
@@ -183,7 +188,7 @@ export const FLAGS = [
   { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
   { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'active', meaning: 'Where backends written in Python are: a directory <name> with model.py each. Backend libraries are not loaded in this release.' },
-  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', invalid: 'invalid argument for --gpu-fallback, it is error or cpu', group: 'Backend', state: 'active', meaning: 'What happens to instance groups that want a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
+  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', group: 'Backend', state: 'active', meaning: 'What happens to instance groups that want a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
   { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'active', meaning: 'GPUs below it are not used by models.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
   { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Share of the memory of a GPU, from 0 to 1: with more in use, or more needed by models, no further model is loaded there. Without it all of the memory.' },
@@ -196,7 +201,7 @@ export const FLAGS = [
   { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Where caches are.' },
 
   // Rate Limiter
-  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', invalid: 'invalid argument for --rate-limit', group: 'Rate Limiter', state: 'active', meaning: 'execution_count: instances execute when the resources of their rate_limiter are free, those that executed least, times priority, first.' },
+  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', group: 'Rate Limiter', state: 'active', meaning: 'execution_count: instances execute when the resources of their rate_limiter are free, those that executed least, times priority, first.' },
   { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'active', meaning: 'Units of a resource. With any given, there is nothing of others; with none, as much as an instance needs at most.' },
 
   // Memory Management

@@ -13,7 +13,7 @@ export function usageLine(program: string): string {
 /** The whole usage text; lines fit 100 columns. */
 export function helpText(program: string): string {
   const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
-  for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`, ...wrap(meaning, 92).map((line) => `        ${line}`))
+  for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`.trimEnd(), ...wrap(meaning, 92).map((line) => `        ${line}`))
   for (const group of GROUPS) lines.push('', ...groupLines(group))
   return `${lines.join('\n')}\n`
 }
@@ -38,6 +38,7 @@ export function flagsMarkdown(): string {
     'Options are written `--name=value` or `--name value`; booleans take true, false, on, off, 1 or 0. An unknown option',
     'ends the process. The in-process API takes the same options in camelCase. Options marked *accepted* are checked and',
     'have no effect in this release; the server names them once at start.',
+    ...SOURCES,
   ]
   for (const group of GROUPS) {
     lines.push('', `## ${group}`, '', '| option | default | meaning |', '|---|---|---|')
@@ -51,6 +52,34 @@ export function flagsMarkdown(): string {
   }
   return `${lines.join('\n')}\n`
 }
+
+const SOURCES = [
+  '',
+  '## Variables and a file',
+  '',
+  'An option may also come from a variable of the environment or from a file. The command line goes before a variable, a variable before the file, and the file',
+  'before the default. A list, which is what a repeatable option has, is taken whole from the first of them that says any of it. `nereid config` prints what holds,',
+  'and where each of it is said; its text is such a file, with defaults in comments. `nereid`, `tritonserver`, `nereid check`, `nereid gpu` and `nereid config` read both; the in-process API',
+  'reads neither.',
+  '',
+  '- **Variables** have the name of the option in capitals behind `NEREID_`, with `_` for `-`: `NEREID_HTTP_PORT=9000`. The values of a repeatable option stand on a',
+  '  line each: `NEREID_MODEL_REPOSITORY=$\'/models\\n/more\'` in bash, `value: |` in YAML. An empty variable is as good as none. A switch takes true or false.',
+  '  `--help` and `--version` have none. A variable that no option has is left alone; one that is nearly that of an option is named in a warning.',
+  '- In **Kubernetes**, a Service named `nereid-http` sets `NEREID_HTTP_PORT=tcp://10.0.0.1:8000` in the pods of its namespace. Values with `tcp://`, `udp://` or',
+  '  `sctp://` are ignored, with a warning; `enableServiceLinks: false` in the pod leaves them out.',
+  '- **The file** is named by `--config` or `NEREID_CONFIG`: YAML, in UTF-8, up to 64 KiB. Its keys are the names of options, repeatable ones have a list (or one value),',
+  '  and a value is read as on the command line, relative paths from the working directory. Unknown or repeated keys, keys without a value, maps, and aliases are',
+  '  errors that name the line.',
+  '',
+  '```yaml',
+  'model-repository:',
+  '  - /models',
+  '  - /more',
+  'model-control-mode: explicit',
+  'http-port: 9000',
+  'log-format: json',
+  '```',
+]
 
 /** What stands behind the name of an option: `=<integer>`, or nothing. */
 export function placeholder(flag: Flag): string {

@@ -10,12 +10,13 @@ import { basename } from 'node:path'
 // Keeps compiled code between starts, where Node knows how (22.8).
 if ('enableCompileCache' in module) (module.enableCompileCache as () => unknown)()
 
-const [command = '', ...rest] = process.argv.slice(2)
+const [command = '', ...args] = process.argv.slice(2)
+const rest = args[0] === '-h' ? ['--help', ...args.slice(1)] : args
 const program = basename(process.argv[1] ?? 'nereid').replace(/^main\.js$/, 'nereid')
 const { COMMANDS } = await import('./commands.js')
 const named = COMMANDS.find((c) => c.name === command)
 // Of `tritonserver` the one list of all options is known, to people and to scripts.
-const asksHelp = command === '--help' && program !== 'tritonserver'
+const asksHelp = (command === '--help' || command === '-h') && program !== 'tritonserver'
 if (named !== undefined || asksHelp) {
   // A reader that has seen enough, such as `head`, is no failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -28,6 +29,9 @@ if (named !== undefined) {
   process.exitCode = topic === null ? await (await named.load()).run(program, rest) : await (await import('../commands/help/index.js')).run(program, topic)
 } else if (asksHelp) {
   process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)
+} else if (command !== '' && command !== 'serve' && !command.startsWith('-')) {
+  process.stderr.write((await import('./unknown.js')).unknownText(program, command))
+  process.exitCode = 1
 } else {
   const { serve } = await import('./serve.js')
   await serve(program, command === 'serve' ? rest : process.argv.slice(2))

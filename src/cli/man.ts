@@ -5,10 +5,11 @@ import { FLAGS, GROUPS, type Flag } from './flags.js'
 import { describe } from './help.js'
 
 /** When what is written here by hand changed last. */
-const DATE = '2026-11-23'
+const DATE = '2026-11-26'
 const TABLE: readonly Flag[] = FLAGS
 
 const ENVIRONMENT: readonly [name: string, meaning: string][] = [
+  ['NEREID_HTTP_PORT and the like', 'Values of options: the name in capitals with _ for - behind NEREID_, such as NEREID_CONFIG for --config; those of a repeatable option on a line each. The command line goes before them, and they go before the file of --config.'],
   ['NEREID_PYTHON, VIRTUAL_ENV, CONDA_PREFIX', 'The interpreter of Python models, before those on PATH.'],
   ['OTEL_*', 'Settings of the exporter of spans, where --trace-config does not say otherwise.'],
   ['TRITONCACHE_REDIS_USERNAME, TRITONCACHE_REDIS_PASSWORD', 'Who asks the Redis of --cache-config.'],
@@ -20,6 +21,7 @@ const ENVIRONMENT: readonly [name: string, meaning: string][] = [
 const EXAMPLES: readonly [command: string, meaning: string][] = [
   ['nereid init resnet.onnx', 'Make a model repository of a model, and print a request to it.'],
   ['nereid --model-repository=models', 'Serve it: HTTP on port 8000, gRPC on 8001, metrics on 8002.'],
+  ['nereid config', 'Print every option and where it is said.'],
   ['nereid check models', 'Print the mistakes of its configurations.'],
 ]
 
@@ -40,7 +42,7 @@ export function manPage(): string {
     '.SH COMMANDS',
   ]
   for (const { name, usage, meaning, options = [], takesFlags } of COMMANDS) {
-    lines.push('.TP', `.B nereid ${escaped(name)} \\fR${escaped(usage)}`, ...text(meaning))
+    lines.push('.TP', `.B nereid ${escaped(name)}${usage === '' ? '' : ` \\fR${escaped(usage)}`}`, ...text(meaning))
     if (options.length > 0) {
       lines.push('.RS')
       for (const option of options) {

@@ -11,19 +11,33 @@ import { FLAGS, defaultOptions, optionName, type Flag, type Options } from './fl
 /** A command line that can not be used. */
 export class OptionError extends Error {
   override readonly name = 'OptionError'
+  /** The flag whose value is wrong; null where it is another mistake. */
+  readonly flag: string | null
+
+  constructor(message: string, flag: string | null = null) {
+    super(message)
+    this.flag = flag
+  }
 }
+
+/** Where options on the command line, or in the object of a caller, come from. */
+export const COMMAND_LINE = 'command line'
 
 export interface Parsed {
   options: Options
-  /** Names of the flags that were given, in the table's spelling, each once. */
-  given: Set<string>
+  /** Flags that were given, in the table's spelling, and where: the command line, a variable, or a line of a file. */
+  given: Map<string, string>
+  /** Lines for stderr before anything is logged. */
+  warnings: string[]
 }
 
 const TABLE: readonly Flag[] = FLAGS
+/** The short forms that people try; there are no others. */
+const SHORT: Readonly<Record<string, string>> = { '-h': '--help', '-v': '--version' }
 
 /** The form in which every complaint about one option is written. */
 export function badOption(flag: string, text: string): OptionError {
-  return new OptionError(`Bad option: "--${flag}".\n${text}`)
+  return new OptionError(`Bad option: "--${flag}".\n${text}`, flag)
 }
 
 /**
@@ -33,9 +47,10 @@ export function badOption(flag: string, text: string): OptionError {
  * @throws {OptionError} on an unknown option, a bad value or an argument that is no option.
  */
 export function parseArguments(args: readonly string[], operands: string[] | null = null): Parsed {
-  const parsed: Parsed = { options: defaultOptions(), given: new Set() }
+  const parsed = nothingGiven()
   for (let i = 0; i < args.length; i += 1) {
-    const arg = args[i] ?? ''
+    const written = args[i] ?? ''
+    const arg = SHORT[written] ?? written
     if (operands !== null && (!arg.startsWith('-') || arg === '-')) {
       operands.push(arg)
       continue
@@ -50,7 +65,7 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
       text = args[i] ?? null
       if (text === null) throw badOption(flag.name, 'The option needs a value.')
     }
-    assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''))
+    assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''), COMMAND_LINE)
   }
   return parsed
 }
@@ -61,23 +76,28 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
  * @throws {OptionError} with the texts of the command line.
  */
 export function parseObject(object: Readonly<Record<string, unknown>>): Parsed {
-  const parsed: Parsed = { options: defaultOptions(), given: new Set() }
-  const byName = new Map<string, Flag>(TABLE.map((f) => [optionName(f.name), f]))
+  const parsed = nothingGiven()
+  const byName = new Map<string, Flag>(TABLE.filter((f) => f.outside === undefined).map((f) => [optionName(f.name), f]))
   for (const [key, value] of Object.entries(object)) {
     if (value === undefined || value === null) continue
     const flag = byName.get(key)
     if (flag === undefined) {
-      throw new OptionError(`unrecognized option '${key}'${suggestion(key, [...byName.keys()], '')}`)
+      throw new OptionError(`unrecognized option '${key}'${suggestion(key, byName.keys())}`)
     }
-    for (const one of Array.isArray(value) ? value : [value]) assign(parsed, flag, readValue(flag, String(one)))
+    for (const one of Array.isArray(value) ? value : [value]) assign(parsed, flag, readValue(flag, String(one)), COMMAND_LINE)
   }
   return parsed
 }
 
-function assign(parsed: Parsed, flag: Flag, value: string | number | boolean): void {
+function nothingGiven(): Parsed {
+  return { options: defaultOptions(), given: new Map(), warnings: [] }
+}
+
+/** Takes a value, which is one more of an option that is a list; `origin` is that of the first. */
+export function assign(parsed: Parsed, flag: Flag, value: string | number | boolean, origin: string): void {
   const options = parsed.options as Record<string, unknown>
   const key = optionName(flag.name)
-  parsed.given.add(flag.name)
+  if (!parsed.given.has(flag.name)) parsed.given.set(flag.name, origin)
   if (flag.list === true) (options[key] as unknown[]).push(value)
   else options[key] = value
 }
@@ -99,7 +119,8 @@ export function findFlag(name: string): Flag {
   throw new OptionError(`unrecognized option '--${name}'${suggestion(name, names, '--')}`)
 }
 
-function readValue(flag: Flag, text: string): string | number | boolean {
+/** @throws {OptionError} for a text that is no value of this flag. */
+export function readValue(flag: Flag, text: string): string | number | boolean {
   switch (flag.kind) {
     case 'switch':
     case 'boolean':
@@ -115,7 +136,9 @@ function readValue(flag: Flag, text: string): string | number | boolean {
       return readNumber(flag.name, text, /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i, flag)
     case 'choice': {
       const folded = flag.anyCase ? text.toLowerCase() : text
-      if (!flag.choices.includes(folded)) throw badOption(flag.name, flag.invalid)
+      if (!flag.choices.includes(folded)) {
+        throw badOption(flag.name, `invalid argument for --${flag.name}; it takes ${flag.choices.join(', ')}. Got ${text}${suggestion(text, flag.choices)}`)
+      }
       return folded
     }
     case 'string':
@@ -150,11 +173,13 @@ function readNumber(
   const max = bounds.max ?? Number.MAX_SAFE_INTEGER
   if (value >= min && value <= max) return value
   if (bounds.clamp === true && value < min) return min
-  throw badOption(name, bounds.outOfBound ?? `Provided option value is out of bound. Got ${text}`)
+  if (bounds.outOfBound === undefined) throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
+  // What it says is the lower bound.
+  throw badOption(name, `${bounds.outOfBound} Got ${text}${value > max ? `; it is at most ${max}` : ''}`)
 }
 
 /** `; did you mean …?` when a known name is close, else nothing. */
-function suggestion(name: string, known: readonly string[], dashes: string): string {
+export function suggestion(name: string, known: Iterable<string>, dashes = ''): string {
   const best = nearest(name, known)
   return best === null ? '' : `; did you mean '${dashes}${best}'?`
 }

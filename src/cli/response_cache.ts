@@ -4,6 +4,7 @@
 
 import type { RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
+import { warnOfUnknown } from './known_settings.js'
 import { OptionError, badOption } from './parse.js'
 
 /** The response cache: at most one of the two is there. */
@@ -40,7 +41,10 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
     for (const [key, value] of given) settings.set(key, value)
   }
   if (name === null) return { bytes: null, redis: null }
-  if (name === 'local') return { bytes: readSize(settings.get('size') ?? ''), redis: null }
+  if (name === 'local') {
+    for (const key of settings.keys()) warnOfUnknown("the response cache 'local'", key, ['size'], warnings)
+    return { bytes: readSize(settings.get('size') ?? ''), redis: null }
+  }
   if (name === 'redis') return { bytes: null, redis: readRedis(settings, warnings) }
   // Triton finds none either, and does not start.
   throw badOption('cache-config', `unable to find the cache '${name}': there are 'local' and 'redis'`)
@@ -109,11 +113,7 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     throw badOption('cache-config', `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
   }
   const timeout = (key: string, otherwise: number): number => number(key, otherwise, 0, TIMEOUT_MS_MAX) || TIMEOUT_MS
-  for (const key of settings.keys()) {
-    if (!REDIS_SETTINGS.includes(key) && !TLS_SETTINGS.includes(key)) {
-      warnings.push(`Warning: the response cache 'redis' has no setting '${key}'.`)
-    }
-  }
+  for (const key of settings.keys()) warnOfUnknown("the response cache 'redis'", key, [...REDIS_SETTINGS, ...TLS_SETTINGS], warnings)
   return {
     host,
     port: number('port', 0, 1, 65_535),

@@ -14,11 +14,12 @@ import { asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime,
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { assignSockets, takeGivenSockets } from './activation.js'
-import { OptionError, parseArguments, type Parsed } from './parse.js'
+import { OptionError, type Parsed } from './parse.js'
 import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
 import { ServiceManager } from './service.js'
 import { isUnix, resolveSettings, type Resolved } from './settings.js'
+import { readOptions } from './sources.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
@@ -27,7 +28,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   const manager = new ServiceManager(process.env, process.pid)
   try {
     const sockets = takeGivenSockets(process.env, process.pid)
-    parsed = parseArguments(args)
+    parsed = await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
     resolved = resolveSettings(parsed)
     if (sockets === null) resolved.warnings.push('Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, without a shell or npx between')
@@ -187,9 +188,7 @@ class Signals {
 
 async function printAndExit(program: string, { options }: Parsed): Promise<void> {
   if (options.version) {
-    const { packageVersion } = await import('./version.js')
-    process.stdout.write(`${program} ${packageVersion()}\n`)
-    return exit(0)
+    return exit(await (await import('./version.js')).run(program))
   }
   process.stdout.write(helpText(program))
   // The reference ends with 1 here, and scripts that probe for options know it.

@@ -12,7 +12,8 @@ import type { ControlOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions 
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { readDeviceMemory } from './device_memory.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
-import { OptionError, badOption, type Parsed } from './parse.js'
+import { SETTINGS, warnOfBackendSetting, warnOfUnknown } from './known_settings.js'
+import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
 import { readResponseCache } from './response_cache.js'
 
@@ -31,14 +32,26 @@ export interface Resolved {
  *
  * @throws {OptionError} with the text a user should see.
  */
-export function resolveSettings({ options, given }: Parsed, environment: Environment = process.env): Resolved {
-  const warnings: string[] = []
+export function resolveSettings(parsed: Parsed, environment: Environment = process.env): Resolved {
+  try {
+    return resolve(parsed, environment)
+  } catch (error) {
+    const origin = error instanceof OptionError && error.flag !== null ? parsed.given.get(error.flag) : undefined
+    if (!(error instanceof OptionError) || origin === undefined || origin === COMMAND_LINE) throw error
+    throw new OptionError(`${origin}: ${error.message}`, error.flag)
+  }
+}
+
+function resolve({ options, given, warnings: before }: Parsed, environment: Environment): Resolved {
+  const warnings = [...before]
   if (options.modelRepository.length === 0) throw new OptionError('Error: --model-repository must be specified')
   const mode = options.modelControlMode
   if (options.loadModel.length > 0 && mode !== 'explicit') {
-    throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+    throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", 'load-model')
   }
-  checkForms(options)
+  checkHostPolicies(options.hostPolicy, warnings)
+  const backendConfig = options.backendConfig.map(readBackendConfig)
+  for (const setting of backendConfig) warnOfBackendSetting(setting, warnings)
   const http = options.allowHttp ? httpOptions(options) : null
   const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
@@ -91,7 +104,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
       autoComplete: autoComplete(options, warnings),
       loadThreads: options.modelLoadThreadCount,
       loadRetries: options.modelLoadRetryCount,
-      backendConfig: options.backendConfig.map(readBackendConfig),
+      backendConfig,
       minComputeCapability: options.minSupportedComputeCapability,
       gpuFallback: options.gpuFallback,
       backendDirectory: options.backendDirectory,
@@ -279,7 +292,7 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
     const [, list = '', key = '', value = ''] = match
     const apis = list.split(',')
     for (const api of apis) {
-      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted ${noun} '${api}' `)
+      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted ${noun} '${api}' ; there are ${[...RESTRICTABLE].join(', ')}${suggestion(api, RESTRICTABLE)}`)
       if (seen.has(api)) {
         throw badOption(flag, `restricted ${noun} '${api}' can not be specified in multiple config groups`)
       }
@@ -289,17 +302,18 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
   })
 }
 
-/** Forms of options whose contents are not used yet: a launch script with a typo should hear of it now. */
-function checkForms(options: Options): void {
-  for (const text of options.hostPolicy) {
-    if (!/^[^,=]+,[^=]+=/.test(text)) {
+/** Not used yet: a launch script with a typo should hear of it now. */
+function checkHostPolicies(policies: readonly string[], warnings: string[]): void {
+  for (const text of policies) {
+    const [, setting] = /^[^,=]+,([^=]+)=/.exec(text) ?? []
+    if (setting === undefined) {
       const form = "option format is '<policy name>,<setting>=<value>'."
       throw badOption('host-policy', `--host-policy ${form} Got ${text}`)
     }
+    warnOfUnknown('--host-policy', setting, SETTINGS['host-policy'], warnings)
   }
 }
 
-/** `[<backend>,]<setting>=<value>`. */
 /** `[backend,]setting=value`; without a backend it is for all. */
 export function readBackendConfig(text: string): { backend: string | null; key: string; value: string } {
   const equals = text.indexOf('=')
@@ -340,9 +354,11 @@ function readMetricsConfig(settings: readonly string[], warnings: string[]): Met
       throw badOption('metrics-config', `--metrics-config option format is <setting>=<value>. Got ${text}`)
     }
     const [, key = '', value = ''] = match
+    warnOfUnknown('--metrics-config', key, SETTINGS['metrics-config'], warnings)
     const field = switches[key]
     // Only the exact words count; anything else leaves the default (O 1.1).
     if (field !== undefined && (value === 'true' || value === 'false')) config[field] = value === 'true'
+    else if (field !== undefined) warnings.push(`Warning: --metrics-config=${key} is true or false, and stays ${String(config[field])}. Got ${value}`)
     if (key === 'summary_quantiles') {
       const quantiles = readQuantiles(value.replace(/^"(.*)"$/, '$1'), warnings)
       if (quantiles.length > 0) config.summaryQuantiles = quantiles
@@ -374,7 +390,7 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
   const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [] }
   const exporter: [string, string][] = []
   const fresh = new Set<string>()
-  const bad = (text: string, why: string): OptionError => new OptionError(`Bad option: "--trace-config ${text}".\n${why}`)
+  const bad = (text: string, why: string): OptionError => new OptionError(`Bad option: "--trace-config ${text}".\n${why}`, 'trace-config')
   const levels = new Set<string>()
   for (const text of options.traceConfig) {
     const match = /^(?:([^,=]*),)?([^,=]*)(?:=(.*))?$/s.exec(text)
@@ -391,6 +407,9 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
       return number
     }
     fresh.add(mode === undefined ? key : `${mode},${key}`)
+    const owner = mode === undefined ? 'trace' : `trace ${mode}`
+    if (isTraceOwner(owner)) warnOfUnknown(mode === undefined ? '--trace-config' : `--trace-config=${mode}`, key, SETTINGS[owner], warnings)
+    else warnings.push(`Warning: --trace-config has no mode '${mode ?? ''}'${suggestion(mode ?? '', ['triton', 'opentelemetry'])}`)
     if (mode === 'opentelemetry') exporter.push([key, value])
     else if (mode === 'triton' && key === 'file') trace.file = value
     else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer(0, 4294967295)
@@ -433,10 +452,12 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
   return trace
 }
 
+const isTraceOwner = (text: string): text is 'trace' | 'trace triton' | 'trace opentelemetry' => text.startsWith('trace') && Object.hasOwn(SETTINGS, text)
+
 function readTraceLevel(text: string, bad: (why: string) => OptionError): string[] {
   const level = text.toUpperCase()
   if (level === 'OFF' || level === 'FALSE') return []
   if (['TIMESTAMPS', 'TRUE', 'ON', 'MIN', 'MAX'].includes(level)) return ['TIMESTAMPS']
   if (level === 'TENSORS') return ['TENSORS']
-  throw bad(`invalid value for trace level option: ${text}`)
+  throw bad(`invalid value for trace level option: ${text}${suggestion(text, ['OFF', 'TIMESTAMPS', 'TENSORS'])}`)
 }

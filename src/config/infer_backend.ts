@@ -80,9 +80,10 @@ const RULES: Rule[] = [
  * Completes backend, platform and file name, each from the others or from the files.
  *
  * @param files entries of the first subdirectory, `listFirstDirectory`
+ * @param hint what is known of a model without files; goes behind the error
  * @throws {ConfigError} INVALID_ARG when nothing says which backend serves the model
  */
-export function inferBackend(config: ModelConfig, files: Listing, modelName: string): ModelConfig {
+export function inferBackend(config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => ''): ModelConfig {
   const found = copy(config)
   if (inferTensorflow(found, files)) return found
 
@@ -100,9 +101,10 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
   if (found.backend === '' && found.platform === '' && found.defaultModelFilename === '') {
     const dot = modelName.indexOf('.')
     if (dot < 0) {
+      const known = files.size === 0 ? hint() : ''
       throw invalid(
         `Invalid model name: Could not determine backend for model '${modelName}' with no backend in model configuration. ` +
-          `Expected model name of the form 'model.<backend_name>'.${filesHint(files)}`,
+          `Expected model name of the form 'model.<backend_name>'.${filesHint(files)}${known === '' ? '' : ` ${known}`}`,
       )
     }
     found.backend = modelName.slice(dot + 1)

@@ -14,6 +14,7 @@ import { ModelTransactionPolicySchema, type ModelConfig } from './generated/mode
 import { inferBackend, listFirstDirectory, nameOr, requireName } from './infer_backend.js'
 import { resolveInstanceGroups, type Devices } from './instance_groups.js'
 import { parseJsonConfig } from './json_in.js'
+import { unversionedHint } from './misplaced.js'
 import { normalise } from './normalise.js'
 import { emptyConfig, parsePbtxt } from './pbtxt.js'
 import { validate } from './validate.js'
@@ -80,7 +81,7 @@ export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJ
 /** The second half of `pollConfig`. */
 export function completeConfig(loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
   const named = nameOr(loaded.config, name)
-  const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name))
+  const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name, () => unversionedHint(modelDirectory, name)))
   validate(config, { io: !flags.autoComplete }, log)
   // Last, as in the reference: a configuration with two mistakes is told the other one first.
   requireName(config, name)

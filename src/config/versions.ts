@@ -8,12 +8,16 @@ const MISSING_LOGGED_MAX = 16
 /**
  * The versions that the version policy selects, ascending.
  *
+ * @param hint what is known of a model without versions; goes behind the error
  * @throws {ConfigError} when it selects none
  */
-export function selectVersions(config: ModelConfig, available: readonly number[], log: Log = noLog): number[] {
+export function selectVersions(config: ModelConfig, available: readonly number[], log: Log = noLog, hint: () => string = () => ''): number[] {
   const existing = [...new Set(available)].sort((a, b) => a - b)
   const selected = select(config, existing, log)
-  if (selected.length === 0) throw invalid(`at least one version must be available under the version policy of model '${config.name}'`)
+  if (selected.length === 0) {
+    const known = existing.length === 0 ? hint() : ''
+    throw invalid(`at least one version must be available under the version policy of model '${config.name}'${known === '' ? '' : `; ${known}`}`)
+  }
   return selected
 }
 

@@ -30,6 +30,7 @@ import {
   readRegularFile,
   selectVersions,
   statIfAny,
+  unversionedHint,
   validate,
   validateIo,
   type ConfigFlags,
@@ -192,8 +193,8 @@ export async function inspectModel(key: string | null, directories: string[], se
   const { config } = model
   // Without a configuration that could be read, whether there are versions at all.
   if (config === null && failed === note.errors()) return model
-  const selected = (): number[] => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log)
-  model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null, advice: adviceOfVersions(directory) }) ?? []
+  const selected = (): number[] => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log, () => unversionedHint(directory, name))
+  model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
   tellQuestionable(config, note.warn)
@@ -211,12 +212,6 @@ export async function inspectModel(key: string | null, directories: string[], se
 function tellMisnamed(directory: string, note: Collector): void {
   const misnamed = namesIn(directory).find((name) => /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i.test(name))
   if (misnamed !== undefined) note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
-}
-
-/** Of a model without a version: where its file lies instead. */
-function adviceOfVersions(directory: string): string {
-  const file = namesIn(directory).find((name) => /\.(?:onnx|py|plan)$/.test(name))
-  return file === undefined ? '' : `'${join(directory, file)}' belongs in the directory of a version: ${join(directory, '1', file)}`
 }
 
 function namesIn(directory: string): string[] {

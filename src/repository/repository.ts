@@ -13,7 +13,7 @@
  * Not here: cloud storage.
  */
 
-import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, unversionedHint, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
 import { LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome } from './dependencies.js'
@@ -126,6 +126,7 @@ export class Repository {
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
     this.#places.open(this.#settings.paths)
+    for (const hint of this.#places.hints(this.#settings.mode !== 'explicit')) this.#log('warning', hint)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
     const failures = names.filter((name) => failed.has(name)).map((model) => ({ model, reason: rootReason(failed.get(model)) }))
@@ -618,7 +619,7 @@ export class Repository {
     const available = findVersions(polled.directory, this.#log)
     let selected: number[]
     try {
-      selected = selectVersions(polled.config, [...available.keys()], this.#log)
+      selected = selectVersions(polled.config, [...available.keys()], this.#log, () => unversionedHint(polled.directory, bareName(name)))
     } catch (error) {
       if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
       const reason = asServerError(error).message

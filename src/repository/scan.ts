@@ -8,7 +8,7 @@
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
-import { statIfAny, type Log } from '../config/index.js'
+import { fileHint, statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
 export type FoundModels = Map<string, string[]>
@@ -23,7 +23,7 @@ export function openRepositories(paths: readonly string[]): string[] {
     refuseCloud(path)
     const stat = statIfAny(path)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}`)
-    if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', 'repository path is not a valid directory')
+    if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
     try {
       readdirSync(path)
     } catch (error) {

@@ -136,6 +136,33 @@ export const rows = [
     },
   },
   {
+    attack: 'a file of options (`--config`) of aliases of aliases, 65,000 brackets, 32,000 lists in lists, 6,000 keys, one key 9,000 times, 65,000 mistakes and bytes that are no text; a terabyte, a FIFO, a device, a directory and a loop of links in its place',
+    limit: 'a regular file, opened without waiting, of `FILE_BYTES_MAX` (`src/cli/sources.ts`); aliases and tags are not followed, a value is one or a list of such, and the first unknown or repeated key ends it; 1 for what is wrong',
+    server: fresh(standard),
+    async run(t) {
+      return within(async (directory) => {
+        const bytes = 64 * 1024
+        const many = (text) => text.repeat(Math.floor(bytes / text.length))
+        const texts = [
+          ['a: &a [x, x]', ...Array.from({ length: 60 }, (_, i) => `a${i}: &a${i} [${Array(10).fill(i === 0 ? '*a' : `*a${i - 1}`).join(', ')}]`)].join('\n'),
+          many('['), many('- '), many('"'), many(']'), many('id: x\n'), Array.from({ length: 6000 }, (_, i) => `k${i}: 1`).join('\n'), Buffer.from([0x7f, 0x45, 0xff, 0xfe]),
+        ]
+        const files = texts.map((text, i) => (writeFileSync(join(directory, `${i}.yaml`), text), `${i}.yaml`))
+        execFileSync('mkfifo', [join(directory, 'fifo')])
+        symlinkSync('loop', join(directory, 'loop'))
+        writeFileSync(join(directory, 'large'), '')
+        truncateSync(join(directory, 'large'), 2 ** 40)
+        let worst = 0
+        for (const file of [...files, 'fifo', 'loop', 'large', '/dev/zero', directory]) {
+          const { code, text, ms } = await run(['config'], directory, { NEREID_CONFIG: file })
+          worst = Math.max(worst, ms)
+          t.check(code === 1 && text.length < 2000 && !/\n {4}at /.test(text), `${file}: ${code}: ${text.slice(0, 500)}`)
+        }
+        return `${files.length + 5} files, slowest ${worst.toFixed(0)} ms`
+      })
+    },
+  },
+  {
     attack: 'nereid doctor and nereid check of FIFOs, devices, a terabyte, loops of links, a model.py of 8 GiB, and a config.pbtxt of 16 MB of mistakes',
     limit: 'regular files only, opened without waiting, of `FILE_BYTES_MAX`, `CONFIG_BYTES_MAX` and `CODE_BYTES_MAX`; `SYNTAX_PROBLEMS_MAX` mistakes of a configuration are told',
     server: fresh(standard),

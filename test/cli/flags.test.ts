@@ -1,8 +1,12 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FLAGS, GROUPS, defaultOptions, optionName, type Flag } from '../../src/cli/flags.js'
 import { flagsMarkdown, helpText } from '../../src/cli/help.js'
+import { BACKEND_SETTINGS } from '../../src/cli/known_settings.js'
 import { parseArguments, parseObject } from '../../src/cli/parse.js'
 import { resolveSettings, type Resolved } from '../../src/cli/settings.js'
+import { ROOT } from '../server/harness.js'
 
 const TABLE: readonly Flag[] = FLAGS
 
@@ -85,12 +89,16 @@ test.each([
 test.each([
   [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe/],
   [['--http-port=x'], /Bad option: "--http-port"\.\nInvalid option value\. Got x/],
-  [['--http-port=70000'], /Provided option value is out of bound\. Got 70000/],
-  [['--http-max-input-size=0'], /Error: --http-max-input-size must be greater than 0\./],
+  [['--http-port=70000'], /Provided option value is out of bound\. Got 70000; it is from 0 to 65535$/],
+  [['--access-log-rate=1.5'], /Provided option value is out of bound\. Got 1\.5; it is from 0 to 1$/],
+  [['--http-max-input-size=0'], /Error: --http-max-input-size must be greater than 0\. Got 0$/],
+  [['--grpc-max-response-pool-size=3000000000'], /must be greater than 0\. Got 3000000000; it is at most 2147483647$/],
   [['--grpc-infer-thread-count=1'], /invalid argument for --grpc_infer_thread_count\. Must be in the range 2 to 128\./],
   [['--grpc-max-response-pool-size=0'], /Error: --grpc-max-response-pool-size must be greater than 0\./],
-  [['--model-control-mode=auto'], /invalid argument for --model-control-mode/],
-  [['--log-format=iso8601'], /invalid argument for --log-format/],
+  [['--model-control-mode=auto'], /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got auto$/],
+  [['--model-control-mode=explict'], /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got explict; did you mean 'explicit'\?$/],
+  [['--gpu-fallback=cup'], /\ninvalid argument for --gpu-fallback; it takes error, cpu\. Got cup; did you mean 'cpu'\?$/],
+  [['--log-format=iso8601'], /invalid argument for --log-format; .* did you mean 'ISO8601'\?/],
   [['--rate-limit=x'], /invalid argument for --rate-limit/],
   [['--model-config-name='], /Error: empty argument for --model-config-name/],
   [['--repoagent-directory='], /--repoagent-directory can not be empty/],
@@ -107,7 +115,7 @@ test.each([
 test('the in-process API takes the same options and refuses with the same texts', () => {
   const { options, given } = parseObject({ modelRepository: './m', httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
   expect(options).toMatchObject({ modelRepository: ['./m'], httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
-  expect(given).toEqual(new Set(['model-repository', 'http-port', 'exit-on-error', 'load-model']))
+  expect([...given.keys()]).toEqual(['model-repository', 'http-port', 'exit-on-error', 'load-model'])
   expect(() => parseObject({ httpPort: 'x' })).toThrow(/Bad option: "--http-port"\.\nInvalid option value\. Got x/)
   expect(() => parseObject({ htpPort: 1 })).toThrow("unrecognized option 'htpPort'; did you mean 'httpPort'?")
 })
@@ -120,7 +128,10 @@ test.each([
   [['--load-model=a'], /Use of '--load-model' requires setting '--model-control-mode=explicit' as well\./],
   [['--http-port=8001'], /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/],
   [['--metrics-port=8000'], /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/],
-  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' /],
+  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; there are health, metadata, .*, logging$/],
+  [['--http-restricted-api=infrence:a=b'], /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/],
+  [['--rate-limit-resource=R:3000000000'], /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/],
+  [['--cuda-memory-pool-byte-size=9999:1'], /Provided option value is out of bound\. Got 9999:1; the device is from 0 to 1023$/],
   [['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'], /restricted api 'health' can not be specified in multiple config groups/],
   [['--http-restricted-api=health'], /--http-restricted-api option format is '<config name>:<setting>=<value>'\. Got health$/],
   [['--grpc-restricted-protocol=health:k='], /--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'\. Got health:k=$/],
@@ -131,6 +142,7 @@ test.each([
   [['--backend-config=b,=x'], /--backend-config option format is '<backend name>,<setting>=<value>'\./],
   [['--metrics-config=a,b=c'], /--metrics-config option format is <setting>=<value>\. Got a,b=c/],
   [['--metrics-config=counter_latencies'], /--metrics-config option format is <setting>=<value>\. Got /],
+  [['--trace-config=level=TIMESTAMP'], /invalid value for trace level option: TIMESTAMP; did you mean 'TIMESTAMPS'\?/],
   [['--trace-config=level=SOME'], /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/],
   [['--trace-config=mode=x'], /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/],
   [['--trace-config=rate'], /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/],
@@ -214,6 +226,39 @@ test('O 1.1: a quantile without an error is told and skipped; none left keeps th
   const { settings, warnings } = resolve('--metrics-config=summary_quantiles=0.5')
   expect(warnings).toEqual(["Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>"])
   expect(settings.metricsConfig.summaryQuantiles).toHaveLength(5)
+})
+
+test.each([
+  ['--metrics-config=histogram_latency=true', "--metrics-config has no setting 'histogram_latency'; did you mean 'histogram_latencies'?"],
+  ['--metrics-config=histogram_latencies=yes', '--metrics-config=histogram_latencies is true or false, and stays false. Got yes'],
+  ['--backend-config=defualt-max-batch-size=8', "--backend-config without the name of a backend has no setting 'defualt-max-batch-size'; did you mean 'default-max-batch-size'?"],
+  ['--backend-config=python,shm-default-bytes-size=8', "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?"],
+  ['--backend-config=onnxruntime,xyzzy=8', "the backend 'onnxruntime' has no setting 'xyzzy'"],
+  ['--backend-config=onnx,library=/x', "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?"],
+  ['--host-policy=p,numa_nodes=1', "--host-policy has no setting 'numa_nodes'; did you mean 'numa-node'?"],
+  ['--trace-config=rte=1', "--trace-config has no setting 'rte'; did you mean 'rate'?"],
+  ['--trace-config=triton,log-freqency=1', "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?"],
+  ['--trace-config=opentelemtry,url=http://x', "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?"],
+])('a setting that nothing reads is told: %s', (flag, warning) => {
+  expect(resolve(flag).warnings).toEqual([`Warning: ${warning}`])
+})
+
+test('settings that something reads, and backends of any other name, are not told', () => {
+  const known = Object.entries(BACKEND_SETTINGS).flatMap(([backend, keys]) => keys.map((key) => `--backend-config=${backend},${key}=1`))
+  const flags = ['--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2', '--backend-config=my_own,anything=1', '--backend-config=tensorrt,x=1', '--host-policy=a,cpu-cores=0-3']
+  expect(resolve(...known, ...flags).warnings).toEqual([])
+})
+
+test('the table of settings of backends has what their code reads', () => {
+  const python = readFileSync(join(ROOT, 'crates/backend-python/src/options.rs'), 'utf8')
+  const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(([, key]) => key)
+  expect(arms.length).toBeGreaterThan(10)
+  expect(BACKEND_SETTINGS['python']?.toSorted()).toEqual(arms.toSorted())
+  const onnx = ['options.rs', 'open.rs', 'cache.rs', 'provider/places.rs'].map((file) => readFileSync(join(ROOT, 'crates/backend-onnx/src', file), 'utf8').replace(/mod tests[^]*/, '')).join('\n')
+  for (const key of BACKEND_SETTINGS['onnxruntime'] ?? []) expect(onnx, key).toContain(`"${key}"`)
+  const read = [...onnx.matchAll(/setting\((?:&?[a-z.]+, )?"([a-z_-]+)"\)|k == "([a-z-]+)"/g)].map(([, a, b]) => a ?? b)
+  expect(read.length).toBeGreaterThan(4)
+  expect(read.filter((key) => !BACKEND_SETTINGS['onnxruntime']?.includes(key ?? ''))).toEqual([])
 })
 
 test('backend settings keep their order and backend', () => {

@@ -44,6 +44,38 @@ test('nereid --help is an overview: it names every topic and command, and fits 1
   expect(lines.length).toBeLessThan(70)
 })
 
+test.each([
+  ['-h', nereid('--help').stdout],
+  ['-v', nereid('--version').stdout],
+  ['version', nereid('--version').stdout],
+])('nereid %s ends with 0 and says what its long form does', (argument, expected) => {
+  expect(expected).not.toBe('')
+  expect(nereid(argument)).toEqual({ code: 0, stdout: expected, stderr: '' })
+})
+
+test('-h and -v stand for --help and --version of a server, too, and -h for --help of a command', () => {
+  expect([nereid('serve', '-h').code, nereid('serve', '-h').stdout]).toEqual([1, helpText('nereid')])
+  expect(nereid('--http-port=1', '-v').stdout).toBe(nereid('--version').stdout)
+  for (const command of ['init', 'check', 'gpu']) expect(nereid(command, '-h'), command).toEqual(nereid(command, '--help'))
+})
+
+test.each([
+  ['chekc', 'nereid check'],
+  ['strat', 'nereid serve'],
+  ['Serve', 'nereid serve'],
+  ['validate', 'nereid check'],
+  ['completions', 'nereid completion'],
+  ['resnet.onnx', 'nereid init resnet.onnx'],
+  [directory, `nereid --model-repository=${directory}`],
+])('%s is no command: what was meant is told', (word, meant) => {
+  const { code, stderr } = nereid(word)
+  expect([code, stderr.split('\n')[1]]).toEqual([1, `Unexpected argument: ${word}; did you mean '${meant}'?`])
+})
+
+test('a word that is like no command is an unexpected argument, without a suggestion', () => {
+  expect(nereid('xyzzy').stderr).toMatch(/\nUnexpected argument: xyzzy\n$/)
+})
+
 test('each option is in the page of exactly one topic', () => {
   const pages = TOPICS.map(({ name }) => nereid('help', name).stdout)
   for (const flag of TABLE.filter((f) => f.group !== 'Global')) {

@@ -99,7 +99,7 @@ test.each([
 test('S-39: an unknown setting of a Redis is told, and an unknown cache refused', () => {
   const warnings: string[] = []
   readResponseCache(options('--cache-config=redis,host=h,port=1', '--cache-config=redis,ttl=5'), warnings)
-  expect(warnings).toEqual(["Warning: the response cache 'redis' has no setting 'ttl'."])
+  expect(warnings).toEqual(["Warning: the response cache 'redis' has no setting 'ttl'"])
   expect(() => readResponseCache(options('--cache-config=memcached,host=a'), [])).toThrow("unable to find the cache 'memcached'")
 })
 test.each([

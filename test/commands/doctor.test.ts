@@ -98,7 +98,7 @@ describe('a command line', () => {
              to change         --model-repo=s3://bucket/models: mount the bucket or copy the models, and name the directory (COMPAT.md: Cloud repositories)
              to change         --http-prt=8000: unrecognized option '--http-prt'; did you mean '--http-port'?
              as it is          --pinned-memory-pool-byte-size=0
-             to change         --grpc-infer-thread-count=1: invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.
+             to change         --grpc-infer-thread-count=1: invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128. Got 1
              differs           --trace-config=mode=opentelemetry: works; the collector must take OTLP over HTTP in protobuf; OTEL_EXPORTER_OTLP_PROTOCOL=http/json sends JSON (COMPAT.md: Traces of mode opentelemetry, how they are sent)
              to change         left over: is no option of the server: leave it out
              to change         the options together: Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...

@@ -23,7 +23,7 @@ function section({ name, usage, meaning, options = [], takesFlags }: Command): s
   const rows = options.map((option) => `| \`${cell(written(option))}\` | ${cell(option.meaning)} |`)
   const table = rows.length === 0 ? '' : `\n| option | meaning |\n|---|---|\n${rows.join('\n')}\n`
   const flags = takesFlags === true ? '\nIt takes the [flags](flags.md) of the server, too.\n' : ''
-  return `## ${name}\n\n\`nereid ${name} ${usage}\`\n\n${meaning}\n${table}${flags}`
+  return `## ${name}\n\n\`${`nereid ${name} ${usage}`.trimEnd()}\`\n\n${meaning}\n${table}${flags}`
 }
 
 test('docs/commands.md is what the table of commands says', async () => {

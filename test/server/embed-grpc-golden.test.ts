@@ -48,7 +48,7 @@ test.each(suites.filter(({ name }) => NAMES.includes(name)))('$name: what is rec
   const repository = join(work, 'models', repo)
   const more = ['--exit-on-error=false', ...(['main', 'forward'].includes(name) ? ['--strict-readiness=false'] : [])]
   const parsed = parseArguments([`--model-repository=${repository}`, ...more, ...flags.map((flag) => flag.replace('{work}', work))])
-  const given = Object.fromEntries([...parsed.given].map((flag) => [optionName(flag), parsed.options[optionName(flag)]]))
+  const given = Object.fromEntries([...parsed.given.keys()].map((flag) => [optionName(flag), parsed.options[optionName(flag)]]))
   const [address, logInfo] = ['127.0.0.1', true]
   const server = await Server.start({ ...given, http: { address, port: http }, metrics: { address, port: metrics }, logInfo, log: () => {} } as unknown as ServerOptions)
   const outer = await outerServer(server, { port: grpc })

@@ -6,8 +6,9 @@
  */
 
 import { resolve } from 'node:path'
-import { OptionError, parseArguments } from '../../cli/parse.js'
+import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
+import { readOptions } from '../../cli/sources.js'
 import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
@@ -43,7 +44,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
       return 0
     }
     const targets: string[] = []
-    const parsed = parseArguments(own.rest, targets)
+    const parsed = await readOptions(own.rest, process.env, targets)
     if (targets.length === 0 && parsed.options.modelRepository.length === 0) throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
     // Every other rule of the command line holds without a repository, too.
     const needed = parsed.options.modelRepository.length === 0 ? { ...parsed, options: { ...parsed.options, modelRepository: targets } } : parsed

@@ -6,8 +6,9 @@
  */
 
 import { findOnnxRuntime } from '../../native/onnxruntime.js'
-import { OptionError, parseArguments } from '../../cli/parse.js'
+import { OptionError } from '../../cli/parse.js'
 import { readBackendConfig } from '../../cli/settings.js'
+import { readOptions } from '../../cli/sources.js'
 import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'
 import { gpuReport } from './report.js'
 import { reportText } from './text.js'
@@ -21,7 +22,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     return 0
   }
   try {
-    const { options } = parseArguments(flags)
+    const { options, warnings } = await readOptions(flags, process.env)
+    for (const warning of warnings) process.stderr.write(`${warning}\n`)
     const visible = process.env['CUDA_VISIBLE_DEVICES'] ?? null
     const report = gpuReport({
       visible,

@@ -5,7 +5,7 @@ import { FLAGS, TOPICS, type Flag } from '../../cli/flags.js'
 import { describe, groupLines, helpText, placeholder, wrap } from '../../cli/help.js'
 
 /** What most command lines have; the others are behind topics. */
-const USUAL = ['model-repository', 'http-port', 'grpc-port', 'metrics-port', 'log-verbose', 'version']
+const USUAL = ['model-repository', 'http-port', 'grpc-port', 'metrics-port', 'log-verbose', 'config', 'version']
 /** Columns of names in lists. */
 const NAMES = 12
 const WIDTH = 92
@@ -57,7 +57,7 @@ function pageText(program: string, asked: string): string | null {
 
 function commandText(program: string, { name, usage, meaning, options = [], takesFlags }: Command): string {
   return lines([
-    `Usage: ${program} ${name} ${usage}`,
+    `Usage: ${program} ${name} ${usage}`.trimEnd(),
     '',
     ...wrap(meaning, WIDTH),
     ...(options.length === 0 ? [] : ['', 'Options:']),

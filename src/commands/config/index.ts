@@ -1,0 +1,75 @@
+/**
+ * `nereid config`: every option as a server that is started here and now would have it, and where that is said. Starts no server. The text is a file for
+ * `--config`: defaults stand in comments, and so do secrets, which are masked.
+ *
+ * Exit code 0 when a server would start with them, as far as options tell; 1 otherwise.
+ */
+
+import { FLAGS, optionName, type Flag } from '../../cli/flags.js'
+import { OptionError, type Parsed } from '../../cli/parse.js'
+import { resolveSettings } from '../../cli/settings.js'
+import { readOptions } from '../../cli/sources.js'
+import { takeOwn } from '../output.js'
+
+interface Row {
+  name: string
+  /** Secrets are masked; null when nothing is said and nothing holds. */
+  value: unknown
+  from: string
+  isMasked: boolean
+  /** It is not the default, and may stand in a file. */
+  isForFile: boolean
+}
+
+const TABLE: readonly Flag[] = FLAGS
+const MASK = '********'
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  try {
+    const own = takeOwn(args, ['--help'])
+    if (own.on.has('--help')) return await (await import('../help/index.js')).run(program, ['config'])
+    const parsed = await readOptions(own.rest, process.env)
+    const rows = rowsOf(parsed)
+    process.stdout.write(own.format === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n` : textOf(rows))
+    // The other rules hold without a repository, too: then only what is given is to be seen.
+    const isComplete = parsed.options.modelRepository.length > 0
+    const { warnings } = resolveSettings(isComplete ? parsed : { ...parsed, options: { ...parsed.options, modelRepository: ['.'] } })
+    for (const warning of warnings) process.stderr.write(`${warning}\n`)
+    return 0
+  } catch (error) {
+    if (!(error instanceof OptionError)) throw error
+    process.stderr.write(`${error.message}\n`)
+    return 1
+  }
+}
+
+function rowsOf({ options, given }: Parsed): Row[] {
+  return TABLE.filter((flag) => flag.outside !== 'nowhere').map((flag) => {
+    const value = options[optionName(flag.name)]
+    const shown = Array.isArray(value) ? value.map((one) => masked(flag, String(one))) : typeof value === 'string' ? masked(flag, value) : value
+    return { name: flag.name, value: shown, from: given.get(flag.name) ?? 'default', isMasked: JSON.stringify(shown) !== JSON.stringify(value), isForFile: flag.outside === undefined && given.has(flag.name) }
+  })
+}
+
+/** Without the secrets in it: what clients have to show, passwords, and keys among settings of any backend. */
+function masked(flag: Flag, text: string): string {
+  const secret = flag.isSecret === true ? /^([^=]*=).*$/s : /((?:password|passwd|secret|token|key)=).*$/is
+  return text.replace(secret, `$1${MASK}`).replaceAll(/(\w:\/\/)[^/@\s]*@/g, `$1${MASK}@`)
+}
+
+function textOf(rows: readonly Row[]): string {
+  return rows.map((row) => `${linesOf(row).map((line) => (row.isMasked || !row.isForFile ? `# ${line}` : line)).join('\n')}\n`).join('')
+}
+
+function linesOf({ name, value, from }: Row): string[] {
+  if (value === null || (Array.isArray(value) && value.length === 0)) return [`${name}:  # ${from}`]
+  if (Array.isArray(value)) return [`${name}:  # ${from}`, ...value.map((one) => `  - ${scalar(one)}`)]
+  return [`${name}: ${scalar(value)}  # ${from}`]
+}
+
+/** A value in YAML. JSON is YAML; what is a word in both needs no quotes. */
+function scalar(value: unknown): string {
+  const text = String(value)
+  if (typeof value !== 'string') return text
+  return /^[A-Za-z/][\w./@-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text) ? text : JSON.stringify(text)
+}

@@ -1,0 +1,110 @@
+/** Models that lie in the wrong place: what the server says of them, in one line, and that the command it names mends it. */
+
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { ROOT, TestServer, repositories, simpleBody } from '../server/harness.js'
+
+const MAIN = join(ROOT, 'dist/cli/main.js')
+const generated = repositories()
+const MODEL = join(generated.path('small'), 'simple/1/model.onnx')
+const directory = mkdtempSync(join(tmpdir(), 'nereid-misplaced-'))
+afterAll(() => {
+  generated.remove()
+  rmSync(directory, { recursive: true, force: true })
+})
+
+/** A repository of its own, with a space and a quote in its path. */
+let made = 0
+function place(file: string | null, config: string | null = null): string {
+  const repository = join(directory, `it's ${(made += 1)}`)
+  const target = join(repository, file ?? '')
+  mkdirSync(file === null ? repository : join(target, '..'), { recursive: true })
+  if (file !== null) cpSync(MODEL, target)
+  if (config !== null) writeFileSync(join(target, '../config.pbtxt'), config)
+  return repository
+}
+
+/** Runs a line of shell in which `nereid` is this one. */
+function shell(line: string, cwd = directory): void {
+  const ran = spawnSync('sh', ['-c', `nereid() { '${process.execPath}' '${MAIN}' "$@"; }; ${line}`], { cwd, encoding: 'utf8', timeout: 60_000 })
+  expect([ran.status, ran.stderr]).toEqual([0, ''])
+}
+
+async function serves(repository: string, model: string): Promise<void> {
+  const server = await TestServer.start(repository)
+  const answer = await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: simpleBody() })
+  const told = server.stderr.split('\n').filter((line) => line !== '' && !line.includes('autofilled max_batch_size'))
+  expect([answer.status, told]).toEqual([200, []])
+  await server.stop()
+}
+
+/** What a server says that is as it is in a line of its log, where quotes are escaped. */
+const lines = (server: TestServer, part: string): string[] => server.output().split('\n').filter((line) => line.includes(part))
+
+test('a file in the place of a repository: Triton\'s text, then the command that makes one of it', async () => {
+  const work = join(directory, 'work')
+  mkdirSync(work)
+  cpSync(MODEL, join(work, 'resnet.onnx'))
+  const refused = spawnSync(process.execPath, [MAIN, '--model-repository=resnet.onnx'], { cwd: work, encoding: 'utf8' })
+  expect([refused.status, refused.stderr]).toEqual([
+    1,
+    "error: creating server: Invalid argument - repository path is not a valid directory; 'resnet.onnx' is a model: nereid init resnet.onnx puts it into the repository models, for --model-repository=models\n",
+  ])
+  shell('nereid init resnet.onnx', work)
+  await serves(join(work, 'models'), 'resnet')
+})
+
+test('a model file flat in a repository is named once, with the command that makes a model of it', async () => {
+  const repository = place('resnet.onnx')
+  const server = await TestServer.start(repository)
+  const [line = '', ...more] = lines(server, 'resnet.onnx')
+  await server.stop()
+  expect(more).toEqual([])
+  expect(line).toMatch(/^W.*'resnet.onnx' lies in the model repository itself and is not served, as a model is a directory: nereid init /)
+  shell(/: (nereid init .*) makes one of it/.exec(JSON.parse(line.slice(line.indexOf('"'))) as string)?.[1] ?? 'false')
+  await serves(repository, 'resnet')
+})
+
+test.each([
+  ['img/model.onnx', null, 'Expected model name of the form'],
+  ['img/resnet.onnx', null, 'Expected model name of the form'],
+  ['img/model.onnx', 'backend: "onnxruntime"', 'at least one version must be available under the version policy of model'],
+])('%s without a version, configuration %j: Triton\'s text, then where it belongs', async (file, config, text) => {
+  const repository = place(file, config)
+  const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
+  const found = lines(server, 'has to be in the directory of a version').filter((line) => line.startsWith('E'))
+  await server.stop()
+  expect(found.length).toBeGreaterThan(0)
+  for (const line of found) expect(line.indexOf(text)).toBeGreaterThan(0)
+  const message = JSON.parse(found[0]?.slice(found[0].indexOf('"')) ?? '""') as string
+  shell(/version: (.*?)(?: makes one)?$/.exec(message)?.[1] ?? 'false')
+  await serves(repository, 'img')
+})
+
+test('an empty repository is told once, unless models are loaded on request only', async () => {
+  const repository = place(null)
+  const server = await TestServer.start(repository)
+  const told = lines(server, 'has no models')
+  await server.stop()
+  expect(told).toHaveLength(1)
+  const explicit = await TestServer.start(repository, ['--model-control-mode=explicit'])
+  await explicit.stop()
+  expect(lines(explicit, 'has no models')).toEqual([])
+  shell(/(nereid init --python hello .*) one to start from/.exec(JSON.parse(told[0]?.slice(told[0].indexOf('"')) ?? '""') as string)?.[1] ?? 'false')
+})
+
+test('a model in the place of a repository is told, with the directory above it', async () => {
+  const repository = place('model.onnx', 'backend: "onnxruntime"')
+  const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
+  await server.stop()
+  expect(lines(server, 'if it is a model itself, serve the directory above it')).toHaveLength(1)
+})
+
+test('a file beside the model that was made of it is not told', async () => {
+  const repository = place('simple/1/model.onnx')
+  cpSync(MODEL, join(repository, 'simple.onnx'))
+  await serves(repository, 'simple')
+})
