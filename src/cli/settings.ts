@@ -48,6 +48,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
   const settings: ServerSettings = {
     id: options.id,
     exitOnError: options.exitOnError,
+    listenEarly: options.listenEarly,
     strictReadiness: options.strictReadiness,
     exitOnDeviceError: options.exitOnDeviceError,
     strictBatchingDelay: options.strictBatchingDelay,

@@ -36,7 +36,7 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
   const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
   const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, repository }, quiet)
+  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, accessLog: '', auditLog: '', listenEarly: false, repository }, quiet)
   await server.stop(0)
   return server.failures.map(({ model, reason }) => ({ model, reason: reason.trimEnd() }))
 }
