@@ -17,7 +17,22 @@ export declare class NativeCore {
   unready(): Array<Unready>
   /** Opens the logs of requests and of control calls, before there are any. */
   openLogs(options: RequestLogOptions): void
-  listen(ticket: number, options: ListenOptions): void
+  /**
+   * Takes the ports and reads the certificates of the front ends, and takes the port of metrics; clients are refused as yet. What cannot be
+   * started is among the failures, and then nothing is taken.
+   */
+  bind(options: ListenOptions, metrics?: MetricsAddress | undefined | null): BoundPorts
+  /** Gives up ports and files of sockets at once, for a process that ends while its models load. */
+  unbind(): void
+  /** The socket of metrics, which is JavaScript's from now on; none where it has to bind its own. */
+  takeMetricsSocket(): number | null
+  /** Listens where `bind` has bound. */
+  listen(ticket: number): void
+  /**
+   * Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. What cannot be used is
+   * logged, and what was there before stays.
+   */
+  reread(): Array<string>
   /** Takes requests that another server of this process received. The options are those of the listeners; nothing is bound. */
   openEmbedded(options: ListenOptions): void
   /** Begins a request; `ticket` is its number as well as that of its first call. */
@@ -86,6 +101,20 @@ export interface AvailableResource {
  * destroyed while it initialises may crash, and the crash would replace the exit code.
  */
 export declare function awaitPreload(): void
+
+export interface BindFailure {
+  service: string
+  code: number
+  message: string
+}
+
+export interface BoundPorts {
+  httpPort: number
+  grpcPort: number
+  controlPort: number
+  metricsPort: number
+  failures: Array<BindFailure>
+}
 
 export interface CacheUse {
   entries: bigint
@@ -367,12 +396,6 @@ export interface KindUse {
 /** The devices of this process. Opens the driver where that has not been done, which takes up to a second. */
 export declare function listDevices(): DeviceList
 
-export interface Listening {
-  httpPort: number
-  grpcPort: number
-  controlPort: number
-}
-
 export interface ListenOptions {
   http?: HttpOptions
   grpc?: GrpcOptions
@@ -419,6 +442,11 @@ export interface MemoryUse {
   poolLiveBytes: number
   poolRetainedBytes: number
   poolRetainedBytesMax: number
+}
+
+export interface MetricsAddress {
+  address: string
+  port: number
 }
 
 export interface ModelIo {
@@ -599,7 +627,6 @@ export interface Settlement {
   errorCode: number
   message: string
   opened?: Opened
-  listening?: Listening
   count?: number
   response?: NativeInferResponse
   responses?: Array<NativeInferResponse>

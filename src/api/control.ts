@@ -22,6 +22,8 @@ export interface ControlContext {
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
   /** The repository could not be read at start, and the server stays up all the same. */
   unusable: () => boolean
+  /** The models of the start are loading, and the ports are open all the same. */
+  loading: () => boolean
 }
 
 /** Runs one operation and replies. Never throws. */
@@ -43,7 +45,8 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
   const within = typeof argument['within'] === 'string' ? argument['within'] : ''
-  if (context.unusable() && call.operation.startsWith('repository_')) throw new ServerError('UNAVAILABLE', 'Server not ready')
+  const isChange = call.operation === 'repository_load' || call.operation === 'repository_unload'
+  if ((context.unusable() && call.operation.startsWith('repository_')) || (context.loading() && isChange)) throw new ServerError('UNAVAILABLE', 'Server not ready')
   switch (call.operation) {
     case 'repository_index':
       return repository.index(argument['ready'] === true)

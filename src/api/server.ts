@@ -2,7 +2,8 @@
  * Puts one server together: core, repository, control operations, listeners, metrics; and takes it apart again.
  *
  * The command line and the in-process API both stand on this; neither argv nor terminals nor exit codes are known
- * here. Ports open after the start-up models had their chance (R-49).
+ * here. Ports are bound before models load, so that what is wrong with them shows at once, and open after the start-up models had their
+ * chance (R-49).
  */
 
 import type { Logger, LogSettings } from '../log/index.js'
@@ -17,7 +18,7 @@ import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { followIssuerKeys, type KeysSettings } from './issuer_keys.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
-import type { Ports } from './ports.js'
+import { BindError, type Ports } from './ports.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
@@ -32,6 +33,8 @@ export interface ServerSettings {
   id: string
   /** When false, a server whose repository can not be read stays up, neither live nor ready. */
   exitOnError: boolean
+  /** Ports open while the start-up models load. */
+  listenEarly: boolean
   strictReadiness: boolean
   /** Not live once a GPU failed; ending the process is up to the caller. */
   exitOnDeviceError: boolean
@@ -71,6 +74,15 @@ export interface ServerSettings {
   repository: RepositorySettings
 }
 
+/** What happens while a server starts. */
+export interface StartHooks {
+  observe?: (event: LoadEvent) => void
+  /** Ports are bound. `release` gives them up: for a process that is ended before it serves. */
+  bound?: (release: () => void) => void
+  /** Ports are open before the models are loaded. */
+  listening?: (ports: Ports) => void
+}
+
 export interface StopOptions {
   /** How long connections are still accepted, within the timeout: load balancers go on sending for a moment. Default 0. */
   graceMs?: number
@@ -91,8 +103,10 @@ export interface RunningServer {
   unusable: ServerError | null
   /** What a listener would be told: for requests that another server of this process receives. */
   embedded: ListenOptions
-  /** Opens the logs of requests, and binds what the settings ask for. */
+  /** Opens the ports, unless they are open. */
   listen(): Promise<Ports>
+  /** Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. */
+  reread(): string[]
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
   /**
@@ -109,6 +123,22 @@ function isHandedOver({ http, grpc }: ServerSettings): boolean {
   return open.length > 0 && open.every((one) => one.givenFd !== null)
 }
 
+/**
+ * Binds everything, so that what is wrong is known before models load.
+ *
+ * @throws {BindError} naming all that can not be started.
+ */
+function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
+  const { metrics } = settings
+  const own = metrics === null || metrics.givenFd !== null ? null : { address: metrics.address, port: metrics.port }
+  const { failures, ...bound } = core.bind(listenOptions(settings), own)
+  if (failures.length > 0) throw new BindError(failures, settings)
+  ports.http = bound.httpPort
+  ports.grpc = bound.grpcPort
+  ports.control = bound.controlPort
+  ports.metrics = bound.metricsPort
+}
+
 /** What listeners are told. */
 function listenOptions(settings: ServerSettings): ListenOptions {
   const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads } = settings
@@ -116,16 +146,14 @@ function listenOptions(settings: ServerSettings): ListenOptions {
 }
 
 /**
- * Creates the core and loads the start-up models. Nothing listens yet.
+ * Creates the core, binds what the settings ask for, and loads the start-up models. Nothing listens yet, unless the settings ask for that.
  *
- * @throws {ServerError} when the core can not be used, or the repository can not and `exitOnError` is set.
+ * @throws {ServerError} when the core can not be used, keys, certificates and logs can not be read, or the repository can not and `exitOnError`
+ * is set; a `BindError` with all services that can not be started.
  */
-export async function startServer(
-  settings: ServerSettings,
-  logger: Logger,
-  observe: (event: LoadEvent) => void = () => {},
-): Promise<RunningServer> {
+export async function startServer(settings: ServerSettings, logger: Logger, { observe = () => {}, bound = () => {}, listening = () => {} }: StartHooks = {}): Promise<RunningServer> {
   let unusable: ServerError | null = null
+  let isLoading = true
   let deviceFailed: (failure: string) => void = () => {}
   const deviceFailure = new Promise<string>((resolve) => {
     deviceFailed = resolve
@@ -160,21 +188,25 @@ export async function startServer(
       // Only there can clients have a configuration read that names a place.
       pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
-    (call) => void answerControl({ core, repository, trace, logger, guards, unusable: () => unusable !== null }, call),
+    (call) => void answerControl({ core, repository, trace, logger, guards, unusable: () => unusable !== null, loading: () => isLoading }, call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),
   )
   core.setVerboseLevel(logger.settings.verbose)
-  if (settings.keys !== null) {
-    try {
-      core.openKeys(settings.keys.file, settings.keys.issuer)
-    } catch (error) {
-      await core.close(0)
-      throw error
-    }
-  }
   core.setServerState('initializing')
+  const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
+  try {
+    if (settings.keys !== null) core.openKeys(settings.keys.file, settings.keys.issuer)
+    const { accessLog, accessLogRate, auditLog, reactorThreads } = settings
+    // Also without listeners: requests of other servers of this process have lines.
+    core.openLogs({ accessLog, accessLogRate, auditLog, reactorThreads })
+    bindPorts(core, settings, ports)
+  } catch (error) {
+    await core.close(0)
+    throw error
+  }
+  bound(() => core.unbind())
   const repository = new Repository(core, settings.repository, logger.log, observe)
   // Read while models load, so that the ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
@@ -188,12 +220,46 @@ export async function startServer(
     left: (model) => core.traceCountLeft(model),
   }
   const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name), sampling)
+  const metrics = metricsText(settings, core, repository, logger, drain)
+  let metricsServer: MetricsServer | null = null
+  let issuerKeys: { stop(): void } | null = null
+  let isOpen = false
+  const listen = async (): Promise<Ports> => {
+    if (isOpen) return ports
+    isOpen = true
+    // First, so that who finds the server live finds its metrics too.
+    if (settings.metrics !== null && metricsModule !== null) {
+      const { startMetricsServer } = await metricsModule
+      const { address, port, givenFd } = settings.metrics
+      metricsServer = await startMetricsServer(address, ports.metrics === 0 ? port : ports.metrics, metrics, givenFd ?? core.takeMetricsSocket())
+      ports.metrics = metricsServer.port
+    }
+    const keysUrl = settings.keys?.keysUrl ?? null
+    if (keysUrl !== null) issuerKeys = await followIssuerKeys(core, keysUrl, logger)
+    await core.listen()
+    return ports
+  }
+  /** Ends what does not serve yet. */
+  const giveUp = async (): Promise<void> => {
+    issuerKeys?.stop()
+    await metricsServer?.close()
+    await core.close(0)
+  }
+  if (settings.listenEarly) {
+    core.setServerState('loading')
+    try {
+      listening(await listen())
+    } catch (error) {
+      await giveUp()
+      throw error
+    }
+  }
   let failures: LoadFailure[] = []
   try {
     failures = await repository.start()
   } catch (error) {
     if (settings.exitOnError) {
-      await core.close(0)
+      await giveUp()
       removeUnpacked(pythonUnpackPrefix)
       throw error
     }
@@ -201,13 +267,11 @@ export async function startServer(
     core.setServerState('failed')
     logger.error(`the server stays up and is neither live nor ready, as --exit-on-error=false asks: ${unusable.message}`)
   }
+  isLoading = false
   if (unusable === null) {
     core.setServerState('ready')
     repository.startPolling()
   }
-  const metrics = metricsText(settings, core, repository, logger, drain)
-  let metricsServer: MetricsServer | null = null
-  let issuerKeys: { stop(): void } | null = null
 
   return {
     core,
@@ -217,29 +281,8 @@ export async function startServer(
     unusable,
     metrics,
     embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null },
-    async listen() {
-      const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
-      const { http, grpc, control } = settings
-      // First, so that who finds the server live finds its metrics too.
-      if (settings.metrics !== null && metricsModule !== null) {
-        const { startMetricsServer } = await metricsModule
-        const { address, port, givenFd } = settings.metrics
-        metricsServer = await startMetricsServer(address, port, metrics, givenFd)
-        ports.metrics = metricsServer.port
-      }
-      const keysUrl = settings.keys?.keysUrl ?? null
-      if (keysUrl !== null) issuerKeys = await followIssuerKeys(core, keysUrl, logger)
-      const { accessLog, accessLogRate, auditLog, reactorThreads } = settings
-      // Also without listeners: requests of other servers of this process have lines.
-      core.openLogs({ accessLog, accessLogRate, auditLog, reactorThreads })
-      if (http !== null || grpc !== null || control !== null) {
-        const bound = await core.listen(listenOptions(settings))
-        ports.http = bound.httpPort
-        ports.grpc = bound.grpcPort
-        ports.control = bound.controlPort
-      }
-      return ports
-    },
+    listen,
+    reread: () => core.reread(),
     async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {
       repository.stop()
       const deadline = performance.now() + timeoutMs

@@ -1,5 +1,6 @@
 /**
- * Live lines on a terminal while models load: one per version under way, redrawn in place below the log.
+ * What is said of loads that take their time: live lines on a terminal, one per version under way, redrawn in place below the log; and
+ * lines of the log of those that take long, wherever it goes.
  *
  * Nothing is drawn before `DELAY_MS`: a start that is over by then should not flicker. Log lines pass through `around`,
  * which takes the live lines away and puts them back, so the log stays readable and complete.
@@ -14,6 +15,39 @@ const FRAMES = ['|', '/', '-', '\\']
 export interface Terminal {
   columns: number
   write(text: string): void
+}
+
+/** A load that takes this long has a line of the log, again and again, and one with its time at its end. */
+const SLOW_MS = 10_000
+
+/** Tells of models that load for long. */
+export class SlowLoads {
+  readonly #loading = new Map<string, { sinceMs: number; timer: NodeJS.Timeout }>()
+  readonly #info: (message: string) => void
+
+  constructor(info: (message: string) => void) {
+    this.#info = info
+  }
+
+  observe(event: LoadEvent): void {
+    const key = keyOf(event)
+    const before = this.#loading.get(key)
+    if (before !== undefined) clearInterval(before.timer)
+    this.#loading.delete(key)
+    if (event.phase === 'loading') {
+      const sinceMs = performance.now()
+      const timer = setInterval(() => this.#info(`still loading ${key}, ${Math.round((performance.now() - sinceMs) / 1000)} s`), SLOW_MS)
+      timer.unref()
+      this.#loading.set(key, { sinceMs, timer })
+    } else if (before !== undefined) {
+      const seconds = (performance.now() - before.sinceMs) / 1000
+      if (seconds * 1000 >= SLOW_MS) this.#info(event.phase === 'ready' ? `loaded ${key} in ${seconds.toFixed(1)} s` : `gave up loading ${key} after ${seconds.toFixed(1)} s`)
+    }
+  }
+}
+
+function keyOf({ model, version }: LoadEvent): string {
+  return version === null || version === 1 ? model : `${model}:${version}`
 }
 
 export class Progress {

@@ -6,18 +6,52 @@ import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
 import type { Logger } from '../log/index.js'
 import type { LoadFailure, Repository } from '../repository/index.js'
+import type { Terminal } from './progress.js'
+import { colourStates, fitTable, type Rows } from './reader.js'
 import type { Resolved } from './settings.js'
 
-/** Logs the tables users of the reference know, with its headings. */
-export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[]): void {
+/** What a start came to. */
+export interface StartReport {
+  models: number
+  /** Names of models with a version that serves. */
+  ready: string[]
+  /** A line for each model that failed, with its reason; the last one says how the others are served. */
+  failures: string[]
+}
+
+/**
+ * Logs the tables users of the reference know, with its headings. For a person who reads them on a terminal they fit its width, and what
+ * all backends have in common stands there once.
+ */
+export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null): StartReport {
   reportDefaults(logger, resolved.settings)
-  logger.table([['Repository Agent', 'Path']])
-  logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings, repository.pythonBackends())])
-  logger.table([['Model', 'Version', 'Status'], ...repository.table(failures)])
-  logger.table([['Option', 'Value'], ...optionRows(resolved)])
-  if (failures.length === 0) return
-  logger.error(`${failures.length} of the start-up models failed to load:`)
-  for (const { model, reason } of failures) logger.error(`model '${model}': ${rootReason(reason)}`)
+  const models = repository.table(failures)
+  const written = repository.pythonBackends()
+  if (reader === null) {
+    logger.table([['Repository Agent', 'Path']])
+    logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings, written, cmdline)])
+    logger.table([['Model', 'Version', 'Status'], ...models])
+    logger.table([['Option', 'Value'], ...optionRows(resolved)])
+  } else {
+    const format = (rows: Rows): string => fitTable(rows, reader.columns)
+    const own = backends(resolved.settings, written, ({ own }) => own).map(([name = '', path = '', config = '']) => [name, config === '' ? path : `${path}\n${config}`])
+    logger.table([['Backend', 'Path'], ...own, ['(all)', pairsText(commonSettings(resolved.settings))]], format)
+    logger.table([['Model', 'Version', 'Status'], ...models], (rows) => colourStates(format(rows)))
+    logger.table([['Option', 'Value'], ...optionRows(resolved)], format)
+  }
+  const names = new Set([...models.map(([name]) => name), ...failures.map(({ model }) => model)])
+  const ready = [...new Set(models.filter(([, , status]) => status === 'READY').map(([name]) => name))]
+  const lines = failureLines(failures, names.size, resolved.settings.exitOnError)
+  for (const line of lines) logger.error(line)
+  return { models: names.size, ready, failures: lines }
+}
+
+function failureLines(failures: readonly LoadFailure[], models: number, exitOnError: boolean): string[] {
+  const lines = failures.map(({ model, reason }) => `model '${model}': ${rootReason(reason)}`)
+  const others = models - failures.length
+  if (lines.length === 0 || !exitOnError || others <= 0) return lines
+  const advice = `${failures.length} of ${models} models failed to load; --exit-on-error=false serves the other${others === 1 ? '' : ` ${others}`}`
+  return lines.length === 1 ? [`${lines[0]}; ${advice}`] : [...lines, advice]
 }
 
 /** `load failed for model 'm': …` repeats what stands before it in a list. */
@@ -36,34 +70,52 @@ function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
   if (!given.some((one) => one.backend === null)) logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
 }
 
-function backends({ repository }: ServerSettings, written: { name: string; file: string }[]): string[][] {
+/** Settings of a backend: in the form of the reference, and what was given for it alone. */
+interface BackendSettings {
+  all: Record<string, string>
+  own: string
+}
+
+function commonSettings({ repository }: ServerSettings): Record<string, string> {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
-  const defaults: Record<string, string> = {
+  return {
     'auto-complete-config': String(repository.autoComplete),
     'backend-directory': repository.backendDirectory,
     'min-compute-capability': repository.minComputeCapability.toFixed(6),
     [key]: value,
+    ...givenFor(repository, null),
   }
-  const cmdline = (backend: string): string => {
-    const given = (owner: string | null): Record<string, string> =>
-      Object.fromEntries(repository.backendConfig.filter((one) => one.backend === owner).map((one) => [one.key, one.value]))
+}
+
+function givenFor({ backendConfig }: ServerSettings['repository'], owner: string | null): Record<string, string> {
+  return Object.fromEntries(backendConfig.filter((one) => one.backend === owner).map((one) => [one.key, one.value]))
+}
+
+const pairsText = (pairs: Record<string, string>): string =>
+  Object.entries(pairs).map(([key, value]) => `${key}=${value}`).join(', ')
+
+const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: all })
+
+function backends(settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string): string[][] {
+  const config = (backend: string): string => {
+    const own = givenFor(settings.repository, backend)
     // What is said of one backend goes before what is said of all.
-    return JSON.stringify({ cmdline: { ...defaults, ...given(null), ...given(backend) } })
+    return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
-  const builtIn = (backend: string): string[] => [backend, 'built in', cmdline(backend)]
+  const builtIn = (backend: string): string[] => [backend, 'built in', config(backend)]
   return [
     builtIn('device_identity'),
     builtIn('dyna_sequence'),
     builtIn('identity'),
     builtIn('implicit_state'),
     builtIn('iterative_sequence'),
-    ['onnxruntime', findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it', cmdline('onnxruntime')],
-    ['python', pythonRuntime(), cmdline('python')],
+    ['onnxruntime', findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it', config('onnxruntime')],
+    ['python', pythonRuntime(), config('python')],
     builtIn('repeat'),
     builtIn('sequence'),
     builtIn('square'),
-    ['tensorrt', 'plans, run by ONNX Runtime', cmdline('onnxruntime')],
-    ...written.map(({ name, file }) => [name, file, cmdline(name)]),
+    ['tensorrt', 'plans, run by ONNX Runtime', config('onnxruntime')],
+    ...written.map(({ name, file }) => [name, file, config(name)]),
   ]
 }
 

@@ -6,8 +6,10 @@
  * `--exit-on-device-error` was given.
  */
 
+import { closeSync, openSync } from 'node:fs'
+import { isatty } from 'node:tty'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
-import type { Ports } from '../api/ports.js'
+import { BindError, type Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
 import { asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName } from '../native/index.js'
@@ -15,8 +17,9 @@ import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { assignSockets, takeGivenSockets } from './activation.js'
 import { OptionError, type Parsed } from './parse.js'
-import { Progress, liveTerminal } from './progress.js'
+import { Progress, SlowLoads, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
+import { foldLines, summary } from './reader.js'
 import { ServiceManager } from './service.js'
 import { isUnix, resolveSettings, type Resolved } from './settings.js'
 import { readOptions } from './sources.js'
@@ -44,10 +47,13 @@ export async function serve(program: string, args: readonly string[]): Promise<v
 
   const terminal = resolved.settings.log.file === '' ? liveTerminal() : null
   const progress = terminal === null ? null : new Progress(terminal)
+  // A person reads it: fitted to the terminal, and with a summary. Objects of JSON are for programs.
+  const reader = resolved.settings.log.format === 'json' || !resolved.settings.log.info ? null : terminal
   let logger: Logger
+  let sink: Sink
   try {
-    const sink = openSink(resolved.settings.log.file)
-    const shared: Sink = (line, problem) => progress?.around(() => sink(line, problem))
+    sink = openSink(resolved.settings.log.file)
+    const shared: Sink = (line, problem) => progress?.around(() => sink(reader === null || (problem && !isatty(2)) ? line : foldLines(line, reader.columns), problem))
     logger = createLogger(resolved.settings.log, progress === null ? sink : shared)
   } catch (error) {
     return fail('creating server', error)
@@ -59,44 +65,61 @@ export async function serve(program: string, args: readonly string[]): Promise<v
 
   manager.warn = (message) => logger.warning(message)
   const signals = new Signals(logger)
+  const slow = new SlowLoads((message) => logger.info(message))
+  // The log may have been moved away before there is a server.
+  let reread = (): string[] => []
+  signals.onHangUp = () => {
+    const files = [...reread(), ...(sink.reopen === undefined ? [] : [sink.reopen()])]
+    logger.info(`Signal (1) received: ${files.length === 0 ? 'there are no keys, certificates or logs in files' : `read or opened again: ${files.join(', ')}`}`)
+  }
+  let ports: Ports | null = null
   let server: RunningServer
   try {
     const { startServer } = await import('../api/server.js')
-    server = await startServer(resolved.settings, logger, (event) => {
-      progress?.observe(event)
-      manager.observe(event)
+    server = await startServer(resolved.settings, logger, {
+      observe(event) {
+        progress?.observe(event)
+        manager.observe(event)
+        slow.observe(event)
+      },
+      bound: (release) => (signals.release = release),
+      listening(open) {
+        ports = open
+        announce(logger, resolved, open)
+      },
     })
   } catch (error) {
     progress?.end()
+    if (error instanceof BindError) return failToListen(logger, resolved, [...error.lines, ...error.advice])
     return fail('creating server', error)
   }
   progress?.end()
+  reread = () => server.reread()
   const note = nativeNote()
   if (note !== null) logger.info(note)
-  reportStart(logger, resolved, server.repository, server.failures)
+  const start = reportStart(logger, resolved, server.repository, server.failures, reader)
   if (server.failures.length > 0) {
     const text = 'failed to load all models'
     if (resolved.settings.exitOnError) {
       await server.stop(0)
+      if (resolved.settings.log.file !== '' || !resolved.settings.log.error) process.stderr.write(start.failures.map((line) => `error: ${line}\n`).join(''))
       process.stderr.write(`error: creating server: Internal - ${text}\n`)
       return exit(1)
     }
     logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
   }
-  let ports: Ports
   // Before the first port opens: requests come in while the last one is still being opened.
   signals.serving = true
-  try {
-    ports = await server.listen()
-  } catch (error) {
-    await server.stop(0)
-    // Triton's form: a line of the log that names the service.
-    const { message } = asServerError(error)
-    logger.error(message)
-    if (resolved.settings.log.file !== '') process.stderr.write(`error: ${message}\n`)
-    return exit(1)
+  if (ports === null) {
+    try {
+      ports = await server.listen()
+    } catch (error) {
+      await server.stop(0)
+      return failToListen(logger, resolved, [asServerError(error).message])
+    }
+    announce(logger, resolved, ports)
   }
-  announce(logger, resolved, ports)
+  if (reader !== null) reader.write(await summary(resolved, ports, start))
   // Also while it stops: what is held up there is held up, too.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`)
@@ -136,6 +159,15 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   if (metrics !== null) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
 }
 
+/** Triton's form: a line of the log that names the service. */
+function failToListen(logger: Logger, { settings }: Resolved, lines: readonly string[]): void {
+  for (const line of lines) {
+    logger.error(line)
+    if (settings.log.file !== '') process.stderr.write(`error: ${line}\n`)
+  }
+  return exit(1)
+}
+
 function portsText({ http, grpc, control, metrics }: Ports): string {
   const open = Object.entries({ HTTP: http, gRPC: grpc, control, metrics }).filter(([, port]) => port !== 0)
   return open.map(([name, port]) => `${name} ${port}`).join(', ')
@@ -158,23 +190,40 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
   return 1
 }
 
-/** The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. */
+/** npm and npx pass on the SIGINT of a terminal that this process got as well: within this time a second one is the same key. */
+const SAME_KEY_MS = 250
+
+/**
+ * The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. SIGHUP is for files that
+ * are read again, unless the terminal that the server was started at is gone.
+ */
 class Signals {
   readonly first: Promise<'SIGINT' | 'SIGTERM'>
   /** Set when requests may be in flight. */
   serving = false
+  /** Gives up what was bound, when the end comes before the server serves. */
+  release = (): void => {}
+  onHangUp = (): void => {}
 
   constructor(logger: Logger) {
     let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
     let count = 0
+    let firstMs = 0
+    const hadTerminal = isatty(0) || isatty(1)
     this.first = new Promise((resolve) => {
       started = resolve
     })
     const NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
+        const now = performance.now()
+        if (count === 1 && signal === 'SIGINT' && now - firstMs < SAME_KEY_MS) return
         count += 1
-        if (!this.serving) exit(0)
+        firstMs = now
+        if (!this.serving) {
+          this.release()
+          exit(0)
+        }
         if (count > 1) {
           logger.error(`Signal (${NUMBERS[signal]}) received again. Exiting immediately.`)
           exit(1)
@@ -183,6 +232,20 @@ class Signals {
         started(signal)
       })
     }
+    process.on('SIGHUP', () => {
+      if (hadTerminal && isTerminalGone()) process.emit('SIGTERM', 'SIGTERM')
+      else this.onHangUp()
+    })
+  }
+}
+
+/** A terminal that was closed is the controlling one of no process any more. */
+function isTerminalGone(): boolean {
+  try {
+    closeSync(openSync('/dev/tty', 'r'))
+    return false
+  } catch {
+    return true
   }
 }
 

@@ -61,6 +61,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const settings: ServerSettings = {
     id: options.id,
     exitOnError: options.exitOnError,
+    listenEarly: options.listenEarly,
     strictReadiness: options.strictReadiness,
     exitOnDeviceError: options.exitOnDeviceError,
     strictBatchingDelay: options.strictBatchingDelay,

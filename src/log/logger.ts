@@ -33,7 +33,11 @@ export const DEFAULT_LOG_SETTINGS: LogSettings = {
 }
 
 /** Takes finished lines, each with its line feed. `problem` is true for warnings and errors. */
-export type Sink = (line: string, problem: boolean) => void
+export interface Sink {
+  (line: string, problem: boolean): void
+  /** Opens the file again if it was moved away; returns its path. Sinks without one have none. */
+  reopen?: () => string
+}
 
 /** The same with what the line was made of; a table is part of its message. */
 export type EventSink = (line: string, problem: boolean, event: LogEvent) => void
@@ -49,7 +53,7 @@ export interface Logger {
   /** The same by level name, for parts that know no logger. */
   log: Log
   /** An info line followed by a table; the first row is its heading. */
-  table(rows: readonly (readonly string[])[]): void
+  table(rows: readonly (readonly string[])[], format?: (rows: readonly (readonly string[])[]) => string): void
   /** A record of the core. */
   record(record: LogRecord): void
 }
@@ -98,7 +102,7 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
     info: (message) => from('info', 0, message),
     verbose: (level, message) => from('verbose', level, message),
     log: (level, message) => from(level, 1, message),
-    table(rows) {
+    table(rows, format = formatTable) {
       if (!settings.info) return
       const place = callSite()
       if (settings.format === 'json') {
@@ -109,7 +113,7 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
         }
         return
       }
-      write('info', '', place.file, place.line, formatTable(rows))
+      write('info', '', place.file, place.line, format(rows))
     },
     record(record) {
       const severity = (['error', 'warning', 'info'] as const)[record.level] ?? 'verbose'
@@ -132,7 +136,7 @@ export function openSink(path: string, now: () => number = () => performance.now
   }
   try {
     const file = new LogFile(path, now)
-    return (line) => file.write(line)
+    return Object.assign((line: string) => file.write(line), { reopen: () => (file.look(true), path) })
   } catch (error) {
     throw new ServerError('INTERNAL', `failed to open log file '${path}': ${(error as Error).message}`)
   }
@@ -167,15 +171,15 @@ class LogFile {
   }
 
   write(line: string): void {
-    this.#look()
+    this.look(false)
     this.#open.stream.write(line)
   }
 
-  /** Opens the file again where its name means another one by now, or none. If that fails, lines go on to the old one. */
-  #look(): void {
+  /** Opens the file again where its name means another one by now, or none; looks once in a while, or at once. If that fails, lines go on to the old one. */
+  look(atOnce: boolean): void {
     const now = this.#now()
     const { identity, descriptor } = this.#open
-    if (identity === null || now - this.#lookedMs < LOOK_INTERVAL_MS) return
+    if (identity === null || (!atOnce && now - this.#lookedMs < LOOK_INTERVAL_MS)) return
     this.#lookedMs = now
     try {
       const named = statSync(this.#path, { bigint: true, throwIfNoEntry: false })

@@ -26,7 +26,9 @@ import {
   type ControlOptions,
   type TlsOptions,
   type ListenOptions,
-  type Listening,
+  type MetricsAddress,
+  type BindFailure,
+  type BoundPorts,
   type LogRecord,
   type MachineDevices,
   type NativeInferRequest,
@@ -71,7 +73,6 @@ export interface Settlement {
   errorCode: number
   message: string
   opened?: { handle: number; io?: NonNullable<Opened['io']>; completed?: string }
-  listening?: Listening
   count?: number
   response?: RawResponse
   responses?: RawResponse[]
@@ -140,6 +141,12 @@ export type RawRequest = Omit<NativeInferRequest, 'parameters'> & { parameters: 
 
 export type RawEndpoint<T> = Omit<T, 'givenFd' | 'tls'> & { givenFd: number | undefined; tls: TlsOptions | undefined }
 
+/** What became of them. */
+export interface RawBoundPorts extends Omit<BoundPorts, 'failures'> {
+  /** `code` is an index in `ERROR_CODES`. */
+  failures: (Omit<BindFailure, 'service' | 'code'> & { service: string; code: number })[]
+}
+
 /** Front ends as they cross. */
 export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 'control'> {
   http: RawEndpoint<HttpOptions> | undefined
@@ -148,7 +155,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'updateModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'embedCall' | 'setTraceSetting' | 'takeTraces']: never
+  [K in 'openModel' | 'publishModel' | 'updateModel' | 'retireModel' | 'askReady' | 'bind' | 'takeMetricsSocket' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'embedCall' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** A version to open as it crosses. */
 export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
@@ -162,7 +169,9 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   updateModel(ticket: number, name: string, version: number, config: Buffer, configJson: string): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
   askReady(ticket: number, name: string, version: string): void
-  listen(ticket: number, options: RawListenOptions): void
+  bind(options: RawListenOptions, metrics?: MetricsAddress): RawBoundPorts
+  takeMetricsSocket(): number | null
+  listen(ticket: number): void
   drain(ticket: number, timeoutMs: number): void
   openKeys(file: string, issuer?: Omit<IssuerOptions, 'keysFile'> & { keysFile: string | undefined }): void
   setIssuerKeys(text: string): number
@@ -309,10 +318,14 @@ export function createBridge(
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
     openLogs: (o) => now(() => raw.openLogs(o)),
-    listen: async (o) => {
-      const s = await start((t) => raw.listen(t, listenOptions(o)))
-      return s.listening ?? { httpPort: 0, grpcPort: 0, controlPort: 0 }
+    bind: (o, metrics) => {
+      const { failures, ...ports } = now(() => raw.bind(listenOptions(o), optional(metrics)))
+      return { ...ports, failures: failures.map(({ service, code, message }) => ({ service: service as BindFailure['service'], code: ERROR_CODES[code] ?? 'INTERNAL', message })) }
     },
+    unbind: () => raw.unbind(),
+    takeMetricsSocket: () => raw.takeMetricsSocket(),
+    listen: async () => void (await start((t) => raw.listen(t))),
+    reread: () => raw.reread(),
     handOver: () => raw.handOver(),
     openKeys: (file, issuer) => now(() => raw.openKeys(file, issuer === null ? undefined : { ...issuer, keysFile: optional(issuer.keysFile) })),
     setIssuerKeys: (text) => now(() => raw.setIssuerKeys(text)),

@@ -106,7 +106,8 @@ export interface PublishSpec {
 
 export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
 
-export type ServerState = 'initializing' | 'ready' | 'exiting' | 'failed'
+/** `loading` is `initializing` with open ports: live, and not ready. */
+export type ServerState = 'initializing' | 'loading' | 'ready' | 'exiting' | 'failed'
 
 /** Settings of the whole core, fixed at start. */
 export interface CoreOptions {
@@ -231,7 +232,7 @@ export interface HttpOptions {
   address: string
   port: number
   reusePort: boolean
-  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
+  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `bind` on. */
   givenFd: number | null
   /** null = plain text. */
   tls: TlsOptions | null
@@ -247,7 +248,7 @@ export interface GrpcOptions {
   address: string
   port: number
   reusePort: boolean
-  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
+  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `bind` on. */
   givenFd: number | null
   /** null = plain text. */
   tls: TlsOptions | null
@@ -310,11 +311,28 @@ export interface GivenSocket {
   port: number
 }
 
+/** Where metrics are served, by JavaScript. */
+export interface MetricsAddress {
+  address: string
+  port: number
+}
+
+/** A service that can not be started. */
+export interface BindFailure {
+  service: 'control' | 'GRPC' | 'HTTP' | 'Metrics'
+  code: ErrorCode
+  /** `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
+  message: string
+}
+
 /** Ports really bound (port 0 in the options picks a free one); 0 where the front end is off. */
-export interface Listening {
+export interface BoundPorts {
   httpPort: number
   grpcPort: number
   controlPort: number
+  metricsPort: number
+  /** Where there are any, nothing is bound. */
+  failures: BindFailure[]
 }
 
 /** Control operations that arrive at a Rust listener and are decided in TypeScript. */
@@ -876,13 +894,24 @@ export interface Core {
   /** READY versions that can not be used right now, and why. */
   unready(): Unready[]
   /**
-   * Logs requests and control calls from now on, of listeners and of other servers. To be called before `listen` and `openEmbedded`; `close` ends it.
+   * Logs requests and control calls from now on, of listeners and of other servers. To be called before `bind` and `openEmbedded`; `close` ends it.
    *
    * @throws {ServerError} `INVALID_ARG` for a file that can not be opened.
    */
   openLogs(options: RequestLogOptions): void
-  /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
-  listen(options: ListenOptions): Promise<Listening>
+  /** Takes the ports, and reads the certificates; clients are refused as yet. To be called after `openKeys` and `openLogs`. */
+  bind(options: ListenOptions, metrics: MetricsAddress | null): BoundPorts
+  /** Gives up ports and files of sockets at once, for a process that ends while its models load. */
+  unbind(): void
+  /** Descriptor of the socket of metrics, which is the caller's from now on; null where there is none. */
+  takeMetricsSocket(): number | null
+  /** Serves where `bind` has bound. Rejects with UNAVAILABLE, as a `BindFailure`, where another process came first. */
+  listen(): Promise<void>
+  /**
+   * Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. What can not be used is
+   * logged, and what was there before stays.
+   */
+  reread(): string[]
   /**
    * Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when no client is connected
    * and none connected lately: no client would miss them.
@@ -894,7 +923,7 @@ export interface Core {
    */
   handOver(): void
   /**
-   * Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `listen`.
+   * Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `bind`.
    *
    * @throws {ServerError} `INVALID_ARG` with the file, the line, the field, and what is wrong.
    */

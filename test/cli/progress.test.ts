@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { Progress } from '../../src/cli/progress.js'
+import { Progress, SlowLoads } from '../../src/cli/progress.js'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
@@ -46,6 +46,24 @@ test('a start that is over at once draws nothing', () => {
   vi.advanceTimersByTime(1000)
   progress.end()
   expect(lines()).toEqual([])
+})
+
+test('a load that takes long is a line every 10 s, and has its time at its end; others say nothing', () => {
+  const lines: string[] = []
+  const slow = new SlowLoads((line) => lines.push(line))
+  slow.observe({ model: 'quick', ...loading })
+  slow.observe({ model: 'bert', ...loading })
+  slow.observe({ model: 'bad', ...loading, version: 2 })
+  vi.advanceTimersByTime(9_000)
+  slow.observe({ model: 'quick', version: 1, phase: 'ready', detail: '' })
+  expect(lines).toEqual([])
+  vi.advanceTimersByTime(11_500)
+  expect(lines).toEqual(['still loading bert, 10 s', 'still loading bad:2, 10 s', 'still loading bert, 20 s', 'still loading bad:2, 20 s'])
+  slow.observe({ model: 'bert', version: 1, phase: 'ready', detail: '' })
+  slow.observe({ model: 'bad', version: 2, phase: 'failed', detail: 'no' })
+  expect(lines.slice(4)).toEqual(['loaded bert in 20.5 s', 'gave up loading bad:2 after 20.5 s'])
+  vi.advanceTimersByTime(60_000)
+  expect(lines).toHaveLength(6)
 })
 
 test('many models and a narrow terminal stay within the screen', () => {

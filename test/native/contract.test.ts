@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type * as generated from '../../native/index.js'
-import type { RawCore, RawListenOptions, RawParameter, RawRequest, RawResponse, RawTakenTraces, Settlement } from '../../src/native/bridge.js'
+import type { RawCore, RawBoundPorts, RawListenOptions, RawParameter, RawRequest, RawResponse, RawTakenTraces, Settlement } from '../../src/native/bridge.js'
 import type * as contract from '../../src/native/contract.js'
 import { ERROR_CODES } from '../../src/native/contract.js'
 import { ROOT } from '../server/harness.js'
@@ -42,7 +42,8 @@ test('objects are the same on both sides', () => {
   same<Same<contract.ListenOptions, generated.ListenOptions>>()
   same<Same<RawListenOptions, generated.ListenOptions>>()
   same<Same<contract.RequestLogOptions, generated.RequestLogOptions>>()
-  same<Same<contract.Listening, generated.Listening>>()
+  same<Same<contract.MetricsAddress, generated.MetricsAddress>>()
+  same<Same<RawBoundPorts, generated.BoundPorts>>()
   same<Same<contract.ControlCall, generated.ControlCall>>()
   same<Same<contract.LogRecord, generated.LogRecord>>()
   same<Same<contract.Snapshot, generated.Snapshot>>()
@@ -60,7 +61,7 @@ test('the core has the methods the bridge calls, and no others', () => {
 
 test('what is not the same does not compile', () => {
   // @ts-expect-error a member more
-  same<Same<contract.Listening & { more: number }, generated.Listening>>()
+  same<Same<contract.MetricsAddress & { more: number }, generated.MetricsAddress>>()
   // @ts-expect-error a member less
   same<Same<Omit<contract.LogRecord, 'line'>, generated.LogRecord>>()
   // @ts-expect-error another type

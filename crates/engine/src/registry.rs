@@ -311,9 +311,9 @@ impl Engine {
         Snapshot { versions, gauges, cache, resources }
     }
 
-    /// The server came up: false while it starts, when its start failed and it was told to stay, and when it exits.
+    /// The server answers: false while it starts with its ports closed, when its start failed and it was told to stay, and when it exits.
     pub fn is_live(&self) -> bool {
-        self.server_state() == ServerState::Ready && !self.is_to_end()
+        matches!(self.server_state(), ServerState::Ready | ServerState::Loading) && !self.is_to_end()
     }
 
     /// A device failed, and the process is to end for that.
@@ -323,7 +323,9 @@ impl Engine {
 
     /// The server takes inferences, and with strict readiness so does every known version. Models are not asked.
     pub fn is_ready(&self) -> bool {
-        self.is_live() && (!self.shared.options.strict_readiness || self.table.load().all_ready())
+        self.is_live()
+            && self.server_state() == ServerState::Ready
+            && (!self.shared.options.strict_readiness || self.table.load().all_ready())
     }
 
     /// As [`is_ready`](Self::is_ready), and models are asked that have to say it themselves.
@@ -352,6 +354,7 @@ impl Engine {
             0 => ServerState::Initializing,
             1 => ServerState::Ready,
             3 => ServerState::Failed,
+            4 => ServerState::Loading,
             _ => ServerState::Exiting,
         }
     }

@@ -43,6 +43,8 @@ pub enum ServerState {
     Exiting = 2,
     /// The start failed, and the server was told to stay: it answers, but has no models.
     Failed = 3,
+    /// As `Initializing`, with ports that are open: the server is live, and not ready.
+    Loading = 4,
 }
 
 #[derive(Clone, Default)]

@@ -34,6 +34,7 @@ pub struct IssuerOptions {
 pub struct Keyring {
     access: Access,
     started: Instant,
+    files: parking_lot::Mutex<Vec<Watched>>,
     /// Looks at the file until the keyring is dropped.
     watcher: parking_lot::Mutex<Option<Thread>>,
 }
@@ -55,6 +56,7 @@ impl Keyring {
         let ring = Arc::new(Self {
             access: Access::new(check_keys_file(path)?, issuer),
             started: Instant::now(),
+            files: parking_lot::Mutex::default(),
             watcher: parking_lot::Mutex::default(),
         });
         if let Some(path) = issuer_keys {
@@ -63,8 +65,9 @@ impl Keyring {
                 .map_err(|why| Error::invalid(format!("{}: {why}", path.display())))?;
             files.push(Watched { path, seen, is_of_issuer: true });
         }
+        *ring.files.lock() = files;
         let watched = Arc::downgrade(&ring);
-        let thread = std::thread::Builder::new().name("keys-file".into()).spawn(move || watch(&watched, files));
+        let thread = std::thread::Builder::new().name("keys-file".into()).spawn(move || watch(&watched));
         let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
         *ring.watcher.lock() = Some(thread.thread().clone());
         Ok(ring)
@@ -87,6 +90,36 @@ impl Keyring {
     /// What is wrong with it. The keys stay as they are.
     pub fn replace_issuer_keys(&self, text: &[u8]) -> Result<usize, String> {
         self.access.replace_issuer_keys(text)
+    }
+
+    /// Reads the files again now; returns those whose keys hold from now on. What cannot be used is logged, and the keys stay.
+    pub fn reread(&self) -> Vec<String> {
+        self.look(true)
+    }
+
+    /// Reads the files that changed, or all; returns those that could be used.
+    fn look(&self, all: bool) -> Vec<String> {
+        let mut names = Vec::new();
+        for Watched { path, seen, is_of_issuer } in self.files.lock().iter_mut() {
+            let now = stamp(path);
+            if now == *seen && !all {
+                continue;
+            }
+            // Written while it is read: the next look finds the rest.
+            *seen = now;
+            let taken = read(path).and_then(|text| {
+                let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
+                match is_of_issuer {
+                    true => self.replace_issuer_keys(&text).map(drop).map_err(wrong),
+                    false => self.access.replace(&text).map_err(|error| wrong(error.to_string())),
+                }
+            });
+            match taken {
+                Ok(()) => names.push(path.display().to_string()),
+                Err(error) => log::error!("{}; the keys stay as they are", error.message()),
+            }
+        }
+        names
     }
 
     /// Counts bytes against the quota of a key.
@@ -142,28 +175,12 @@ struct Watched {
     is_of_issuer: bool,
 }
 
-fn watch(ring: &Weak<Keyring>, mut files: Vec<Watched>) {
+fn watch(ring: &Weak<Keyring>) {
     loop {
         std::thread::park_timeout(LOOK_INTERVAL);
         let Some(ring) = ring.upgrade() else { return };
-        for Watched { path, seen, is_of_issuer } in &mut files {
-            let now = stamp(path);
-            if now == *seen {
-                continue;
-            }
-            // Written while it is read: the next look finds the rest.
-            *seen = now;
-            let taken = read(path).and_then(|text| {
-                let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
-                match is_of_issuer {
-                    true => ring.replace_issuer_keys(&text).map(drop).map_err(wrong),
-                    false => ring.access.replace(&text).map_err(|error| wrong(error.to_string())),
-                }
-            });
-            match taken {
-                Ok(()) => log::info!("{} was read again", path.display()),
-                Err(error) => log::error!("{}; the keys stay as they are", error.message()),
-            }
+        for name in ring.look(false) {
+            log::info!("{name} was read again");
         }
     }
 }

@@ -58,8 +58,9 @@ pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use keys::{IssuerOptions, Keyring, check_keys_file};
+pub use listen::Held;
 pub use offload::{OffloadStatus, status as offload_status};
 pub use options::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
 };
-pub use server::{Running, serve};
+pub use server::{Bound, Failure, Running, bind, bind_metrics, serve};

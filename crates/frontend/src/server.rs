@@ -9,7 +9,7 @@ use crate::http::connection as http;
 use crate::http::service::HttpContext;
 use crate::idle::{Idle, Place};
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
-use crate::listen::{Listener, Listening, SocketFile, Wanted, listeners, unix_path};
+use crate::listen::{Held, Listener, Listening, SocketFile, Wanted, hold, unix_path};
 use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
@@ -64,12 +64,60 @@ pub struct Running {
     watcher: Option<Watcher>,
 }
 
+/// A front end that does not listen yet.
+type Ready<C> = (Arc<C>, Option<Arc<Tls>>, Held);
+
+/// Front ends with their ports, certificates and options: all that can be wrong with them is known. Clients are refused until they serve.
+pub struct Bound {
+    /// Port of the HTTP listener, 0 when it is off or a Unix socket.
+    pub http_port: u16,
+    /// Port of the gRPC listener, 0 when it is off or a Unix socket.
+    pub grpc_port: u16,
+    /// Port of the control address, 0 when there is none or it is a Unix socket.
+    pub control_port: u16,
+    control: Option<Ready<HttpContext>>,
+    grpc: Option<Ready<GrpcContext>>,
+    http: Option<Ready<HttpContext>>,
+    watched: Vec<(Arc<Tls>, TlsFiles)>,
+    shared: Arc<Shared>,
+    count: usize,
+    connections_max: usize,
+}
+
+/// A service that cannot be started.
+#[derive(Debug)]
+pub struct Failure {
+    /// `control`, `GRPC`, `HTTP` or `Metrics`.
+    pub service: &'static str,
+    /// `failed to start HTTP service: …`: UNAVAILABLE `Socket '<address>:<port>' already in use `, or INVALID_ARG for options or files
+    /// that cannot be.
+    pub error: Error,
+}
+
 /// Binds and serves.
 ///
 /// # Errors
-/// `failed to start HTTP service: …` (or `GRPC`): UNAVAILABLE `Socket '<address>:<port>' already in use `, INVALID_ARG for options
-/// that cannot be; INTERNAL when the machine refuses a thread.
+/// Of the first [`Failure`]; INTERNAL when the machine refuses a thread.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
+    match bind(engine, control, &options) {
+        Ok(bound) => bound.serve(),
+        Err(failures) => Err(failures.into_iter().map(|failure| failure.error).next().unwrap_or_else(no_reason)),
+    }
+}
+
+fn no_reason() -> Error {
+    Error::internal("cannot start, for no reason")
+}
+
+/// Binds, and reads certificates.
+///
+/// # Errors
+/// One for each service that cannot be started.
+pub fn bind(
+    engine: Arc<Engine>,
+    control: Arc<dyn Control>,
+    options: &FrontendOptions,
+) -> std::result::Result<Bound, Vec<Failure>> {
     let count = options.reactors();
     let connections_max = match options.connections_max {
         0 => descriptors::connections_max(count),
@@ -77,88 +125,141 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     };
     let budget = options.budget.clone().unwrap_or_else(|| memory::Budget::global().clone());
     let shared = Arc::new(Shared::new(connections_max, budget).with_logs(options.logs.clone()));
-    let watched = shared.clone();
-    engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
-    let mut running = Running {
-        http_port: 0,
-        grpc_port: 0,
-        control_port: 0,
-        files: Vec::new(),
-        shared: shared.clone(),
-        threads: Vec::new(),
-        holds: Vec::new(),
-        pulses: Vec::new(),
-        watcher: None,
-    };
+    let told = shared.clone();
+    engine.on_change(move |engine| told.set_ready(|| engine.is_ready()));
     let mut watched = Vec::new();
-    let (mut http, mut grpc, mut control_face) = (None, None, None);
+    let mut failures = Vec::new();
     let mut gate = options.gate.clone();
     let mode = options.unix_socket_mode;
-    let open = |wanted: Wanted<'_>, running: &mut Running| -> Result<_> {
-        let Listening { port, listeners, file } = listeners(wanted, count)?;
-        running.files.extend(file);
-        Ok((port, listeners))
-    };
-    if let Some(o) = &options.control {
-        let refused = not_started("control");
+    let control_face = options.control.as_ref().map(|o| {
         let wanted = Wanted { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
-        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
+        let held = hold(wanted, count)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched)?;
         let is_file = unix_path(&o.address).is_some();
-        gate.control = Some(if is_file { o.address.as_str().into() } else { format!("{}:{port}", o.address).into() });
+        gate.control =
+            Some(if is_file { o.address.as_str().into() } else { format!("{}:{}", o.address, held.port).into() });
         // What it asks of callers is what the others ask, whether these serve or not.
         let http = HttpOptions { cors_origins: Vec::new(), ..options.http.clone().unwrap_or_default() };
-        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone());
-        let mut context = context.map_err(&refused)?;
+        let mut context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone())?;
         let grpc = options.grpc.clone().unwrap_or_default();
         let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &grpc, gate.clone());
-        context.grpc = Some(Arc::new(calls.map_err(&refused)?));
-        running.control_port = port;
-        control_face = Some((Arc::new(context), tls, listeners));
-    }
-    // gRPC first, as Triton does: when both ports are taken, the text names the same service.
-    if let Some(o) = &options.grpc {
-        let refused = not_started("GRPC");
-        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone());
-        let context = context.map_err(&refused)?;
+        context.grpc = Some(Arc::new(calls?));
+        Ok((Arc::new(context), tls, held))
+    });
+    let control_face = started("control", control_face, &mut failures);
+    // gRPC first, as Triton does: when both ports are taken, the first text names the same service.
+    let grpc = options.grpc.as_ref().map(|o| {
+        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
         let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
-        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2"], false, &mut watched).map_err(&refused)?;
-        running.grpc_port = port;
-        grpc = Some((Arc::new(context), tls, listeners));
-    }
-    if let Some(o) = &options.http {
-        let refused = not_started("HTTP");
-        let context = HttpContext::new(engine, control, shared.clone(), o, gate).map_err(&refused)?;
+        let held = hold(wanted, count)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2"], false, &mut watched)?;
+        Ok((Arc::new(context), tls, held))
+    });
+    let grpc = started("GRPC", grpc, &mut failures);
+    let http = options.http.as_ref().map(|o| {
+        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone())?;
         let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
-        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
-        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
-        running.http_port = port;
-        http = Some((Arc::new(context), tls, listeners));
+        let held = hold(wanted, count)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched)?;
+        Ok((Arc::new(context), tls, held))
+    });
+    let http = started("HTTP", http, &mut failures);
+    if !failures.is_empty() {
+        return Err(failures);
     }
-    running.watcher = Watcher::start(watched)?;
-    let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
-    for i in 0..count {
-        let http = http.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
-        let grpc = grpc.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
-        let control = control_face.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
-        let shared = shared.clone();
-        let runtime =
-            Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
-        let holds = Arc::new(Holds::default());
-        running.holds.push(holds.clone());
-        let pulse = Arc::new(AtomicU64::new(0));
-        running.pulses.push(pulse.clone());
-        let body = move || {
-            memory::thread::be_prompt();
-            hold::begin(holds);
-            reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
+    Ok(Bound {
+        http_port: port_of(http.as_ref()),
+        grpc_port: port_of(grpc.as_ref()),
+        control_port: port_of(control_face.as_ref()),
+        control: control_face,
+        grpc,
+        http,
+        watched,
+        shared,
+        count,
+        connections_max,
+    })
+}
+
+/// Takes the port of a server of metrics, which another part of this process is.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_metrics(address: &str, port: u16) -> std::result::Result<Held, Failure> {
+    let wanted = Wanted { given_fd: None, address, port, reuse_port: false, mode: 0 };
+    hold(wanted, 1).map_err(|error| Failure { service: "Metrics", error: not_started("Metrics", &error) })
+}
+
+fn port_of<C>(front: Option<&Ready<C>>) -> u16 {
+    front.map_or(0, |(_, _, held)| held.port)
+}
+
+/// What was started; what could not be is among the failures.
+fn started<C>(service: &'static str, made: Option<Result<C>>, failures: &mut Vec<Failure>) -> Option<C> {
+    match made? {
+        Ok(front) => Some(front),
+        Err(error) => {
+            failures.push(Failure { service, error: not_started(service, &error) });
+            None
+        }
+    }
+}
+
+/// What serves, the TLS in front of it, and a listener for each reactor.
+type Listens<C> = (Arc<C>, Option<Arc<Tls>>, Vec<Listener>);
+
+impl Bound {
+    /// Listens and serves.
+    ///
+    /// # Errors
+    /// UNAVAILABLE as [`Failure`] where another process came first; INTERNAL when the machine refuses a thread.
+    pub fn serve(self) -> Result<Running> {
+        let Self { count, shared, connections_max, .. } = self;
+        let mut running = Running {
+            http_port: self.http_port,
+            grpc_port: self.grpc_port,
+            control_port: self.control_port,
+            files: Vec::new(),
+            shared: shared.clone(),
+            threads: Vec::new(),
+            holds: Vec::new(),
+            pulses: Vec::new(),
+            watcher: None,
         };
-        let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
-        // Dropping `running` ends those that were started.
-        running.threads.push(thread.map_err(failed)?);
+        let mut control = open(self.control, "control", &mut running.files)?;
+        let mut grpc = open(self.grpc, "GRPC", &mut running.files)?;
+        let mut http = open(self.http, "HTTP", &mut running.files)?;
+        running.watcher = Watcher::start(self.watched)?;
+        let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
+        for i in 0..count {
+            let http = http.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+            let grpc = grpc.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+            let control = control.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+            let shared = shared.clone();
+            let runtime =
+                Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
+            let holds = Arc::new(Holds::default());
+            running.holds.push(holds.clone());
+            let pulse = Arc::new(AtomicU64::new(0));
+            running.pulses.push(pulse.clone());
+            let body = move || {
+                memory::thread::be_prompt();
+                hold::begin(holds);
+                reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
+            };
+            let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
+            // Dropping `running` ends those that were started.
+            running.threads.push(thread.map_err(failed)?);
+        }
+        Ok(running)
     }
-    Ok(running)
+}
+
+fn open<C>(front: Option<Ready<C>>, service: &str, files: &mut Vec<SocketFile>) -> Result<Option<Listens<C>>> {
+    let Some((context, tls, held)) = front else { return Ok(None) };
+    let Listening { listeners, file } = held.listen().map_err(|e| not_started(service, &e))?;
+    files.extend(file);
+    Ok(Some((context, tls, listeners)))
 }
 
 /// The TLS of a listener, whose files are then among those that are watched.
@@ -182,8 +283,9 @@ fn open_tls(
 }
 
 /// Says which service could not start, in Triton's words.
-fn not_started(service: &'static str) -> impl Fn(Error) -> Error {
-    move |e| Error::new(e.code(), format!("failed to start {service} service: {} - {}", e.code().name(), e.message()))
+fn not_started(service: &str, error: &Error) -> Error {
+    let (code, text) = (error.code(), error.message());
+    Error::new(code, format!("failed to start {service} service: {} - {text}", code.name()))
 }
 
 impl Running {
@@ -221,6 +323,12 @@ impl Running {
     /// Limits and their current values: name, help, value.
     pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
         self.shared.gauges()
+    }
+
+    /// Reads certificates, keys and roots again now; returns the files of the certificates. What cannot be used is logged, and what is
+    /// served stays.
+    pub fn reread(&self) -> Vec<String> {
+        self.watcher.as_ref().map(Watcher::reread).unwrap_or_default()
     }
 
     /// Whether one of the listeners speaks TLS.

@@ -25,24 +25,69 @@ impl SocketFile {
         let (path, found) = (std::path::absolute(path)?, std::fs::symlink_metadata(path)?);
         Ok(Self { path, identity: (found.dev(), found.ino()) })
     }
+
+    /// Whether it is still there, and no other in its place.
+    fn is_there(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|f| (f.dev(), f.ino()) == self.identity)
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = std::fs::symlink_metadata(&self.path).is_ok_and(|f| (f.dev(), f.ino()) == self.identity);
-        if is_ours && let Ok(address) = SockAddr::unix(&self.path) {
+        if self.is_there()
+            && let Ok(address) = SockAddr::unix(&self.path)
+        {
             // Inodes are used again: it may still be another's, who listens then. What cannot be removed, the next server finds stale.
             let _ = remove_stale(&self.path, &address);
         }
     }
 }
 
-/// Listens at `path`, with `count` listeners that share one queue. `mode` says who may connect.
+/// A socket at a file that does not listen yet: clients are refused.
+#[derive(Debug)]
+pub struct Held {
+    path: String,
+    /// Before the file, which is removed once nobody has it.
+    socket: Socket,
+    file: SocketFile,
+}
+
+impl Held {
+    /// Listens, with `count` listeners that share one queue.
+    ///
+    /// # Errors
+    /// As [`bind`], where another process took the file meanwhile.
+    pub fn listen(self, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
+        let Self { path, socket, file } = self;
+        let listening = || -> io::Result<Vec<UnixListener>> {
+            if !file.is_there() {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            socket.listen(ACCEPT_BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            let listener = UnixListener::from(socket);
+            let mut all = (1..count).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+            all.push(listener);
+            Ok(all)
+        };
+        let listeners = listening().map_err(|e| failed(&path, &e))?;
+        Ok((file, listeners))
+    }
+}
+
+fn failed(path: &str, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Error::unavailable(format!("Socket 'unix:{path}' already in use ")),
+        _ => Error::unavailable(format!("Socket 'unix:{path}' can not be listened to: {error}")),
+    }
+}
+
+/// Binds a socket to `path`. `mode` says who may connect once it listens.
 ///
 /// # Errors
-/// UNAVAILABLE `Socket 'unix:<path>' already in use ` when a process listens there; INVALID_ARG for a path that is too long; UNAVAILABLE
+/// UNAVAILABLE `Socket 'unix:<path>' already in use ` when a process has it; INVALID_ARG for a path that is too long; UNAVAILABLE
 /// with the system's words for anything else.
-pub fn bind(path: &str, mode: u32, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
+pub fn bind(path: &str, mode: u32) -> Result<Held> {
     let bytes = path.len();
     if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
         return Err(Error::invalid(format!(
@@ -50,10 +95,8 @@ pub fn bind(path: &str, mode: u32, count: usize) -> Result<(SocketFile, Vec<Unix
              server is started in, will do"
         )));
     }
-    let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::AddrInUse => Error::unavailable(format!("Socket 'unix:{path}' already in use ")),
-        _ => Error::unavailable(format!("Socket 'unix:{path}' can not be listened to: {e}")),
-    };
+    let text = path;
+    let failed = |e: io::Error| failed(text, &e);
     let path = Path::new(path);
     let address = SockAddr::unix(path).map_err(failed)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
@@ -66,20 +109,20 @@ pub fn bind(path: &str, mode: u32, count: usize) -> Result<(SocketFile, Vec<Unix
     };
     bound.map_err(failed)?;
     let file = SocketFile::of(path).map_err(failed)?;
-    let listening = || -> io::Result<Vec<UnixListener>> {
-        // Before it listens: until then nobody can connect, whatever the mode is.
-        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-        socket.listen(ACCEPT_BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        let listener = UnixListener::from(socket);
-        let mut all = (1..count).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
-        all.push(listener);
-        Ok(all)
-    };
-    Ok((file, listening().map_err(failed)?))
+    // Before it listens: until then nobody can connect, whatever the mode is.
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    Ok(Held { path: text.to_owned(), socket, file })
 }
 
-/// Removes a socket that no process listens on.
+/// Whether a process has a socket that is bound to this path, also one that does not listen yet: a server that loads its models.
+fn is_bound(path: &Path) -> bool {
+    let end = format!(" {}", path.display());
+    // Columns: number, references, protocol, flags, type, state, inode, path. Sockets of connections have the path, too, in state 03.
+    let is_it = |line: &str| line.ends_with(&end) && line.split_ascii_whitespace().nth(5) == Some("01");
+    std::fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.lines().any(is_it))
+}
+
+/// Removes a socket that no process has.
 fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::other("there is a file of this name that is no socket"));
@@ -88,7 +131,7 @@ fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
     // One whose queue is full is there, and would keep us waiting.
     probe.set_nonblocking(true)?;
     match probe.connect(address) {
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused && !is_bound(path) => std::fs::remove_file(path),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
         _ => Err(io::ErrorKind::AddrInUse.into()),
     }
@@ -122,15 +165,23 @@ mod tests {
     fn a_socket_has_its_mode_and_goes_with_its_server_and_one_that_is_served_is_never_replaced() {
         let directory = Directory::new("unix");
         let path = directory.path("s");
-        let (file, listeners) = bind(&path, 0o640, 2).unwrap();
+        let held = bind(&path, 0o640).unwrap();
+        assert!(UnixStream::connect(&path).is_err(), "it does not listen yet");
+        let refused = bind(&path, 0o660).unwrap_err();
+        assert_eq!(
+            refused.message(),
+            format!("Socket 'unix:{path}' already in use "),
+            "a server that starts is not replaced"
+        );
+        let (file, listeners) = held.listen(2).unwrap();
         assert_eq!(listeners.len(), 2);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-        let refused = bind(&path, 0o660, 1).unwrap_err();
+        let refused = bind(&path, 0o660).unwrap_err();
         assert_eq!(refused.message(), format!("Socket 'unix:{path}' already in use "));
         assert!(UnixStream::connect(&path).is_ok());
         // The listeners are closed, and the file is still there: what a server leaves that was killed.
         drop(listeners);
-        let (second, listeners) = bind(&path, 0o660, 1).unwrap();
+        let (second, listeners) = bind(&path, 0o660).unwrap().listen(1).unwrap();
         // The first one finds a file that is not its own.
         drop(file);
         assert!(UnixStream::connect(&path).is_ok());
@@ -138,6 +189,9 @@ mod tests {
         drop(listeners);
         drop(second);
         assert!(!Path::new(&path).exists());
+        let held = bind(&path, 0o660).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(held.listen(1).is_err(), "nobody could connect");
     }
 
     #[test]
@@ -145,13 +199,13 @@ mod tests {
         let directory = Directory::new("unix_files");
         let path = directory.path("file");
         std::fs::write(&path, "mine").unwrap();
-        let refused = bind(&path, 0o660, 1).unwrap_err();
+        let refused = bind(&path, 0o660).unwrap_err();
         assert!(refused.message().contains("no socket"), "{}", refused.message());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
-        let long = bind(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1), 0o660, 1).unwrap_err();
+        let long = bind(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1), 0o660).unwrap_err();
         assert_eq!(long.code(), tensor::Code::InvalidArg);
         assert!(long.message().contains(&format!("has {}", SOCKET_PATH_BYTES_MAX + 1)), "{}", long.message());
-        assert!(bind("", 0o660, 1).is_err() && bind("a\0b", 0o660, 1).is_err());
-        assert!(bind(&directory.path("no/such/directory"), 0o660, 1).unwrap_err().message().contains("No such file"));
+        assert!(bind("", 0o660).is_err() && bind("a\0b", 0o660).is_err());
+        assert!(bind(&directory.path("no/such/directory"), 0o660).unwrap_err().message().contains("No such file"));
     }
 }

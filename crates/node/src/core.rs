@@ -13,8 +13,8 @@ use cache_redis::RedisCache;
 use device::Monitor;
 use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
-use frontend::Running;
 use frontend::embed::Embedded;
+use frontend::{Bound, Failure, Held, Running};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -41,6 +41,10 @@ pub struct NativeCore {
     logs: Mutex<Option<Arc<frontend::Logs>>>,
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
+    /// Front ends that do not listen yet.
+    bound: Mutex<Option<Bound>>,
+    /// Where metrics are served, by JavaScript, until it takes the socket.
+    metrics: Mutex<Option<Held>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
     /// Requests that other servers of this process received; ends with `close`.
@@ -53,6 +57,10 @@ pub struct NativeCore {
 /// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
 pub(crate) fn thrown(e: &Error) -> napi::Error {
     napi::Error::from_reason(format!("{}: {}", e.code() as u8, e.message()))
+}
+
+fn failure(Failure { service, error }: Failure) -> js::BindFailure {
+    js::BindFailure { service: service.into(), code: error.code() as u32, message: error.message().into() }
 }
 
 fn text(json: &[u8]) -> String {
@@ -97,6 +105,8 @@ impl NativeCore {
             logs: Mutex::default(),
             settler: Mutex::new(Some(Settler::new(&on_settled)?)),
             running: Arc::default(),
+            bound: Mutex::default(),
+            metrics: Mutex::default(),
             tickets: Arc::default(),
             streams: Mutex::default(),
             embedded: Arc::default(),
@@ -182,6 +192,7 @@ impl NativeCore {
             "ready" => ServerState::Ready,
             "exiting" => ServerState::Exiting,
             "failed" => ServerState::Failed,
+            "loading" => ServerState::Loading,
             _ => ServerState::Initializing,
         });
     }
@@ -217,18 +228,69 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Takes the ports and reads the certificates of the front ends, and takes the port of metrics; clients are refused as yet. What cannot be
+    /// started is among the failures, and then nothing is taken.
     #[napi]
-    pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
-        let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
+    pub fn bind(&self, options: js::ListenOptions, metrics: Option<js::MetricsAddress>) -> js::BoundPorts {
         let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
+        let mut ports = js::BoundPorts::default();
+        let bound = frontend::bind(self.engine.clone(), self.control.clone(), &options);
+        let metrics = metrics.map(|at| frontend::bind_metrics(&at.address, at.port)).transpose();
+        match (bound, metrics) {
+            (Ok(bound), Ok(metrics)) => {
+                ports.http_port = bound.http_port;
+                ports.grpc_port = bound.grpc_port;
+                ports.control_port = bound.control_port;
+                ports.metrics_port = metrics.as_ref().map_or(0, |held| held.port);
+                *self.bound.lock() = Some(bound);
+                *self.metrics.lock() = metrics;
+            }
+            (bound, metrics) => {
+                let failures = bound.err().unwrap_or_default().into_iter().chain(metrics.err());
+                ports.failures = failures.map(failure).collect();
+            }
+        }
+        ports
+    }
+
+    /// Gives up ports and files of sockets at once, for a process that ends while its models load.
+    #[napi]
+    pub fn unbind(&self) {
+        self.release_bound();
+        drop(self.running.lock().take());
+    }
+
+    /// Gives up what does not listen.
+    fn release_bound(&self) {
+        self.bound.lock().take();
+        self.metrics.lock().take();
+    }
+
+    /// The socket of metrics, which is JavaScript's from now on; none where it has to bind its own.
+    #[napi]
+    pub fn take_metrics_socket(&self) -> Option<i32> {
+        self.metrics.lock().take()?.into_descriptor()
+    }
+
+    /// Listens where `bind` has bound.
+    #[napi]
+    pub fn listen(&self, ticket: u32) -> napi::Result<()> {
+        let (bound, running) = (self.bound.lock().take(), self.running.clone());
         self.settler()?.run(ticket, move || {
-            let started = frontend::serve(engine, control, options)?;
-            let (http_port, grpc_port, control_port) = (started.http_port, started.grpc_port, started.control_port);
-            let ports = js::Listening { http_port, grpc_port, control_port };
-            *running.lock() = Some(started);
-            Ok(Settled::Listening(ports))
+            *running.lock() = bound.map(Bound::serve).transpose()?;
+            Ok(Settled::Nothing)
         });
         Ok(())
+    }
+
+    /// Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. What cannot be used is
+    /// logged, and what was there before stays.
+    #[napi]
+    pub fn reread(&self) -> Vec<String> {
+        let mut files = self.keys.lock().as_ref().map(|ring| ring.reread()).unwrap_or_default();
+        files.extend(self.running.lock().as_ref().map(Running::reread).unwrap_or_default());
+        files.extend(self.logs.lock().as_ref().map(|logs| logs.reopen()).unwrap_or_default());
+        files
     }
 
     /// Takes requests that another server of this process received. The options are those of the listeners; nothing is bound.
@@ -381,6 +443,7 @@ impl NativeCore {
     #[napi]
     pub fn close(&self, ticket: u32, grace_ms: i64) -> napi::Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
+        self.release_bound();
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let embedded = self.embedded.lock().take();
         let logs = self.logs.lock().clone();

@@ -278,10 +278,26 @@ pub struct GivenSocket {
 }
 
 #[napi(object)]
-pub struct Listening {
+pub struct MetricsAddress {
+    pub address: String,
+    pub port: u16,
+}
+
+#[napi(object)]
+#[derive(Default)]
+pub struct BoundPorts {
     pub http_port: u16,
     pub grpc_port: u16,
     pub control_port: u16,
+    pub metrics_port: u16,
+    pub failures: Vec<BindFailure>,
+}
+
+#[napi(object)]
+pub struct BindFailure {
+    pub service: String,
+    pub code: u32,
+    pub message: String,
 }
 
 #[napi(object)]
@@ -579,7 +595,6 @@ pub struct Settlement {
     pub error_code: i32,
     pub message: String,
     pub opened: Option<Opened>,
-    pub listening: Option<Listening>,
     pub count: Option<i64>,
     pub response: Option<NativeInferResponse>,
     pub responses: Option<Vec<NativeInferResponse>>,

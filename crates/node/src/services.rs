@@ -34,7 +34,7 @@ impl Services {
     /// A change of the repository, which TypeScript decides.
     fn change(&self, operation: Operation, argument: Argument, answer: ControlAnswer) {
         // Triton refuses these, too. The first loads are one step: what is asked for in one of them would wait for its end.
-        if self.engine.server_state() == ServerState::Initializing {
+        if matches!(self.engine.server_state(), ServerState::Initializing | ServerState::Loading) {
             return answer(Err(Error::unavailable("Server not ready")));
         }
         self.control.start(operation, argument, answer);

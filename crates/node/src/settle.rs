@@ -1,6 +1,6 @@
 //! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
 
-use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, Listening, NativeInferResponse, Opened, Settlement};
+use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, NativeInferResponse, Opened, Settlement};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,6 @@ pub struct Settler(Arc<Report>);
 pub enum Settled {
     Nothing,
     Opened(Opened),
-    Listening(Listening),
     Count(i64),
     Response(Box<NativeInferResponse>),
     /// Responses of one request, and whether they are the last.
@@ -41,7 +40,6 @@ impl Settler {
             error_code: -1,
             message: String::new(),
             opened: None,
-            listening: None,
             count: None,
             response: None,
             responses: None,
@@ -52,7 +50,6 @@ impl Settler {
         match result {
             Ok(Settled::Nothing) => {}
             Ok(Settled::Opened(v)) => s.opened = Some(v),
-            Ok(Settled::Listening(v)) => s.listening = Some(v),
             Ok(Settled::Count(v)) => s.count = Some(v),
             Ok(Settled::Response(v)) => s.response = Some(*v),
             Ok(Settled::Responses(v, done)) => (s.responses, s.done) = (Some(v), Some(done)),

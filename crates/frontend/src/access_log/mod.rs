@@ -52,6 +52,8 @@ impl Default for LogOptions {
 pub struct Logs {
     access: Option<(LineLog, Sampler)>,
     audit: Option<LineLog>,
+    /// What was opened.
+    files: Vec<String>,
     /// Each request is measured as long as there is a log.
     _measuring: Measuring,
 }
@@ -72,7 +74,8 @@ impl Logs {
             return Ok(None);
         }
         let access = access.map(|log| (log, Sampler::new(options.access_rate)));
-        Ok(Some(Self { access, audit, _measuring: Measuring::begin() }))
+        let files = [&options.access, &options.audit].into_iter().filter(|path| !["", "-"].contains(&path.as_str()));
+        Ok(Some(Self { access, audit, files: files.cloned().collect(), _measuring: Measuring::begin() }))
     }
 
     /// Whether there is an access log.
@@ -115,6 +118,13 @@ impl Logs {
             ("audit", self.audit.as_ref().map(LineLog::counts)),
         ];
         counts.into_iter().filter_map(|(name, counts)| Some((name, counts?)))
+    }
+
+    /// Opens files again that were moved away; returns all there are. What cannot be opened is logged, and lines go on to the old one.
+    pub fn reopen(&self) -> Vec<String> {
+        let logs = self.access.iter().map(|(log, _)| log).chain(&self.audit);
+        logs.for_each(LineLog::reopen);
+        self.files.clone()
     }
 
     /// Writes what waits, once nothing comes any more: later lines are lost. Blocks for as long as that takes, and at most a second.

@@ -41,12 +41,13 @@ impl Place {
     }
 
     /// Opens the file again if its name means another one by now, or none: it was moved away. If that fails, lines go on to the old one.
+    /// Looks once in a while only, unless it is to be `at_once`.
     ///
     /// # Errors
     /// Why it could not be opened.
-    pub fn look(&mut self, now: Instant) -> io::Result<()> {
+    pub fn look(&mut self, now: Instant, at_once: bool) -> io::Result<()> {
         let Some(identity) = self.identity else { return Ok(()) };
-        if now.duration_since(self.looked) < LOOK_INTERVAL {
+        if !at_once && now.duration_since(self.looked) < LOOK_INTERVAL {
             return Ok(());
         }
         self.looked = now;
@@ -177,9 +178,9 @@ mod tests {
         let begin = Instant::now();
         place.write(b"1\n", || false).unwrap();
         std::fs::rename(&path, &moved).unwrap();
-        place.look(begin).unwrap();
+        place.look(begin, false).unwrap();
         place.write(b"2\n", || false).unwrap();
-        place.look(begin + LOOK_INTERVAL + Duration::from_secs(1)).unwrap();
+        place.look(begin + LOOK_INTERVAL + Duration::from_secs(1), false).unwrap();
         place.write(b"3\n", || false).unwrap();
         assert_eq!(std::fs::read(&moved).unwrap(), b"1\n2\n");
         assert_eq!(std::fs::read(&path).unwrap(), b"3\n");

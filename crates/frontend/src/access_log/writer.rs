@@ -52,6 +52,8 @@ struct Shared {
     /// The thread waits for a line.
     is_asleep: AtomicBool,
     is_closing: AtomicBool,
+    /// The file may have been moved away, and its name is to be looked at now.
+    is_moved: AtomicBool,
     is_done: AtomicBool,
     /// Wall clock in µs at time 0 of the engine's clock. Looked up with each write, as the wall clock is set now and then.
     epoch_us: AtomicU64,
@@ -84,6 +86,7 @@ impl LineLog {
             flag,
             is_asleep: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
+            is_moved: AtomicBool::new(false),
             is_done: AtomicBool::new(false),
             epoch_us: AtomicU64::new(epoch_us()),
             written: AtomicU64::new(0),
@@ -126,6 +129,12 @@ impl LineLog {
             fill(line);
             line.flag("parameters_left_out");
         });
+    }
+
+    /// Has the file opened again if it was moved away: lines that come after this go to the new one.
+    pub fn reopen(&self) {
+        self.shared.is_moved.store(true, Ordering::SeqCst);
+        self.thread.unpark();
     }
 
     /// What became of the lines.
@@ -183,12 +192,16 @@ impl Writer {
             let closing = shared.is_closing.load(Ordering::SeqCst);
             if !closing {
                 shared.is_asleep.store(true, Ordering::SeqCst);
-                while shared.is_idle() && !shared.is_closing.load(Ordering::SeqCst) {
+                let is_needed =
+                    || [&shared.is_closing, &shared.is_moved].iter().any(|flag| flag.load(Ordering::SeqCst));
+                while shared.is_idle() && !is_needed() {
                     std::thread::park();
                 }
                 shared.is_asleep.store(false, Ordering::SeqCst);
                 // A line that makes it urgent ends this.
-                std::thread::park_timeout(GATHER_TIME);
+                if !shared.is_moved.load(Ordering::SeqCst) {
+                    std::thread::park_timeout(GATHER_TIME);
+                }
                 shared.epoch_us.store(epoch_us(), Ordering::Relaxed);
             }
             self.write();
@@ -200,7 +213,8 @@ impl Writer {
     }
 
     fn write(&mut self) {
-        let looked = self.place.look(Instant::now());
+        let at_once = self.shared.is_moved.swap(false, Ordering::SeqCst);
+        let looked = self.place.look(Instant::now(), at_once);
         match looked {
             Ok(()) => self.is_stuck = false,
             Err(error) if !self.is_stuck => {

@@ -86,10 +86,10 @@ impl TlsFiles {
         pairs.chain([&self.options.roots]).map(of).collect()
     }
 
-    /// What the files say now, when they are not as they were; `None` when they are.
-    pub(super) fn changed(&mut self) -> Option<Result<Arc<ServerConfig>>> {
+    /// What the files say now, when they are not as they were, or in any case; `None` when they are.
+    pub(super) fn changed(&mut self, in_any_case: bool) -> Option<Result<Arc<ServerConfig>>> {
         let now = self.stamp();
-        if now == self.seen {
+        if now == self.seen && !in_any_case {
             return None;
         }
         let read = self.config();

@@ -15,6 +15,7 @@ use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD, READ_AHEAD_BYTES_
 use crate::offload;
 use arc_swap::ArcSwap;
 use machine::Machine;
+use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub struct Tls {
 
 /// Looks at the files of all listeners until it is dropped.
 pub struct Watcher {
+    watched: Arc<Mutex<Vec<(Arc<Tls>, TlsFiles)>>>,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -182,31 +184,46 @@ impl Watcher {
     ///
     /// # Errors
     /// INTERNAL when the machine refuses a thread.
-    pub fn start(mut watched: Vec<(Arc<Tls>, TlsFiles)>) -> Result<Option<Self>> {
+    pub fn start(watched: Vec<(Arc<Tls>, TlsFiles)>) -> Result<Option<Self>> {
         if watched.is_empty() {
             return Ok(None);
         }
+        let watched = Arc::new(Mutex::new(watched));
         let stops = Arc::new(AtomicBool::new(false));
-        let stopped = stops.clone();
+        let (looked_at, stopped) = (watched.clone(), stops.clone());
         let body = move || {
             while !stopped.load(Ordering::Acquire) {
-                for (tls, files) in &mut watched {
-                    match files.changed() {
-                        None => {}
-                        Some(Ok(config)) => {
-                            tls.current.store(config);
-                            log::info!("{} was read again", files.certificate().display());
-                        }
-                        Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),
-                    }
+                for name in look(&looked_at, false) {
+                    log::info!("{name} was read again");
                 }
                 std::thread::park_timeout(LOOK_INTERVAL);
             }
         };
         let thread = std::thread::Builder::new().name("tls-files".into()).spawn(body);
         let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
-        Ok(Some(Self { stops, thread: Some(thread) }))
+        Ok(Some(Self { watched, stops, thread: Some(thread) }))
     }
+
+    /// Reads all files again now; returns those of the certificates that are served from now on.
+    pub fn reread(&self) -> Vec<String> {
+        look(&self.watched, true)
+    }
+}
+
+/// Reads the files that changed, or all; returns those of certificates that could be used.
+fn look(watched: &Mutex<Vec<(Arc<Tls>, TlsFiles)>>, all: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    for (tls, files) in watched.lock().iter_mut() {
+        match files.changed(all) {
+            None => {}
+            Some(Ok(config)) => {
+                tls.current.store(config);
+                names.push(files.certificate().display().to_string());
+            }
+            Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),
+        }
+    }
+    names
 }
 
 impl Drop for Watcher {

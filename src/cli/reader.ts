@@ -1,0 +1,104 @@
+/**
+ * The start of a server for a person who reads it on a terminal: tables and lines that fit its width, colours, and a summary with a
+ * request to try. Pure, but for the clock and the environment. What a pipe or a file gets is none of this.
+ */
+
+import { SERVER_VERSION } from '../api/identity.js'
+import type { Ports } from '../api/ports.js'
+import { cleanCell, formatTable } from '../log/index.js'
+import type { StartReport } from './report.js'
+import { isUnix, type Resolved } from './settings.js'
+
+export type Rows = readonly (readonly string[])[]
+
+/** Narrower terminals than this get lines that they break themselves. */
+const COLUMNS_MIN = 40
+/** The narrowest that a column becomes. */
+const CELL_MIN = 8
+
+/** A table that is at most as wide as the terminal: what is longer than its column goes on below. */
+export function fitTable(rows: Rows, columns: number): string {
+  const count = Math.max(0, ...rows.map((row) => row.length))
+  const widths = Array.from({ length: count }, (_, i) => Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => cleanCell(part).length))))
+  // A bar and two blanks for each, and a last bar.
+  let over = widths.reduce((sum, width) => sum + width + 3, 1) - Math.max(COLUMNS_MIN, columns)
+  while (over > 0) {
+    const widest = widths.indexOf(Math.max(...widths))
+    const width = widths[widest] ?? 0
+    if (width <= CELL_MIN) break
+    const next = Math.max(CELL_MIN, width - over, ...widths.filter((_, i) => i !== widest).map((other) => Math.min(other, width - 1)))
+    over -= width - next
+    widths[widest] = next
+  }
+  return formatTable(rows.map((row) => row.map((cell, i) => cell.split('\n').flatMap((part) => fold(part, widths[i] ?? CELL_MIN, true)).join('\n'))))
+}
+
+/** Lines of a log, broken at blanks where they are longer than the terminal is wide. Words stay whole: a path is to be copied. */
+export function foldLines(text: string, columns: number): string {
+  if (columns < COLUMNS_MIN) return text
+  const lines = text.split('\n').map((line) => (line.length <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
+  return lines.join('\n')
+}
+
+const INDENT = '    '
+
+/** Parts of at most `width` characters, broken at blanks; with `cuts`, words that are longer are cut. */
+function fold(text: string, width: number, cuts: boolean): string[] {
+  const parts: string[] = []
+  let rest = text
+  while (rest.length > width) {
+    const blank = rest.lastIndexOf(' ', width)
+    const at = blank > 0 ? blank : cuts ? width : rest.indexOf(' ', width)
+    if (at < 0) break
+    parts.push(rest.slice(0, at))
+    rest = rest.slice(at + (rest[at] === ' ' ? 1 : 0))
+  }
+  return [...parts, rest]
+}
+
+/** READY in green and UNAVAILABLE in red, in the last column of a table, unless the environment asks for no colours (no-color.org). */
+export function colourStates(table: string, environment: NodeJS.ProcessEnv = process.env): string {
+  if ((environment['NO_COLOR'] ?? '') !== '') return table
+  const coloured = (colour: number) => (_: string, before: string, state: string): string => `${before}\u001B[${colour}m${state}\u001B[0m`
+  return table.replace(/^(.*\| )(READY)(?= *\|$)/gm, coloured(32)).replace(/^(.*\| )(UNAVAILABLE|Not loaded)(?=[:\s][^|]*\|$)/gm, coloured(31))
+}
+
+/** The last lines of a start. */
+export async function summary(resolved: Resolved, ports: Ports, { models, ready }: StartReport): Promise<string> {
+  const { http, grpc, metrics } = resolved.settings
+  const { packageVersion } = await import('./version.js')
+  const seconds = (performance.now() / 1000).toFixed(1)
+  const loaded = models === 0 ? 'no models' : `${ready.length} of ${models} models ready`
+  const lines = [`Nereid ${packageVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`]
+  if (http !== null) lines.push(`  http     ${isUnix(http.address) ? http.address : `${scheme(http)}://${place(http, ports.http)}`}`)
+  if (grpc !== null) lines.push(`  grpc     ${isUnix(grpc.address) ? grpc.address : place(grpc, ports.grpc)}`)
+  if (metrics !== null) lines.push(`  metrics  http://${place(metrics, ports.metrics)}/metrics`)
+  const command = request(resolved, ports, ready)
+  if (command !== null) lines.push(`  ${command}`)
+  return `${lines.join('\n')}\n`
+}
+
+const scheme = ({ tls }: { tls: object | null }): string => (tls === null ? 'http' : 'https')
+
+/** Where somebody on this machine finds it. */
+function place({ address }: { address: string }, port: number): string {
+  const host = ['0.0.0.0', '::'].includes(address) ? 'localhost' : address
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+}
+
+/** A request that is answered whatever models there are, and without a key; null where there is none. */
+function request({ settings: { http, metrics, keys } }: Resolved, ports: Ports, ready: readonly string[]): string | null {
+  const isOpen = (api: string): boolean => http?.restrictions.every(({ apis }) => !apis.includes(api)) === true
+  const path = keys === null && isOpen('metadata') ? `/v2${ready[0] === undefined ? '' : `/models/${encodeURIComponent(ready[0])}`}` : isOpen('health') ? '/v2/health/ready' : null
+  // A client would have to show a certificate.
+  if (http !== null && path !== null && http.tls?.mutual !== true) {
+    const shown = path.includes('health') ? ' -i' : ''
+    if (isUnix(http.address)) return `curl${shown} --unix-socket ${quoted(http.address.replace(/^unix:(\/\/(?=\/))?/, ''))} http://localhost${path}`
+    return http.tls === null ? `curl${shown} ${quoted(`${place(http, ports.http)}${path}`)}` : `curl${shown} --insecure ${quoted(`https://${place(http, ports.http)}${path}`)}`
+  }
+  return metrics === null ? null : `curl ${place(metrics, ports.metrics)}/metrics`
+}
+
+function quoted(text: string): string {
+  return /^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+}
