@@ -7,10 +7,11 @@
 
 import type { Logger } from '../log/index.js'
 import { ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction } from '../native/index.js'
-import type { LoadParameters, Repository } from '../repository/index.js'
+import type { IndexRow, LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
 import { openApi } from './openapi/index.js'
+import { page } from './pages/index.js'
 import type { TraceSettings } from './trace_settings.js'
 
 export interface ControlContext {
@@ -20,21 +21,24 @@ export interface ControlContext {
   logger: Logger
   /** What requests have to show, for descriptions of the API. */
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
+  /** Where metrics are; 0 = nowhere. */
+  metricsPort: () => number
   /** The repository could not be read at start, and the server stays up all the same. */
   unusable: () => boolean
 }
 
 /** Runs one operation and replies. Never throws. */
 export async function answerControl(context: ControlContext, call: ControlCall): Promise<void> {
-  let json: string
+  let text: string
   try {
-    json = JSON.stringify(await runControl(context, call))
+    const answer = await runControl(context, call)
+    text = call.operation === 'page' ? String(answer) : JSON.stringify(answer)
   } catch (error) {
     const { code, message } = asServerError(error)
     context.core.controlReply(call.id, null, code, message)
     return
   }
-  context.core.controlReply(call.id, json, null, '')
+  context.core.controlReply(call.id, text, null, '')
 }
 
 async function runControl(context: ControlContext, call: ControlCall): Promise<unknown> {
@@ -43,7 +47,10 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
   const within = typeof argument['within'] === 'string' ? argument['within'] : ''
-  if (context.unusable() && call.operation.startsWith('repository_')) throw new ServerError('UNAVAILABLE', 'Server not ready')
+  const requireUsable = (): void => {
+    if (context.unusable()) throw new ServerError('UNAVAILABLE', 'Server not ready')
+  }
+  if (call.operation.startsWith('repository_')) requireUsable()
   switch (call.operation) {
     case 'repository_index':
       return repository.index(argument['ready'] === true)
@@ -55,6 +62,14 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       return {}
     case 'openapi':
       return openApi(core, context.guards, model, typeof argument['version'] === 'string' ? argument['version'] : '')
+    case 'page': {
+      const index = (): IndexRow[] => {
+        requireUsable()
+        return repository.index(false)
+      }
+      const host = typeof argument['host'] === 'string' ? argument['host'] : ''
+      return page({ core, index, metricsPort: context.metricsPort() }, String(argument['page']), argument['html'] === true, host)
+    }
     case 'trace_get':
       return trace.answer(model)
     case 'trace_update':

@@ -160,7 +160,7 @@ export async function startServer(
       // Only there can clients have a configuration read that names a place.
       pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
-    (call) => void answerControl({ core, repository, trace, logger, guards, unusable: () => unusable !== null }, call),
+    (call) => void answerControl({ core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),

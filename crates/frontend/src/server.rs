@@ -13,6 +13,7 @@ use crate::listen::{Listener, Listening, SocketFile, Wanted, listeners, unix_pat
 use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
+use crate::stray::{self, Places};
 use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
 use crate::watch;
 use engine::Engine;
@@ -136,6 +137,10 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         running.http_port = port;
         http = Some((Arc::new(context), tls, listeners));
     }
+    shared.strays().set_places(Places {
+        http: options.http.as_ref().map(|o| stray::place(&o.address, running.http_port)),
+        grpc: options.grpc.as_ref().map(|o| stray::place(&o.address, running.grpc_port)),
+    });
     running.watcher = Watcher::start(watched)?;
     let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
     for i in 0..count {
@@ -369,13 +374,14 @@ where
         let serve = move |io, caller, place| plain(io, context.clone(), caller, place);
         return hold::spawn(accept(listener, desk, serve));
     };
+    let shared = desk.room.shared.clone();
     let serve = move |io, caller, place: Place| {
-        let (context, tls) = (context.clone(), tls.clone());
+        let (context, tls, shared) = (context.clone(), tls.clone(), shared.clone());
         async move {
             // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
             place.wait();
             // In a box: the handshake needs more than what follows it.
-            if let Some(io) = Box::pin(tls.accept(io)).await {
+            if let Some(io) = Box::pin(tls.accept(io, shared.strays())).await {
                 encrypted(io, context, caller, place).await;
             }
         }
