@@ -116,7 +116,7 @@ export const rows = [
       const { worstMs } = await t.health(() => until(async () => (await connections()) < 10, { seconds: 20, everyMs: 50 }))
       t.check((await connections()) < 10, `${await connections()} connections are open after 20 s`)
       strays.forEach((socket) => socket.destroy())
-      return `${count} closed, ${lines} lines, ${before} → ${t.rssMiB()} MiB, health ≤ ${worstMs.toFixed(0)} ms`
+      return `${count} closed, ${lines} lines, ${before.toFixed(0)} → ${t.rssMiB().toFixed(0)} MiB, health ≤ ${worstMs.toFixed(0)} ms`
     },
   },
 ]
