@@ -7,10 +7,11 @@
 
 import type { Logger } from '../log/index.js'
 import { ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction } from '../native/index.js'
-import type { LoadParameters, Repository } from '../repository/index.js'
+import type { IndexRow, LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
 import { openApi } from './openapi/index.js'
+import { page } from './pages/index.js'
 import type { TraceSettings } from './trace_settings.js'
 
 export interface ControlContext {
@@ -20,6 +21,8 @@ export interface ControlContext {
   logger: Logger
   /** What requests have to show, for descriptions of the API. */
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
+  /** Where metrics are; 0 = nowhere. */
+  metricsPort: () => number
   /** The repository could not be read at start, and the server stays up all the same. */
   unusable: () => boolean
   /** The models of the start are loading, and the ports are open all the same. */
@@ -28,15 +31,16 @@ export interface ControlContext {
 
 /** Runs one operation and replies. Never throws. */
 export async function answerControl(context: ControlContext, call: ControlCall): Promise<void> {
-  let json: string
+  let text: string
   try {
-    json = JSON.stringify(await runControl(context, call))
+    const answer = await runControl(context, call)
+    text = call.operation === 'page' ? String(answer) : JSON.stringify(answer)
   } catch (error) {
     const { code, message } = asServerError(error)
     context.core.controlReply(call.id, null, code, message)
     return
   }
-  context.core.controlReply(call.id, json, null, '')
+  context.core.controlReply(call.id, text, null, '')
 }
 
 async function runControl(context: ControlContext, call: ControlCall): Promise<unknown> {
@@ -45,8 +49,12 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
   const within = typeof argument['within'] === 'string' ? argument['within'] : ''
+  const requireUsable = (): void => {
+    if (context.unusable()) throw new ServerError('UNAVAILABLE', 'Server not ready')
+  }
+  if (call.operation.startsWith('repository_')) requireUsable()
   const isChange = call.operation === 'repository_load' || call.operation === 'repository_unload'
-  if ((context.unusable() && call.operation.startsWith('repository_')) || (context.loading() && isChange)) throw new ServerError('UNAVAILABLE', 'Server not ready')
+  if (isChange && context.loading()) throw new ServerError('UNAVAILABLE', 'Server not ready')
   switch (call.operation) {
     case 'repository_index':
       return repository.index(argument['ready'] === true)
@@ -58,6 +66,14 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       return {}
     case 'openapi':
       return openApi(core, context.guards, model, typeof argument['version'] === 'string' ? argument['version'] : '')
+    case 'page': {
+      const index = (): IndexRow[] => {
+        requireUsable()
+        return repository.index(false)
+      }
+      const host = typeof argument['host'] === 'string' ? argument['host'] : ''
+      return page({ core, index, metricsPort: context.metricsPort() }, String(argument['page']), argument['html'] === true, host)
+    }
     case 'trace_get':
       return trace.answer(model)
     case 'trace_update':

@@ -188,7 +188,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
       // Only there can clients have a configuration read that names a place.
       pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
-    (call) => void answerControl({ core, repository, trace, logger, guards, unusable: () => unusable !== null, loading: () => isLoading }, call),
+    (call) => void answerControl({ core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0, unusable: () => unusable !== null, loading: () => isLoading }, call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),

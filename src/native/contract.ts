@@ -345,9 +345,10 @@ export type ControlOperation =
   | 'log_get'
   | 'log_update'
   | 'openapi'
+  | 'page'
 
 /**
- * One control operation. `argument` and the reply are JSON text, already checked for syntax.
+ * One control operation. `argument` and the reply, but that of `page`, are JSON text, already checked for syntax.
  *
  * | operation | argument | reply |
  * |---|---|---|
@@ -357,6 +358,7 @@ export type ControlOperation =
  * | either, asked for by the code of a model | also `"within":s`, that model | `{}` |
  * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
  * | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
+ * | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page, or of that part of one |
  * | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
  */
 export interface ControlCall {

@@ -209,6 +209,24 @@ export const rows = [
       statuses,
     ), { server: many },
   ),
+  row('the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time', 'the page has `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text (`src/api/pages/html.ts`), and is made by TypeScript, on no reactor', (t) =>
+    held(
+      t,
+      async () => {
+        const page = async (path, headers) => {
+          const answer = await fetch(`${t.url}${path}`, { headers })
+          return { status: answer.status, text: await answer.text() }
+        }
+        const all = []
+        for (let i = 0; i < CLIENTS; i += 1) all.push(page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}))
+        const answers = await Promise.all(all)
+        const [html] = answers
+        t.check(html.text.length < 200_000 && html.text.includes('more rows'), `the page has ${html.text.length} characters`)
+        return answers
+      },
+      statuses,
+    ), { server: many },
+  ),
   row('64 MiB that came as gzip', 'inflating leaves the reactor above a named size', (t) => {
     const { body, headers } = binary('FP32', [16 * MIB - 64], noise(64 * MIB - 256))
     const packed = gzipSync(body, { level: 1 })

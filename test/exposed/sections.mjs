@@ -52,7 +52,7 @@ const unknown = (verb, transport) => (verb.category === null ? open(verb, transp
 /** Without one there is health. */
 const keyless = (verb, transport) => (verb.category === 'health' ? open(verb, transport) : unknown(verb, transport))
 /** What a key for inferences and metadata of `simple` opens; what the server is, says nothing of other models. */
-const OF_APP = ['metadata', 'openapi', 'model', 'infer', 'version_infer', 'stream_infer']
+const OF_APP = ['metadata', 'openapi', 'docs', 'model', 'infer', 'version_infer', 'stream_infer']
 const ofApp = (verb, transport) => {
   // The stream goes on: it may have requests for the model that is allowed.
   if (verb.id === 'other_stream') return 'error in the stream'

@@ -92,8 +92,43 @@ def test_every_documented_route_is_there_and_answers_as_documented(server):
             events = [json.loads(line.removeprefix("data: ")) for line in body.decode().split("\n\n") if line]
             assert len(events) == 1
             check(whole, content["text/event-stream"]["schema"], events[0])
+        elif name == "docs":
+            assert headers["content-type"] == "text/html; charset=utf-8" and b"/v2/openapi.json" in body
         elif content is not None:
             check(whole, content["application/json"]["schema"], json.loads(body))
+
+
+def walk(value):
+    """All objects of a document."""
+    if isinstance(value, dict):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from walk(one)
+
+
+@pytest.mark.parametrize("query", ["", "?model=simple", "?model=simple&version=1", "?model=id_string"])
+def test_the_document_keeps_redoclys_recommended_rules(server, query):
+    """As `@redocly/cli lint` 2.64 says: info-license, operation-4xx-response, security-defined, no-unused-components and their like."""
+    keeps_the_rules(document(server, query))
+
+
+def keeps_the_rules(whole):
+    assert whole["info"]["title"] and whole["info"]["version"]
+    assert set(whole["info"]["license"]) == {"name", "identifier"}
+    assert isinstance(whole["security"], list)
+    described = {tag["name"]: tag["description"] for tag in whole["tags"]}
+    assert all(described.values()) and len(described) == len(whole["tags"])
+    seen = [operation for _, _, operation in operations(whole)]
+    ids = [operation["operationId"] for operation in seen]
+    assert len(set(ids)) == len(ids)
+    for operation in seen:
+        assert operation["summary"] and all(tag in described for tag in operation["tags"]), operation
+        assert any(status.startswith("4") for status in operation["responses"]), operation
+    assert {tag for operation in seen for tag in operation["tags"]} == set(described)
+    refs = {one["$ref"] for one in walk(whole) if isinstance(one.get("$ref"), str)}
+    named = {f"#/components/{kind}/{name}" for kind in ("schemas", "responses") for name in whole["components"][kind]}
+    assert refs == named, refs ^ named
+    assert all(len(one["oneOf"]) > 1 for one in walk(whole) if isinstance(one.get("oneOf"), list))
 
 
 def test_methods_that_are_not_documented_are_refused(server):
@@ -189,6 +224,8 @@ def test_a_server_with_keys_and_restricted_apis_says_what_each_request_has_to_sh
     assert b"s3cret" not in body
     whole = json.loads(body)
     OpenAPIV31SpecValidator(whole).validate()
+    keeps_the_rules(whole)
+    assert whole["security"] == [{"Bearer": []}, {"ApiKey": []}]
     schemes = {name: (scheme["type"], scheme.get("scheme") or scheme["name"]) for name, scheme in whole["components"]["securitySchemes"].items()}
     assert schemes == {"Bearer": ("http", "bearer"), "ApiKey": ("apiKey", "X-API-Key"), "Restricted1": ("apiKey", "X-Secret")}
     shown = {"Bearer": {"Authorization": f"Bearer {KEY}"}, "ApiKey": {"X-API-Key": KEY}, "Restricted1": SECRET}
@@ -208,4 +245,5 @@ def test_a_server_with_keys_and_restricted_apis_says_what_each_request_has_to_sh
 def test_a_server_without_keys_and_restrictions_says_nothing_of_security(server):
     whole = document(server)
     assert "securitySchemes" not in whole["components"]
+    assert whole["security"] == [{}]
     assert not any("security" in operation for _, _, operation in operations(whole))

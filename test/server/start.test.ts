@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -35,6 +36,17 @@ test('O-53 each model is a line while it loads, and a row of the table', async (
     expect(said).toMatch(new RegExp(`\\| ${name} +\\| 1 +\\| READY`))
   }
   expect(said).toContain('Started HTTPService at 127.0.0.1:')
+})
+
+test('the examples load without a warning', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'nereid-examples-'))
+  execFileSync(process.execPath, [join(ROOT, 'scripts/models/examples.mjs'), root])
+  const server = await TestServer.start(root)
+  await vi.waitFor(() => expect(server.output()).toContain('Started Metrics Service at '))
+  await server.stop()
+  rmSync(root, { recursive: true })
+  expect(server.output()).toContain("successfully loaded 'simple_auto'")
+  expect(server.output().split('\n').filter((line) => /^[WE]\d{4} /.test(line))).toEqual([])
 })
 
 test('R-52 the settings of backends are told at start: the defaults, and what replaces them', async () => {

@@ -17,6 +17,7 @@ pub enum Operation {
     LogGet,
     LogUpdate,
     OpenApi,
+    Page,
 }
 
 impl Operation {
@@ -31,6 +32,7 @@ impl Operation {
             Self::LogGet => "log_get",
             Self::LogUpdate => "log_update",
             Self::OpenApi => "openapi",
+            Self::Page => "page",
         }
     }
 }

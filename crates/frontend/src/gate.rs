@@ -283,7 +283,7 @@ pub const VERBS: [Verb; 13] = {
         verb(
             "read metadata",
             (Metadata, Act::Read),
-            "GET /v2, GET /v2/models/MODEL[/versions/N], GET /v2/openapi.json",
+            "GET /v2, GET /v2/models/MODEL[/versions/N], GET /v2/openapi.json, GET /docs",
             "ServerMetadata, ModelMetadata",
         ),
         verb(
@@ -304,7 +304,12 @@ pub const VERBS: [Verb; 13] = {
             "GET /v2/models/stats, GET /v2/models/MODEL[/versions/N]/stats",
             "ModelStatistics",
         ),
-        verb("list the repository", (ModelRepository, Act::Read), "POST /v2/repository/index", "RepositoryIndex"),
+        verb(
+            "list the repository",
+            (ModelRepository, Act::Read),
+            "POST /v2/repository/index, GET /v2/models, GET /",
+            "RepositoryIndex",
+        ),
         asked_for(
             verb(
                 "load or unload a model",

@@ -45,6 +45,7 @@ mod rope;
 mod server;
 mod shared;
 mod socket;
+mod stray;
 mod text;
 pub mod tls;
 mod traced;

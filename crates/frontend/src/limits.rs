@@ -57,6 +57,8 @@ pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
 pub const LINGER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// How long it does so.
 pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
+/// A line of the log about clients that speak TLS at a port of plain text is written once in so long, for each port.
+pub const STRAY_LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time a client has for a TLS handshake.

@@ -13,6 +13,7 @@ use crate::listen::{Held, Listener, Listening, SocketFile, Wanted, hold, unix_pa
 use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
+use crate::stray::{self, Places};
 use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
 use crate::watch;
 use engine::Engine;
@@ -167,9 +168,14 @@ pub fn bind(
     if !failures.is_empty() {
         return Err(failures);
     }
+    let (http_port, grpc_port) = (port_of(http.as_ref()), port_of(grpc.as_ref()));
+    shared.strays().set_places(Places {
+        http: options.http.as_ref().map(|o| stray::place(&o.address, http_port)),
+        grpc: options.grpc.as_ref().map(|o| stray::place(&o.address, grpc_port)),
+    });
     Ok(Bound {
-        http_port: port_of(http.as_ref()),
-        grpc_port: port_of(grpc.as_ref()),
+        http_port,
+        grpc_port,
         control_port: port_of(control_face.as_ref()),
         control: control_face,
         grpc,
@@ -477,13 +483,14 @@ where
         let serve = move |io, caller, place| plain(io, context.clone(), caller, place);
         return hold::spawn(accept(listener, desk, serve));
     };
+    let shared = desk.room.shared.clone();
     let serve = move |io, caller, place: Place| {
-        let (context, tls) = (context.clone(), tls.clone());
+        let (context, tls, shared) = (context.clone(), tls.clone(), shared.clone());
         async move {
             // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
             place.wait();
             // In a box: the handshake needs more than what follows it.
-            if let Some(io) = Box::pin(tls.accept(io)).await {
+            if let Some(io) = Box::pin(tls.accept(io, shared.strays())).await {
                 encrypted(io, context, caller, place).await;
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::access_log::Logs;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
+use crate::stray::Strays;
 use memory::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,6 +48,7 @@ pub struct Shared {
     models_asked: AtomicU64,
     budget: Budget,
     logs: Option<Arc<Logs>>,
+    strays: Strays,
 }
 
 impl Default for Shared {
@@ -75,6 +77,7 @@ impl Shared {
             models_asked: AtomicU64::new(0),
             budget,
             logs: None,
+            strays: Strays::default(),
         }
     }
 
@@ -127,6 +130,11 @@ impl Shared {
     #[inline]
     pub fn logs(&self) -> Option<&Arc<Logs>> {
         self.logs.as_ref()
+    }
+
+    /// What clients at the wrong port are told.
+    pub fn strays(&self) -> &Strays {
+        &self.strays
     }
 
     /// What requests and answers may hold.

@@ -7,6 +7,9 @@ use tokio::io::Interest;
 
 /// A connected socket.
 pub trait Io: http2::Socket + 'static {
+    /// What comes from it was decrypted.
+    const IS_ENCRYPTED: bool = false;
+
     /// Ready when the client has closed the connection, or its side of it, whatever is still to be read.
     fn left(&self) -> impl Future<Output = ()>;
 }

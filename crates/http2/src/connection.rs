@@ -107,6 +107,12 @@ impl<T: Socket> Connection<T> {
         poll
     }
 
+    /// The socket of a client that does not speak HTTP/2, to which nothing was written, and what came from it. To be asked when `poll_accept`
+    /// has ended.
+    pub fn into_stray(self) -> Option<(T, BytesMut)> {
+        self.machine.is_stray().then_some((self.io, self.buffer))
+    }
+
     /// Asks the client to make no more calls. `poll_accept` ends when those under way are answered.
     pub fn leave(&mut self) {
         self.machine.leave();
@@ -240,6 +246,9 @@ impl<T: Socket> Connection<T> {
     /// Writes what there is, as far as this turn goes; whether all of it went.
     fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
         let mut core = self.machine.core.borrow_mut();
+        if core.holds_back() {
+            return if core.is_stray { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(true) };
+        }
         loop {
             core.pump();
             let output = core.output();

@@ -7,9 +7,9 @@
 import { describeRoutes, ServerError, type Core, type Route } from '../../native/index.js'
 import { describeModel, type ModelDescription } from '../description.js'
 import { modelSchemas } from './model.js'
-import { OPERATIONS, type Operation } from './operations.js'
+import { OPERATIONS, TAGS, type Operation } from './operations.js'
 import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
-import { securityOf, securitySchemes, type Guards } from './security.js'
+import { securityOf, securityOfAll, securitySchemes, type Guards } from './security.js'
 
 /** Names in a path that are digits only; the others are anything without a slash. */
 const PLACES: Readonly<Record<string, Schema>> = {
@@ -49,19 +49,57 @@ interface OneModel {
 
 function document(title: string, version: string, routes: readonly Route[], guards: Guards, model: OneModel | null): Schema {
   const paths: Schema = {}
+  const tags = new Set(routes.map(({ category }) => category))
   for (const route of routes) {
     const { template, methods } = route
     const path = filled(template, model)
     const operations: Schema = {}
     for (const method of methods) {
       // A version is a number in paths that are asked for.
-      operations[method.toLowerCase()] = { ...operation(method, template, model), ...securityOf(guards, method, path.replace('{version}', '1'), route) }
+      const security = securityOf(guards, method, path.replace('{version}', '1'), route)
+      operations[method.toLowerCase()] = { ...operation(method, route, model, 'security' in security, guards.hasKeys), ...security }
     }
     paths[path] = { ...parameters(template, model), ...operations }
   }
   const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...(model === null ? {} : modelSchemas(model.of)) }
-  const responses = { Error: { description: 'It was not done, and why.', content: json('Error') } }
-  return { openapi: '3.1.0', info: { title, version }, servers: [{ url: '/' }], paths, components: { schemas: { ...schemas }, responses, ...securitySchemes(guards) } }
+  const responses = Object.fromEntries(Object.entries(RESPONSES).map(([name, description]) => [name, { description, content: json('Error') }]))
+  return {
+    openapi: '3.1.0',
+    info: { title, version, license: LICENSE },
+    servers: [{ url: '/' }],
+    security: securityOfAll(guards),
+    tags: Object.entries(TAGS).flatMap(([name, description]) => (tags.has(name) ? [{ name, description }] : [])),
+    paths,
+    components: { schemas: used(schemas, paths, responses), responses: used(responses, paths), ...securitySchemes(guards) },
+  }
+}
+
+/** Of the server, which makes the API. */
+const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
+
+/** What requests get that are not done, by the name in `components`. */
+const RESPONSES: Readonly<Record<string, string>> = {
+  Error: 'It was not done, and why.',
+  BadRequest: 'The request is malformed, or does not fit what it asks for.',
+  Unauthenticated: 'The request shows no valid key.',
+  Forbidden: 'The caller may not ask for this.',
+  NotFound: 'There is no such model, version or region.',
+  Exhausted: 'A quota of the key is used up; Retry-After says when it is not.',
+}
+
+/** Those of `components` that something refers to, directly or through others of them. */
+function used(components: Schema, ...by: Json[]): Schema {
+  const found = new Set<string>()
+  const waiting: Json[] = by
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    for (const [, name = ''] of JSON.stringify(next).matchAll(/"\$ref":"#\/components\/\w+\/([^"]+)"/g)) {
+      const component = components[name]
+      if (component === undefined || found.has(name)) continue
+      found.add(name)
+      waiting.push(component)
+    }
+  }
+  return Object.fromEntries(Object.entries(components).filter(([name]) => found.has(name)))
 }
 
 /** The path of one model has its name in it. */
@@ -76,31 +114,49 @@ function parameters(template: string, model: OneModel | null): Schema {
   return places.length === 0 ? {} : { parameters: places }
 }
 
+/** What may stand behind a path. */
+const QUERIES: Readonly<Record<string, string[]>> = { '/docs': ['model'], '/v2/openapi.json': ['model', 'version'] }
+
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
 const BINARY: Schema = { 'application/octet-stream': { schema: { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' } } }
+const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
 const LENGTH: Schema = { description: 'Bytes of JSON in front of binary tensors.', schema: { type: 'integer', minimum: 0 } }
 
-function operation(method: string, template: string, model: OneModel | null): Schema {
+function operation(method: string, { template, category }: Route, model: OneModel | null, isGuarded: boolean, hasKeys: boolean): Schema {
   const isOfVersion = template.includes('/versions/{version}')
   const found: Operation = OPERATIONS[`${method} ${template.replace('/versions/{version}', '')}`] ?? { id: `${method}${template}`, summary: '' }
-  const { id, summary, request, response, isBodyOptional, isBinary, isStream } = found
-  const query = template === '/v2/openapi.json' ? ['model', 'version'].map((name) => ({ name, in: 'query', schema: { type: 'string' } })) : []
+  const { id, summary, request, response, isBodyOptional, isBinary, isStream, isPage } = found
+  const query = (QUERIES[template] ?? []).map((name) => ({ name, in: 'query', schema: { type: 'string' } }))
   const header = isBinary === true ? [{ name: 'Inference-Header-Content-Length', in: 'header', ...LENGTH }] : []
   const given = [...query, ...header]
-  const content: Json = isStream === true ? { 'text/event-stream': { schema: ref(response ?? '') } } : { ...json(response ?? ''), ...(isBinary === true ? BINARY : {}) }
+  const content: Schema =
+    isStream === true
+      ? { 'text/event-stream': { schema: ref(response ?? '') } }
+      : { ...(response === undefined ? {} : json(response)), ...(isPage === true ? HTML : {}), ...(isBinary === true ? BINARY : {}) }
+  const refused = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
+  const isOfHealth = response === 'Live' || response === 'Ready'
+  // Pages of other sites change nothing.
+  const mayBeForbidden = isGuarded || (method === 'POST' && category !== 'inference')
   return {
     // Two operations of a document must not share a name.
     operationId: isOfVersion && model === null ? `${id}OfVersion` : id,
     summary,
+    tags: [category],
     ...(given.length === 0 ? {} : { parameters: given }),
     ...(request === undefined ? {} : { requestBody: { required: isBodyOptional !== true, content: { ...json(request), ...(isBinary === true ? BINARY : {}) } } }),
     responses: {
       200: {
         description: 'Done.',
         ...(isBinary === true ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
-        ...(response === undefined ? {} : { content }),
+        ...(Object.keys(content).length === 0 ? {} : { content }),
       },
-      default: { $ref: '#/components/responses/Error' },
+      // That of health is an answer, and no mistake.
+      400: isOfHealth ? { description: 'No.', content } : refused('BadRequest'),
+      ...(isGuarded && hasKeys ? { 401: refused('Unauthenticated') } : {}),
+      ...(mayBeForbidden ? { 403: refused('Forbidden') } : {}),
+      ...(/\{|openapi/.test(template) ? { 404: refused('NotFound') } : {}),
+      ...(isGuarded && hasKeys ? { 429: refused('Exhausted') } : {}),
+      default: refused('Error'),
     },
   }
 }

@@ -42,8 +42,10 @@ function tensor(of: TensorDescription, maxBatchSize: number, parameters: Json): 
 function inferRequest({ inputs, outputs, maxBatchSize }: ModelDescription): Schema {
   const required = inputs.filter((input) => !input.optional)
   const has = ({ name }: TensorDescription): Json => ({ contains: object({ name: { const: name } }, ['name']) })
+  const tensors = inputs.map((input) => tensor(input, maxBatchSize, ref('InputParameters')))
+  const one: Json = tensors.length > 1 ? { oneOf: tensors } : (tensors[0] ?? false)
   const list: Schema = {
-    ...array(inputs.length === 0 ? false : { oneOf: inputs.map((input) => tensor(input, maxBatchSize, ref('InputParameters'))) }),
+    ...array(one),
     minItems: required.length,
     maxItems: inputs.length,
     ...(required.length === 0 ? {} : { allOf: required.map(has) }),

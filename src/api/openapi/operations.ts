@@ -1,6 +1,6 @@
 /**
  * What each route does, in words and schemas. Which routes there are and which methods they take is not said here: the core's routing table
- * knows. An entry without a route, or a route without an entry, is a defect that test/server/openapi.test.ts finds.
+ * knows. An entry without a route, or a route without an entry, is a defect that test/python/test_openapi.py finds.
  */
 
 /** Names of schemas; null is a body that is not wanted, or an answer without one. */
@@ -16,14 +16,32 @@ export interface Operation {
   isBinary?: true
   /** Answers as they come, as server-sent events. */
   isStream?: true
+  /** HTML, for those who ask for it where there is JSON as well. */
+  isPage?: true
+}
+
+/** Groups of operations, by what `--http-restricted-api` calls them; in this order. */
+export const TAGS: Readonly<Record<string, string>> = {
+  health: 'Whether the server and its models can be used.',
+  metadata: 'What the server and its models are, and this description.',
+  inference: 'Running models.',
+  'model-repository': 'Which models there are; loading and unloading them.',
+  'model-config': 'Configurations of models.',
+  statistics: 'How often models ran, and for how long.',
+  'shared-memory': 'Regions of memory that clients share with the server.',
+  trace: 'Which requests are traced.',
+  logging: 'What is logged.',
 }
 
 /** By method and template; that of a version has the operation of the model. */
 export const OPERATIONS: Readonly<Record<string, Operation>> = {
+  'GET /': { id: 'home', summary: 'The server and its models: HTML for requests whose Accept names text/html, JSON for others.', response: 'Home', isPage: true },
+  'GET /docs': { id: 'docs', summary: 'A page that shows this description.', isPage: true },
   'GET /v2': { id: 'serverMetadata', summary: 'Name, version and extensions of the server.', response: 'ServerMetadata' },
   'GET /v2/health/live': { id: 'serverLive', summary: 'Whether the process is there: the status says it. The body is for requests whose Accept names application/json.', response: 'Live' },
   'GET /v2/health/ready': { id: 'serverReady', summary: 'Whether every model can be used: the status says it. The body is for requests whose Accept names application/json.', response: 'Ready' },
   'GET /v2/openapi.json': { id: 'openApi', summary: 'This description; with ?model= that of a model, with the names, types and shapes of its tensors.', response: 'Description' },
+  'GET /v2/models': { id: 'models', summary: 'Names of the models of the repository, whatever their state.', response: 'Models' },
   'GET /v2/models/stats': { id: 'statistics', summary: 'Statistics of all models.', response: 'Statistics' },
   'GET /v2/models/{model}': { id: 'modelMetadata', summary: 'Versions and tensors of a model.', response: 'ModelMetadata' },
   'GET /v2/models/{model}/config': { id: 'modelConfig', summary: 'The configuration of a model as it is in effect.', response: 'ModelConfig' },

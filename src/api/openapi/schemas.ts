@@ -114,6 +114,11 @@ export const SCHEMAS: Schema = {
   Duration: times,
   IndexRequest: object({ ready: { ...boolean, description: 'Only versions that are ready.' } }),
   Index: array(object({ name: string, version: string, state: { enum: ['READY', 'UNAVAILABLE', 'LOADING', 'UNLOADING', 'UNKNOWN'] }, reason: string }, ['name'])),
+  Models: object({ models: array(string) }, ['models']),
+  Home: object(
+    { name: string, version: string, ready: boolean, models: ref('Index'), links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']) },
+    ['name', 'version', 'ready', 'models', 'links'],
+  ),
   LoadRequest: object({
     parameters: {
       type: 'object',

@@ -28,6 +28,9 @@ export function securitySchemes({ hasKeys, restrictions }: Guards): Schema {
   return Object.keys(all).length === 0 ? {} : { securitySchemes: all }
 }
 
+/** The `security` of what has none of its own: keys, or nothing. */
+export const securityOfAll = ({ hasKeys }: Guards): Schema[] => (hasKeys ? Object.keys(KEYS).map((name) => ({ [name]: [] })) : [{}])
+
 /** The `security` of an operation, any of whose members will do; `path` is the one that is asked for. */
 export function securityOf({ core, hasKeys, restrictions }: Guards, method: string, path: string, { category }: Route): Schema {
   const place = restrictions.findIndex(({ apis }) => apis.includes(category))

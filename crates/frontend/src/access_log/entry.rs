@@ -539,6 +539,8 @@ fn http_verb(route: &Route<'_>, method: Method) -> &'static str {
         }
         Route::ServerMetadata => "server_metadata",
         Route::OpenApi => "openapi",
+        Route::Models => "models",
+        Route::Page(_) => "page",
         Route::Live => "server_live",
         Route::Ready => "server_ready",
         Route::RepositoryIndex => "index",

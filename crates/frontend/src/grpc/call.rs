@@ -23,9 +23,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What a client is told that speaks HTTP/2 here, and not gRPC.
-const NOT_GRPC: &[u8] = b"this port speaks gRPC: a call is a POST with content-type application/grpc\n";
-
 /// The request's part of a call.
 pub struct Call {
     /// Metadata.
@@ -140,7 +137,9 @@ pub fn begin(
         }
         let ends = head.method() == b"HEAD";
         if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
-            let _ = respond.send_data(NOT_GRPC, true);
+            let place = context.shared.strays().at_grpc();
+            let text = format!("{place}. A call of gRPC is a POST with content-type application/grpc\n");
+            let _ = respond.send_data(text.as_bytes(), true);
         }
         return None;
     }

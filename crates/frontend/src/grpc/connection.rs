@@ -22,6 +22,7 @@ use crate::options::GrpcOptions;
 use crate::origin::{Caller, Client};
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
+use crate::stray;
 use bytes::BytesMut;
 use engine::Engine;
 use http2::{Connection, Options, Pings, Request, Responder, Room};
@@ -217,6 +218,10 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
         }
     })
     .await;
+    if let Some((io, read)) = connection.into_stray() {
+        // In a box: no other connection needs it.
+        Box::pin(stray::end_at_grpc(io, &read, context.shared.strays(), &caller)).await;
+    }
 }
 
 /// Marks a connection without calls as one that may be closed when there is no room for another.

@@ -82,7 +82,7 @@ impl From<Error> for Status {
 const MESSAGE_BYTES_MAX: usize = 7 * 1024;
 
 /// Printable ASCII as it is, everything else and `%` as `%XX`. Ends after a whole character once it is full.
-fn percent_encode(text: &str) -> String {
+pub fn percent_encode(text: &str) -> String {
     let plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'%';
     let mut out = String::with_capacity(text.len());
     for (at, &b) in text.as_bytes().iter().enumerate() {

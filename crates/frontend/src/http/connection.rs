@@ -21,6 +21,7 @@ use crate::limits::{
 use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
+use crate::stray;
 use crate::traced::Slot;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
@@ -94,6 +95,8 @@ enum Stop {
     Gone,
     /// The client speaks HTTP/2.
     Http2,
+    /// The client speaks TLS, and this port does not.
+    Tls,
     /// The client sent something that cannot be answered any other way.
     Refuse(Box<Reply>),
 }
@@ -157,6 +160,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         match read {
             Ok(()) => {}
             Err(Stop::Gone) => return,
+            Err(Stop::Tls) => return context.shared.strays().note_tls(&caller, false),
             Err(Stop::Http2) => {
                 let Connection { io, buffer, .. } = connection;
                 return super::h2c::run(io, buffer, context, caller, &place).await;
@@ -297,6 +301,9 @@ impl<S: Io> Connection<S> {
             if !self.buffer.is_empty() {
                 if first && self.buffer.starts_with(HTTP2_PREFACE) {
                     return Err(Stop::Http2);
+                }
+                if first && !S::IS_ENCRYPTED && stray::is_tls(&self.buffer) {
+                    return Err(Stop::Tls);
                 }
                 if let Some(length) = head_length(&self.buffer, seen)? {
                     return Ok(head.read(self.buffer.split_to(length).freeze())?);

@@ -2,8 +2,9 @@
 //! syntax, turned into the JSON of the native contract, replies handed on.
 
 use super::reply::{JSON, Reply};
-use super::route::{Method, RegionAction};
-use super::service::{HttpContext, percent_decode};
+use super::request::RequestHead;
+use super::route::{Method, Page, RegionAction};
+use super::service::{HttpContext, accepts, percent_decode};
 use crate::control::{Argument, Operation, check, check_files};
 use crate::gate::{Grant, Refusal};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
@@ -148,6 +149,45 @@ pub async fn openapi(context: &HttpContext, query: &[u8]) -> Reply {
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&given(query, "model")).key("version").string(&given(query, "version")).close(b'}');
     call(context, Operation::OpenApi, argument).await
+}
+
+/// `/v2/models`.
+pub async fn models(context: &HttpContext) -> Reply {
+    let mut argument = Text::begin(b'{');
+    argument.key("page").string("/v2/models").close(b'}');
+    call(context, Operation::Page, argument).await
+}
+
+/// What browsers do with a page: nothing of another server is loaded, nothing in the page itself is run, and no other page shows it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Pages for people. `/` is JSON for clients that do not ask for HTML.
+pub async fn page(context: &HttpContext, page: Page, head: &RequestHead) -> Reply {
+    let is_html = page == Page::Docs || (page == Page::Home && accepts(head, b"text/html"));
+    let host = head.headers.get("host").and_then(|host| std::str::from_utf8(host).ok());
+    // Over HTTP/2 the host is that of the target, which is not among the fields.
+    let mut argument = Text::begin(b'{');
+    argument.key("page").string(page.path()).key("html").boolean(is_html);
+    argument.key("host").string(host.unwrap_or_default()).close(b'}');
+    let mut reply = call(context, Operation::Page, argument).await;
+    if reply.status == 200 {
+        reply.content_type = match page {
+            Page::Script => "text/javascript; charset=utf-8",
+            Page::Style => "text/css; charset=utf-8",
+            _ if is_html => "text/html; charset=utf-8",
+            _ => JSON,
+        };
+    }
+    reply.add("content-security-policy", POLICY);
+    reply.add("x-content-type-options", "nosniff");
+    reply.add("referrer-policy", "no-referrer");
+    // Names of models are for whoever may ask for them, and not for those who ask a cache.
+    reply.add("cache-control", if page == Page::Home { "no-store" } else { "no-cache" });
+    if page == Page::Home {
+        reply.add("vary", "accept");
+    }
+    reply
 }
 
 /// `/v2/logging`.

@@ -2,6 +2,7 @@
 
 use super::events::{self, Events};
 use crate::gate::Refusal;
+use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
 use crate::rope::charged;
 use crate::text::cut;
@@ -119,6 +120,15 @@ impl Reply {
     /// `{"error":…}` with a status of HTTP's own.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
         Self::new(status, content_type, protocol::json::error_json(message))
+    }
+
+    /// The end of a call of gRPC that is not served here.
+    pub fn grpc(code: u8, message: &str) -> Self {
+        // Without a length: the head is all there is.
+        let mut reply = Self::empty("application/grpc").chunked();
+        reply.add("grpc-status", code.to_string());
+        reply.add("grpc-message", percent_encode(message));
+        reply
     }
 
     /// What a caller is told that may not ask.

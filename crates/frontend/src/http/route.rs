@@ -27,8 +27,35 @@ pub enum Route<'a> {
     RepositoryIndex,
     /// The description of all of these.
     OpenApi,
+    /// Names of models.
+    Models,
+    /// A page for people, or a part of one.
+    Page(Page),
     /// Load or unload.
     RepositoryModel { repository: &'a str, model: &'a str, load: bool },
+}
+
+/// A page for people, or a part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// `/`: the server and its models.
+    Home,
+    /// `/docs`: shows the description of the API.
+    Docs,
+    /// The script of `/docs`.
+    Script,
+    /// The style of both.
+    Style,
+}
+
+impl Page {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Home, "/"), (Self::Docs, "/docs"), (Self::Script, "/docs/page.js"), (Self::Style, "/docs/page.css")];
+
+    /// Its path.
+    pub fn path(self) -> &'static str {
+        Self::ALL.iter().find(|(page, _)| *page == self).map_or("/", |(_, path)| path)
+    }
 }
 
 /// What is asked about a model.
@@ -77,6 +104,8 @@ impl Default for Method {
 impl Method {
     /// OPTIONS, which only the preflights of browsers send.
     pub const OPTIONS: Self = Self::Other(OtherMethod(8));
+    /// HEAD, which pages for people answer.
+    pub const HEAD: Self = Self::Other(OtherMethod(1));
 
     /// As it stands in the request line.
     pub fn parse(name: &[u8]) -> Self {
@@ -131,12 +160,15 @@ impl OtherMethod {
 impl<'a> Route<'a> {
     /// First match wins, in the order of P 1.2. `path` has no query.
     pub fn parse(path: &'a str) -> Option<Self> {
-        let rest = path.strip_prefix("/v2")?;
+        let Some(rest) = path.strip_prefix("/v2") else {
+            return Page::ALL.iter().find(|(_, of_page)| *of_page == path).map(|(page, _)| Self::Page(*page));
+        };
         if rest.is_empty() {
             return Some(Self::ServerMetadata);
         }
         let (first, rest) = segment(rest)?;
         match first {
+            "models" if rest.is_empty() => Some(Self::Models),
             "models" => Self::model(rest),
             "health" => match rest {
                 "/live" => Some(Self::Live),
@@ -230,9 +262,13 @@ impl<'a> Route<'a> {
             Self::Logging => Category::Logging,
             Self::Trace { .. } => Category::Trace,
             Self::ServerMetadata | Self::OpenApi => Category::Metadata,
+            // Files that are the same on every server.
+            Self::Page(Page::Docs | Page::Script | Page::Style) => Category::Metadata,
             Self::Live | Self::Ready => Category::Health,
             Self::SharedMemory { .. } => Category::SharedMemory,
-            Self::RepositoryIndex | Self::RepositoryModel { .. } => Category::ModelRepository,
+            Self::RepositoryIndex | Self::RepositoryModel { .. } | Self::Models | Self::Page(Page::Home) => {
+                Category::ModelRepository
+            }
             Self::Model { action, .. } => match action {
                 ModelAction::Metadata => Category::Metadata,
                 ModelAction::Infer | ModelAction::Generate | ModelAction::GenerateStream => Category::Inference,
@@ -270,6 +306,7 @@ impl<'a> Route<'a> {
             Self::SharedMemory { action: RegionAction::Register | RegionAction::Unregister, .. } => {
                 method == Method::Post
             }
+            Self::Models | Self::Page(_) => matches!(method, Method::Get | Method::HEAD),
             _ => method == Method::Get,
         }
     }
@@ -286,12 +323,16 @@ pub struct Described {
     pub category: &'static str,
 }
 
-/// Every form of a path that [`Route::parse`] takes, but those with a repository's name, which are refused or mean the same without.
-const TEMPLATES: [&str; 35] = [
+/// Every form of a path that [`Route::parse`] takes, but parts of a page, and those with a repository's name, which are refused or mean the same
+/// without.
+const TEMPLATES: [&str; 38] = [
+    "/",
+    "/docs",
     "/v2",
     "/v2/health/live",
     "/v2/health/ready",
     "/v2/openapi.json",
+    "/v2/models",
     "/v2/models/stats",
     "/v2/models/{model}",
     "/v2/models/{model}/config",
@@ -363,7 +404,15 @@ mod tests {
             ("/v2", Some(Route::ServerMetadata)),
             ("/v2/", None),
             ("/V2", None),
-            ("/v2/models", None),
+            ("/v2/models", Some(Route::Models)),
+            ("/", Some(Route::Page(Page::Home))),
+            ("", None),
+            ("//", None),
+            ("/docs", Some(Route::Page(Page::Docs))),
+            ("/docs/", None),
+            ("/docs/page.js", Some(Route::Page(Page::Script))),
+            ("/docs/page.css", Some(Route::Page(Page::Style))),
+            ("/docs/../v2", None),
             ("/v2/models/", None),
             ("/v2/models/stats", Some(Route::AllStatistics)),
             ("/v2/models/stats/stats", model("stats", "", Statistics)),
@@ -448,6 +497,8 @@ mod tests {
                 };
                 23 + action + 7 * usize::from(version.is_empty())
             }
+            Route::Models => 37,
+            Route::Page(page) => 38 + page as usize,
         }
     }
 
@@ -464,7 +515,8 @@ mod tests {
         // A region cannot be registered without its name: refused, and so not described.
         let nameless = [RegionKind::Cuda, RegionKind::System]
             .map(|kind| self::kind(Route::SharedMemory { kind, region: "", action: RegionAction::Register }));
-        let expected: Vec<usize> = (0..37).filter(|kind| !nameless.contains(kind)).collect();
+        // Without the parts of pages.
+        let expected: Vec<usize> = (0..40).filter(|kind| !nameless.contains(kind)).collect();
         assert_eq!(kinds, expected);
         assert!(described.iter().all(|one| !one.methods.is_empty()));
     }
@@ -484,10 +536,14 @@ mod tests {
             ("/v2/repository/models/m/load", "P"),
             ("/v2/systemsharedmemory/status", "G"),
             ("/v2/systemsharedmemory/unregister", "P"),
+            ("/v2/models", "GH"),
+            ("/", "GH"),
+            ("/docs", "GH"),
         ] {
             let route = Route::parse(path).unwrap();
             assert_eq!(route.allows(Method::Get), allowed.contains('G'), "GET {path}");
             assert_eq!(route.allows(Method::Post), allowed.contains('P'), "POST {path}");
+            assert_eq!(route.allows(Method::parse(b"HEAD")), allowed.contains('H'), "HEAD {path}");
             assert!(!route.allows(Method::parse(b"PUT")), "PUT {path}");
             assert_eq!(Method::parse(b"OPTIONS"), Method::OPTIONS);
         }

@@ -11,6 +11,7 @@ use crate::cors::Cors;
 use crate::forward::HeaderForward;
 use crate::gate::{Gate, GateOptions, Grant};
 use crate::grpc::connection::GrpcContext;
+use crate::grpc::status::code;
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
@@ -88,8 +89,7 @@ pub enum Admission<'a> {
 pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) -> (Grant, Admission<'a>) {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
-        verbose::http_not_found(head.method, head.path());
-        return (Grant::default(), Admission::Reply(Reply::text_error(404, JSON, "Not Found")));
+        return (Grant::default(), Admission::Reply(not_found(context, head)));
     };
     if let Some(cors) = &context.cors
         && head.method == Method::OPTIONS
@@ -111,10 +111,21 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
             Ok(()) => DISCARD_BYTES_MAX,
             Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
         },
-        _ if head.method == Method::Get => DISCARD_BYTES_MAX,
+        _ if matches!(head.method, Method::Get | Method::HEAD) => DISCARD_BYTES_MAX,
         _ => context.limits.input_bytes_max as u64,
     };
     (grant, Admission::Read { route, bytes_max })
+}
+
+/// No route has this path. A call of gRPC is told where calls are answered.
+#[cold]
+fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
+    verbose::http_not_found(head.method, head.path());
+    let is_grpc = head.headers.get("content-type").is_some_and(|media| media.starts_with(b"application/grpc"));
+    match context.shared.strays().at_http() {
+        Some(text) if is_grpc => Reply::grpc(code::UNIMPLEMENTED, &text),
+        _ => Reply::text_error(404, JSON, "Not Found"),
+    }
 }
 
 /// The answer to a request that is refused whatever its body says. Asked before a body is read that is long, or that the client waits to
@@ -209,6 +220,8 @@ pub async fn respond(
         Route::Live => health(head, "live", engine.is_live()),
         Route::Ready => health(head, "ready", said(engine.readiness()).await),
         Route::OpenApi => Box::pin(control::openapi(context, head.query())).await,
+        Route::Models => Box::pin(control::models(context)).await,
+        Route::Page(page) => Box::pin(control::page(context, page, head)).await,
         Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
         Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
         Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
@@ -253,16 +266,17 @@ async fn said(ready: Ready) -> bool {
 /// JSON gets the body of the Open Inference Protocol.
 fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
     let status = if is_good { 200 } else { 400 };
-    match head.headers.get("accept").is_some_and(names_json) {
+    match accepts(head, b"application/json") {
         true => Reply::new(status, JSON, format!(r#"{{"{what}":{is_good}}}"#)),
         false => Reply::new(status, PLAIN, ""),
     }
 }
 
-/// Whether an `Accept` names application/json. `*/*`, which most clients send, does not.
-fn names_json(accept: &[u8]) -> bool {
+/// Whether `Accept` names this media type. `*/*`, which most clients send, names none.
+pub fn accepts(head: &RequestHead, media: &[u8]) -> bool {
+    let accept = head.headers.get("accept").unwrap_or_default();
     let range = |entry: &[u8]| entry.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    accept.split(|b| *b == b',').any(|entry| range(entry) == b"application/json")
+    accept.split(|b| *b == b',').any(|entry| range(entry) == media)
 }
 
 /// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.

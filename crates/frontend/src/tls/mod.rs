@@ -11,8 +11,9 @@ mod version1;
 pub use files::{TlsFiles, TlsOptions};
 pub use stream::Encrypted;
 
-use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD, READ_AHEAD_BYTES_MAX};
+use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD};
 use crate::offload;
+use crate::stray::{self, Strays};
 use arc_swap::ArcSwap;
 use machine::Machine;
 use parking_lot::Mutex;
@@ -24,7 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tensor::{Error, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -82,8 +82,8 @@ impl Tls {
     }
 
     /// The connection, once its handshake is over; `None` when it came to nothing, which is counted.
-    pub async fn accept(&self, io: TcpStream) -> Option<Encrypted> {
-        let refused = match timeout(HANDSHAKE_TIME_MAX, self.shake_hands(io)).await {
+    pub async fn accept(&self, io: TcpStream, strays: &Strays) -> Option<Encrypted> {
+        let refused = match timeout(HANDSHAKE_TIME_MAX, self.shake_hands(io, strays)).await {
             Ok(Ok(encrypted)) => return encrypted,
             Ok(Err(reason)) => reason,
             Err(_) => "timeout",
@@ -93,7 +93,11 @@ impl Tls {
     }
 
     /// `Ok(None)`: the client left before it said anything, as probes of load balancers do. `Err`: one of [`REASONS`].
-    async fn shake_hands(&self, mut io: TcpStream) -> std::result::Result<Option<Encrypted>, &'static str> {
+    async fn shake_hands(
+        &self,
+        mut io: TcpStream,
+        strays: &Strays,
+    ) -> std::result::Result<Option<Encrypted>, &'static str> {
         let mut machine = Machine::new(self.current.load_full()).map_err(|error| reason_of(&error))?;
         let mut is_first = true;
         while machine.is_handshaking() {
@@ -113,9 +117,10 @@ impl Tls {
                 Ok(n) => n,
             };
             if is_first && room.first() != Some(&HANDSHAKE) {
-                if self.speaks_http {
-                    refuse_plain_http(io).await;
-                }
+                // Enough to tell protocols apart.
+                let mut begin = [0; 4];
+                begin.iter_mut().zip(room.get(..n).unwrap_or_default()).for_each(|(to, &byte)| *to = byte);
+                stray::end_at_tls(io, &begin, strays, self.speaks_http.then_some(PLAIN_HTTP)).await;
                 return Err("not_tls");
             }
             is_first = false;
@@ -153,22 +158,6 @@ async fn compute(mut machine: Machine) -> std::result::Result<(Machine, Result<(
         log::debug!("a TLS handshake was given up: {}", error.message());
         "busy"
     })
-}
-
-/// Says in plain text that this port speaks TLS.
-async fn refuse_plain_http(mut io: TcpStream) {
-    // Whether it is heard is the client's affair.
-    let _ = io.write_all(PLAIN_HTTP).await;
-    let _ = io.shutdown().await;
-    // A socket that is closed with something unread in it takes the answer back.
-    let mut rest = [0; 4096];
-    let mut left = READ_AHEAD_BYTES_MAX;
-    while let Ok(n) = io.read(&mut rest).await
-        && n > 0
-        && n < left
-    {
-        left -= n;
-    }
 }
 
 fn reason_of(error: &rustls::Error) -> &'static str {

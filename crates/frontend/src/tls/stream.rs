@@ -130,6 +130,8 @@ impl http2::Socket for Encrypted {
 }
 
 impl Io for Encrypted {
+    const IS_ENCRYPTED: bool = true;
+
     async fn left(&self) {
         self.io.left().await;
     }

@@ -68,6 +68,8 @@ pub(crate) struct Core {
     // Receiving.
     /// Bytes of the client's preface that came; then its SETTINGS have to follow.
     prefaced: bool,
+    /// The client sent something else in its place.
+    pub(crate) is_stray: bool,
     settled: bool,
     /// The client has acknowledged our SETTINGS.
     acknowledged: bool,
@@ -124,6 +126,7 @@ impl Core {
             options,
             closing: Closing::No,
             prefaced: false,
+            is_stray: false,
             settled: false,
             acknowledged: false,
             known_bytes: 0,
@@ -207,6 +210,11 @@ impl Core {
             Closing::After(_) => self.streams.len() == self.streams.lingering() && self.accepted.is_empty(),
             Closing::No | Closing::Asked => false,
         }
+    }
+
+    /// Whether nothing may be written yet: what a client reads that speaks another protocol must not begin with frames.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.prefaced && (self.closing == Closing::No || self.is_stray)
     }
 
     /// Ends the connection with a last word.
@@ -430,6 +438,11 @@ impl Machine {
             }
             core.output.advance(bytes);
         }
+    }
+
+    /// Whether the client does not speak HTTP/2.
+    pub fn is_stray(&self) -> bool {
+        self.core.borrow().is_stray
     }
 
     /// Asks the client to make no more calls. The connection is over when those under way are.

@@ -125,6 +125,7 @@ impl Core {
     fn take_preface(&mut self, bytes: &mut BytesMut) -> Result<bool, Fatal> {
         let n = bytes.len().min(PREFACE.len());
         if bytes.get(..n) != PREFACE.get(..n) {
+            self.is_stray = true;
             return Err(protocol("not HTTP/2"));
         }
         if n < PREFACE.len() {

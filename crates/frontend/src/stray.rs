@@ -1,0 +1,190 @@
+//! Clients at the wrong port: TLS where plain text is served, plain text where TLS is, HTTP where gRPC is served, gRPC where HTTP is. Each is
+//! told which port is the right one, in a form that it can read; TLS at a plain port is closed, and the log names the flag.
+//!
+//! Requests pay nothing for this: it is asked once the beginning of a connection, or a path, was not understood.
+
+use crate::limits::{LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STRAY_LINE_INTERVAL};
+use crate::listen::unix_path;
+use crate::origin::{Caller, Face, Origin};
+use crate::socket::Io;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::time::Instant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+const METHODS: [&[u8]; 7] = [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH "];
+
+/// Where HTTP and gRPC are served, for people: `at port 8000`; `None` = nowhere.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// HTTP.
+    pub http: Option<String>,
+    /// gRPC.
+    pub grpc: Option<String>,
+}
+
+/// A place of [`Places`].
+pub fn place(address: &str, port: u16) -> String {
+    if unix_path(address).is_some() { format!("at {address}") } else { format!("at port {port}") }
+}
+
+/// What a server knows about clients at the wrong port.
+#[derive(Debug, Default)]
+pub struct Strays {
+    /// Not of a server whose requests come from another one.
+    places: OnceLock<Places>,
+    /// Lines about TLS at the HTTP port or the control address, and at the gRPC port.
+    lines: [Mutex<Line>; 2],
+}
+
+/// A line of the log that is written once in [`STRAY_LINE_INTERVAL`].
+#[derive(Debug, Default)]
+struct Line {
+    written: Option<Instant>,
+    left_out: u64,
+}
+
+impl Line {
+    /// How many were left out since the last one; `None`: so is this one.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        if self.written.is_some_and(|at| now.duration_since(at) < STRAY_LINE_INTERVAL) {
+            self.left_out += 1;
+            return None;
+        }
+        self.written = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl Strays {
+    /// To be called once, before anything is served.
+    pub fn set_places(&self, places: Places) {
+        let _ = self.places.set(places);
+    }
+
+    /// For a client of gRPC at the HTTP port; `None`: there are no ports.
+    pub fn at_http(&self) -> Option<String> {
+        let place = self.places.get()?.grpc.as_deref();
+        Some(format!("this is the HTTP port; gRPC is {}", place.unwrap_or("not served (--allow-grpc)")))
+    }
+
+    /// For a client of HTTP at the gRPC port.
+    pub fn at_grpc(&self) -> String {
+        let Some(places) = self.places.get() else { return "this is the gRPC port".to_owned() };
+        format!("this is the gRPC port; HTTP is {}", places.http.as_deref().unwrap_or("not served (--allow-http)"))
+    }
+
+    /// TLS came to a port that serves plain text. An attacker must not fill the log.
+    #[cold]
+    pub fn note_tls(&self, caller: &Caller, is_grpc: bool) {
+        // Over a Unix socket TLS cannot be turned on.
+        if caller.origin == Origin::Unix {
+            return;
+        }
+        let [http, grpc] = &self.lines;
+        let Some(left_out) = (if is_grpc { grpc } else { http }).lock().take(Instant::now()) else { return };
+        let (port, flag) = match (is_grpc, caller.face) {
+            (true, _) => ("the gRPC port", "--grpc-use-ssl"),
+            (false, Face::Control) => ("the control address", "--http-use-ssl"),
+            (false, _) => ("the HTTP port", "--http-use-ssl"),
+        };
+        let peer = caller.peer.map_or_else(|| "a client".to_owned(), |peer| peer.ip().to_string());
+        let more = if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() };
+        log::warn!(
+            "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves TLS there"
+        );
+    }
+}
+
+/// Whether a connection begins as TLS does: with a record of a handshake, of version 3.
+pub fn is_tls(read: &[u8]) -> bool {
+    read.starts_with(&[22, 3])
+}
+
+/// Whether a connection begins as HTTP/1 does: with the name of a method, or as much of it as came.
+fn is_http1(read: &[u8]) -> bool {
+    let begins = |method: &&[u8]| read.iter().zip(*method).all(|(a, b)| a == b);
+    !read.is_empty() && METHODS.iter().any(begins)
+}
+
+/// Ends a connection to the gRPC port that began with `read`, which is not HTTP/2.
+pub async fn end_at_grpc<S: Io>(io: S, read: &[u8], strays: &Strays, caller: &Caller) {
+    if is_tls(read) && !S::IS_ENCRYPTED {
+        strays.note_tls(caller, true);
+    } else if is_http1(read) {
+        end_with(io, &http1_refusal(&strays.at_grpc())).await;
+    }
+}
+
+/// Ends a connection to a TLS port that began with `read`, which is plain text. `refusal` is what clients are told at the HTTP port; `None` at the
+/// gRPC port, where clients of gRPC are told nothing: after a GOAWAY they would connect again until their deadline.
+pub async fn end_at_tls<S: Io>(io: S, read: &[u8], strays: &Strays, refusal: Option<&[u8]>) {
+    match refusal {
+        Some(refusal) => end_with(io, refusal).await,
+        None if is_http1(read) => {
+            end_with(io, &http1_refusal(&format!("{}, and this port speaks TLS", strays.at_grpc()))).await;
+        }
+        None => {}
+    }
+}
+
+fn http1_refusal(text: &str) -> Vec<u8> {
+    let length = text.len() + 1;
+    format!("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}\n")
+        .into_bytes()
+}
+
+/// Writes and closes, so that the client can read it: a socket that is closed with something unread in it takes the answer back.
+async fn end_with<S: Io>(mut io: S, bytes: &[u8]) {
+    let work = async {
+        io.write_all(bytes).await?;
+        io.shutdown().await?;
+        let mut rest = [0; 4096];
+        let mut left = READ_AHEAD_BYTES_MAX;
+        while left > 0 {
+            match io.read(&mut rest).await? {
+                0 => break,
+                n => left = left.saturating_sub(n),
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    // Whether it is heard is the client's affair.
+    let _ = timeout(LINGER_TIME_MAX, work).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_written_once_in_its_interval_and_counts_those_left_out() {
+        let (mut line, begin) = (Line::default(), Instant::now());
+        assert_eq!(line.take(begin), Some(0));
+        assert_eq!((line.take(begin), line.take(begin + STRAY_LINE_INTERVAL / 2)), (None, None));
+        assert_eq!(line.take(begin + STRAY_LINE_INTERVAL), Some(2));
+        assert_eq!(line.take(begin + STRAY_LINE_INTERVAL), None);
+    }
+
+    #[test]
+    fn protocols_are_told_apart_by_their_first_bytes() {
+        for read in [&b"GET / HTTP/1.1\r\n"[..], b"G", b"DELE", b"PATCH /v2", b"POST"] {
+            assert!(is_http1(read) && !is_tls(read), "{read:?}");
+        }
+        for read in [&b""[..], b"PRI * HTTP/2.0", b"INVALID", b"get /", &[22, 3, 1], &[0; 9]] {
+            assert!(!is_http1(read), "{read:?}");
+        }
+        assert!(is_tls(&[22, 3, 1, 2, 0]) && !is_tls(&[22]) && !is_tls(&[22, 4]));
+    }
+
+    #[test]
+    fn places_are_ports_and_files_and_may_be_none() {
+        let strays = Strays::default();
+        assert_eq!((strays.at_http(), strays.at_grpc().as_str()), (None, "this is the gRPC port"));
+        strays.set_places(Places { http: None, grpc: Some(place("unix:/run/n", 0)) });
+        assert_eq!(strays.at_http().unwrap(), "this is the HTTP port; gRPC is at unix:/run/n");
+        assert_eq!(strays.at_grpc(), "this is the gRPC port; HTTP is not served (--allow-http)");
+        assert_eq!(place("0.0.0.0", 8001), "at port 8001");
+    }
+}

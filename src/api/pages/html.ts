@@ -1,0 +1,51 @@
+/** `/` for browsers. Names and reasons come from clients and files: all text goes through `escaped`. */
+
+import type { IndexRow } from '../../repository/index.js'
+import type { Home } from './index.js'
+
+/** Rows of the table; JSON has all. */
+const ROWS_MAX = 1000
+/** Characters of a name or a reason. */
+const TEXT_CHARS_MAX = 500
+
+const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+
+/** For text and for values of attributes in quotation marks. */
+export const escaped = (text: string): string => text.replace(/[&<>"']/g, (one) => ENTITIES[one] ?? '')
+
+function shown(text: string): string {
+  return escaped(text.length > TEXT_CHARS_MAX ? `${text.slice(0, TEXT_CHARS_MAX)}…` : text)
+}
+
+function row({ name, version = '', state, reason = '' }: IndexRow): string {
+  // Only a model that can be used has a description.
+  const model = state === 'READY' ? `<a href="/docs?model=${escaped(encodeURIComponent(name))}">${shown(name)}</a>` : shown(name)
+  const kind = state === 'READY' ? 'good' : state === 'UNAVAILABLE' ? 'bad' : 'other'
+  return `<tr><td>${model}</td><td>${shown(version)}</td><td class="${kind}">${state ?? ''}</td><td>${shown(reason)}</td></tr>`
+}
+
+export function homeHtml({ name, version, ready, models, links }: Home): string {
+  const more = models.length - ROWS_MAX
+  const rows = models.slice(0, ROWS_MAX).map(row).join('\n')
+  const table = models.length === 0 ? '<p>No models.</p>' : `<table>\n<tr><th>model</th><th>version</th><th>state</th><th>reason</th></tr>\n${rows}\n</table>`
+  const metrics = links.metrics === undefined ? '' : `\n<li><a href="${escaped(links.metrics)}">metrics</a></li>`
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${shown(name)}</title>
+<link rel="stylesheet" href="/docs/page.css">
+</head>
+<body>
+<h1>${shown(name)} <small>${shown(version)}</small></h1>
+<p>The server is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
+<ul>
+<li><a href="${escaped(links.docs)}">documentation of the HTTP API</a>, from its <a href="${escaped(links.openapi)}">OpenAPI description</a></li>${metrics}
+</ul>
+<h2>Models</h2>
+${table}
+${more > 0 ? `<p>And ${more} more rows: <code>POST /v2/repository/index</code> has all of them.</p>\n` : ''}</body>
+</html>
+`
+}
