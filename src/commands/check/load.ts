@@ -42,7 +42,7 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
   }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, accessLog: '', auditLog: '', listenEarly: false, repository }, quiet, observe)
+  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, accessLog: '', auditLog: '', listenEarly: false, repository }, quiet, { observe })
   await server.stop(0)
   return server.failures.flatMap(({ model, reason }) => [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })))
 }
