@@ -16,7 +16,7 @@ import { startServer, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
 import { resolveSettings } from './cli/settings.js'
-import { createLogger, openSink, type EventSink, type LogSeverity } from './log/index.js'
+import { createLogger, openSink, type EventSink } from './log/index.js'
 import { ServerError, type Core, type ErrorCode } from './native/index.js'
 import type { IndexRow, LoadFailure } from './repository/rows.js'
 
@@ -32,7 +32,7 @@ export interface Endpoint {
 
 /** A line of the log, before it was made a line. */
 export interface LogRecord {
-  level: LogSeverity
+  level: 'error' | 'warning' | 'info' | 'verbose'
   /** Wall clock in microseconds since 1970. */
   timeUs: number
   /** As it is: with line feeds, and with what clients have sent. Escape it where a line or a terminal could be misled. 16 KiB at most. */

@@ -71,7 +71,7 @@ const CALLS: [what: string, call: (client: Untyped) => unknown, text: string][] 
   ['a sequence without an id', (c) => c['infer']?.('m', ok, { sequence: {} }), 'sequence.id must be a string that is not empty, or an integer from 1 to 18446744073709551615, got undefined'],
   ['a sequence of id 0', (c) => c['sequence']?.('m', { id: 0 }), 'id must be a string that is not empty, or an integer from 1 to 18446744073709551615, got 0'],
   ['a sequence of no model', (c) => c['sequence']?.(), 'model must be a string that is not empty, got undefined'],
-  ['options of a sequence', (c) => (c['sequence']?.('m') as Untyped)['infer']?.(ok, null), 'options must be an object, got null'],
+  ['options of a sequence', (c) => (c['sequence']?.('m') as Untyped | undefined)?.['infer']?.(ok, null), 'options must be an object, got null'],
   ['another compression', (c) => c['infer']?.('m', ok, { compress: 'br' }), "compress must be 'gzip' or 'deflate', got \"br\""],
   ['a flag that is a number', (c) => c['infer']?.('m', ok, { binaryInputs: 0 }), 'binaryInputs must be true or false, got 0'],
   ['a configuration that is a number', (c) => c['load']?.('m', { config: 5 }), 'config must be a string or an object, got 5'],
@@ -111,7 +111,7 @@ test('events and streams refuse wrong arguments when they are iterated or sent',
   await check(() => grpc?.['inferStream']?.(), 'model must be a string that is not empty, got undefined')
   await check(() => grpc?.['inferStream']?.('m', ok, { deadlineMs: NaN }), 'deadlineMs must be a number of milliseconds, 0 or more, got NaN')
   await check(() => grpc?.['stream']?.(null), 'options must be an object, got null')
-  await check(() => (grpc?.['stream']?.() as Untyped)['send']?.('m', ok, 5), 'options must be an object, got 5')
+  await check(() => (grpc?.['stream']?.() as Untyped | undefined)?.['send']?.('m', ok, 5), 'options must be an object, got 5')
 })
 
 test.each<[what: string, url: unknown, text: string | RegExp]>([

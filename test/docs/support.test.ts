@@ -35,7 +35,7 @@ const PAGE = `# What is supported
 
 <!-- Made by test/docs/support.test.ts from package.json, Cargo.toml, the platforms of the packages, the image and docs/spec; run the tests of test/docs with \`-u\` after a change. -->
 
-Versions that this release is made for and tested with.
+Versions that this release is made for.
 
 | what | version | notes |
 |---|---|---|
