@@ -266,6 +266,10 @@ impl ModelVersion {
     /// Takes cancelled requests out of the queue and answers them; where many wait, soon, together with others that are given up
     /// meanwhile: to look for thousands one by one would take seconds.
     pub(crate) fn sweep_cancelled(&self) {
+        // The usual case of thousands that leave together: without a lock.
+        if self.sweep_due.load(Ordering::Relaxed) && self.sweep_soon() {
+            return;
+        }
         if let Some(ensemble) = &self.ensemble {
             if ensemble.waiting() <= QUEUE_SEARCHED_AT_ONCE_MAX || !self.sweep_soon() {
                 self.sweep_line(ensemble);

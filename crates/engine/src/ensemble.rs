@@ -35,6 +35,8 @@ pub(crate) struct Ensemble {
     pub(crate) inflight: Mutex<Inflight<Waiting>>,
     /// Calls of requests of sequences. Never locked together with `inflight`.
     pub(crate) turns: Mutex<Turns<Waiting>>,
+    /// Calls of requests that were given up, out of their lines and not refused yet.
+    withdrawn: Mutex<Vec<Waiting>>,
 }
 
 /// A plan, and what it was made from: of each model its signature, and whether it is called in order.
@@ -92,7 +94,19 @@ impl Ensemble {
         let inflight = Mutex::new(Inflight::new(config.max_inflight_requests, config.step.len()));
         let turns = Mutex::new(Turns::new(config.step.len()));
         let namespace = namespace.to_owned();
-        Ok((Self { engine, namespace, config, signature: signature.clone(), compiled, inflight, turns }, signature))
+        Ok((
+            Self {
+                engine,
+                namespace,
+                config,
+                signature: signature.clone(),
+                compiled,
+                inflight,
+                turns,
+                withdrawn: Mutex::default(),
+            },
+            signature,
+        ))
     }
 
     /// The plan for a request that begins now, and the version that each step calls: they are held until it is over.
@@ -159,19 +173,21 @@ impl Ensemble {
         in_turn + self.inflight.lock().waiting()
     }
 
-    /// Takes waiting calls of requests that were given up out of their lines, so many at most. Whether that was too few.
+    /// Takes the waiting calls of requests that were given up out of their lines, and refuses at most `max` of them. Returns whether there are
+    /// more to refuse.
     pub(crate) fn sweep_cancelled(&self, max: usize) -> bool {
-        let mut left = max;
-        let mut goes = |waiting: &Waiting| {
-            let goes = left > 0 && waiting.is_cancelled();
-            left -= usize::from(goes);
-            goes
+        // All in one pass: with a pass for each part, thousands of calls would keep the lines locked most of the time, and reactors wait for them.
+        let mut withdrawn = self.inflight.lock().withdraw(Waiting::is_cancelled);
+        withdrawn.extend(self.turns.lock().withdraw(Waiting::is_cancelled));
+        let (some, rest) = {
+            let mut all = self.withdrawn.lock();
+            all.append(&mut withdrawn);
+            let rest = all.len().saturating_sub(max);
+            (all.split_off(rest), rest)
         };
-        let mut waiting = self.inflight.lock().withdraw(&mut goes);
-        waiting.extend(self.turns.lock().withdraw(&mut goes));
         let _stretch = InStretch::begin();
-        waiting.into_iter().for_each(Waiting::refuse);
-        left == 0
+        some.into_iter().for_each(Waiting::refuse);
+        rest > 0
     }
 }
 
