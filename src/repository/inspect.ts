@@ -10,6 +10,7 @@ import { basename, dirname, join, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
+  checksAgainstModel,
   completeConfig,
   emptyConfig,
   finishConfig,
@@ -81,7 +82,7 @@ export interface Finding {
   endColumn?: number | null
 }
 
-/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere. */
+/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere, and what is a mistake in Triton as well. */
 export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
@@ -171,7 +172,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
-  if (read?.provided === false) tellMisnamed(directory, note)
+  if (read?.provided === false && depth === 'files') tellMisnamed(directory, note)
   const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
@@ -184,7 +185,7 @@ export async function inspectModel(key: string | null, directories: string[], se
     model.config = completed?.config ?? null
     // Independent of what was wrong with the rest.
     if (completed === null) {
-      if (isComplete(read.config)) note.trying(() => validateIoOf(read.config, name))
+      if (isComplete(read.config)) validateEach(read.config, name, note)
       const { config: written, codeDirectory } = withPythonBackend(read.config, settings.backendDirectory)
       const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory }
       if (codeDirectory === null) note.trying(() => checkRuntime(written, place))
@@ -197,7 +198,8 @@ export async function inspectModel(key: string | null, directories: string[], se
   model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
-  tellQuestionable(config, note.warn)
+  if (isComplete(config)) validateEach(config, name, note)
+  if (depth === 'files') tellQuestionable(config, note.warn)
   model.completed = await inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note, depth)
   for (const output of config.output) {
     const { labelFilename: file } = output
@@ -281,6 +283,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
   model.config = completed
   warnOfIneffective(completed, note.log)
+  tellQuestionable(completed, note.warn)
 }
 
 /** A file as `readAll` reads that of a model. */
@@ -312,11 +315,12 @@ function named(read: LoadedConfig | null, name: string): ModelConfig {
   return config
 }
 
-/** The rules of inputs and outputs, of a configuration that is wrong elsewhere. */
-function validateIoOf(config: ModelConfig, name: string): void {
-  const normal = normalise(config)
-  if (normal.name === '') normal.name = name
-  validateIo(normal)
+/** The rules of inputs and outputs, each tensor by itself, of a configuration that may be wrong elsewhere. */
+function validateEach(config: ModelConfig, name: string, note: Collector): void {
+  const normal = normalise(nameOr(config, name))
+  for (const input of normal.input) note.trying(() => validateIo({ ...normal, input: [input], output: [], batchInput: [], batchOutput: [] }))
+  for (const output of normal.output) note.trying(() => validateIo({ ...normal, input: [], output: [output], batchInput: [], batchOutput: [] }))
+  note.trying(() => validateIo(normal))
 }
 
 /** The configuration of the last version, completed from its file; null when it is not known. */
@@ -348,20 +352,27 @@ async function inspectVersions(
       const io = readsFile && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
-      const finish = (): ModelConfig => finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
-      const inputs = io?.inputs.filter(({ optional }) => !optional).map(({ name }) => name) ?? []
-      try {
-        completed = finish()
-      } catch (thrown) {
-        const counts = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
-        note.error(thrown, counts ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
-      }
+      // A load says the first difference.
+      if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
+      completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
     })
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
   return completed
+}
+
+function tellDifferences(config: ModelConfig, io: ModelIo, note: Collector): void {
+  const inputs = io.inputs.filter(({ optional }) => !optional).map(({ name }) => name)
+  for (const check of checksAgainstModel(config, io)) {
+    try {
+      check()
+    } catch (thrown) {
+      const isCount = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
+      note.error(thrown, isCount ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
+    }
+  }
 }
 
 /** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */

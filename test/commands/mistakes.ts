@@ -119,6 +119,17 @@ export const MISTAKES: Mistake[] = [
   { name: 'batches of such a model, with nothing else said', files: { 'm/1/model.onnx': FIXED, 'm/config.pbtxt': 'max_batch_size: 8\n' }, told: ['m/config.pbtxt:1:', 'model does not support batching'] },
   { name: 'a control of sequences that the model does not have', files: appended('sequence_batching {\n  control_input [ {\n    name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]\n  } ]\n}\n'), told: ['m/config.pbtxt:13:', "sequence control 'START', but model does not provide that input"] },
 
+  {
+    name: 'several tensors that are not those of the graph',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('"INPUT0" data_type: TYPE_INT32', '"INPUT0" data_type: TYPE_INT64').replace('"OUTPUT0"', '"SUM"').replace('"OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"OUTPUT1" data_type: TYPE_INT32 dims: [ 15 ]') },
+    told: ['m/config.pbtxt:4:', "for input 'INPUT0'", 'm/config.pbtxt:8:', "unexpected inference output 'SUM'", 'm/config.pbtxt:9:', 'making complete shape [-1,15]', '3 errors'],
+  },
+  {
+    name: 'several dims that cannot be',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('[ 16 ]', '[ 0 ]').replace(/\[ 16 \] \}\n\]\n$/, '[ -3 ] }\n]\n') },
+    told: ['m/config.pbtxt:4:', 'm/config.pbtxt:9:', '2 errors'],
+  },
+
   // Files and directories.
   { name: 'no directory of a version', files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', 'at least one version must be available', 'm/1/model.onnx'] },
   { name: 'a version called v1', files: { 'm/v1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', "ignore version directory 'v1'", "'1'"] },
@@ -131,6 +142,11 @@ export const MISTAKES: Mistake[] = [
   { name: 'labels that are not there', files: onnx('"OUTPUT0" data_type: TYPE_INT32', '"OUTPUT0" label_filename: "labels.txt" data_type: TYPE_INT32'), told: ['m/config.pbtxt:8:', 'm/labels.txt: No such file or directory'] },
   { name: 'labels beside the model file', files: onnx('"OUTPUT0" data_type: TYPE_INT32', '"OUTPUT0" label_filename: "labels.txt" data_type: TYPE_INT32', { 'm/1/labels.txt': 'a\n' }), told: ['m/config.pbtxt:8:', 'm/labels.txt: No such file or directory', '1/labels.txt'] },
   { name: 'a directory that is called otherwise', files: appended('name: "model"\n'), told: ['m/config.pbtxt:11:', "unexpected directory name 'm' for model 'model'"] },
+  {
+    name: 'a plan of TensorRT that is not there',
+    files: { 'm/1/resnet.plan': 'plan', 'm/config.pbtxt': CONFIG.replace('backend: "onnxruntime"', 'platform: "tensorrt_plan"') },
+    told: ['failed to stat file', 'm/1/model.plan', "there is 'resnet.plan'"],
+  },
   { name: 'a pointer of Git LFS', files: file('version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'), told: ['m/1/model.onnx', 'pointer of Git LFS', 'git lfs pull'] },
   { name: 'a page of HTML', files: file('\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n'), told: ['m/1/model.onnx', 'HTML'] },
   { name: 'an empty file', files: file(''), told: ['m/1/model.onnx', 'is empty'] },
@@ -161,6 +177,11 @@ export const MISTAKES: Mistake[] = [
   // Warm-up.
   { name: 'warm-up with a file that is not there', files: warmup(`${INPUT1} input_data_file: "raw" }`), told: ['m/config.pbtxt:14:', 'm/warmup/raw: No such file or directory'] },
   { name: 'a file of warm-up in the directory of the model', files: warmup(`${INPUT1} input_data_file: "raw" }`, { 'm/raw': Buffer.alloc(64) }), told: ['m/config.pbtxt:14:', 'm/warmup/raw: No such file or directory'] },
+  {
+    name: 'an initial state that is too short',
+    files: { 'm/1/model.py': CODE, 'm/initial_state/zeros': Buffer.alloc(2), 'm/config.pbtxt': `${PYTHON}sequence_batching {\n  state [ {\n    input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ 1 ]\n    initial_state { data_type: TYPE_FP32 dims: [ 1 ] name: "zeros" data_file: "zeros" }\n  } ]\n}\n` },
+    told: ['m/config.pbtxt:7:', 'expects 4 bytes', 'only has 2 bytes'],
+  },
   { name: 'a file of warm-up that is too short', files: warmup(`${INPUT1} input_data_file: "raw" }`, { 'm/warmup/raw': Buffer.alloc(60) }), told: ['m/config.pbtxt:14:', 'expects 64 bytes', 'only has 60 bytes'] },
   { name: 'warm-up of another shape', files: warmup('key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 8 ] zero_data: true }'), told: ['m/config.pbtxt:14:', 'INPUT1'] },
   { name: 'warm-up of another datatype', files: warmup('key: "INPUT1" value { data_type: TYPE_FP32 dims: [ 16 ] zero_data: true }'), told: ['m/config.pbtxt:14:', 'INPUT1'] },
