@@ -89,7 +89,7 @@ impl Strays {
             (false, Face::Control) => ("the control address", "--http-use-ssl"),
             (false, _) => ("the HTTP port", "--http-use-ssl"),
         };
-        let peer = caller.peer.map_or_else(|| "a client".to_owned(), |peer| peer.ip().to_string());
+        let peer = caller.peer.map_or_else(|| "a client".to_owned(), |peer| peer.ip().to_canonical().to_string());
         let more = if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() };
         log::warn!(
             "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves TLS there"

@@ -508,3 +508,31 @@ fn a_body_that_ends_before_it_is_collected_says_so_and_one_that_is_reset_too() {
         call(&client, "/after", pattern(10)).await;
     });
 }
+
+#[test]
+fn a_client_of_another_protocol_is_handed_back_and_nothing_was_written_to_it() {
+    run(async {
+        for parts in
+            [&[&b"GET / HTTP/1.1\r\n\r\n"[..]][..], &[b"PR", b"OPFIND / HTTP/1.1\r\n\r\n"], &[b"\x16\x03\x01\x02\x00"]]
+        {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (io, _) = listener.accept().await.unwrap();
+            let mut connection = http2::Connection::new(io, bytes::BytesMut::new(), impatient());
+            for part in parts {
+                client.write_all(part).await.unwrap();
+                // Read before the next part comes, as far as that is not the last.
+                let turn = std::future::poll_fn(|cx| connection.poll_accept(cx));
+                let accepted = tokio::time::timeout(Duration::from_millis(100), turn).await;
+                assert!(!matches!(accepted, Ok(Some(_))), "{parts:?}");
+            }
+            let (mut io, read) = connection.into_stray().expect("a stray");
+            assert_eq!(read, parts.concat());
+            io.write_all(b"first").await.unwrap();
+            drop(io);
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"first");
+        }
+    });
+}

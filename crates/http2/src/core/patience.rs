@@ -74,7 +74,7 @@ impl Core {
     /// Gives up whatever has kept us waiting for too long.
     pub fn look(&mut self, now: Instant) -> Look {
         let times = self.options.times;
-        let waits = !self.output.is_empty();
+        let waits = !self.output.is_empty() && !self.holds_back();
         if self.patience.output.time(waits, self.output.written(), now) >= times.send {
             return Look::Close;
         }
