@@ -54,9 +54,9 @@ function failureLines(failures: readonly LoadFailure[], models: number, exitOnEr
   return lines.length === 1 ? [`${lines[0]}; ${advice}`] : [...lines, advice]
 }
 
-/** `load failed for model 'm': …` repeats what stands before it in a list. */
+/** On one line. `load failed for model 'm': …` repeats what stands before it in a list. */
 function rootReason(reason: string): string {
-  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd()
+  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd().replace(/\s*\n\s*/g, ' ')
 }
 
 /** What every backend is told when nothing else is said. */

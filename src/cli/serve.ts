@@ -11,7 +11,7 @@ import { isatty } from 'node:tty'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError, type Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
-import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
+import { cleanCell, createLogger, openSink, type Logger, type Sink } from '../log/index.js'
 import { asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
@@ -102,7 +102,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     const text = 'failed to load all models'
     if (resolved.settings.exitOnError) {
       await server.stop(0)
-      if (resolved.settings.log.file !== '' || !resolved.settings.log.error) process.stderr.write(start.failures.map((line) => `error: ${line}\n`).join(''))
+      if (resolved.settings.log.file !== '' || !resolved.settings.log.error) process.stderr.write(start.failures.map((line) => `error: ${cleanCell(line)}\n`).join(''))
       process.stderr.write(`error: creating server: Internal - ${text}\n`)
       return exit(1)
     }
@@ -136,7 +136,8 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     return exit(3)
   }
   // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
-  if (code === 0) process.exit(0)
+  // Node would abort in it where its terminal is gone (v20).
+  if (code === 0 && !signals.lostTerminal) process.exit(0)
   return exit(code)
 }
 
@@ -204,6 +205,8 @@ class Signals {
   /** Gives up what was bound, when the end comes before the server serves. */
   release = (): void => {}
   onHangUp = (): void => {}
+  /** The terminal that the server was started at was closed. */
+  lostTerminal = false
 
   constructor(logger: Logger) {
     let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
@@ -233,7 +236,8 @@ class Signals {
       })
     }
     process.on('SIGHUP', () => {
-      if (hadTerminal && isTerminalGone()) process.emit('SIGTERM', 'SIGTERM')
+      this.lostTerminal ||= hadTerminal && isTerminalGone()
+      if (this.lostTerminal) process.emit('SIGTERM', 'SIGTERM')
       else this.onHangUp()
     })
   }

@@ -1,6 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { createServer, type AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Server, type ServerOptions } from '../../src/index.js'
 import { repositories } from './harness.js'
@@ -22,6 +23,25 @@ const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).f
 test('no port is open unless asked for', async () => {
   expect(server.ports).toEqual({ http: 0, grpc: 0, control: 0, metrics: 0 })
   expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
+})
+
+test('ports that are taken are named together, and no model is loaded; they are free again afterwards', async () => {
+  const holders = await Promise.all([0, 1].map(() => new Promise<ReturnType<typeof createServer>>((done) => {
+    const one = createServer()
+    one.listen(0, '127.0.0.1', () => done(one))
+  })))
+  const [http = 0, metrics = 0] = holders.map((one) => (one.address() as AddressInfo).port)
+  const options = { modelRepository: models.path('small'), http: { address: '127.0.0.1', port: http }, metrics: { address: '127.0.0.1', port: metrics } }
+  const error = await Server.start(options).catch((e: unknown) => e as Error & { code: string })
+  expect(error).toMatchObject({ code: 'UNAVAILABLE' })
+  for (const [service, port] of [['HTTP', http], ['Metrics', metrics]]) {
+    expect((error as Error).message).toContain(`failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use `)
+    expect((error as Error).message).toContain(`port ${port} is taken by process ${process.pid} (`)
+  }
+  await Promise.all(holders.map((one) => new Promise((done) => one.close(done))))
+  await using again = await Server.start({ ...options, listenEarly: true })
+  expect(again.ports).toEqual({ http, grpc: 0, control: 0, metrics })
+  expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
 })
 
 test('a request gives what it would give over the network', async () => {
