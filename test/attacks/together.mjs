@@ -10,11 +10,6 @@ const INPUT = ['INPUT0', 'TYPE_INT32', [1]]
 const OUTPUT = ['OUTPUT0', 'TYPE_INT32', [1]]
 const WAITING = 4000
 const CLIENTS = 64
-/**
- * More than `HOLD_MS_MAX`: on a machine whose cores gave half of their usual speed, the module of a clone held a reactor here for more than 1 ms
- * in most runs. Its calls are looked at in turns (`http2::limits::STEPS_PER_LOOK`); what else takes so long is not known.
- */
-const LINE_HOLD_MS_MAX = 2.5
 const CACHE_MIB = 16
 
 const many = server('queues, lines and a cache', {
@@ -81,7 +76,7 @@ export const rows = [
     server: many,
     measures: true,
     async run(t) {
-      const beside = await held(t, LINE_HOLD_MS_MAX, () => leave(t, 'line'))
+      const beside = await held(t, HOLD_MS_MAX, () => leave(t, 'line'))
       return `${told(beside)}, gone after ${beside.result.result.toFixed(0)} ms`
     },
   },
