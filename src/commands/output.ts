@@ -4,10 +4,10 @@ import { isAbsolute, relative } from 'node:path'
 import { OptionError } from '../cli/parse.js'
 import { cleanCell } from '../log/format.js'
 
-export type Format = 'text' | 'json'
+export type Format = 'text' | 'json' | 'github'
 
 /** Takes `--format=json` and the switches of a command out of its arguments. */
-export function takeOwn(args: readonly string[], switches: readonly string[]): { format: Format; on: Set<string>; rest: string[] } {
+export function takeOwn(args: readonly string[], switches: readonly string[], formats: readonly Format[] = ['text', 'json']): { format: Format; on: Set<string>; rest: string[] } {
   let format: Format = 'text'
   const on = new Set<string>()
   const rest: string[] = []
@@ -19,8 +19,9 @@ export function takeOwn(args: readonly string[], switches: readonly string[]): {
     }
     if (arg === '--format' || arg.startsWith('--format=')) {
       const value = arg === '--format' ? (args[++i] ?? '') : arg.slice('--format='.length)
-      if (value !== 'text' && value !== 'json') throw new OptionError(`Bad option: "--format".\nIt is text or json. Got ${cleanCell(value)}`)
-      format = value
+      const known = formats.find((one) => one === value)
+      if (known === undefined) throw new OptionError(`Bad option: "--format".\nIt is ${formats.join(' or ')}. Got ${cleanCell(value)}`)
+      format = known
     } else if (switches.includes(arg)) on.add(arg)
     else rest.push(arg)
   }

@@ -1,11 +1,12 @@
 /**
- * What a load would say of the models of a repository before it opens their files: the same steps, with the same texts, but no core, and
- * going on after a mistake to whatever does not depend on it.
+ * What a load would say of the models of a repository: the same steps, with the same texts, but no core and no ONNX Runtime, and going on after
+ * a mistake to whatever does not depend on it. Graphs of ONNX are read as far as a load compares them, code in Python is compiled.
  *
- * Not seen here: what only a backend knows of a file (its inputs and outputs, the code of a model).
+ * Not seen here: what only running shows (operators that ONNX Runtime lacks, imports of a model, its `auto_complete_config`).
  */
 
-import { basename, dirname, resolve } from 'node:path'
+import { readdirSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
@@ -28,27 +29,39 @@ import {
   readLabels,
   readRegularFile,
   selectVersions,
+  statIfAny,
   validate,
   validateIo,
   type ConfigFlags,
   type LoadedConfig,
   type Log,
   type ModelConfig,
+  type ModelIo,
 } from '../config/index.js'
-import { asServerError } from '../native/errors.js'
+import { ServerError, asServerError, quoted } from '../native/errors.js'
 import { runAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
 import { devicesOf } from './devices.js'
+import { explain } from './explain.js'
+import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
 import { requireModelFile } from './model_file.js'
+import { checkNamedFiles, elsewhere } from './named_files.js'
+import type { Near } from './near.js'
+import { dataFiles, whyNoModel, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
 import { requirePlanDevices, requirePlanTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
+import { codeMistake } from './python_code.js'
+import { tellQuestionable } from './questionable.js'
 import { needsOf, requireSafeName } from './repository.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
 import { findVersions } from './versions.js'
+
+/** Names in a directory that are looked through. */
+const NAMES_MAX = 1000
 
 /** One thing that is wrong, or worth a word. */
 export interface Finding {
@@ -58,7 +71,17 @@ export interface Finding {
   error: Error | null
   /** What to do, where the message leaves it open. */
   advice?: string
+  /** Where in the configuration; null: nowhere. Left out, the text says it. */
+  near?: Near | null
+  /** The file it is about, where that is not the configuration, and the place in it, from 1. */
+  file?: string
+  line?: number | null
+  column?: number | null
+  endColumn?: number | null
 }
+
+/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere. */
+export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
   /** As a load would ask for it. */
@@ -68,6 +91,8 @@ export interface InspectedModel {
   file: string | null
   /** As far as it came; null when it could not be read. */
   config: ModelConfig | null
+  /** With inputs and outputs of its file, where they are known. */
+  completed: ModelConfig | null
   /** Versions that would serve. */
   versions: number[]
   findings: Finding[]
@@ -78,11 +103,11 @@ export interface InspectedModel {
  *
  * @throws {ServerError} for a repository that is none.
  */
-export async function inspectRepositories(settings: RepositorySettings): Promise<InspectedModel[]> {
+export async function inspectRepositories(settings: RepositorySettings, depth: Depth = 'files'): Promise<InspectedModel[]> {
   const places = new Places(settings.hasNamespaces)
   places.open(settings.paths)
   const models = new Map<string, InspectedModel>()
-  for (const [key, directories] of places.found(noLog)) models.set(key, await inspectModel(key, directories, settings))
+  for (const [key, directories] of places.found(noLog)) models.set(key, await inspectModel(key, directories, settings, null, depth))
 
   const needs = (key: string): KnownModel['needs'] => {
     const config = models.get(key)?.config ?? null
@@ -95,17 +120,18 @@ export async function inspectRepositories(settings: RepositorySettings): Promise
     if ((known.get(key)?.needs.length ?? 0) === 0 || model.findings.some((f) => f.severity === 'error')) continue
     const why = complaint(known, key, (name) => outcome(models.get(name)), rings)
     if (why === null) {
-      fit(model, (name) => models.get(places.composing(key, name, models))?.config ?? null)
+      fit(model, (name) => models.get(places.composing(key, name, models))?.completed ?? null)
       continue
     }
     const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
     const near = missing === undefined ? null : nearest(missing, models.keys())
-    model.findings.push({ severity: 'error', message: why, error: null, advice: near === null ? '' : `Did you mean "${near}"?` })
+    const about = explain(why)
+    model.findings.push({ ...about, severity: 'error', message: why, error: null, advice: near === null ? (about.advice ?? '') : `Did you mean "${near}"?` })
   }
   return [...models.values()]
 }
 
-/** An ensemble whose models are there: whether its tensors fit what their configurations say. */
+/** An ensemble whose models are there: whether its tensors fit what their configurations and files say. */
 function fit({ config, findings }: InspectedModel, configOf: (name: string) => ModelConfig | null): void {
   if (config === null) return
   const models = needsOf(config).map(({ model }) => {
@@ -126,11 +152,11 @@ function outcome(model: InspectedModel | undefined): { versions: number[]; failu
  *
  * @param file a configuration that is looked at alone, wherever it lies; `key` is null then
  */
-export async function inspectModel(key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null): Promise<InspectedModel> {
+export async function inspectModel(key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null, depth: Depth = 'files'): Promise<InspectedModel> {
   const [directory = ''] = directories
   const name = bareName(key ?? '')
-  const model: InspectedModel = { key: key ?? '', directories, file, config: null, versions: [], findings: [] }
-  const note = collector(model.findings)
+  const model: InspectedModel = { key: key ?? '', directories, file, config: null, completed: null, versions: [], findings: [] }
+  const note = collector(model.findings, directories)
   if (file !== null) {
     inspectAlone(model, file, settings, note)
     return model
@@ -144,6 +170,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
+  if (read?.provided === false) tellMisnamed(directory, note)
   const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
@@ -165,38 +192,70 @@ export async function inspectModel(key: string | null, directories: string[], se
   const { config } = model
   // Without a configuration that could be read, whether there are versions at all.
   if (config === null && failed === note.errors()) return model
-  model.versions = note.trying(() => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log)) ?? []
+  const selected = (): number[] => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log)
+  model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null, advice: adviceOfVersions(directory) }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
-  inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note)
-  note.trying(() => readLabels(config, directory))
+  tellQuestionable(config, note.warn)
+  model.completed = await inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note, depth)
+  for (const output of config.output) {
+    const { labelFilename: file } = output
+    const versions = [...available.keys()].map(String)
+    note.trying(() => readLabels({ ...config, output: [output] }, directory), { near: { field: 'label_filename', value: file }, advice: elsewhere(directory, '', file, versions) })
+  }
+  if (depth === 'files') checkNamedFiles(model.completed ?? config, directory, note.tell)
   return model
+}
+
+/** A configuration that is not read, for its name. */
+function tellMisnamed(directory: string, note: Collector): void {
+  const misnamed = namesIn(directory).find((name) => /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i.test(name))
+  if (misnamed !== undefined) note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
+}
+
+/** Of a model without a version: where its file lies instead. */
+function adviceOfVersions(directory: string): string {
+  const file = namesIn(directory).find((name) => /\.(?:onnx|py|plan)$/.test(name))
+  return file === undefined ? '' : `'${join(directory, file)}' belongs into the directory of a version: ${join(directory, '1', file)}`
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory).slice(0, NAMES_MAX).sort()
+  } catch {
+    return []
+  }
 }
 
 type Collector = ReturnType<typeof collector>
 
-function collector(findings: Finding[]) {
+function collector(findings: Finding[], directories: readonly string[] = []) {
   const add = (finding: Finding): void => {
     // Rules run several times in a load.
     if (!findings.some((other) => other.message === finding.message)) findings.push(finding)
   }
+  const warn = (message: string, near?: Near | null, advice?: string): void => {
+    add({ ...explain(message), severity: 'warning', message, error: null, ...(near === undefined ? {} : { near }), ...(advice === undefined ? {} : { advice }) })
+  }
   const log: Log = (level, message) => {
     // What is logged as an error is thrown as well, but for versions that are named and not there.
-    if (level === 'warning' || (level === 'error' && /version directory is not present/.test(message))) add({ severity: 'warning', message, error: null })
+    if (level === 'warning' || (level === 'error' && /version directory is not present/.test(message))) warn(message)
   }
-  const error = (thrown: unknown): void => {
+  const error = (thrown: unknown, more: Partial<Finding> = {}): void => {
     const known = asServerError(thrown)
-    add({ severity: 'error', message: known.message, error: known })
+    add({ ...explain(known.message, directories), ...more, severity: 'error', message: known.message, error: known })
   }
   return {
     log,
+    warn,
     error,
+    tell: (message: string, near: Near, advice = ''): void => error(new ServerError('INVALID_ARG', message), { near, advice }),
     errors: () => findings.filter((finding) => finding.severity === 'error').length,
-    trying<T>(act: () => T): T | undefined {
+    trying<T>(act: () => T, more: Partial<Finding> = {}): T | undefined {
       try {
         return act()
       } catch (thrown) {
-        error(thrown)
+        error(thrown, more)
         return undefined
       }
     },
@@ -265,7 +324,8 @@ function validateIoOf(config: ModelConfig, name: string): void {
   validateIo(normal)
 }
 
-function inspectVersions(
+/** The configuration of the last version, completed from its file; null when it is not known. */
+async function inspectVersions(
   config: ModelConfig,
   provided: boolean,
   modelDirectory: string,
@@ -274,12 +334,15 @@ function inspectVersions(
   settings: RepositorySettings,
   flags: ConfigFlags,
   note: Collector,
-): void {
+  depth: Depth,
+): Promise<ModelConfig | null> {
   const adapted = settings.gpuFallback === 'cpu' && lacksGpu(devicesOf(settings, config)) ? moveGpuGroupsToCpu(config).config : config
+  let completed: ModelConfig | null = null
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory
+    const { config: withBackend, codeDirectory } = withPythonBackend(adapted, settings.backendDirectory)
+    const readsFile = depth === 'files' && codeDirectory === null
     note.trying(() => {
-      const { config: withBackend, codeDirectory } = withPythonBackend(adapted, settings.backendDirectory)
       if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
       const devices = devicesOf(settings, withBackend, codeDirectory !== null)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
@@ -287,9 +350,38 @@ function inspectVersions(
       if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
       requirePlanTensors(prepared)
       requirePlanDevices(prepared)
+      const io = readsFile && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note) : null
       // What is left to be completed is known when the file is opened.
-      if (flags.autoComplete && !isComplete(prepared)) return
-      finishConfig(prepared, null, { flags, provided, settings: settingsOf(settings, prepared.backend), devices }, note.log)
+      if (flags.autoComplete && !isComplete(prepared) && io === null) return
+      const finish = (): ModelConfig => finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
+      const inputs = io?.inputs.filter(({ optional }) => !optional).map(({ name }) => name) ?? []
+      try {
+        completed = finish()
+      } catch (thrown) {
+        const counts = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
+        note.error(thrown, counts ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
+      }
     })
+    if (!readsFile || withBackend.backend !== 'python') continue
+    const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
+    if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
+  return completed
+}
+
+/** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */
+function readGraph(config: ModelConfig, versionDirectory: string, note: Collector): ModelIo | null {
+  const file = onnxPath(config, versionDirectory)
+  const told = note.trying(() => {
+    const why = whyNoModel(file)
+    if (why !== null) throw new ServerError('INTERNAL', `the file ${why}`)
+    for (const location of dataFiles(file)) {
+      const path = join(dirname(file), location)
+      if (statIfAny(path)?.isFile() !== true) throw new ServerError('INTERNAL', `the model keeps weights in '${quoted(location)}', and there is no file ${path}`)
+      const noWeights = whyNoWeights(path)
+      if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
+    }
+    return true
+  }, { file, near: null })
+  return told === undefined ? null : graphIo(file, config)
 }

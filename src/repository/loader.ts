@@ -7,10 +7,12 @@
 
 import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
-import type { Core, PublishSpec } from '../native/index.js'
+import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
+import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
+import { whyNoModel } from './onnx_file.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -71,6 +73,8 @@ export async function prepareVersion(
     configJson: toTritonJson(prepared),
     completes: flags.autoComplete,
     codeDirectory,
+  }).catch((error: unknown) => {
+    throw backend === 'onnxruntime' && codeDirectory === null ? withCause(error, onnxPath(prepared, source.versionDirectory)) : error
   })
   try {
     const context = {
@@ -91,6 +95,18 @@ export async function prepareVersion(
   } catch (error) {
     core.discardModel(opened.handle)
     throw error
+  }
+}
+
+/** The error of ONNX Runtime, and behind it what the file is instead of a model. */
+function withCause(error: unknown, file: string): unknown {
+  const { code, message } = asServerError(error)
+  try {
+    const why = whyNoModel(file)
+    return why === null ? error : new ServerError(code, `${message.trimEnd()}; the file ${why}`, { cause: error })
+  } catch {
+    // It cannot be read, which is what the error says.
+    return error
   }
 }
 

@@ -18,7 +18,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
   if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
   const stat = statIfAny(path)
-  if (config.backend === 'onnxruntime') {
+  if (config.backend === 'onnxruntime' || config.backend === 'tensorrt') {
     const file = stat?.isDirectory() === true ? join(path, 'model.onnx') : path
     if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
@@ -33,6 +33,8 @@ function hint(directory: string, wanted: string): string {
   } catch {
     return ''
   }
-  const other = names.sort().find((name) => extname(name) === extname(wanted) && name !== wanted)
+  const other = names.sort().find((name) => extname(name) === extname(wanted) && name !== wanted && statIfAny(join(directory, name))?.isFile() === true)
+  const below = names.find((name) => statIfAny(join(directory, name, wanted))?.isFile() === true)
+  if (other === undefined && below !== undefined) return `; there is '${quoted(join(below, wanted))}': move it up, or set default_model_filename: "${quoted(join(below, wanted))}"`
   return other === undefined ? '' : `; there is '${quoted(other)}': call it '${quoted(wanted)}', or set default_model_filename: "${quoted(other)}"`
 }

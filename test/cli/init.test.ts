@@ -8,7 +8,7 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { exampleRequest } from '../../src/commands/init/example.js'
-import { externalData } from '../../src/commands/init/external_data.js'
+import { readOnnx } from '../../src/repository/onnx_file.js'
 import { ROOT, TestServer, repositories } from '../server/harness.js'
 
 const MAIN = join(ROOT, 'dist/cli/main.js')
@@ -159,7 +159,7 @@ test('weights beside the model come along, below its directory only', () => {
   mkdirSync(join(directory, 'ext/data'), { recursive: true })
   writeFileSync(join(directory, 'ext/data/w.bin'), Buffer.from(Float32Array.of(1, 2, 3, 4).buffer))
   const path = file('ext/weights.onnx', withExternalWeight('data/w.bin'))
-  expect(externalData(path)).toEqual(['data/w.bin'])
+  expect(readOnnx(path).dataFiles).toEqual(['data/w.bin'])
   const { code, stdout, stderr } = init([path, '--out=outside'])
   expect([code, stderr]).toEqual([0, ''])
   expect(stdout).not.toContain('Note:')
@@ -192,9 +192,9 @@ test('a damaged model file never holds the reader up, and is refused or read', (
     for (let i = 0; i < 3 && bytes.length > 0; i += 1) bytes[random(bytes.length)] = random(256)
     const path = file('damaged.onnx', bytes)
     try {
-      expect(externalData(path).length).toBeLessThanOrEqual(1)
+      expect(readOnnx(path).dataFiles.length).toBeLessThanOrEqual(1)
     } catch (error) {
-      expect(String(error)).toMatch(/^CommandError: the file is no ONNX model that can be read: /)
+      expect(String(error)).toMatch(/^ServerError: the file is no ONNX model that can be read: /)
     }
   }
 })
@@ -204,9 +204,9 @@ test('graphs nested too deep, and paths too long, are refused', () => {
   const long = (field: number, body: Buffer): Buffer => Buffer.concat([key(field, 2), varint(body.length), body])
   let nested: Buffer = Buffer.alloc(0)
   for (let i = 0; i < 70; i += 1) nested = long(1, long(5, long(6, nested)))
-  expect(() => externalData(file('deep.onnx', long(7, nested)))).toThrow(/nested more than 64 deep/)
+  expect(() => readOnnx(file('deep.onnx', long(7, nested)))).toThrow(/nested more than 64 deep/)
   const entry = long(13, Buffer.concat([long(1, Buffer.from('location')), long(2, Buffer.alloc(5000, 'x'))]))
-  expect(() => externalData(file('path.onnx', long(7, long(5, entry))))).toThrow(/longer than 4096 bytes/)
+  expect(() => readOnnx(file('path.onnx', long(7, long(5, entry))))).toThrow(/longer than 4096 bytes/)
 })
 
 test.each([

@@ -10,13 +10,13 @@ afterAll(() => rmSync(root, { recursive: true, force: true }))
 let count = 0
 
 /** Writes files below a fresh directory and returns it; names that end in `/` are directories. */
-export function files(content: Record<string, string>): string {
+export function files(content: Record<string, string | Uint8Array>): string {
   const directory = join(root, String(count++))
   mkdirSync(directory, { recursive: true })
-  for (const [path, text] of Object.entries(content)) {
+  for (const [path, bytes] of Object.entries(content)) {
     const full = join(directory, path)
     mkdirSync(path.endsWith('/') ? full : dirname(full), { recursive: true })
-    if (!path.endsWith('/')) writeFileSync(full, text)
+    if (!path.endsWith('/')) writeFileSync(full, bytes)
   }
   return directory
 }

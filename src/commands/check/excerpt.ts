@@ -33,6 +33,24 @@ export function placeOf(bytes: Uint8Array, span: Span): Place {
   return { line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd() }
 }
 
+/** The same of a line and columns, from 1 and in characters; without columns, of the words of the line. */
+export function placeInLine(bytes: Uint8Array, line: number, column: number | null, endColumn: number | null): Place {
+  const file = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  let start = 0
+  for (let i = 1; i < line; i += 1) {
+    const next = file.indexOf(0x0a, start)
+    if (next < 0) break
+    start = next + 1
+  }
+  const next = file.indexOf(0x0a, start)
+  const text = file.toString('utf8', start, next < 0 ? file.length : next)
+  const characters = [...text]
+  const from = column === null ? text.length - text.trimStart().length : Math.min(column - 1, characters.length)
+  const to = column === null ? text.trimEnd().length : (endColumn ?? from + 2) - 1
+  const offset = (at: number): number => start + Buffer.byteLength(characters.slice(0, at).join(''))
+  return placeOf(file, { start: offset(from), end: offset(Math.max(from, to)) })
+}
+
 /** The line and carets below the place, each line feed included; a long line is cut around it. */
 export function excerpt({ line, column, endColumn, text }: Place): string {
   const characters = [...text]

@@ -5,14 +5,16 @@
  * Exit code 0 when nothing is wrong, 1 otherwise. Warnings change nothing.
  */
 
+import { resolve } from 'node:path'
 import { OptionError, parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
+import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
 import { counted, printable, shown, takeOwn, type Format } from '../output.js'
-import type { Finding, InspectedModel } from '../../repository/index.js'
-import { excerpt, placeOf, type Place } from './excerpt.js'
+import { excerpt, placeInLine, placeOf, type Place } from './excerpt.js'
+import { annotation } from './github.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
 import { inspectTargets, isInModel } from './targets.js'
@@ -35,7 +37,7 @@ interface Problem {
 export async function run(program: string, args: readonly string[]): Promise<number> {
   let own
   try {
-    own = takeOwn(args, ['--load', '--help'])
+    own = takeOwn(args, ['--load', '--help'], ['text', 'json', 'github'])
     if (own.on.has('--help')) {
       process.stdout.write(USAGE(program))
       return 0
@@ -62,17 +64,23 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-const USAGE = (program: string): string => `Usage: ${program} check [--load] [--format=json] [REPOSITORY | MODEL | config.pbtxt ...] [options of the server]\n`
+const USAGE = (program: string): string => `Usage: ${program} check [--load] [--format=json|github] [REPOSITORY | MODEL | config.pbtxt ...] [options of the server]\n`
 
-/** What only a load shows. Models that are wrong already are loaded too, which fails: they are told once. */
+/** What only a load shows. Models that are wrong already are loaded too, which fails: that is not told again. */
 async function problemsOfLoad(settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[]): Promise<Problem[]> {
   const problem = { severity: 'error', path: null, place: null, advice: '' } as const
   const isWrong = new Set(known.filter(({ severity }) => severity === 'error').map(({ model }) => model))
   const lone = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
   const told: Problem[] = lone.map(({ key, file }) => ({ ...problem, severity: 'warning', model: key, path: file, message: 'is not loaded: beside it are no versions of a model' }))
   try {
-    for (const { model, reason } of await loadProblems(settings, targets)) {
-      if (!isWrong.has(model)) told.push({ ...problem, model, message: reason })
+    for (const { model, reason: whole } of await loadProblems(settings, targets)) {
+      if (isWrong.has(model)) continue
+      // An ensemble repeats what is told of its models.
+      const reason = whole.replace(/ Model '[^']*' (?:loading )?failed with error: .*$/s, '')
+      const inspected = models.find(({ key }) => key === model)
+      const about = inspected === undefined ? {} : explain(reason, inspected.directories.map((directory) => resolve(directory)))
+      const finding: Finding = { ...about, severity: 'error', message: reason, error: null }
+      told.push(inspected === undefined ? { ...problem, model, message: reason } : problemOf(inspected, finding, configOf(inspected)))
     }
   } catch (error) {
     told.push({ ...problem, model: null, message: asServerError(error).message })
@@ -81,17 +89,24 @@ async function problemsOfLoad(settings: ServerSettings, targets: readonly string
 }
 
 function problemsOf(model: InspectedModel): Problem[] {
-  const bytes = model.file === null ? null : read(model.file)
+  const bytes = configOf(model)
   return model.findings.map((finding) => problemOf(model, finding, bytes))
 }
 
-function problemOf({ key, file, directories }: InspectedModel, { severity, message, error, advice = '' }: Finding, bytes: Buffer | null): Problem {
+const configOf = ({ file }: InspectedModel): Buffer | null => (file === null ? null : read(file))
+
+function problemOf({ key, file, directories }: InspectedModel, finding: Finding, bytes: Buffer | null): Problem {
+  const { severity, message, error, advice = '', near } = finding
   const problem = { severity, model: key, message, advice }
   if (error instanceof ConfigSyntaxError) {
     const place = placeOf(read(error.path) ?? Buffer.alloc(0), error.span)
     return { ...problem, path: error.path, place, message: error.reason, advice: error.hint }
   }
-  const span = file === null || bytes === null ? null : locate(bytes, message, key)
+  if (finding.file !== undefined) {
+    const place = typeof finding.line === 'number' ? placeInLine(read(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null, finding.endColumn ?? null) : null
+    return { ...problem, path: finding.file, place }
+  }
+  const span = file === null || bytes === null || near === null ? null : locate(bytes, message, key, near)
   if (span === null || bytes === null) return { ...problem, path: directories.join(', '), place: null }
   return { ...problem, path: file, place: placeOf(bytes, span) }
 }
@@ -107,21 +122,32 @@ function read(path: string): Buffer | null {
 function report(problems: readonly Problem[], models: number, format: Format): number {
   const errors = problems.filter((problem) => problem.severity === 'error').length
   const warnings = problems.length - errors
-  if (format === 'json') {
+  if (format === 'github') {
+    for (const { severity, path, place, message, advice } of problems) {
+      process.stdout.write(annotation(severity, { file: path === null ? null : shown(path.split(', ')[0] ?? path), place, text: sentences(messageOf(message).join('\n'), advice) }))
+    }
+  } else if (format === 'json') {
     const rows = problems.map(({ place, ...rest }) => ({ ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null }))
     process.stdout.write(`${JSON.stringify({ models, errors, warnings, problems: rows }, null, 2)}\n`)
   } else {
     for (const problem of problems) process.stdout.write(textOf(problem))
-    process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
   }
+  if (format !== 'json') process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
   return errors === 0 ? 0 : 1
 }
 
 function textOf({ severity, path, model, place, message, advice }: Problem): string {
   const where = [path === null ? model : path.split(', ').map(shown).join(', '), place?.line, place?.column].filter((part) => part !== null && part !== undefined).join(':')
   const head = where === '' ? '' : `${printable(where)}: `
-  // Errors of Python have several lines: type and text, frames, and the line of source.
+  const lines = messageOf(message).map((line, i) => (i === 0 || line === '' ? line : `    ${line}`))
+  return `${head}${severity}: ${sentences(lines.join('\n'), printable(advice))}\n${place === null ? '' : excerpt(place)}`
+}
+
+/** What is wrong, and behind it what to do. */
+const sentences = (message: string, advice: string): string => (advice === '' ? message : `${message}${/[.?]$/.test(message) ? '' : '.'} ${advice}`)
+
+/** Errors of Python have several lines: type and text, frames, and the line of source. */
+function messageOf(message: string): string[] {
   const [first = '', ...rest] = message.trimEnd().replace(/\s*\n;$/, '').split(/\r?\n/)
-  const shownLines = [first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])].map((line, i) => (i === 0 || line === '' ? printable(line) : `    ${printable(line)}`))
-  return `${head}${severity}: ${shownLines.join('\n')}${advice === '' ? '' : `${/[.?]$/.test(message) ? '' : '.'} ${printable(advice)}`}\n${place === null ? '' : excerpt(place)}`
+  return [first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])].map((line) => printable(line))
 }

@@ -1,10 +1,11 @@
-/** Loads models as a server does, and reports what failed. No port is opened. */
+/** Loads models as a server does, and reports what failed, version by version. No port is opened. */
 
 import { basename, dirname, resolve } from 'node:path'
 import { startServer, type ServerSettings } from '../../api/server.js'
 import { statIfAny } from '../../config/index.js'
 import { createLogger } from '../../log/index.js'
-import type { LoadFailure } from '../../repository/index.js'
+import { ERROR_CODES, statusName } from '../../native/index.js'
+import type { LoadEvent, LoadFailure } from '../../repository/index.js'
 import { isInModel, isModel } from './targets.js'
 
 /**
@@ -36,7 +37,15 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
   const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
   const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, repository }, quiet)
+  // What is said of each version, and of a model that did not come as far, without the words of the load around it.
+  const failed = new Map<string, Set<string>>()
+  const observe = ({ model, phase, detail }: LoadEvent): void => {
+    if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
+  }
+  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, repository }, quiet, observe)
   await server.stop(0)
-  return server.failures.map(({ model, reason }) => ({ model, reason: reason.trimEnd() }))
+  return server.failures.flatMap(({ model, reason }) => [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })))
 }
+
+/** The class of a failure in front of its text. */
+const STATUS = new RegExp(`^(?:${ERROR_CODES.map(statusName).join('|')}): `)

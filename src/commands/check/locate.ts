@@ -5,15 +5,21 @@
 
 import { Lexer, type Token } from '../../config/pbtxt_lexer.js'
 import type { Span } from '../../config/index.js'
+import type { Near } from '../../repository/index.js'
 
 /** Tokens that are looked through. */
 const TOKENS_MAX = 100_000
 /** Places of one value whose fields are looked for. */
 const VALUES_MAX = 100
 
-/** @param model its name, which most texts repeat and which is no mistake */
-export function locate(bytes: Uint8Array, message: string, model: string): Span | null {
+/**
+ * @param model its name, which most texts repeat and which is no mistake
+ * @param near where it is, if that is known better than from the text
+ */
+export function locate(bytes: Uint8Array, message: string, model: string, near?: Near): Span | null {
   const tokens = tokensOf(bytes)
+  const known = near === undefined ? undefined : placeNear(tokens, near)
+  if (known !== undefined) return spanOf(known)
   // Behind it stands what is to be done, with names that should be there.
   const text = message.split(/; (?:did you mean|with backend|[A-Z]|there is)/)[0] ?? ''
   const said = new Set(text.split(/[^A-Za-z0-9_]+/))
@@ -38,6 +44,17 @@ export function locate(bytes: Uint8Array, message: string, model: string): Span 
   return null
 }
 
+/** The value of a field, or the field where any value is meant. */
+function placeNear(tokens: readonly Token[], { field, value, nth = 1 }: Near): Token | undefined {
+  if (value === undefined) return tokens.find((token) => token.kind === 'identifier' && token.text === field)
+  const isValue = (token: Token, at: number): boolean => {
+    // A minus is a token of its own.
+    const text = token.kind === 'string' ? token.content : tokens[at - 1]?.text === '-' ? `-${token.text}` : token.text
+    return token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field
+  }
+  return tokens.filter(isValue)[nth - 1]
+}
+
 /** Where a value stands in quotes. */
 function indicesOf(tokens: readonly Token[], value: string): number[] {
   const found: number[] = []
@@ -52,7 +69,7 @@ function fieldOf(tokens: readonly Token[], value: number): string {
   for (let at = value - 1; at >= 0; at -= 1) {
     const token = tokens[at]
     if (token?.kind === 'identifier') return token.text
-    if (token?.kind === 'symbol' && !/[:[,]/.test(token.text)) break
+    if (token?.kind === 'symbol' && !/[:[,-]/.test(token.text)) break
   }
   return ''
 }

@@ -75,6 +75,32 @@ export function serverArguments(argv: readonly Located[]): Located[] | null {
   return colon < 0 ? args : args.slice(0, colon)
 }
 
+/** What a command installs before it starts the server. */
+export function judgeInstalls(argv: readonly Located[], findings: Findings): void {
+  for (const words of commandsOf(argv)) {
+    const [first] = words
+    const subject = words.map(({ text }) => text).join(' ')
+    if (first === undefined) continue
+    if (INSTALLS_PACKAGES.test(subject)) {
+      findings.add(first.at, subject, 'same', 'packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once')
+    } else if (/^(?:sudo )?(?:apt|apt-get|apk|yum|dnf) /.test(subject)) {
+      findings.add(first.at, subject, 'change', 'the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
+    }
+  }
+}
+
+/** Commands that install packages of Python. */
+export const INSTALLS_PACKAGES = /^(?:sudo )?(?:\S+ -m )?(?:\S*\/)?(?:pip[\d.]*|uv pip|uv|conda|mamba|poetry) (?:\S+ )*?(?:install|sync|add)\b/
+
+/** The commands of `sh -c`, or the one that these words are. */
+export function commandsOf(argv: readonly Located[], depth = 0): Located[][] {
+  const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
+  const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
+  const script = option < 0 ? undefined : argv[option + 1]
+  if (script === undefined || depth > SHELLS_MAX) return [[...argv]]
+  return scriptOf(script).flatMap(({ words }) => commandsOf(words, depth + 1))
+}
+
 /** Programs of Triton's image that are not in Nereid's, or elsewhere. */
 export function judgePrograms(argv: readonly Located[], findings: Findings, hasBusybox: boolean): void {
   for (const { text, at, written } of argv) {

@@ -54,13 +54,13 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   launch.gpus = words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) || options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
   // Options that are not known may give some.
   if (!launch.gpus && words.slice(start, i).some((word) => isUnknown(word))) delete launch.gpus
-  for (const { name, value, at } of options) {
+  for (const { name, value, at, written } of options) {
     if (value === null) continue
     if (name === '-v' || name === '--volume') launch.mounts.push(shortMount(value.text, at, directory))
     if (name === '--mount') launch.mounts.push(longMount(value.text, at, directory))
     if (name === '-e' || name === '--env') {
       const equals = value.text.indexOf('=')
-      launch.env.push({ name: equals < 0 ? value.text : value.text.slice(0, equals), value: equals < 0 ? null : value.text.slice(equals + 1), at })
+      launch.env.push({ name: equals < 0 ? value.text : value.text.slice(0, equals), value: equals < 0 ? null : value.text.slice(equals + 1), at, without: [{ at, from: written.join(' '), to: '' }] })
     }
   }
   const judge = (): void => {

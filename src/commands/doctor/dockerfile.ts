@@ -1,7 +1,7 @@
 /** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
 
 import { statIfAny } from '../../config/index.js'
-import { Findings, type Located } from './findings.js'
+import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'
 import { isTriton, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
@@ -131,14 +131,9 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
   const { name, rest } = instruction
   const at = { path, line: instruction.line }
   if (name === 'ENV') {
-    const pairs = words(rest)
-    const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
-    const set = old !== null && !(pairs[0] ?? '').includes('=') ? [`${old[1]}=${old[2]}`] : [...rest.matchAll(/([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s\\]*)/g)].map(([, key = '', value = '']) => `${key}=${value.replace(/^(["'])(.*)\1$/s, '$2')}`)
-    for (const pair of set) {
-      const [key = ''] = pair.split('=')
-      const value = pair.slice(key.length + 1)
+    for (const { key, value, without } of variablesOf(instruction, path, words)) {
       variables.set(key, value)
-      launch.env.push({ name: key, value, at })
+      launch.env.push({ name: key, value, at, without })
     }
   } else if (name === 'ENTRYPOINT') stage.entrypoint = argv(instruction, path, launch.env)
   else if (name === 'CMD') stage.command = argv(instruction, path, launch.env)
@@ -163,6 +158,27 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
     findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+}
+
+/** What an `ENV` sets, with what takes each out of the file: the rest must stay an instruction. */
+function variablesOf({ rest, line }: Instruction, path: string, words: (rest: string) => string[]): { key: string; value: string; without: Edit[] }[] {
+  const lines = rest.split('\n')
+  const whole: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
+  const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
+  if (old !== null && !(words(rest)[0] ?? '').includes('=')) return [{ key: old[1] ?? '', value: old[2] ?? '', without: whole }]
+  const pairs = [...rest.matchAll(/([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:[^\s\\]|\\\S)*)/g)]
+  return pairs.map((pair) => {
+    const [written, key = '', value = ''] = pair
+    const row = rest.slice(0, pair.index).split('\n').length - 1
+    const at = { path, line: line + row }
+    const without: Edit[] = [{ at, from: written, to: '' }]
+    // Nothing would follow the line before; comments between them are empty here.
+    const before = lines.slice(0, row).findLastIndex((one) => one.trim() !== '')
+    const isLast = row === lines.length - 1 && (lines[row] ?? '').trim() === written
+    const end = /\s*\\\s*$/.exec(lines[before] ?? '')?.[0]
+    if (isLast && end !== undefined) without.push({ at: { path, line: line + before }, from: lines[before] ?? '', to: (lines[before] ?? '').slice(0, -end.length) })
+    return { key, value: value.replace(/^(["'])(.*)\1$/s, '$2'), without: pairs.length === 1 ? whole : without }
+  })
 }
 
 /** Exec form (JSON) or shell form. */

@@ -18,14 +18,14 @@ const VARIABLES: readonly (readonly [RegExp, FactName | 'works'])[] = [
 ]
 
 export function judgeEnvironment(env: Launch['env'], findings: Findings): void {
-  for (const { name, value, at } of env) {
+  for (const { name, value, at, without } of env) {
     const subject = value === null ? name : `${name}=${value}`
     const known = VARIABLES.find(([pattern]) => pattern.test(name))?.[1]
     // Of anything else only the code of models can know.
     if (known === undefined || known === 'works') findings.add(at, hidden(name, subject), 'same', '')
     else if (known === 'backends') findings.fact(at, subject, known)
     else findings.fact(at, hidden(name, subject), known)
-    if (known === 'preload') findings.replace(at, `${name}=${value ?? ''}`, '')
+    if (known === 'preload') findings.change(without ?? [{ at, from: `${name}=${value ?? ''}`, to: '' }])
   }
 }
 

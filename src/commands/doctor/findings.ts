@@ -77,6 +77,10 @@ export class Findings {
     if (from !== '') this.#edit({ at, from, to })
   }
 
+  change(edits: readonly Edit[]): void {
+    for (const edit of edits) this.#edit(edit)
+  }
+
   removeLines(at: At, throughLine: number): void {
     this.#edit({ at, throughLine })
   }

@@ -75,7 +75,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
     }
     for (const input of target.files) {
       texts.set(input.path, input.source)
-      for (const found of await launches(input, findings)) {
+      for (const found of await launches(input, findings, image)) {
         const start = await judgeLaunch(found, findings, image, seen)
         if (start !== null) starts.push(start)
       }
@@ -96,11 +96,11 @@ async function examine(targets: readonly string[], command: readonly string[], i
 }
 
 /** Every start of a Triton in a file. */
-async function launches({ path, kind, text }: Input, findings: Findings): Promise<Found[]> {
+async function launches({ path, kind, text }: Input, findings: Findings, image: string | null): Promise<Found[]> {
   const directory = path === '-' ? process.cwd() : dirname(resolve(path))
   try {
     if (kind === 'script') {
-      const found = readScript(text, path, directory, findings)
+      const found = readScript(text, path, directory, findings, image)
       // What is said of clients and other containers is more.
       if (found.length === 0 && !findings.list.some(({ at }) => at.path === path)) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
       return found

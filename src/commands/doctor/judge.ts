@@ -8,7 +8,7 @@ import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { isModel } from '../check/targets.js'
 import { shown } from '../output.js'
-import { inShell, judgeArguments, judgePrograms, serverArguments } from './command_line.js'
+import { INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
 import { isClientImage, judgeImage } from './image.js'
@@ -32,13 +32,14 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
     judgeImage(launch.image, findings, '', { models: 0, absent: 0 })
     return null
   }
-  const python = launch.wantsPython === true || launch.argv.some(({ text }) => /\bpip3?\b/.test(text))
+  const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || start.needs.python ? PYTHON_IMAGE : IMAGE)
   // Words of an image that stays stay with it.
   if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
+  judgeInstalls(launch.argv, findings)
   return start.start
 }
 

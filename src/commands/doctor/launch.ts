@@ -1,6 +1,6 @@
 /** One start of a server, whatever kind of file it stands in: image, command line, environment, mounts. */
 
-import type { At, Located } from './findings.js'
+import type { At, Edit, Located } from './findings.js'
 
 export interface Mount {
   /** On the host; null of what is none of its directories, such as a claim or a volume with a name. */
@@ -18,7 +18,8 @@ export interface Launch {
   image: Located | null
   /** Program and arguments; empty when the image decides. */
   argv: Located[]
-  env: { name: string; value: string | null; at: At }[]
+  /** With the changes of the file that take a variable away, where more than its own text goes. */
+  env: { name: string; value: string | null; at: At; without?: readonly Edit[] }[]
   mounts: Mount[]
   /** Whether what is put into it wants an image with Python, or tools of Debian. */
   wantsPython?: boolean

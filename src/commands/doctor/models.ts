@@ -33,7 +33,7 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   const lenient: RepositorySettings = { ...settings, gpuFallback: 'cpu' }
   let models: InspectedModel[]
   try {
-    models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient)] : await inspectRepositories({ ...lenient, paths: [path] })
+    models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient, null, 'configuration')] : await inspectRepositories({ ...lenient, paths: [path] }, 'configuration')
   } catch (error) {
     findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
     return { gpus: false, python: false, models: 0, absent: 0 }

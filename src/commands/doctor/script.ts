@@ -3,6 +3,7 @@
 import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
 import type { At, Findings, Located } from './findings.js'
+import { isClientImage } from './image.js'
 import { isTriton, type Launch } from './launch.js'
 import { onlyMentions, serverAt } from './programs.js'
 import { shellCommands } from './shell.js'
@@ -17,9 +18,33 @@ const CARRIERS = /(?:^|\/)(?:ssh|eval|su|tmux|screen|wsl)$/
 /** Commands in words of commands. */
 const CARRIED_MAX = 5
 
-/** @throws {ShellError} above a limit */
-export function readScript(text: string, path: string, directory: string, findings: Findings): Found[] {
+/**
+ * @param replacement the image of Nereid that takes the place of Triton's; null where it is not known
+ * @throws {ShellError} above a limit
+ */
+export function readScript(text: string, path: string, directory: string, findings: Findings, replacement: string | null = null): Found[] {
+  judgePulls(text, path, findings, replacement)
   return readCommands(text, new Map([['PWD', directory], ['HOME', process.env['HOME'] ?? '~']]), { path, line: 1 }, directory, findings, 0)
+}
+
+/** Triton's image is not wanted any more, and those of Nereid are made here unless they have another name. */
+function judgePulls(text: string, path: string, findings: Findings, replacement: string | null): void {
+  const lines = text.split('\n')
+  for (const { words } of shellCommands(text)) {
+    const [program, second, third] = words
+    const isPull = program !== undefined && /(?:^|\/)(?:docker|podman|nerdctl|crictl)$/.test(program.text) && (second?.text === 'pull' || (second?.text === 'image' && third?.text === 'pull'))
+    const image = isPull ? words.at(-1) : undefined
+    if (image === undefined || program === undefined || !/triton[-_]?server/i.test(image.text) || isClientImage(image.text)) continue
+    const at = { path, line: program.line }
+    const subject = words.map(({ written }) => written).join(' ')
+    if (replacement !== null) {
+      findings.add(at, subject, 'change', `pull ${replacement} in its place`)
+      findings.replace({ path, line: image.line }, image.written, replacement)
+    } else {
+      findings.add(at, subject, 'change', 'leave it out: docs/containers.md makes the image of Nereid')
+      if ((lines[program.line - 1] ?? '').trim().replace(/^sudo\s+/, '') === subject) findings.removeLines(at, program.line)
+    }
+  }
 }
 
 function readCommands(text: string, variables: Map<string, string>, { path, line: from }: At, directory: string, findings: Findings, depth: number): Found[] {

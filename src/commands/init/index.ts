@@ -11,12 +11,13 @@ import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
 import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
 import { ServerError } from '../../native/index.js'
-import { requireSafeName } from '../../repository/index.js'
+import { readOnnx, requireSafeName, whyNoModel, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
 import { onnxConfigText, pythonConfigText } from './config_text.js'
 import { exampleRequest, quoted, type Example } from './example.js'
-import { externalData } from './external_data.js'
+import { exportHint } from './foreign.js'
+import { invocation } from './invocation.js'
 import type { ModelIoConfig } from './model_io.js'
 import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
@@ -27,17 +28,25 @@ const REQUEST_MS_MAX = 60_000
 /** Files and directories of a Python model. */
 const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
+/** Models of a directory that an error lists. */
+const NAMED_MAX = 20
 
 interface Plan {
   name: string
   kind: 'onnx' | 'python'
   files: ModelFile[]
+  /** The model as it was named. */
+  source: string
+  /** Files that lie beside the model and are not part of it. */
+  beside?: string[]
 }
 
 /** A request that was answered, or the first one with the reason why none was. */
 interface Tried {
   example: Example | null
   refusal: string | null
+  /** It does not batch, and perhaps could. */
+  mayBatch?: true
 }
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
@@ -65,23 +74,54 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   }
   if (options.has('python')) {
     const files = [{ to: '1/model.py', text: PYTHON_MODEL }]
-    return { name: named(source), kind: 'python', files }
+    return { name: named(source), kind: 'python', files, source }
   }
   const path = resolve(source)
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
-  if (stat.isDirectory()) return { name: named(nameOf(path)), kind: 'python', files: pythonFiles(path, source) }
-  if (!path.endsWith('.onnx')) throw new CommandError(`${source} is no .onnx file, and no directory with a model.py`)
-  requireRegular(path)
-  const directory = dirname(path)
-  const data = externalData(path).map((location) => ({ from: dataFile(directory, location), to: join('1', location) }))
-  return { name: named(nameOf(path)), kind: 'onnx', files: [{ from: path, to: '1/model.onnx' }, ...data] }
+  if (stat.isDirectory() && isFile(join(path, 'model.py'))) return { name: named(nameOf(path)), kind: 'python', files: pythonFiles(path, source), source }
+  const file = stat.isDirectory() ? onnxIn(path, source) : path
+  const hint = exportHint(file)
+  if (hint !== null) throw new CommandError(`${source} ${hint}`)
+  if (!file.endsWith('.onnx')) throw new CommandError(`${source} is no .onnx file, and no directory with a model.py`)
+  requireRegular(file)
+  const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
+  const why = whyNoModel(file)
+  if (why !== null) throw new CommandError(`${shown} ${why}`)
+  const directory = dirname(file)
+  const data = readOnnx(file).dataFiles.map((location) => {
+    const from = dataFile(directory, location)
+    const noWeights = whyNoWeights(from)
+    if (noWeights !== null) throw new CommandError(`the model keeps data in '${location}', and that ${noWeights}`)
+    return { from, to: join('1', location) }
+  })
+  const beside = stat.isDirectory() ? TOKENIZERS.filter((name) => isFile(join(path, name))) : []
+  return { name: named(nameOf(file)), kind: 'onnx', files: [{ from: file, to: '1/model.onnx' }, ...data], source, beside }
 }
 
-/** `resnet/1/model.onnx` and `resnet.onnx` are both called resnet. */
+const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
+
+/** Files of a Hugging Face export that make the model's inputs. */
+const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
+
+/** The model of a directory such as `optimum-cli export onnx` writes: `model.onnx`, there or in `onnx`, or the only one that is there. */
+function onnxIn(directory: string, source: string): string {
+  for (const name of ['model.onnx', 'onnx/model.onnx']) if (isFile(join(directory, name))) return join(directory, name)
+  const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below)) ? readdirSync(join(directory, below)).filter((name) => name.endsWith('.onnx')).map((name) => join(below, name)) : []))
+  const [only] = names
+  if (only !== undefined && names.length === 1) return join(directory, only)
+  if (only !== undefined) throw new CommandError(`${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`)
+  const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
+  if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
+  throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx or a model.py, or --python NAME for a template`)
+}
+
+const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+
+/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx` and `resnet.onnx` are all called resnet. */
 function nameOf(path: string): string {
   let stem = basename(path).replace(/\.onnx$/, '')
-  for (let at = path; stem === 'model' || /^\d+$/.test(stem); stem = basename(at)) {
+  for (let at = path; /^(?:model|onnx|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
   }
@@ -90,8 +130,6 @@ function nameOf(path: string): string {
 }
 
 function pythonFiles(directory: string, source: string): ModelFile[] {
-  const has = (file: string): boolean => statSync(join(directory, file), { throwIfNoEntry: false })?.isFile() === true
-  if (!has('model.py')) throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.py, or --python NAME for a template`)
   const files: ModelFile[] = []
   const places = [directory]
   for (let place = places.pop(); place !== undefined; place = places.pop()) {
@@ -125,7 +163,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
     const tried = plan.kind === 'onnx' ? await tryOnnx(staging, plan, batchOf(options)) : await tryPython(staging, plan)
     const files = staging.finish()
-    return report(program, out, files, tried)
+    return report(program, out, files, tried, plan)
   } finally {
     staging.remove()
   }
@@ -150,7 +188,7 @@ async function tryOnnx(staging: Staging, { name }: Plan, batch: number): Promise
     const config = server.model(name).config() as ModelIoConfig
     staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })
     await server.load(name)
-    return await tryRequests(server, config)
+    return { ...(await tryRequests(server, config)), ...(batch === 0 && canBatch(config) ? { mayBatch: true } : {}) }
   })
 }
 
@@ -219,14 +257,19 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
   }
 }
 
-function report(program: string, out: string, files: readonly string[], { example, refusal }: Tried): string {
-  const lines = [...files, '', 'Serve it:', `  ${program} --model-repository=${quoted(out)}`]
+function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Tried, { source, beside = [] }: Plan): string {
+  const command = invocation(program)
+  const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${quoted(out)}`]
   if (example !== null) {
     lines.push('', 'Ask it, in another terminal:', ...example.curl('localhost:8000').split('\n').map((line) => `  ${line}`), '')
     if (example.filledIn.length > 0) lines.push(`Dimensions of any size were filled in: ${example.filledIn.join(', ')}.`)
     if (example.headerBytes !== null) lines.push('FP16 and BF16 have no form in JSON: their bytes, zeros here, follow it.')
     if (example.binaryOutputs.length > 0) lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
+  if (mayBatch === true) {
+    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${quoted(source)}${out === 'models' ? '' : ` --out=${quoted(out)}`} --batch --force`)
+  }
+  if (beside.length > 0) lines.push('', `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made of texts or images goes into the request as numbers, by the client or a model.py.`)
   if (refusal !== null) lines.push('', `Note: ${refusal}`)
   return `${lines.join('\n').trimEnd()}\n`
 }

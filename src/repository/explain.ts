@@ -1,0 +1,67 @@
+/**
+ * What a text of a load leaves open for the person who has to mend the file: its place, and what to do. By the text, which is Triton's and
+ * stays as it is.
+ */
+
+import { statIfAny } from '../config/index.js'
+import type { Near } from './near.js'
+
+export interface Explanation {
+  advice?: string
+  /** null: nothing of the configuration. */
+  near?: Near | null
+  /** The file it is about, in the place of the configuration. */
+  file?: string
+  /** From 1. */
+  line?: number
+}
+
+type IsOwn = (file: string) => boolean
+
+const CANNOT_BATCH: Explanation = {
+  near: { field: 'max_batch_size' },
+  advice: 'Set max_batch_size: 0, with dims that have every dimension; or export the model with a first dimension of any size (dynamic_axes of torch.onnx.export).',
+}
+
+const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray, isOwn: IsOwn) => Explanation])[] = [
+  [/for the model to support batching the shape|model does not support batching while non-zero/, () => CANNOT_BATCH],
+  [
+    /tensor '(.+?)': the model expects (\d+) dimensions .* specifies (\d+) dimensions \((an initial batch)?/,
+    ([, value = '', graph, configured, batches]) => {
+      const more = Number(configured) - Number(graph)
+      const advice = batches !== undefined && more === 1 ? 'With max_batch_size above 0, dims leave the batch dimension out.' : batches === undefined && more === -1 ? 'With max_batch_size: 0, dims have every dimension, that of the batch too.' : ''
+      return { near: { field: 'name', value }, advice }
+    },
+  ],
+  [/configuration expects \d+ inputs, model provides/, () => ({ near: { field: 'input' } })],
+  [/sequence control '(.+?)'/, ([, value = '']) => ({ near: { field: 'name', value } })],
+  [/depends on '(.+?)' whose required version 0 /, ([, value = '']) => ({ near: { field: 'model_name', value }, advice: 'The latest version is model_version: -1; left out, it is 0.' })],
+  [/depends on '(.+?)' (?:whose|which)/, ([, value = '']) => ({ near: { field: 'model_name', value } })],
+  [/not available or ambiguous: (.+)$/, ([, value = '']) => ({ near: { field: 'model_name', value } })],
+  [/^circular dependency between ensembles/, () => ({ near: { field: 'model_name' } })],
+  [/ is mapp(?:ing to|ed from) non-existing (?:input|output) (.+) in model /, ([, value = '']) => ({ near: { field: 'key', value } })],
+  [/ensemble tensor (.+): inconsistent /, ([, value = '']) => ({ near: { field: 'name', value } })],
+  [/^(?:and )?(?:version )?\d+ (?:is specified|more versions)/, () => ({ near: { field: 'version_policy' } })],
+  [/^ignore version directory '(.+)' which/, ([, name = '']) => ({ near: null, advice: `A version is called by its number${/\d/.test(name) ? `: '${Number(/\d+/.exec(name)?.[0])}'` : ''}.` })],
+  [/^failed to stat file |^Python model file not found /, () => ({ near: null })],
+  [/Load model from (.+?) failed:/s, ([, file = ''], isOwn) => (isOwn(file) ? { near: null, file } : { near: null })],
+  [/\n\s*At:\s*\n(.*)/s, ([, frames = ''], isOwn) => innermost(frames, isOwn)],
+]
+
+/** @param directories of the model, as they are in the text: only files in them are places */
+export function explain(message: string, directories: readonly string[] = []): Explanation {
+  const isOwn: IsOwn = (file) => directories.some((directory) => file.startsWith(`${directory}/`)) && statIfAny(file)?.isFile() === true
+  for (const [text, of] of TEXTS) {
+    const found = text.exec(message)
+    if (found !== null) return of(found, isOwn)
+  }
+  return {}
+}
+
+/** The first frame of a traceback that is of the model: `  path(line): function`. */
+function innermost(frames: string, isOwn: IsOwn): Explanation {
+  for (const [, file = '', line = ''] of frames.matchAll(/^\s*(\/.*)\((\d+)\): /gm)) {
+    if (isOwn(file)) return { near: null, file, line: Number(line) }
+  }
+  return { near: null }
+}

@@ -1,0 +1,69 @@
+/**
+ * Inputs and outputs of an ONNX file as ONNX Runtime will tell them, as far as the file alone says so: it infers shapes of outputs, and may
+ * find a size where the file has none. Whatever is left open fits what is configured, so nothing that a load takes is called wrong.
+ */
+
+import { join } from 'node:path'
+import { isComplete, statIfAny, type ModelConfig, type ModelIo } from '../config/index.js'
+import { DataType } from '../config/generated/model_config_pb.js'
+import { readOnnx, type GraphValue } from './onnx_file.js'
+
+/** `onnx.TensorProto.DataType` → `inference.DataType`. */
+const TYPES: Readonly<Record<number, DataType>> = {
+  1: DataType.TYPE_FP32,
+  2: DataType.TYPE_UINT8,
+  3: DataType.TYPE_INT8,
+  4: DataType.TYPE_UINT16,
+  5: DataType.TYPE_INT16,
+  6: DataType.TYPE_INT32,
+  7: DataType.TYPE_INT64,
+  8: DataType.TYPE_STRING,
+  9: DataType.TYPE_BOOL,
+  10: DataType.TYPE_FP16,
+  11: DataType.TYPE_FP64,
+  12: DataType.TYPE_UINT32,
+  13: DataType.TYPE_UINT64,
+  16: DataType.TYPE_BF16,
+}
+
+/** From this version of the format on, inputs with a default value may be given. */
+const OVERRIDABLE_IR_VERSION = 4
+
+/** The file that ONNX Runtime opens: a directory of the name holds `model.onnx`. */
+export function onnxPath(config: ModelConfig, versionDirectory: string): string {
+  const path = join(versionDirectory, config.defaultModelFilename)
+  return statIfAny(path)?.isDirectory() === true ? join(path, 'model.onnx') : path
+}
+
+/**
+ * @param path of a file that is an ONNX model
+ * @returns null when the file leaves open what `config` needs of it
+ */
+export function graphIo(path: string, config: ModelConfig): ModelIo | null {
+  let file
+  try {
+    file = readOnnx(path)
+  } catch {
+    return null
+  }
+  const isConstant = ({ name }: GraphValue): boolean => file.initializers.has(name)
+  const inputs = file.inputs.filter((value) => !isConstant(value) || file.irVersion >= OVERRIDABLE_IR_VERSION)
+  const values = [...inputs, ...file.outputs]
+  // Types that no configuration has: sequences, maps, FP8.
+  if (values.some(({ type }) => TYPES[type] === undefined)) return null
+  if (!isComplete(config) && values.some(({ shape }) => shape === null)) return null
+  // A size that an input leaves open is open in an output of the same name, too.
+  const open = new Set(inputs.flatMap(({ shape }) => shape ?? []).filter((dim) => typeof dim === 'string' && dim !== ''))
+  const dimsOf = (name: string): number[] => {
+    const io = [...config.input, ...config.output].find((one) => one.name === name)
+    const dims = (io?.reshape?.shape ?? io?.dims ?? []).map(Number)
+    return config.maxBatchSize > 0 ? [-1, ...dims] : dims
+  }
+  const tensor = (value: GraphValue, isOutput: boolean) => {
+    const wanted = dimsOf(value.name)
+    const isSure = (dim: number | string): boolean => (typeof dim === 'number' ? dim > 0 && Number.isSafeInteger(dim) : !isOutput || open.has(dim))
+    const shape = value.shape?.map((dim, i) => (isSure(dim) ? (typeof dim === 'number' ? dim : -1) : (wanted[i] ?? -1))) ?? wanted
+    return { name: value.name, datatype: TYPES[value.type] ?? 0, shape, optional: isConstant(value) }
+  }
+  return { inputs: inputs.map((value) => tensor(value, false)), outputs: file.outputs.map((value) => tensor(value, true)) }
+}

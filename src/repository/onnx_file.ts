@@ -1,0 +1,291 @@
+/**
+ * What an ONNX file says of itself: inputs and outputs of its graph, versions, and the files in which it keeps weights. Reads the fields that
+ * lead there and skips everything else where it stands, so a file of gigabytes takes as long as its graph: neither `nereid check` nor
+ * `nereid init` loads weights, or ONNX Runtime, to look at a file.
+ *
+ * The file is of the user and may be broken all the same: depth, fields, names and files are limited, and what is not protobuf is refused.
+ */
+
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+import { ServerError } from '../native/errors.js'
+
+/** Graphs within graphs. */
+const DEPTH_MAX = 64
+/** Fields looked at, skipped ones included: some seconds of work. */
+const FIELDS_MAX = 1 << 24
+const TEXT_BYTES_MAX = 4096
+const FILES_MAX = 10_000
+/** Inputs, outputs and initializers of the graph itself, and their dimensions. */
+const NAMES_MAX = 1 << 20
+const WINDOW_BYTES = 64 << 10
+
+/** The newest that the ONNX Runtime in the package reads. A test compares both with it. */
+export const IR_VERSION_MAX = 13
+export const OPSET_MAX = 26
+
+/** An input or output of a graph. */
+export interface GraphValue {
+  name: string
+  /** Number in `onnx.TensorProto.DataType`; 0 of what is no tensor. */
+  type: number
+  /** A number, or the name of a dimension of any size, empty where it has none; null when the file does not say. */
+  shape: (number | string)[] | null
+}
+
+export interface OnnxFile {
+  /** 0 when the file has none. */
+  irVersion: number
+  /** Of the operators of ONNX itself; 0 when the file has none. */
+  opset: number
+  hasGraph: boolean
+  inputs: GraphValue[]
+  outputs: GraphValue[]
+  /** Names of constants; an input of such a name may be left out. */
+  initializers: Set<string>
+  /** Files with weights as the model writes them: paths relative to its directory, each once, not checked. */
+  dataFiles: string[]
+}
+
+type Message = 'model' | 'opset' | 'graph' | 'function' | 'node' | 'attribute' | 'sparse' | 'tensor' | 'entry' | 'value' | 'type' | 'tensorType' | 'shape' | 'dim'
+
+/** Numbers of the fields of `onnx.proto` that are looked into. */
+const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
+  model: { 7: 'graph', 8: 'opset', 25: 'function' },
+  opset: {},
+  graph: { 1: 'node', 5: 'tensor', 11: 'value', 12: 'value', 15: 'sparse' },
+  function: { 7: 'node' },
+  node: { 5: 'attribute' },
+  attribute: { 5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse' },
+  sparse: { 1: 'tensor', 2: 'tensor' },
+  tensor: { 13: 'entry' },
+  entry: {},
+  value: { 2: 'type' },
+  type: { 1: 'tensorType' },
+  tensorType: { 2: 'shape' },
+  shape: { 1: 'dim' },
+  dim: {},
+}
+
+/** Fields that are kept, texts and numbers. */
+const KEPT: Readonly<Partial<Record<Message, readonly number[]>>> = { model: [1], opset: [1, 2], tensor: [8], entry: [1, 2], value: [1], tensorType: [1], dim: [1, 2] }
+
+/**
+ * @throws {ServerError} `INVALID_ARG` when the file is no ONNX model, `UNSUPPORTED` when it is beyond a limit of this reader
+ */
+export function readOnnx(path: string): OnnxFile {
+  const fd = openSync(path, 'r')
+  try {
+    const reader = new Reader(fd, fstatSync(fd).size)
+    reader.message('model', reader.size, 0)
+    return { ...reader.file, dataFiles: [...reader.locations] }
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Paths of the files with weights, as the model writes them; none when the file is beyond a limit of the reader. */
+export function dataFiles(path: string): string[] {
+  try {
+    return readOnnx(path).dataFiles
+  } catch (error) {
+    if (error instanceof ServerError) return []
+    throw error
+  }
+}
+
+const POINTER = [/^version https:\/\/git-lfs\.github\.com\/spec/, 'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned'] as const
+
+/** First bytes of files that stand where an ONNX model should, what they are, and what to do. */
+const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
+  POINTER,
+  [/^\s*<(?:!doctype|html|head|\?xml)/i, 'is a page of HTML or XML and not a model: the download was answered by a login or an error page; fetch it again'],
+  [/^PK\u0003\u0004/, 'is a zip archive, as PyTorch (.pt) and Keras write them: load it there and export it with torch.onnx.export or tf2onnx'],
+  [/^\u0080[\u0002-\u0005]/, 'is a pickle of Python, as PyTorch and scikit-learn write them: load it there and export it with torch.onnx.export or skl2onnx'],
+  [/^\u0089HDF\r\n/, 'is an HDF5 file, as Keras writes them: convert it with tf2onnx'],
+  [/^.{4}TFL3/s, 'is a TensorFlow Lite model: convert it with tf2onnx'],
+  [/^\u001f\u008b/, 'is compressed with gzip: unpack it'],
+  [/^.{4}\u0000{4}\{"/s, 'is a file of safetensors, which has weights and no graph: load the model in its library and export it with torch.onnx.export'],
+  [/^\s*[{[]/, 'is JSON and not a model'],
+]
+
+/** How long the longest of those beginnings may be. */
+const BEGIN_BYTES = 256
+
+/** Why ONNX Runtime cannot load a file, a sentence that begins behind its name; null for what it may load. */
+export function whyNoModel(path: string): string | null {
+  const begin = beginning(path)
+  if (begin === '') return 'is empty: it was not written to its end, or not copied'
+  const stranger = STRANGERS.find(([begins]) => begins.test(begin))
+  if (stranger !== undefined) return stranger[1]
+  // The format of ONNX Runtime itself.
+  if (begin.slice(4, 8) === 'ORTM') return null
+  let file: OnnxFile
+  try {
+    file = readOnnx(path)
+  } catch (error) {
+    if (!(error instanceof ServerError) || error.code !== 'INVALID_ARG') return null
+    return `is no ONNX model: ${error.message.slice(BROKEN.length)}; it was not written to its end, or is something else`
+  }
+  if (!file.hasGraph) return 'is no ONNX model: it has no graph'
+  if (file.irVersion > IR_VERSION_MAX) {
+    return `has IR version ${file.irVersion}, and ONNX Runtime reads up to ${IR_VERSION_MAX}: export it with an older release of the package onnx, or save it again after model.ir_version = ${IR_VERSION_MAX}`
+  }
+  if (file.opset > OPSET_MAX) {
+    return `has operators of opset ${file.opset}, and ONNX Runtime has them up to ${OPSET_MAX}: export it with opset_version=${OPSET_MAX} or less (torch.onnx.export), or run onnx.version_converter.convert_version(model, ${OPSET_MAX})`
+  }
+  return null
+}
+
+/** The same of a file with weights. */
+export function whyNoWeights(path: string): string | null {
+  const begin = beginning(path)
+  return begin === '' ? 'is empty' : POINTER[0].test(begin) ? POINTER[1] : null
+}
+
+/** Its first bytes, a character each. */
+function beginning(path: string): string {
+  const fd = openSync(path, 'r')
+  try {
+    const bytes = Buffer.alloc(BEGIN_BYTES)
+    return bytes.toString('latin1', 0, readSync(fd, bytes, 0, BEGIN_BYTES, 0))
+  } finally {
+    closeSync(fd)
+  }
+}
+
+class Reader {
+  readonly locations = new Set<string>()
+  readonly file: Omit<OnnxFile, 'dataFiles'> = { irVersion: 0, opset: 0, hasGraph: false, inputs: [], outputs: [], initializers: new Set() }
+  readonly size: number
+  readonly #fd: number
+  readonly #window = Buffer.alloc(WINDOW_BYTES)
+  #windowAt = 0
+  #windowBytes = 0
+  #at = 0
+  #fields = 0
+  #names = 0
+  /** The input or output that is being read. */
+  #value: GraphValue = { name: '', type: 0, shape: null }
+
+  constructor(fd: number, size: number) {
+    this.#fd = fd
+    this.size = size
+  }
+
+  /** Reads from here up to `end`. */
+  message(kind: Message, end: number, depth: number): void {
+    if (depth > DEPTH_MAX) throw beyond(`its graphs are nested more than ${DEPTH_MAX} deep`)
+    const kept = new Map<number, string | number>()
+    while (this.#at < end) {
+      this.#fields += 1
+      if (this.#fields > FIELDS_MAX) throw beyond(`it has more than ${FIELDS_MAX} fields`)
+      const tag = this.#varint(end)
+      const field = Math.floor(tag / 8)
+      const wire = tag % 8
+      const isKept = KEPT[kind]?.includes(field) === true
+      if (wire === 0) {
+        const number = this.#varint(end)
+        if (isKept) kept.set(field, number)
+      } else if (wire === 1) this.#skip(8, end)
+      else if (wire === 5) this.#skip(4, end)
+      else if (wire === 2) {
+        const length = this.#varint(end)
+        if (length > end - this.#at) throw broken('it ends in the middle of a field')
+        const until = this.#at + length
+        const inside = INSIDE[kind][field]
+        if (inside !== undefined) this.#inside(inside, field, until, depth + 1)
+        else if (isKept) kept.set(field, this.#text(length))
+        this.#at = until
+      } else throw broken('it is not protobuf')
+      if (field === 0) throw broken('it is not protobuf')
+    }
+    this.#keep(kind, kept, depth)
+  }
+
+  #inside(kind: Message, field: number, until: number, depth: number): void {
+    if (kind === 'value') {
+      // Of the model's own graph: those within are inputs and outputs of its operators.
+      if (depth !== 2) return
+      this.#value = { name: '', type: 0, shape: null }
+      this.#count()
+      const list = field === 11 ? this.file.inputs : this.file.outputs
+      list.push(this.#value)
+    } else if (kind === 'shape') this.#value.shape = []
+    else if (kind === 'graph' && depth === 1) this.file.hasGraph = true
+    this.message(kind, until, depth)
+  }
+
+  /** What a message says is known at its end: its fields come in any order. */
+  #keep(kind: Message, kept: ReadonlyMap<number, string | number>, depth: number): void {
+    const text = (field: number): string => String(kept.get(field) ?? '')
+    const number = (field: number): number => Number(kept.get(field) ?? 0)
+    if (kind === 'entry' && text(1) === 'location') this.locations.add(text(2))
+    if (this.locations.size > FILES_MAX) throw beyond(`its data are in more than ${FILES_MAX} files`)
+    if (kind === 'model') this.file.irVersion = number(1)
+    if (kind === 'opset' && (text(1) === '' || text(1) === 'ai.onnx')) this.file.opset = number(2)
+    if (kind === 'value') this.#value.name = text(1)
+    if (kind === 'tensorType') this.#value.type = number(1)
+    if (kind === 'dim') {
+      this.#count()
+      const size = kept.get(1)
+      this.#value.shape?.push(size === undefined ? text(2) : Number(size))
+    }
+    // Of the model's own graph, also those that are sparse.
+    if (kind === 'tensor' && depth <= 3 && kept.has(8)) {
+      this.#count()
+      this.file.initializers.add(text(8))
+    }
+  }
+
+  #count(): void {
+    this.#names += 1
+    if (this.#names > NAMES_MAX) throw beyond(`it has more than ${NAMES_MAX} inputs, outputs and constants`)
+  }
+
+  #byte(): number {
+    const offset = this.#at - this.#windowAt
+    if (offset < 0 || offset >= this.#windowBytes) {
+      this.#windowAt = this.#at
+      this.#windowBytes = readSync(this.#fd, this.#window, 0, WINDOW_BYTES, this.#at)
+      if (this.#windowBytes === 0) throw broken('it ends in the middle of a field')
+    }
+    const byte = this.#window[this.#at - this.#windowAt] ?? 0
+    this.#at += 1
+    return byte
+  }
+
+  /** A number of up to 64 bits; inexact above 2^53, where it is a length that no file has or a value that is not used. */
+  #varint(end: number): number {
+    let value = 0
+    for (let i = 0; i < 10; i += 1) {
+      if (this.#at >= end) throw broken('it ends in the middle of a field')
+      const byte = this.#byte()
+      value += (byte & 0x7f) * 2 ** (7 * i)
+      if (byte < 0x80) return value
+    }
+    throw broken('it is not protobuf')
+  }
+
+  #skip(bytes: number, end: number): void {
+    if (bytes > end - this.#at) throw broken('it ends in the middle of a field')
+    this.#at += bytes
+  }
+
+  #text(length: number): string {
+    if (length > TEXT_BYTES_MAX) throw beyond(`a name or a path in it is longer than ${TEXT_BYTES_MAX} bytes`)
+    const bytes = Buffer.alloc(length)
+    for (let i = 0; i < length; i += 1) bytes[i] = this.#byte()
+    return bytes.toString('utf8')
+  }
+}
+
+const BROKEN = 'the file is no ONNX model that can be read: '
+
+function broken(why: string): ServerError {
+  return new ServerError('INVALID_ARG', `${BROKEN}${why}`)
+}
+
+/** Nothing is wrong with the file as far as it is known. */
+function beyond(why: string): ServerError {
+  return new ServerError('UNSUPPORTED', `${BROKEN}${why}`)
+}

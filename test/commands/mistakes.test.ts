@@ -1,0 +1,102 @@
+// `nereid check` of repositories that are wrong: each mistake is told with its place and the reason, and a load agrees.
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { PYTHON } from '../../scripts/lib/venv.mjs'
+import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
+import { parseArguments } from '../../src/cli/parse.js'
+import { resolveSettings } from '../../src/cli/settings.js'
+import * as check from '../../src/commands/check/index.js'
+import { loadProblems } from '../../src/commands/check/load.js'
+import { IR_VERSION_MAX, OPSET_MAX } from '../../src/repository/onnx_file.js'
+import { ROOT, repositories } from '../server/harness.js'
+import { files, runs } from './harness.js'
+import { MISTAKES } from './mistakes.js'
+
+const FLAGS = [`--backend-config=python,python-executable=${PYTHON}`]
+
+test('there are forty mistakes and more', () => {
+  expect(new Set(MISTAKES.map(({ name }) => name)).size).toBeGreaterThanOrEqual(40)
+})
+
+describe('a mistake', () => {
+  test.each(MISTAKES)('$name', async ({ files: content, told, isWarning, needsLoad }) => {
+    const directory = files(content)
+    const { code, out } = await runs(check, [...FLAGS, ...(needsLoad === true ? ['--load'] : []), directory])
+    const text = out.replaceAll(`${directory}/`, '')
+    for (const part of told) expect(text).toContain(part)
+    expect(text).toMatch(isWarning === true ? /, 0 errors, [1-9]\d* warnings?\n$/ : /, [1-9]\d* errors?, \d+ warnings?\n$/)
+    expect(code).toBe(isWarning === true ? 0 : 1)
+    // Without the words of a load, which say three times that there is a mistake.
+    expect(text).not.toMatch(/load failed for model|UNAVAILABLE state/)
+    const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
+    expect(loaded.length > 0, JSON.stringify(loaded)).toBe(isWarning !== true)
+  }, 120_000)
+})
+
+describe('what is right', () => {
+  const generated = repositories()
+  afterAll(() => generated.remove())
+
+  test('models that load are not called wrong', async () => {
+    const directories = [generated.path('main'), join(ROOT, 'examples/models')]
+    for (const directory of directories) {
+      const { out } = await runs(check, [...FLAGS, '--format=json', directory])
+      const { problems, models } = JSON.parse(out) as { problems: { severity: string; model: string; message: string }[]; models: number }
+      expect(models).toBe(readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).length)
+      const wrong = new Set(problems.filter(({ severity }) => severity === 'error').map((problem) => problem.model))
+      if (wrong.size === 0) continue
+      const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
+      const failed = new Set(loaded.map((problem) => problem.model))
+      expect(problems.filter((problem) => problem.severity === 'error' && !failed.has(problem.model))).toEqual([])
+    }
+  }, 300_000)
+
+  test('a shape that ONNX Runtime infers is not missed in the file', async () => {
+    // The file leaves the shape of OUT open, and then its last dimension; ONNX Runtime finds both.
+    const graph = (shape: (number | string)[] | null): Buffer =>
+      model({ nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['batch', 16])], outputs: [shape === null ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)] : value('OUT', TYPE.FP32, shape)] })
+    const config = 'backend: "onnxruntime"\nmax_batch_size: 4\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]\n'
+    for (const shape of [null, ['batch', 'found']]) {
+      const directory = files({ 'm/1/model.onnx': graph(shape), 'm/config.pbtxt': config })
+      expect(await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, []), JSON.stringify(shape)).toEqual([])
+      expect((await runs(check, [directory])).out).toBe('1 model, 0 errors, 0 warnings\n')
+    }
+  }, 60_000)
+})
+
+test('the newest formats that are named are those of ONNX Runtime', async () => {
+  const graph = (ir: number, opset: number): Buffer => {
+    const bytes = model({ nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['n'])], outputs: [value('OUT', TYPE.FP32, ['n'])] })
+    bytes[1] = ir
+    bytes[bytes.length - 1] = opset
+    return bytes
+  }
+  const loads = async (ir: number, opset: number): Promise<boolean> => {
+    const directory = files({ 'm/1/model.onnx': graph(ir, opset) })
+    return (await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])).length === 0
+  }
+  expect(await loads(IR_VERSION_MAX, OPSET_MAX)).toBe(true)
+  expect(await loads(IR_VERSION_MAX + 1, OPSET_MAX)).toBe(false)
+  expect(await loads(IR_VERSION_MAX, OPSET_MAX + 1)).toBe(false)
+}, 60_000)
+
+describe('--format=github', () => {
+  test('each problem is a command, with what would end it escaped', async () => {
+    const directory = files({ 'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '', 'm/config.pbtxt': 'backend: "onnxruntime"\n' })
+    const { code, out } = await runs(check, ['--format=github', directory], directory)
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot()
+  })
+
+  test('a traceback is one command', async () => {
+    const directory = files({ 'm/1/model.py': 'import nereid_no_such_module\nclass TritonPythonModel:\n    pass\n', 'm/config.pbtxt': 'backend: "python"\n' })
+    const { out } = await runs(check, ['--format=github', '--load', ...FLAGS, directory], directory)
+    expect(out).toMatch(/^::error file=\.\/m\/1\/model\.py,line=1,col=1,endColumn=29,title=nereid check::ModuleNotFoundError: No module named 'nereid_no_such_module'%0A%0AAt:%0A.*\n1 model, 1 error, 0 warnings\n$/)
+  }, 60_000)
+
+  test('other formats are refused', async () => {
+    const { code, err } = await runs(check, ['--format=xml', '.'])
+    expect([code, err]).toEqual([1, expect.stringContaining('It is text or json or github. Got xml')])
+  })
+})
