@@ -41,10 +41,10 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'check',
     usage: '[REPOSITORY | MODEL | config.pbtxt ...] [options]',
-    meaning: 'Print every mistake of model repositories and configurations with its place. Starts no server; takes its options as well.',
+    meaning: 'Print every mistake of model repositories with its place: of configurations, ONNX graphs, code and files that they name. Starts no server; takes its options as well.',
     options: [
-      { name: 'load', meaning: 'Load the models once, as a server does, when nothing else is wrong.' },
-      { name: 'format', value: 'text|json', meaning: 'How the mistakes are printed.' },
+      { name: 'load', meaning: 'Load the models once, as a server does, and print what only that shows.' },
+      { name: 'format', value: 'text|json|github', meaning: 'How the mistakes are printed; github: as annotations of GitHub Actions.' },
     ],
     takesFlags: true,
     files: ['.pbtxt'],
@@ -52,8 +52,8 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage: '(MODEL.onnx | DIR_WITH_MODEL_PY | --python NAME) [options]',
-    meaning: 'Make a model repository from a model, try it, and print the command that serves it and a request that works.',
+    usage: '(MODEL.onnx | DIRECTORY | --python NAME) [options]',
+    meaning: 'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, and print the command that serves it and a request that works.',
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the model; that of the file when not given.' },
       { name: 'out', value: 'path', meaning: 'The model repository to put it in, made when missing. Default: models.' },

@@ -26,12 +26,8 @@ const CANNOT_BATCH: Explanation = {
 const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray, isOwn: IsOwn) => Explanation])[] = [
   [/for the model to support batching the shape|model does not support batching while non-zero/, () => CANNOT_BATCH],
   [
-    /tensor '(.+?)': the model expects (\d+) dimensions .* specifies (\d+) dimensions \((an initial batch)?/,
-    ([, value = '', graph, configured, batches]) => {
-      const more = Number(configured) - Number(graph)
-      const advice = batches !== undefined && more === 1 ? 'With max_batch_size above 0, dims leave the batch dimension out.' : batches === undefined && more === -1 ? 'With max_batch_size: 0, dims have every dimension, that of the batch too.' : ''
-      return { near: { field: 'name', value }, advice }
-    },
+    /tensor '(.+?)': the model expects \d+ dimensions \(shape \[(.*?)\]\) .* specifies \d+ dimensions \((an initial batch)?.*shape \[(.*?)\]\)/,
+    ([, value = '', graph = '', batches, configured = '']) => ({ near: { field: 'name', value }, advice: adviceOfBatch(graph, configured, batches !== undefined) }),
   ],
   [/configuration expects \d+ inputs, model provides/, () => ({ near: { field: 'input' } })],
   [/sequence control '(.+?)'/, ([, value = '']) => ({ near: { field: 'name', value } })],
@@ -47,6 +43,13 @@ const TEXTS: readonly (readonly [text: RegExp, explain: (found: RegExpExecArray,
   [/Load model from (.+?) failed:/s, ([, file = ''], isOwn) => (isOwn(file) ? { near: null, file } : { near: null })],
   [/\n\s*At:\s*\n(.*)/s, ([, frames = ''], isOwn) => innermost(frames, isOwn)],
 ]
+
+/** Where dims have the batch dimension that they should not have, or the reverse. */
+function adviceOfBatch(graph: string, configured: string, batches: boolean): string {
+  const [dims, full] = [graph.split(',').slice(1).join(), configured.split(',').slice(batches ? 2 : 0).join()]
+  if (dims === '' || dims !== full) return ''
+  return batches ? 'With max_batch_size above 0, dims leave the batch dimension out.' : 'With max_batch_size: 0, dims have every dimension, that of the batch too.'
+}
 
 /** @param directories of the model, as they are in the text: only files in them are places */
 export function explain(message: string, directories: readonly string[] = []): Explanation {

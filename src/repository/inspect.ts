@@ -124,7 +124,7 @@ export async function inspectRepositories(settings: RepositorySettings, depth: D
       continue
     }
     const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
-    const near = missing === undefined ? null : nearest(missing, models.keys())
+    const near = missing === undefined ? null : nearest(missing, [...models.keys()].filter((name) => name !== key))
     const about = explain(why)
     model.findings.push({ ...about, severity: 'error', message: why, error: null, advice: near === null ? (about.advice ?? '') : `Did you mean "${near}"?` })
   }
@@ -216,7 +216,7 @@ function tellMisnamed(directory: string, note: Collector): void {
 /** Of a model without a version: where its file lies instead. */
 function adviceOfVersions(directory: string): string {
   const file = namesIn(directory).find((name) => /\.(?:onnx|py|plan)$/.test(name))
-  return file === undefined ? '' : `'${join(directory, file)}' belongs into the directory of a version: ${join(directory, '1', file)}`
+  return file === undefined ? '' : `'${join(directory, file)}' belongs in the directory of a version: ${join(directory, '1', file)}`
 }
 
 function namesIn(directory: string): string[] {

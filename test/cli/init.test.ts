@@ -212,7 +212,8 @@ test('graphs nested too deep, and paths too long, are refused', () => {
 test.each([
   [[], /^error: Usage: nereid init /],
   [['nowhere.onnx'], /there is no file nowhere\.onnx/],
-  [['.'], /has no model\.py; name a \.onnx file, a directory with a model\.py, or --python NAME/],
+  [['.'], /^error: \. has several models: .*once\.onnx.*; name one of them$/m],
+  [['empty'], /has no model\.py; name a \.onnx file, a directory with a model\.onnx or a model\.py, or --python NAME/],
   [['once.onnx', '--nmae=x'], /init has no option '--nmae'; it has --name, /],
   [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
   [['once.onnx', '--force=yes'], /--force takes no value/],
@@ -222,6 +223,7 @@ test.each([
   [['fixed.onnx', '--batch'], /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/],
   [['text.onnx'], /text\.onnx.*|no ONNX model/],
 ])('%j is refused and leaves nothing behind', (args, reason) => {
+  mkdirSync(join(directory, 'empty'), { recursive: true })
   file('fixed.onnx', addSub(TYPE.INT32, [3, 4]))
   file('text.onnx', Buffer.from('not a model'))
   file('once.onnx', addSub(TYPE.INT32, ['batch', 4]))

@@ -1,14 +1,14 @@
 // `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
 import { describe, expect, test } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
-import { addSub } from '../../scripts/models/graphs.mjs'
+import { addSub, identity } from '../../scripts/models/graphs.mjs'
+import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
 import * as check from '../../src/commands/check/index.js'
 import { loadProblems } from '../../src/commands/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
-import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { files, runs } from './harness.js'
 
@@ -17,7 +17,13 @@ input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 
-async function checked(content: Record<string, string>, args: string[] = []): Promise<{ code: number; out: string }> {
+/** What `GOOD` says. */
+const MODEL = identity(TYPE.FP32, [1], 'A', 'B')
+
+/** The same graph, with an operator that ONNX Runtime does not have. */
+const MISSING = model({ nodes: [node('NoSuchOperator', ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1])], outputs: [value('B', TYPE.FP32, [1])] })
+
+async function checked(content: Record<string, string | Uint8Array>, args: string[] = []): Promise<{ code: number; out: string }> {
   const directory = files(content)
   return runs(check, [directory, ...args], directory)
 }
@@ -224,7 +230,7 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
     const { out } = await checked({
       'ensemble/1/': '',
       'ensemble/config.pbtxt': step('fien'),
-      'fine/1/model.onnx': '',
+      'fine/1/model.onnx': MODEL,
       'fine/config.pbtxt': GOOD,
       'gpu/1/model.onnx': '',
       'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]`,
@@ -246,7 +252,7 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
             | ^^^^^^^^^^^^^^
       ./misnamed: error: failed to stat file ./misnamed/1/model.onnx; there is 'resnet50.onnx': call it 'model.onnx', or set default_model_filename: "resnet50.onnx"
       ./nothing: error: Invalid model name: Could not determine backend for model 'nothing' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'. 'resnet50.onnx' is not a name that is looked for: call it 'model.onnx', or name it in the configuration: backend: "onnxruntime" default_model_filename: "resnet50.onnx".
-      ./stray: warning: ignore version directory 'v1' which fails to convert to integral number
+      ./stray: warning: ignore version directory 'v1' which fails to convert to integral number. A version is called by its number: '1'.
       ./stray: error: at least one version must be available under the version policy of model 'stray'
       ./torch: error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
       ./waits/config.pbtxt:4:44: error: ensemble 'waits' depends on 'torch' which has no loaded version. Model 'torch' loading failed with error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
@@ -295,7 +301,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
   })
 
   test('flags of the server count, and wrong ones are refused', async () => {
-    const directory = files({ 'gpu/1/model.onnx': '', 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]` })
+    const directory = files({ 'gpu/1/model.onnx': MODEL, 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]` })
     expect((await runs(check, [directory])).code).toBe(1)
     expect((await runs(check, [directory, '--gpu-fallback', 'cpu'])).code).toBe(0)
     const wrong = await runs(check, [directory, '--gpu-falback=cpu'])
@@ -332,12 +338,11 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
   })
 
   test('with --load the models are loaded, and what only that shows is told', async () => {
-    const directory = files({ 'm/1/': '', 'broken/1/model.onnx': 'no model' })
-    writeFileSync(join(directory, 'm/1/model.onnx'), addSub())
+    const directory = files({ 'm/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING })
     expect((await runs(check, [directory])).code).toBe(0)
-    const { code, out } = await runs(check, ['--load', directory])
+    const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
-    expect(out).toContain("broken: error: load failed for model 'broken': version 1 is at UNAVAILABLE state:")
+    expect(out).toMatch(/^\.\/broken\/1\/model\.onnx: error: onnx runtime error \d+: .*NoSuchOperator/)
     expect(out).toContain('2 models, 1 error, 0 warnings\n')
     expect((await runs(check, ['--load', join(directory, 'm')])).code).toBe(0)
   })
@@ -345,21 +350,29 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
 describe('--load', () => {
   test('what is right is loaded beside what is wrong, and both are told', async () => {
-    const directory = files({ 'good/1/': '', 'broken/1/model.onnx': 'no model', 'wrong/1/model.onnx': '', 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
-    writeFileSync(join(directory, 'good/1/model.onnx'), addSub())
+    const directory = files({ 'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL, 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
     const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
     expect(out).toContain('./wrong/config.pbtxt:1:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize".')
     expect(out).toContain("./torch: error: unable to find backend library for backend 'pytorch'")
-    expect(out).toContain("broken: error: load failed for model 'broken': version 1 is at UNAVAILABLE state:")
+    expect(out).toContain('./broken/1/model.onnx: error: onnx runtime error')
     expect(out).toContain('4 models, 3 errors, 0 warnings\n')
   })
 
   test('of models and files that are named, only those', async () => {
-    const directory = files({ 'one/1/model.onnx': 'no model', 'one/config.pbtxt': GOOD, 'two/1/model.onnx': 'no model', 'three/1/model.onnx': '', 'three/config.pbtxt': 'max_batchsize: 8' })
+    const directory = files({ 'one/1/model.onnx': MISSING, 'one/config.pbtxt': GOOD, 'two/1/model.onnx': MISSING, 'three/1/model.onnx': MODEL, 'three/config.pbtxt': 'max_batchsize: 8' })
     const { out } = await runs(check, ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')], directory)
-    expect(out).toContain("load failed for model 'one'")
+    expect(out).toContain('./one/1/model.onnx: error: onnx runtime error')
     expect(out).not.toContain('two')
+    expect(out).toContain('2 models, 2 errors, 0 warnings\n')
+  })
+
+  test('an ensemble does not repeat what its models are told', async () => {
+    const step = 'platform: "ensemble"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]\nensemble_scheduling { step [ { model_name: "m" model_version: -1 input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }\n'
+    const directory = files({ 'e/1/': '', 'e/config.pbtxt': step, 'm/1/model.onnx': MISSING, 'm/config.pbtxt': GOOD })
+    const { out } = await runs(check, ['--load', directory], directory)
+    expect(out).toContain("./e/config.pbtxt:4:44: error: ensemble 'e' depends on 'm' which has no loaded version.\n")
+    expect(out.match(/onnx runtime error/g)).toHaveLength(1)
     expect(out).toContain('2 models, 2 errors, 0 warnings\n')
   })
 
@@ -369,12 +382,14 @@ describe('--load', () => {
     expect(code).toBe(1)
     expect(out).not.toContain('\u001b')
     expect(out).toMatchInlineSnapshot(`
-      "py: error: load failed for model 'py': version 1 is at UNAVAILABLE state: Internal: ValueError: no \\u001B[2J weights
+      "./py/1/model.py:2:5: error: ValueError: no \\u001B[2J weights
 
           At:
             ./py/1/model.py(2): helper
             ./py/1/model.py(5): initialize
               (2): raise ValueError('no \\x1b[2J weights')
+          2 |     raise ValueError("no \\x1b[2J weights")
+            |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       1 model, 1 error, 0 warnings
       "
     `)

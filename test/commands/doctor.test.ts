@@ -149,6 +149,7 @@ describe('a command line', () => {
              as it is          mount /models: ./models, looked into below
              to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-gpu, which docs/containers.md makes
              differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+             as it is          pip install numpy: packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
@@ -157,7 +158,7 @@ describe('a command line', () => {
       Starts as:
         nereid --model-repository=./models
 
-      8 as it is, 3 differ, 1 to change, 0 not possible yet
+      9 as it is, 3 differ, 1 to change, 0 not possible yet
       "
     `)
   })

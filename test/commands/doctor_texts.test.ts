@@ -1,5 +1,6 @@
 // `nereid doctor` over texts as they stand in repositories: images of other backends, client tools, templates, scripts that find their own directory.
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import * as doctor from '../../src/commands/doctor/index.js'
@@ -22,9 +23,9 @@ interface Said {
   diff: string
 }
 
-async function says(name: string, text: string, more: Record<string, string> = {}): Promise<Said> {
+async function says(name: string, text: string, more: Record<string, string> = {}, args: string[] = []): Promise<Said> {
   const directory = files({ ...more, [name]: text })
-  const json = await runs(doctor, ['--format=json', join(directory, name)], directory)
+  const json = await runs(doctor, ['--format=json', ...args, join(directory, name)], directory)
   if (json.code === 2) return { ...json, lines: [], commands: [], diff: '' }
   const { findings, commands, diffs } = JSON.parse(json.out) as {
     findings: { line: number | null; subject: string; verdict: string; text: string }[]
@@ -265,7 +266,7 @@ pkill -9 tritonserver || true
 docker stop tritonserver
 docker rm -f tritonserver
 docker logs -f tritonserver --since 1m
-docker pull nvcr.io/nvidia/tritonserver:24.05-py3
+docker pull redis:7
 kubectl rollout restart deployment tritonserver
 cp -r /opt/tritonserver /backup/tritonserver
 echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
@@ -294,6 +295,43 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     await check(`mpirun --allow-run-as-root -n 1 ${server}`, 'change mpirun: starts processes that share one model', 1)
     await check(`mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`, 'change mpirun', 1)
     await check(`bash -c "echo tritonserver; numactl -m 0 ${server.replace('$PWD', '.')}"`, 'same numactl')
+  })
+
+  test('docker pull of a Triton goes, or pulls the image that is named', async () => {
+    const script = 'set -e\nsudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\ndocker pull redis:7\ndocker pull nvcr.io/nvidia/tritonserver:24.05-py3-sdk\ndocker pull -q nvcr.io/nvidia/tritonserver:24.05-py3 && echo done\n'
+    const { code, lines, diff } = await says('pull.sh', script)
+    const leave = 'leave it out: docs/containers.md makes the image of Nereid'
+    expect([code, lines]).toEqual([1, [
+      `2 change docker pull nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
+      `5 change docker pull -q nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
+    ]])
+    // What else stands on the line stays.
+    expect(diff).toContain('@@ -2,1 +1,0 @@\n-sudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\n')
+    expect(diff).not.toContain('echo done')
+    const named = await says('pull.sh', script, {}, ['--image=registry.example.com/nereid:1'])
+    expect(named.diff).toContain('+sudo docker pull registry.example.com/nereid:1\n')
+    expect(named.diff).toContain('+docker pull -q registry.example.com/nereid:1 && echo done\n')
+  })
+
+  test('what a command installs before the server', async () => {
+    const run = (command: string): string => `docker run --rm -v $PWD/models:/models nvcr.io/nvidia/tritonserver:24.05-py3 bash -c "${command} && tritonserver --model-repository=/models"\n`
+    const packages = 'packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once'
+    for (const command of ['pip install transformers', 'pip3 install --no-cache-dir -r /models/requirements.txt', 'python3 -m pip install torch', 'uv pip install torch', 'cd /models && pip install -q torch']) {
+      const { lines } = await says('up.sh', run(command), MODELS)
+      expect(lines, command).toContain(`1 same ${command.split(' && ').at(-1)}: ${packages}`)
+      expect(lines.join('\n'), command).toContain('take nereid-python')
+    }
+    const apt = await says('up.sh', run('apt-get install -y libgl1'), MODELS)
+    expect(apt.lines).toContain('1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
+    // Words that only look like it.
+    expect((await says('up.sh', run('echo pip'), MODELS)).lines.join('\n')).not.toContain('take nereid-python')
+  })
+
+  test('a variable that goes takes its option along', async () => {
+    const { diff } = await says('up.sh', 'docker run --rm \\\n  -e LD_PRELOAD=/x.so \\\n  --env=LD_PRELOAD=/y.so -e A=1 \\\n  nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
+    expect(diff).toContain('@@ -2,3 +2,2 @@\n-  -e LD_PRELOAD=/x.so \\\n-  --env=LD_PRELOAD=/y.so -e A=1 \\\n')
+    expect(diff).toMatch(/^\+ +-e A=1 \\$/m)
+    expect(diff).not.toMatch(/^\+.*-e \\$/m)
   })
 
   test('of those, the image has not all', async () => {
@@ -450,6 +488,32 @@ CMD echo starting tritonserver && tritonserver --model-repository=/models
     expect(lines.some((line) => /apt-get|LD_PRELOAD/.test(line))).toBe(false)
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(diff).toContain('@@ -4,1 +4,1 @@')
+  })
+})
+
+const patch = spawnSync('patch', ['--version']).status === 0 ? '' : ': patch is not installed'
+
+describe.skipIf(patch !== '')(`a Dockerfile whose LD_PRELOAD goes can still be built${patch}`, () => {
+  const cases: [string, string, string][] = [
+    ['alone', 'ENV LD_PRELOAD=/x.so\n', ''],
+    ['alone and in quotes', 'ENV LD_PRELOAD="/x.so /y.so"\n', ''],
+    ['alone and empty', 'ENV LD_PRELOAD=\n', ''],
+    ['alone in its old form', 'ENV LD_PRELOAD /x.so\n', ''],
+    ['alone in two lines', 'ENV \\\n  LD_PRELOAD=/x.so\n', ''],
+    ['first', 'ENV LD_PRELOAD=/x.so A=1\n', 'ENV A=1\n'],
+    ['last', 'ENV A=1 LD_PRELOAD=/x.so\n', 'ENV A=1\n'],
+    ['first of several lines', 'ENV LD_PRELOAD=/x.so \\\n  A=1\n', 'ENV \\\n  A=1\n'],
+    ['last of several lines', 'ENV A=1 \\\n  LD_PRELOAD="/x.so"\n', 'ENV A=1\n'],
+    ['behind a comment', 'ENV A=1 \\\n  # for malloc\n  LD_PRELOAD=/x.so\n', 'ENV A=1\n  # for malloc\n'],
+    ['between others', 'ENV A=1 \\\n  LD_PRELOAD=/x.so \\\n  B=2\n', 'ENV A=1 \\\n  B=2\n'],
+  ]
+  test.each(cases)('%s', async (_, text, left) => {
+    const around = (env: string): string => `FROM nvcr.io/nvidia/tritonserver:24.05-py3\n${env}CMD ["tritonserver", "--model-repository=/models"]\n`
+    const { lines, diff } = await says('Dockerfile', around(text))
+    expect(lines.join('\n')).toContain('change LD_PRELOAD=')
+    const directory = files({ Dockerfile: around(text), 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile') })
+    expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
+    expect(readFileSync(join(directory, 'Dockerfile'), 'utf8')).toBe(around(left).replace('nvcr.io/nvidia/tritonserver:24.05-py3', 'nereid'))
   })
 })
 

@@ -39,8 +39,7 @@ describe('what is right', () => {
   afterAll(() => generated.remove())
 
   test('models that load are not called wrong', async () => {
-    const directories = [generated.path('main'), join(ROOT, 'examples/models')]
-    for (const directory of directories) {
+    for (const directory of [generated.path('main'), join(ROOT, 'test/models')]) {
       const { out } = await runs(check, [...FLAGS, '--format=json', directory])
       const { problems, models } = JSON.parse(out) as { problems: { severity: string; model: string; message: string }[]; models: number }
       expect(models).toBe(readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).length)
@@ -86,7 +85,13 @@ describe('--format=github', () => {
     const directory = files({ 'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '', 'm/config.pbtxt': 'backend: "onnxruntime"\n' })
     const { code, out } = await runs(check, ['--format=github', directory], directory)
     expect(code).toBe(1)
-    expect(out).toMatchInlineSnapshot()
+    expect(out).toMatchInlineSnapshot(`
+      "::error file=./a%2Cb%3Ac/config.pbtxt,line=2,col=1,endColumn=14,title=nereid check::Message type "inference.ModelConfig" has no field named "max_batchsize". Did you mean "max_batch_size"?
+      ::warning file=./m,title=nereid check::ignore version directory 'v1' which fails to convert to integral number. A version is called by its number: '1'.
+      ::error file=./m,title=nereid check::at least one version must be available under the version policy of model 'm'
+      2 models, 2 errors, 1 warning
+      "
+    `)
   })
 
   test('a traceback is one command', async () => {

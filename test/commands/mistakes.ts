@@ -78,7 +78,7 @@ ensemble_scheduling {
 const STEP = 'model_name: "m" model_version: -1\n    input_map { key: "INPUT0" value: "A" }\n    input_map { key: "INPUT1" value: "B" }\n    output_map { key: "OUTPUT0" value: "SUM" }'
 
 /** `OUTPUT0 = INPUT0`, with another version of the operators or of the file format. */
-function versioned(ir: number, opset: number): Buffer {
+export function versioned(ir: number, opset: number): Buffer {
   const bytes = model({ nodes: [node('Identity', ['INPUT0'], ['OUTPUT0'])], inputs: [value('INPUT0', TYPE.INT32, ['n'])], outputs: [value('OUTPUT0', TYPE.INT32, ['n'])] })
   bytes[1] = ir
   bytes[bytes.length - 1] = opset
@@ -86,7 +86,7 @@ function versioned(ir: number, opset: number): Buffer {
 }
 
 /** Weights in a file beside the model. */
-function external(location: string): Buffer {
+export function external(location: string): Buffer {
   const bytes = (field: number, ...parts: Uint8Array[]): Buffer => {
     const body = Buffer.concat(parts)
     return Buffer.concat([Buffer.of((field << 3) | 2, body.length), body])
@@ -110,6 +110,7 @@ export const MISTAKES: Mistake[] = [
   { name: 'an output of another datatype', files: onnx('"OUTPUT0" data_type: TYPE_INT32', '"OUTPUT0" data_type: TYPE_INT64'), told: ['m/config.pbtxt:8:', "datatype TYPE_INT64 for output 'OUTPUT0', model provides TYPE_INT32"] },
   { name: 'an input of another rank', files: onnx('"INPUT0" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT0" data_type: TYPE_INT32 dims: [ 4, 4 ]'), told: ['m/config.pbtxt:4:', 'the model expects 2 dimensions (shape [-1,16])', 'making complete shape [-1,4,4]'] },
   { name: 'dims with the batch dimension', files: onnx('"INPUT0" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT0" data_type: TYPE_INT32 dims: [ -1, 16 ]'), told: ['m/config.pbtxt:4:', 'making complete shape [-1,-1,16]', 'leave the batch dimension out'] },
+  { name: 'dims without the batch dimension', files: onnx('max_batch_size: 8', 'max_batch_size: 0'), told: ['m/config.pbtxt:4:', '(shape [-1,16])', 'dims have every dimension, that of the batch too'] },
   { name: 'an input of another size', files: onnx('"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_INT32 dims: [ 17 ]'), told: ['m/config.pbtxt:5:', 'shape [-1,16]'] },
   { name: 'an output of a fixed size that is variable in the graph', files: { 'm/1/model.onnx': addSub(TYPE.INT32, ['batch', 'n']), 'm/config.pbtxt': CONFIG }, told: ['m/config.pbtxt:8:', 'shape [-1,-1]'] },
   { name: 'an input left out', files: onnx(',\n  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }', ''), told: ['m/config.pbtxt:3:', 'configuration expects 1 inputs, model provides 2', 'INPUT1'] },

@@ -163,7 +163,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
     const tried = plan.kind === 'onnx' ? await tryOnnx(staging, plan, batchOf(options)) : await tryPython(staging, plan)
     const files = staging.finish()
-    return report(program, out, files, tried, plan)
+    return report(program, out, files, tried, plan, options.has('name'))
   } finally {
     staging.remove()
   }
@@ -257,7 +257,7 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
   }
 }
 
-function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Tried, { source, beside = [] }: Plan): string {
+function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Tried, { name, source, beside = [] }: Plan, isNamed: boolean): string {
   const command = invocation(program)
   const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${quoted(out)}`]
   if (example !== null) {
@@ -267,7 +267,7 @@ function report(program: string, out: string, files: readonly string[], { exampl
     if (example.binaryOutputs.length > 0) lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
   if (mayBatch === true) {
-    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${quoted(source)}${out === 'models' ? '' : ` --out=${quoted(out)}`} --batch --force`)
+    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${quoted(source)}${isNamed ? ` --name=${name}` : ''}${out === 'models' ? '' : ` --out=${quoted(out)}`} --batch --force`)
   }
   if (beside.length > 0) lines.push('', `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made of texts or images goes into the request as numbers, by the client or a model.py.`)
   if (refusal !== null) lines.push('', `Note: ${refusal}`)

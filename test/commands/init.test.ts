@@ -1,0 +1,101 @@
+// `nereid init` in this process: what it says of files that are no models, of directories, and of how it is called.
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { addSub } from '../../scripts/models/graphs.mjs'
+import { TYPE } from '../../scripts/models/onnx.mjs'
+import * as init from '../../src/commands/init/index.js'
+import { invocation } from '../../src/commands/init/invocation.js'
+import { files, runs } from './harness.js'
+import { external, versioned } from './mistakes.js'
+
+const MODEL = addSub(TYPE.FP32, ['batch', 4])
+const POINTER = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'
+
+async function made(content: Record<string, string | Uint8Array>, source: string, args: string[] = []): Promise<{ code: number; out: string; err: string; directory: string }> {
+  const directory = files(content)
+  return { ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`, ...args], directory)), directory }
+}
+
+describe('a file that is no model', () => {
+  const cases: [string, string | Uint8Array, RegExp][] = [
+    ['a pointer of Git LFS', POINTER, /m\.onnx is a pointer of Git LFS and not the file itself: run `git lfs pull`/],
+    ['HTML', '<!DOCTYPE html><html></html>', /m\.onnx is a page of HTML or XML and not a model/],
+    ['nothing', '', /m\.onnx is empty/],
+    ['half a model', MODEL.subarray(0, -30), /m\.onnx is no ONNX model: it ends in the middle of a field/],
+    ['operators that are too new', versioned(9, 99), /m\.onnx has operators of opset 99, and ONNX Runtime has them up to \d+: export it with opset_version=\d+/],
+    ['a format that is too new', versioned(99, 19), /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/],
+    ['a zip archive', 'PK\u0003\u0004rest', /m\.onnx is a zip archive.*torch\.onnx\.export/],
+  ]
+  test.each(cases)('%s', async (_, bytes, told) => {
+    const { code, out, err, directory } = await made({ 'm.onnx': bytes }, 'm.onnx')
+    expect([code, out]).toEqual([1, ''])
+    expect(err).toMatch(told)
+    expect(existsSync(join(directory, 'out'))).toBe(false)
+  })
+
+  test('weights that are a pointer of Git LFS', async () => {
+    const { err } = await made({ 'm.onnx': external('m.data'), 'm.data': POINTER }, 'm.onnx')
+    expect(err).toContain("the model keeps data in 'm.data', and that is a pointer of Git LFS")
+  })
+
+  const foreign: [string, string][] = [
+    ['model.pt', 'torch.onnx.export(model'],
+    ['model.pth', 'torch.onnx.export(model'],
+    ['model.pt2', 'torch.onnx.export(torch.export.load'],
+    ['model.safetensors', 'optimum-cli export onnx'],
+    ['model.keras', 'format="onnx"'],
+    ['model.tflite', 'tf2onnx'],
+    ['model.plan', 'name the ONNX file that it was made from'],
+    ['model.pkl', 'skl2onnx'],
+  ]
+  test.each(foreign)('%s, with the command that makes an ONNX file of it', async (name, told) => {
+    const { code, err } = await made({ [name]: 'bytes' }, name)
+    expect([code, err]).toEqual([1, expect.stringContaining(told)])
+    expect(err).toContain(`${name} `)
+    // The same of a directory in which there is nothing else.
+    expect((await made({ [`d/${name}`]: 'bytes' }, 'd')).err).toContain(told)
+  })
+})
+
+describe('a directory', () => {
+  test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
+    const content = { 'distilbert/model.onnx': external('model.onnx_data'), 'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/config.json': '{}', 'distilbert/tokenizer.json': '{}' }
+    const { code, out, err, directory } = await made(content, 'distilbert')
+    expect([code, err]).toEqual([0, ''])
+    expect(out).toContain('./out/distilbert/1/model.onnx\n./out/distilbert/1/model.onnx_data\n./out/distilbert/config.pbtxt\n')
+    expect(out).toContain('tokenizer.json stays where the model was')
+    expect(existsSync(join(directory, 'out/distilbert/1/tokenizer.json'))).toBe(false)
+  })
+
+  test('with the model in onnx, or with one of another name', async () => {
+    const below = await made({ 'bge/onnx/model.onnx': MODEL, 'bge/config.json': '{}' }, 'bge')
+    expect([below.code, below.out]).toEqual([0, expect.stringContaining('./out/bge/1/model.onnx')])
+    const named = await made({ 'd/resnet.onnx': MODEL }, 'd')
+    expect([named.code, named.out]).toEqual([0, expect.stringContaining('./out/resnet/1/model.onnx')])
+  })
+
+  test('with several models is refused, and they are named', async () => {
+    const { code, err } = await made({ 'd/encoder.onnx': MODEL, 'd/decoder.onnx': MODEL }, 'd')
+    expect([code, err]).toEqual([1, expect.stringContaining('has several models: decoder.onnx, encoder.onnx; name one of them')])
+  })
+})
+
+describe('what is printed', () => {
+  test('says --batch of a model that may batch, and that command works', async () => {
+    const { out, directory } = await made({ 'm.onnx': MODEL }, 'm.onnx', ['--name=x'])
+    const [, command = ''] = /\n {2}\S* ?nereid init (.* --batch --force)\n/.exec(out) ?? []
+    const again = await runs(init, command.replaceAll('./', `${directory}/`).split(' '), directory)
+    expect([again.code, again.out]).toEqual([0, expect.not.stringContaining('--batch')])
+    expect(readFileSync(join(directory, 'out/x/config.pbtxt'), 'utf8')).toContain('max_batch_size: 4')
+    expect((await made({ 'm.onnx': addSub(TYPE.FP32, [1, 4]) }, 'm.onnx')).out).not.toContain('--batch')
+  })
+
+  test('npx goes in front where a shell would not find the program', () => {
+    const directory = files({ 'bin/nereid': '', 'project/node_modules/.bin/nereid': '' })
+    const npx = join(directory, 'project/node_modules/.bin')
+    expect(invocation('nereid', `${npx}:/usr/bin`)).toBe('npx nereid')
+    expect(invocation('nereid', `${npx}:${directory}/bin:/usr/bin`)).toBe('nereid')
+    expect(invocation('nereid', '')).toBe('npx nereid')
+  })
+})
