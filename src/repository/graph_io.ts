@@ -6,7 +6,7 @@
 import { join } from 'node:path'
 import { isComplete, statIfAny, type ModelConfig, type ModelIo } from '../config/index.js'
 import { DataType } from '../config/generated/model_config_pb.js'
-import { readOnnx, type GraphValue } from './onnx_file.js'
+import type { GraphValue, OnnxFile } from './onnx_file.js'
 
 /** `onnx.TensorProto.DataType` → `inference.DataType`. */
 const TYPES: Readonly<Record<number, DataType>> = {
@@ -35,17 +35,8 @@ export function onnxPath(config: ModelConfig, versionDirectory: string): string 
   return statIfAny(path)?.isDirectory() === true ? join(path, 'model.onnx') : path
 }
 
-/**
- * @param path of a file that is an ONNX model
- * @returns null when the file leaves open what `config` needs of it
- */
-export function graphIo(path: string, config: ModelConfig): ModelIo | null {
-  let file
-  try {
-    file = readOnnx(path)
-  } catch {
-    return null
-  }
+/** @returns null when the file leaves open what `config` needs of it */
+export function graphIo(file: OnnxFile, config: ModelConfig): ModelIo | null {
   const isConstant = ({ name }: GraphValue): boolean => file.initializers.has(name)
   const inputs = file.inputs.filter((value) => !isConstant(value) || file.irVersion >= OVERRIDABLE_IR_VERSION)
   const values = [...inputs, ...file.outputs]

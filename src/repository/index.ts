@@ -4,7 +4,7 @@ export { Repository, requireSafeName, NO_PARAMETERS, type LoadParameters } from 
 export { inspectModel, inspectRepositories, type Depth, type Finding, type InspectedModel } from './inspect.js'
 export { explain } from './explain.js'
 export type { Near } from './near.js'
-export { readOnnx, whyNoModel, whyNoWeights } from './onnx_file.js'
+export { lookAt, whyNoWeights } from './onnx_file.js'
 export { removeUnpacked, unpackPrefix } from './override.js'
 export type { ControlMode, LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 export type { IndexRow, LoadFailure } from './rows.js'

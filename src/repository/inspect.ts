@@ -48,7 +48,7 @@ import { warnOfIneffective } from './ineffective.js'
 import { requireModelFile } from './model_file.js'
 import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
-import { dataFiles, whyNoModel, whyNoWeights } from './onnx_file.js'
+import { lookAt, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
 import { requirePlanDevices, requirePlanTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
@@ -372,16 +372,15 @@ async function inspectVersions(
 /** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */
 function readGraph(config: ModelConfig, versionDirectory: string, note: Collector): ModelIo | null {
   const file = onnxPath(config, versionDirectory)
-  const told = note.trying(() => {
-    const why = whyNoModel(file)
-    if (why !== null) throw new ServerError('INTERNAL', `the file ${why}`)
-    for (const location of dataFiles(file)) {
+  return note.trying(() => {
+    const { file: onnx, why, isSure } = lookAt(file)
+    if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${why}`)
+    for (const location of onnx?.dataFiles ?? []) {
       const path = join(dirname(file), location)
       if (statIfAny(path)?.isFile() !== true) throw new ServerError('INTERNAL', `the model keeps weights in '${quoted(location)}', and there is no file ${path}`)
       const noWeights = whyNoWeights(path)
       if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
     }
-    return true
-  }, { file, near: null })
-  return told === undefined ? null : graphIo(file, config)
+    return onnx === null ? null : graphIo(onnx, config)
+  }, { file, near: null }) ?? null
 }

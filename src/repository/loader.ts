@@ -12,7 +12,7 @@ import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
-import { whyNoModel } from './onnx_file.js'
+import { whyForeign } from './onnx_file.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -102,7 +102,7 @@ export async function prepareVersion(
 function withCause(error: unknown, file: string): unknown {
   const { code, message } = asServerError(error)
   try {
-    const why = whyNoModel(file)
+    const why = whyForeign(file)
     return why === null ? error : new ServerError(code, `${message.trimEnd()}; the file ${why}`, { cause: error })
   } catch {
     // It cannot be read, which is what the error says.

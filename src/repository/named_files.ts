@@ -37,8 +37,12 @@ const MODEL_DIRECTORY = '$$TRITON_MODEL_DIRECTORY'
 export function checkNamedFiles(config: ModelConfig, modelDirectory: string, tell: Tell): void {
   for (const sample of config.modelWarmup) checkSample(sample, config, modelDirectory, tell)
   if (config.schedulingChoice.case === 'sequenceBatching') {
-    for (const { stateData } of config.schedulingChoice.value.state.flatMap(({ initialState }) => initialState)) {
-      if (stateData.case === 'dataFile') checkDataFile(modelDirectory, 'initial_state', stateData.value, { field: 'data_file', value: stateData.value }, tell)
+    for (const { stateData, dataType, dims } of config.schedulingChoice.value.state.flatMap(({ initialState }) => initialState)) {
+      if (stateData.case !== 'dataFile') continue
+      const near = { field: 'data_file', value: stateData.value }
+      const size = checkDataFile(modelDirectory, 'initial_state', stateData.value, near, tell)
+      const wanted = bytesOf(dataType, dims)
+      if (size !== null && wanted !== null && size < wanted) tell(`initial_state setting expects ${wanted} bytes, but the data provided from ${join(modelDirectory, 'initial_state', stateData.value)} only has ${size} bytes`, near)
     }
   }
   if (config.backend === 'python') checkEnvironment(config, modelDirectory, tell)
@@ -72,16 +76,20 @@ function checkSample(sample: ModelWarmup, config: ModelConfig, modelDirectory: s
 
 function checkInput(name: string, { dataType, dims, inputDataType }: ModelWarmup_Input, modelDirectory: string, tell: Tell): void {
   const near = { field: 'key', value: name }
-  const bytes = BYTES[dataType]
-  if (bytes === undefined) tell(`warmup setting expects input '${name}' to have data_type set`, near)
+  if (BYTES[dataType] === undefined) tell(`warmup setting expects input '${name}' to have data_type set`, near)
   else if (dims.some((dim) => dim < 0n)) tell(`warmup setting expects all variable-size dimensions are specified for input '${name}'`, near)
   else if (inputDataType.case === undefined) tell(`warmup setting expects input '${name}' to have input_data_type set`, near, 'Write zero_data: true, random_data: true or input_data_file.')
   if (inputDataType.case !== 'inputDataFile') return
   const file = inputDataType.value
   const size = checkDataFile(modelDirectory, 'warmup', file, { field: 'input_data_file', value: file }, tell)
-  if (size === null || bytes === undefined || dims.some((dim) => dim < 0n)) return
-  const wanted = dims.reduce((product, dim) => product * dim, BigInt(bytes))
-  if (size < wanted) tell(`warmup setting expects ${wanted} bytes, but the data provided from ${join(modelDirectory, 'warmup', file)} only has ${size} bytes`, near)
+  const wanted = bytesOf(dataType, dims)
+  if (size !== null && wanted !== null && size < wanted) tell(`warmup setting expects ${wanted} bytes, but the data provided from ${join(modelDirectory, 'warmup', file)} only has ${size} bytes`, near)
+}
+
+/** Of a tensor, at least; null when its type or size is not known. */
+function bytesOf(type: DataType, dims: readonly bigint[]): bigint | null {
+  const bytes = BYTES[type]
+  return bytes === undefined || dims.some((dim) => dim < 0n) ? null : dims.reduce((product, dim) => product * dim, BigInt(bytes))
 }
 
 /** Its size; null when it is told that there is none. */

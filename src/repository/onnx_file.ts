@@ -83,16 +83,6 @@ export function readOnnx(path: string): OnnxFile {
   }
 }
 
-/** Paths of the files with weights, as the model writes them; none when the file is beyond a limit of the reader. */
-export function dataFiles(path: string): string[] {
-  try {
-    return readOnnx(path).dataFiles
-  } catch (error) {
-    if (error instanceof ServerError) return []
-    throw error
-  }
-}
-
 const POINTER = [/^version https:\/\/git-lfs\.github\.com\/spec/, 'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned'] as const
 
 /** First bytes of files that stand where an ONNX model should, what they are, and what to do. */
@@ -111,32 +101,48 @@ const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
 /** How long the longest of those beginnings may be. */
 const BEGIN_BYTES = 256
 
-/** Why ONNX Runtime cannot load a file, a sentence that begins behind its name; null for what it may load. */
-export function whyNoModel(path: string): string | null {
+/** What a file is instead of a model, by its first bytes: a sentence that begins behind its name; null for what may be one. */
+export function whyForeign(path: string): string | null {
   const begin = beginning(path)
   if (begin === '') return 'is empty: it was not written to its end, or not copied'
-  const stranger = STRANGERS.find(([begins]) => begins.test(begin))
-  if (stranger !== undefined) return stranger[1]
-  // The format of ONNX Runtime itself.
-  if (begin.slice(4, 8) === 'ORTM') return null
-  let file: OnnxFile
-  try {
-    file = readOnnx(path)
-  } catch (error) {
-    if (!(error instanceof ServerError) || error.code !== 'INVALID_ARG') return null
-    return `is no ONNX model: ${error.message.slice(BROKEN.length)}; it was not written to its end, or is something else`
-  }
-  if (!file.hasGraph) return 'is no ONNX model: it has no graph'
-  if (file.irVersion > IR_VERSION_MAX) {
-    return `has IR version ${file.irVersion}, and ONNX Runtime reads up to ${IR_VERSION_MAX}: export it with an older release of the package onnx, or save it again after model.ir_version = ${IR_VERSION_MAX}`
-  }
-  if (file.opset > OPSET_MAX) {
-    return `has operators of opset ${file.opset}, and ONNX Runtime has them up to ${OPSET_MAX}: export it with opset_version=${OPSET_MAX} or less (torch.onnx.export), or run onnx.version_converter.convert_version(model, ${OPSET_MAX})`
-  }
-  return null
+  return STRANGERS.find(([begins]) => begins.test(begin))?.[1] ?? null
 }
 
-/** The same of a file with weights. */
+/** A file as far as it can be read, and why ONNX Runtime cannot load it: likewise a sentence. */
+export interface LookedAt {
+  /** null of what is no ONNX model, or is one in the format of ONNX Runtime itself. */
+  file: OnnxFile | null
+  why: string | null
+  /** False where only this reader cannot read it. */
+  isSure: boolean
+}
+
+/** Reads as much as the graph: seconds, of a file made for it. */
+export function lookAt(path: string): LookedAt {
+  const foreign = whyForeign(path)
+  if (foreign !== null) return { file: null, why: foreign, isSure: true }
+  if (beginning(path).slice(4, 8) === 'ORTM') return { file: null, why: null, isSure: true }
+  try {
+    const file = readOnnx(path)
+    return { file, why: whyRefused(file), isSure: true }
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error
+    const reason = error.message.slice(BROKEN.length)
+    const isSure = error.code === 'INVALID_ARG'
+    return { file: null, why: isSure ? `is no ONNX model: ${reason}; it was not written to its end, or is something else` : `is no ONNX model that can be read: ${reason}`, isSure }
+  }
+}
+
+function whyRefused({ hasGraph, irVersion, opset }: OnnxFile): string | null {
+  if (!hasGraph) return 'is no ONNX model: it has no graph'
+  if (irVersion > IR_VERSION_MAX) {
+    return `has IR version ${irVersion}, and ONNX Runtime reads up to ${IR_VERSION_MAX}: export it with an older release of the package onnx, or save it again after model.ir_version = ${IR_VERSION_MAX}`
+  }
+  if (opset <= OPSET_MAX) return null
+  return `has operators of opset ${opset}, and ONNX Runtime has them up to ${OPSET_MAX}: export it with opset_version=${OPSET_MAX} or less (torch.onnx.export), or run onnx.version_converter.convert_version(model, ${OPSET_MAX})`
+}
+
+/** What a file with weights is instead. */
 export function whyNoWeights(path: string): string | null {
   const begin = beginning(path)
   return begin === '' ? 'is empty' : POINTER[0].test(begin) ? POINTER[1] : null

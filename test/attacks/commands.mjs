@@ -168,8 +168,8 @@ export const rows = [
     },
   },
   {
-    attack: 'nereid init of ONNX files with graphs 100,000 deep, of 40 million fields, of a terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a directory of 5,000 files',
-    limit: '`DEPTH_MAX`, `FIELDS_MAX`, `PATH_BYTES_MAX` and `FILES_MAX` of src/commands/init; data files are regular ones below the directory of the model, links resolved; copies have to fit on the disk',
+    attack: 'nereid init and nereid check of ONNX files with graphs 100,000 deep, of 40 million fields, of a terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a directory of 5,000 files',
+    limit: '`DEPTH_MAX`, `FIELDS_MAX`, `TEXT_BYTES_MAX`, `NAMES_MAX` and `FILES_MAX` of src/repository/onnx_file.ts; data files are regular ones below the directory of the model, links resolved; copies have to fit on the disk',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {
@@ -216,6 +216,17 @@ export const rows = [
           worst = Math.max(worst, ran.ms)
           t.check(ran.code === 1 && text.test(ran.text), `${name}: ${ran.code}: ${ran.text.slice(0, 300)}`)
         }
+        // The same files as models of a repository.
+        for (const name of Object.keys(wanted).filter((one) => one.endsWith('.onnx'))) {
+          const version = join(directory, 'checked', name.slice(0, -5), '1')
+          mkdirSync(version, { recursive: true })
+          symlinkSync(join(directory, name), join(version, 'model.onnx'))
+          symlinkSync(join(directory, 'pipe'), join(version, 'pipe'))
+        }
+        const checked = await run(['check', 'checked'], directory)
+        worst = Math.max(worst, checked.ms)
+        for (const name of ['zeros', 'empty', 'passwd', 'up', 'fifo', 'ring', 'null', 'model']) t.check(new RegExp(`checked/${name}\\b.*: error: `).test(checked.text), `${name}: ${checked.text.slice(0, 2000)}`)
+        t.check(checked.code === 1 && !/\n {4}at /.test(checked.text), `check: ${checked.code}: ${checked.text.slice(0, 2000)}`)
         return `slowest ${worst.toFixed(0)} ms`
       })
     },

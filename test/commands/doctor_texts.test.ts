@@ -323,6 +323,9 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     }
     const apt = await says('up.sh', run('apt-get install -y libgl1'), MODELS)
     expect(apt.lines).toContain('1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
+    const shell = await says('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n')
+    expect(shell.lines).toContain(`2 same pip install torch: ${packages}`)
+    expect(shell.diff).toContain('+FROM nereid-python\n')
     // Words that only look like it.
     expect((await says('up.sh', run('echo pip'), MODELS)).lines.join('\n')).not.toContain('take nereid-python')
   })

@@ -80,6 +80,14 @@ test('the newest formats that are named are those of ONNX Runtime', async () => 
   expect(await loads(IR_VERSION_MAX, OPSET_MAX + 1)).toBe(false)
 }, 60_000)
 
+test('a load says what a file is instead of a model, behind the words of ONNX Runtime', async () => {
+  for (const [name, told] of [['a pointer of Git LFS', /failed:Protobuf parsing failed\.; the file is a pointer of Git LFS/], ['an empty file', /does not have a graph\.; the file is empty/]] as const) {
+    const directory = files(MISTAKES.find((mistake) => mistake.name === name)?.files ?? {})
+    const [failed] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+    expect(failed?.reason).toMatch(told)
+  }
+}, 60_000)
+
 describe('--format=github', () => {
   test('each problem is a command, with what would end it escaped', async () => {
     const directory = files({ 'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '', 'm/config.pbtxt': 'backend: "onnxruntime"\n' })

@@ -75,9 +75,9 @@ export function serverArguments(argv: readonly Located[]): Located[] | null {
   return colon < 0 ? args : args.slice(0, colon)
 }
 
-/** What a command installs before it starts the server. */
-export function judgeInstalls(argv: readonly Located[], findings: Findings): void {
-  for (const words of commandsOf(argv)) {
+/** What commands install before the server is started. */
+export function judgeInstalls(commands: readonly (readonly Located[])[], findings: Findings): void {
+  for (const words of commands) {
     const [first] = words
     const subject = words.map(({ text }) => text).join(' ')
     if (first === undefined) continue

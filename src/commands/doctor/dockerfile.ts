@@ -1,6 +1,7 @@
 /** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
 
 import { statIfAny } from '../../config/index.js'
+import { INSTALLS_PACKAGES, judgeInstalls } from './command_line.js'
 import { Findings, type Edit, type Located } from './findings.js'
 import { backendOf, isClientImage } from './image.js'
 import { isTriton, type Launch } from './launch.js'
@@ -135,8 +136,8 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
       variables.set(key, value)
       launch.env.push({ name: key, value, at, without })
     }
-  } else if (name === 'ENTRYPOINT') stage.entrypoint = argv(instruction, path, launch.env)
-  else if (name === 'CMD') stage.command = argv(instruction, path, launch.env)
+  } else if (name === 'ENTRYPOINT') stage.entrypoint = argv(instruction, path, stage)
+  else if (name === 'CMD') stage.command = argv(instruction, path, stage)
   else if (name === 'COPY' || name === 'ADD') {
     const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
     const target = parts.at(-1) ?? ''
@@ -182,7 +183,7 @@ function variablesOf({ rest, line }: Instruction, path: string, words: (rest: st
 }
 
 /** Exec form (JSON) or shell form. */
-function argv({ rest, line }: Instruction, path: string, env: Launch['env']): Located[] {
+function argv({ rest, line }: Instruction, path: string, { launch, findings }: Stage): Located[] {
   try {
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
     if (Array.isArray(list)) return list.map((word) => ({ text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false }))
@@ -190,8 +191,13 @@ function argv({ rest, line }: Instruction, path: string, env: Launch['env']): Lo
     // Shell form.
   }
   try {
-    const commands = shellCommands(rest, new Map(env.map(({ name, value }) => [name, value ?? ''])), line).map(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
-    return commands.find((words) => serverAt(words) >= 0) ?? commands.flat()
+    const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
+    const server = commands.find((words) => serverAt(words) >= 0)
+    if (server === undefined) return commands.flat()
+    // The others run before it.
+    judgeInstalls(commands, findings)
+    launch.wantsPython ||= commands.some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
+    return server
   } catch (error) {
     if (error instanceof ShellError) return []
     throw error

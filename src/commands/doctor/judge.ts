@@ -39,7 +39,7 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   // Words of an image that stays stay with it.
   if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
-  judgeInstalls(launch.argv, findings)
+  judgeInstalls(commandsOf(launch.argv), findings)
   return start.start
 }
 

@@ -11,7 +11,7 @@ import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
 import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
 import { ServerError } from '../../native/index.js'
-import { readOnnx, requireSafeName, whyNoModel, whyNoWeights } from '../../repository/index.js'
+import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
 import { onnxConfigText, pythonConfigText } from './config_text.js'
@@ -86,10 +86,10 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   if (!file.endsWith('.onnx')) throw new CommandError(`${source} is no .onnx file, and no directory with a model.py`)
   requireRegular(file)
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
-  const why = whyNoModel(file)
+  const { file: onnx, why } = lookAt(file)
   if (why !== null) throw new CommandError(`${shown} ${why}`)
   const directory = dirname(file)
-  const data = readOnnx(file).dataFiles.map((location) => {
+  const data = (onnx?.dataFiles ?? []).map((location) => {
     const from = dataFile(directory, location)
     const noWeights = whyNoWeights(from)
     if (noWeights !== null) throw new CommandError(`the model keeps data in '${location}', and that ${noWeights}`)
