@@ -85,6 +85,7 @@ export function readOnnx(path: string): OnnxFile {
 
 const POINTER = [/^version https:\/\/git-lfs\.github\.com\/spec/, 'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned'] as const
 
+// oxlint-disable no-control-regex -- first bytes of files
 /** First bytes of files that stand where an ONNX model should, what they are, and what to do. */
 const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
   POINTER,
@@ -97,6 +98,7 @@ const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
   [/^.{4}\u0000{4}\{"/s, 'is a file of safetensors, which has weights and no graph: load the model in its library and export it with torch.onnx.export'],
   [/^\s*[{[]/, 'is JSON and not a model'],
 ]
+// oxlint-enable no-control-regex
 
 /** How long the longest of those beginnings may be. */
 const BEGIN_BYTES = 256

@@ -31,14 +31,14 @@ class Reader:
         os.symlink(os.path.join(ROOT, "examples"), os.path.join(self.directory, "examples"))
         for link in ("crates", "shm"):
             os.symlink(os.path.join(ROOT, link), os.path.join(self.directory, link))
-        tools = os.path.join(self.directory, ".tools")
-        os.mkdir(tools)
+        # Where npx finds them, and a shell does not.
+        tools = os.path.join(self.directory, "node_modules/.bin")
+        os.makedirs(tools)
         for name, script in (("nereid", "dist/cli/main.js"), ("tritonserver", "dist/cli/main.js"), ("tsc", "node_modules/typescript/bin/tsc")):
             with open(os.path.join(tools, name), "w") as f:
                 f.write(f'#!/bin/sh\nexec "{NODE}" "{ROOT}/{script}" "$@"\n')
             os.chmod(os.path.join(tools, name), 0o755)
         # As `npm install nereid-client` leaves it.
-        os.mkdir(os.path.join(self.directory, "node_modules"))
         os.symlink(os.path.join(ROOT, "client"), os.path.join(self.directory, "node_modules/nereid-client"))
         path = [tools, os.path.dirname(sys.executable), os.path.dirname(NODE), os.environ["PATH"]]
         python_path = [os.path.join(ROOT, "shm/python"), os.path.join(ROOT, "crates/backend-python/runtime")]
