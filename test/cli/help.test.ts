@@ -132,7 +132,7 @@ describe('completion in bash', () => {
     ['nereid init net.onnx --', ['--batch', '--force', '--link', '--name=', '--out=', '--python']],
     ['nereid init --batch n', ['net.onnx']],
     ['nereid check --fo', ['--format=']],
-    ['nereid check --format=', ['json', 'text']],
+    ['nereid check --format=', ['github', 'json', 'text']],
     ['nereid check --model-rep', ['--model-repository=']],
     ['nereid help http', ['http']],
     ['tritonserver --trace-c', ['--trace-config=', '--trace-count=']],
