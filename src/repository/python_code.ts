@@ -12,6 +12,8 @@ import { environmentOf } from './named_files.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 
 const COMPILE_MS_MAX = 30_000
+/** A larger file is not compiled. */
+const CODE_BYTES_MAX = 16n << 20n
 const ANSWER_BYTES_MAX = 64 * 1024
 
 /**
@@ -55,7 +57,8 @@ export interface CodeMistake {
 /** @returns null when it compiles, or cannot be compiled here */
 export async function codeMistake(config: ModelConfig, modelDirectory: string, versionDirectory: string, settings: RepositorySettings): Promise<CodeMistake | null> {
   const file = join(versionDirectory, config.defaultModelFilename)
-  if (!file.endsWith('.py') || statIfAny(file)?.isFile() !== true) return null
+  const stat = statIfAny(file)
+  if (!file.endsWith('.py') || stat?.isFile() !== true || stat.size > CODE_BYTES_MAX) return null
   const program = interpreterOf(environmentOf(config, modelDirectory), settingsOf(settings, 'python').find(({ key }) => key === 'python-executable')?.value)
   const told = program === null ? null : await compile(program, file)
   if (told === null) return null
