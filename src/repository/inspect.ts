@@ -80,7 +80,7 @@ export interface Finding {
   endColumn?: number | null
 }
 
-/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere. */
+/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere, and what is a mistake in Triton as well. */
 export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
@@ -170,7 +170,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
-  if (read?.provided === false) tellMisnamed(directory, note)
+  if (read?.provided === false && depth === 'files') tellMisnamed(directory, note)
   const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
@@ -196,7 +196,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null, advice: adviceOfVersions(directory) }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
-  tellQuestionable(config, note.warn)
+  if (depth === 'files') tellQuestionable(config, note.warn)
   model.completed = await inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note, depth)
   for (const output of config.output) {
     const { labelFilename: file } = output
@@ -286,6 +286,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
   model.config = completed
   warnOfIneffective(completed, note.log)
+  tellQuestionable(completed, note.warn)
 }
 
 /** A file as `readAll` reads that of a model. */

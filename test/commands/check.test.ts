@@ -214,6 +214,11 @@ describe('a file outside of a model', () => {
     expect((await lone('{ "name": "m" }\n')).out).toContain('Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.')
   })
 
+  test('what is surely not meant is a warning there, too', async () => {
+    const { code, out } = await lone(`backend: "onnxruntime"\n${IO}instance_group [ { count: -1 } ]\n`)
+    expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1')])
+  })
+
   test('--load says that there is nothing to load', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
     expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')])

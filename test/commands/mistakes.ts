@@ -131,6 +131,11 @@ export const MISTAKES: Mistake[] = [
   { name: 'labels that are not there', files: onnx('"OUTPUT0" data_type: TYPE_INT32', '"OUTPUT0" label_filename: "labels.txt" data_type: TYPE_INT32'), told: ['m/config.pbtxt:8:', 'm/labels.txt: No such file or directory'] },
   { name: 'labels beside the model file', files: onnx('"OUTPUT0" data_type: TYPE_INT32', '"OUTPUT0" label_filename: "labels.txt" data_type: TYPE_INT32', { 'm/1/labels.txt': 'a\n' }), told: ['m/config.pbtxt:8:', 'm/labels.txt: No such file or directory', '1/labels.txt'] },
   { name: 'a directory that is called otherwise', files: appended('name: "model"\n'), told: ['m/config.pbtxt:11:', "unexpected directory name 'm' for model 'model'"] },
+  {
+    name: 'a plan of TensorRT that is not there',
+    files: { 'm/1/resnet.plan': 'plan', 'm/config.pbtxt': CONFIG.replace('backend: "onnxruntime"', 'platform: "tensorrt_plan"') },
+    told: ['failed to stat file', 'm/1/model.plan', "there is 'resnet.plan'"],
+  },
   { name: 'a pointer of Git LFS', files: file('version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'), told: ['m/1/model.onnx', 'pointer of Git LFS', 'git lfs pull'] },
   { name: 'a page of HTML', files: file('\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n'), told: ['m/1/model.onnx', 'HTML'] },
   { name: 'an empty file', files: file(''), told: ['m/1/model.onnx', 'is empty'] },
@@ -161,6 +166,11 @@ export const MISTAKES: Mistake[] = [
   // Warm-up.
   { name: 'warm-up with a file that is not there', files: warmup(`${INPUT1} input_data_file: "raw" }`), told: ['m/config.pbtxt:14:', 'm/warmup/raw: No such file or directory'] },
   { name: 'a file of warm-up in the directory of the model', files: warmup(`${INPUT1} input_data_file: "raw" }`, { 'm/raw': Buffer.alloc(64) }), told: ['m/config.pbtxt:14:', 'm/warmup/raw: No such file or directory'] },
+  {
+    name: 'an initial state that is too short',
+    files: { 'm/1/model.py': CODE, 'm/initial_state/zeros': Buffer.alloc(2), 'm/config.pbtxt': `${PYTHON}sequence_batching {\n  state [ {\n    input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ 1 ]\n    initial_state { data_type: TYPE_FP32 dims: [ 1 ] name: "zeros" data_file: "zeros" }\n  } ]\n}\n` },
+    told: ['m/config.pbtxt:7:', 'expects 4 bytes', 'only has 2 bytes'],
+  },
   { name: 'a file of warm-up that is too short', files: warmup(`${INPUT1} input_data_file: "raw" }`, { 'm/warmup/raw': Buffer.alloc(60) }), told: ['m/config.pbtxt:14:', 'expects 64 bytes', 'only has 60 bytes'] },
   { name: 'warm-up of another shape', files: warmup('key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 8 ] zero_data: true }'), told: ['m/config.pbtxt:14:', 'INPUT1'] },
   { name: 'warm-up of another datatype', files: warmup('key: "INPUT1" value { data_type: TYPE_FP32 dims: [ 16 ] zero_data: true }'), told: ['m/config.pbtxt:14:', 'INPUT1'] },

@@ -19,7 +19,7 @@ const VALUES_MAX = 100
 export function locate(bytes: Uint8Array, message: string, model: string, near?: Near): Span | null {
   const tokens = tokensOf(bytes)
   const known = near === undefined ? undefined : placeNear(tokens, near)
-  if (known !== undefined) return spanOf(known)
+  if (known !== undefined) return known
   // Behind it stands what is to be done, with names that should be there.
   const text = message.split(/; (?:did you mean|with backend|[A-Z]|there is)/)[0] ?? ''
   const said = new Set(text.split(/[^A-Za-z0-9_]+/))
@@ -45,14 +45,16 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
 }
 
 /** The value of a field, or the field where any value is meant. */
-function placeNear(tokens: readonly Token[], { field, value, nth = 1 }: Near): Token | undefined {
-  if (value === undefined) return tokens.find((token) => token.kind === 'identifier' && token.text === field)
-  const isValue = (token: Token, at: number): boolean => {
+function placeNear(tokens: readonly Token[], { field, value, nth = 1 }: Near): Span | undefined {
+  const found = tokens.flatMap((token, at) => {
+    if (value === undefined) return token.kind === 'identifier' && token.text === field ? [spanOf(token)] : []
     // A minus is a token of its own.
-    const text = token.kind === 'string' ? token.content : tokens[at - 1]?.text === '-' ? `-${token.text}` : token.text
-    return token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field
-  }
-  return tokens.filter(isValue)[nth - 1]
+    const minus = token.kind !== 'string' && tokens[at - 1]?.text === '-' ? tokens[at - 1] : undefined
+    const text = token.kind === 'string' ? token.content : `${minus === undefined ? '' : '-'}${token.text}`
+    const isIt = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field
+    return isIt ? [{ ...spanOf(token), start: (minus ?? token).offset }] : []
+  })
+  return found[nth - 1]
 }
 
 /** Where a value stands in quotes. */
