@@ -21,14 +21,24 @@ export type { ModelIo } from './complete.js'
 
 /** @throws {ConfigError} with the text of the first difference */
 export function checkAgainstModel(config: ModelConfig, io: ModelIo): void {
+  for (const check of checksAgainstModel(config, io)) check()
+}
+
+/** The same, a check for each tensor: whoever wants every difference goes on behind one that throws. */
+export function checksAgainstModel(config: ModelConfig, io: ModelIo): (() => void)[] {
+  return [
+    () => checkCount(config, io),
+    ...config.input.map((input) => () => checkInput(input, config, io)),
+    ...config.output.map((output) => () => checkOutput(output, config, io)),
+  ]
+}
+
+function checkCount(config: ModelConfig, io: ModelIo): void {
   const sequence = config.schedulingChoice.case === 'sequenceBatching' ? config.schedulingChoice.value : null
   const controls = sequence === null ? 0 : checkControls(sequence, config, io)
   const expected = config.input.filter((i) => !i.optional).length + config.batchInput.length + controls + (sequence?.state.length ?? 0)
   const provided = io.inputs.filter((i) => !i.optional).length
   if (expected !== provided) throw invalid(`unable to load model '${config.name}', configuration expects ${expected} inputs, model provides ${provided}`)
-
-  for (const input of config.input) checkInput(input, config, io)
-  for (const output of config.output) checkOutput(output, config, io)
 }
 
 /** Checks the control tensors and returns how many inputs they are. */

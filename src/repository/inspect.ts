@@ -10,6 +10,7 @@ import { basename, dirname, join, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
+  checksAgainstModel,
   completeConfig,
   emptyConfig,
   finishConfig,
@@ -183,7 +184,7 @@ export async function inspectModel(key: string | null, directories: string[], se
     model.config = completed?.config ?? null
     // Independent of what was wrong with the rest.
     if (completed === null) {
-      if (isComplete(read.config)) note.trying(() => validateIoOf(read.config, name))
+      if (isComplete(read.config)) validateEach(read.config, name, note)
       const { config: written, codeDirectory } = withPythonBackend(read.config, settings.backendDirectory)
       const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory }
       if (codeDirectory === null) note.trying(() => checkRuntime(written, place))
@@ -196,6 +197,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null, advice: adviceOfVersions(directory) }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
+  if (isComplete(config)) validateEach(config, name, note)
   if (depth === 'files') tellQuestionable(config, note.warn)
   model.completed = await inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note, depth)
   for (const output of config.output) {
@@ -318,11 +320,12 @@ function named(read: LoadedConfig | null, name: string): ModelConfig {
   return config
 }
 
-/** The rules of inputs and outputs, of a configuration that is wrong elsewhere. */
-function validateIoOf(config: ModelConfig, name: string): void {
-  const normal = normalise(config)
-  if (normal.name === '') normal.name = name
-  validateIo(normal)
+/** The rules of inputs and outputs, each tensor by itself, of a configuration that may be wrong elsewhere. */
+function validateEach(config: ModelConfig, name: string, note: Collector): void {
+  const normal = normalise(nameOr(config, name))
+  for (const input of normal.input) note.trying(() => validateIo({ ...normal, input: [input], output: [], batchInput: [], batchOutput: [] }))
+  for (const output of normal.output) note.trying(() => validateIo({ ...normal, input: [], output: [output], batchInput: [], batchOutput: [] }))
+  note.trying(() => validateIo(normal))
 }
 
 /** The configuration of the last version, completed from its file; null when it is not known. */
@@ -354,20 +357,27 @@ async function inspectVersions(
       const io = readsFile && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
-      const finish = (): ModelConfig => finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
-      const inputs = io?.inputs.filter(({ optional }) => !optional).map(({ name }) => name) ?? []
-      try {
-        completed = finish()
-      } catch (thrown) {
-        const counts = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
-        note.error(thrown, counts ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
-      }
+      // A load says the first difference.
+      if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
+      completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
     })
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })
   }
   return completed
+}
+
+function tellDifferences(config: ModelConfig, io: ModelIo, note: Collector): void {
+  const inputs = io.inputs.filter(({ optional }) => !optional).map(({ name }) => name)
+  for (const check of checksAgainstModel(config, io)) {
+    try {
+      check()
+    } catch (thrown) {
+      const isCount = /configuration expects \d+ inputs, model provides/.test(asServerError(thrown).message)
+      note.error(thrown, isCount ? { advice: `The inputs of the model are: ${inputs.join(', ')}.` } : {})
+    }
+  }
 }
 
 /** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */

@@ -119,6 +119,17 @@ export const MISTAKES: Mistake[] = [
   { name: 'batches of such a model, with nothing else said', files: { 'm/1/model.onnx': FIXED, 'm/config.pbtxt': 'max_batch_size: 8\n' }, told: ['m/config.pbtxt:1:', 'model does not support batching'] },
   { name: 'a control of sequences that the model does not have', files: appended('sequence_batching {\n  control_input [ {\n    name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]\n  } ]\n}\n'), told: ['m/config.pbtxt:13:', "sequence control 'START', but model does not provide that input"] },
 
+  {
+    name: 'several tensors that are not those of the graph',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('"INPUT0" data_type: TYPE_INT32', '"INPUT0" data_type: TYPE_INT64').replace('"OUTPUT0"', '"SUM"').replace('"OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"OUTPUT1" data_type: TYPE_INT32 dims: [ 15 ]') },
+    told: ['m/config.pbtxt:4:', "for input 'INPUT0'", 'm/config.pbtxt:8:', "unexpected inference output 'SUM'", 'm/config.pbtxt:9:', 'making complete shape [-1,15]', '3 errors'],
+  },
+  {
+    name: 'several dims that cannot be',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('[ 16 ]', '[ 0 ]').replace(/\[ 16 \] \}\n\]\n$/, '[ -3 ] }\n]\n') },
+    told: ['m/config.pbtxt:4:', 'm/config.pbtxt:9:', '2 errors'],
+  },
+
   // Files and directories.
   { name: 'no directory of a version', files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', 'at least one version must be available', 'm/1/model.onnx'] },
   { name: 'a version called v1', files: { 'm/v1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', "ignore version directory 'v1'", "'1'"] },
