@@ -42,7 +42,8 @@ export function checkNamedFiles(config: ModelConfig, modelDirectory: string, tel
       const near = { field: 'data_file', value: stateData.value }
       const size = checkDataFile(modelDirectory, 'initial_state', stateData.value, near, tell)
       const wanted = bytesOf(dataType, dims)
-      if (size !== null && wanted !== null && size < wanted) tell(`initial_state setting expects ${wanted} bytes, but the data provided from ${join(modelDirectory, 'initial_state', stateData.value)} only has ${size} bytes`, near)
+      // Strings are as long as they are.
+      if (dataType !== DataType.TYPE_STRING && size !== null && wanted !== null && size < wanted) tell(`initial_state setting expects ${wanted} bytes, but the data provided from ${join(modelDirectory, 'initial_state', stateData.value)} only has ${size} bytes`, near)
     }
   }
   if (config.backend === 'python') checkEnvironment(config, modelDirectory, tell)

@@ -1,5 +1,5 @@
 // `nereid check` of repositories that are wrong: each mistake is told with its place and the reason, and a load agrees.
-import { readdirSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
@@ -39,15 +39,21 @@ describe('what is right', () => {
   afterAll(() => generated.remove())
 
   test('models that load are not called wrong', async () => {
-    for (const directory of [generated.path('main'), join(ROOT, 'test/models')]) {
+    // Those whose loads were recorded from Triton are right and wrong in ways that nobody thinks of.
+    const recorded = [['golden', 'broken'], ['golden-steps', 'sequence_bad']].map(([name = '', repository = '']) => {
+      const directory = join(files({}), name)
+      execFileSync(PYTHON, [join(ROOT, 'test', name, 'models.py'), directory, repository])
+      return join(directory, repository)
+    })
+    for (const directory of [generated.path('main'), generated.path('small'), ...recorded]) {
       const { out } = await runs(check, [...FLAGS, '--format=json', directory])
       const { problems, models } = JSON.parse(out) as { problems: { severity: string; model: string; message: string }[]; models: number }
-      expect(models).toBe(readdirSync(directory, { withFileTypes: true }).filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).length)
-      const wrong = new Set(problems.filter(({ severity }) => severity === 'error').map((problem) => problem.model))
-      if (wrong.size === 0) continue
+      expect(models).toBeGreaterThan(1)
+      const wrong = problems.filter(({ severity }) => severity === 'error')
+      if (wrong.length === 0) continue
       const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
       const failed = new Set(loaded.map((problem) => problem.model))
-      expect(problems.filter((problem) => problem.severity === 'error' && !failed.has(problem.model))).toEqual([])
+      expect(wrong.filter(({ model: name }) => !failed.has(name)), directory).toEqual([])
     }
   }, 300_000)
 
