@@ -82,7 +82,7 @@ test('each option is in the page of exactly one topic', () => {
     expect(pages.filter((page) => new RegExp(`^ {2}--${flag.name}(=|$)`, 'm').test(page)), flag.name).toHaveLength(1)
   }
   expect(nereid('--help', 'http').stdout).toBe(pages[TOPICS.findIndex(({ name }) => name === 'http')])
-})
+}, 120_000)
 
 test('a command tells its options, by help and by --help', () => {
   const { code, stdout } = nereid('help', 'init')

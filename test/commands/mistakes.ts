@@ -131,7 +131,7 @@ export const MISTAKES: Mistake[] = [
   },
 
   // Files and directories.
-  { name: 'no directory of a version', files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', 'at least one version must be available', 'm/1/model.onnx'] },
+  { name: 'no directory of a version', files: { 'm/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', 'at least one version must be available', 'mv m/model.onnx m/1/'] },
   { name: 'a version called v1', files: { 'm/v1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', "ignore version directory 'v1'", "'1'"] },
   { name: 'a version called 01', files: { 'm/01/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m: ', 'contains leading zeros', "'1'"] },
   { name: 'a model file of another name', files: { 'm/1/Model.onnx': GRAPH, 'm/config.pbtxt': CONFIG }, told: ['m/1/model.onnx', "there is 'Model.onnx'"] },

@@ -123,7 +123,8 @@ test('P-005 paths match as they are; a query does not matter', async () => {
     ['/v2/health/live/', 404],
     ['/V2/health/live', 404],
     ['/v2//health/live', 404],
-    ['/', 404],
+    ['/', 200],
+    ['/index.html', 404],
   ]
   const raw = await RawConnection.open(server.httpPort)
   for (const [path, status] of check) {

@@ -127,8 +127,8 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     const ready = await fetch(`http://${host}:${http}/v2/health/ready`)
     expect(ready.status, manager.stderr).toBe(200)
     expect(await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()).toContain('nv_inference_count')
-    const preface = await fetch(`http://127.0.0.1:${grpc}/`).catch((error: Error) => error)
-    expect(preface).toBeInstanceOf(Error)
+    const wrongPort = await fetch(`http://127.0.0.1:${grpc}/`)
+    expect([wrongPort.status, await wrongPort.text()]).toEqual([400, expect.stringContaining('gRPC')])
     expect(await manager.term()).toBe(0)
   })
 
