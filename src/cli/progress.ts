@@ -10,6 +10,8 @@ import type { LoadEvent } from '../repository/index.js'
 
 const DELAY_MS = 150
 const REDRAW_MS = 100
+/** Assumed where a terminal does not tell its width. */
+const COLUMNS_UNKNOWN = 80
 const FRAMES = ['|', '/', '-', '\\']
 
 export interface Terminal {
@@ -119,7 +121,8 @@ export function liveTerminal(): Terminal | null {
   if (!process.stdout.isTTY || process.env['TERM'] === 'dumb') return null
   return {
     get columns() {
-      return process.stdout.columns
+      // 0 where the terminal does not tell its width, such as that of docker run -t at first.
+      return process.stdout.columns || COLUMNS_UNKNOWN
     },
     write: (text) => void process.stdout.write(text),
   }

@@ -224,14 +224,15 @@ class Terminal:
         return screen
 
 
-@pytest.mark.parametrize("columns", [80, 130])
+# A terminal of docker run -t has 0 columns at first.
+@pytest.mark.parametrize("columns", [0, 80, 130])
 def test_on_a_terminal_output_fits_its_width_and_ends_with_a_summary_and_a_command_that_works(repositories, columns):
     server = Terminal(repositories / "small", columns=columns).until("curl ")
     server.until("\n", 5)
     http, grpc_port, metrics = server.ports
     lines = [line for line in server.lines() if line]
     # Paths stay whole, to be copied.
-    assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+    assert [line for line in lines if len(line) > (columns or 80) and " " in line.strip()] == []
     assert "\x1b[32mREADY\x1b[0m" in server.text
     at = next(i for i, line in enumerate(lines) if line.startswith("Nereid "))
     assert re.fullmatch(r"Nereid \d+\.\d+\.\d+ \(Triton 2\.\d+ API\): 2 of 2 models ready in \d+\.\d s", lines[at])
