@@ -1,6 +1,7 @@
 /** Model repositories that are wrong in ways that people really get them wrong, and what has to be said of each. */
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
+import { ADDSUB_CONFIG } from '../config/helpers.js'
 
 export interface Mistake {
   name: string
@@ -17,17 +18,7 @@ const GRAPH = addSub()
 const FIXED = addSub(TYPE.INT32, [1, 16])
 
 /** Right for `GRAPH`. Lines are counted from 1: the inputs are in 4 and 5, the outputs in 8 and 9; what is appended begins at 11. */
-const CONFIG = `backend: "onnxruntime"
-max_batch_size: 8
-input [
-  { name: "INPUT0" data_type: TYPE_INT32 dims: [ 16 ] },
-  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
-]
-output [
-  { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] },
-  { name: "OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
-]
-`
+const CONFIG = ADDSUB_CONFIG
 
 const PYTHON = `backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
