@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/// <reference types="node" preserve="true" />
 /**
  * The in-process API: a whole server inside a Node program, no ports unless asked for.
  *

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** The client: the same over HTTP and gRPC. Here are defaults, checks, retries and deadlines; a `Wire` has the protocol. */
 
 import { Call } from './call.js'

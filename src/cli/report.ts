@@ -56,7 +56,7 @@ function failureLines(failures: readonly LoadFailure[], models: number, exitOnEr
 
 /** On one line. `load failed for model 'm': …` repeats what stands before it in a list. */
 function rootReason(reason: string): string {
-  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd().replace(/\s*\n\s*/g, ' ')
+  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd().replace(/\s*\n\s*/g, ' ').replace(/[.;]+$/, '')
 }
 
 /** What every backend is told when nothing else is said. */

@@ -69,8 +69,9 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   // The log may have been moved away before there is a server.
   let reread = (): string[] => []
   signals.onHangUp = () => {
-    const files = [...reread(), ...(sink.reopen === undefined ? [] : [sink.reopen()])]
-    logger.info(`Signal (1) received: ${files.length === 0 ? 'there are no keys, certificates or logs in files' : `read or opened again: ${files.join(', ')}`}`)
+    // One certificate may be that of several ports. What could not be used has a line of its own.
+    const files = [...new Set([...reread(), ...(sink.reopen === undefined ? [] : [sink.reopen()])])]
+    logger.info(`Signal (1) received: ${files.length === 0 ? 'no keys, certificate or log was read or opened again' : `read or opened again: ${files.join(', ')}`}`)
   }
   let ports: Ports | null = null
   let server: RunningServer

@@ -33,6 +33,8 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
 export function unversionedHint(directory: string, name: string): string {
   // Files of a load request are in a directory that is gone soon.
   if (basename(directory) !== name) return ''
+  // A version of a model that is served as a repository itself, of which another line tells.
+  if (/^\d+$/.test(name)) return ''
   const files = filesOf(directory)
   const file = files.find((one) => extname(one) === '.onnx' || one === 'model.py' || one === 'model.plan')
   if (file === undefined) return ''

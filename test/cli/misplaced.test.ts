@@ -103,6 +103,15 @@ test('a model in the place of a repository is told, with the directory above it'
   expect(lines(server, 'if it is a model itself, serve the directory above it')).toHaveLength(1)
 })
 
+test('the version of a model in the place of a repository is not to be made a model of its own', async () => {
+  const repository = place('1/model.onnx')
+  writeFileSync(join(repository, 'config.pbtxt'), 'backend: "onnxruntime"')
+  const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
+  await server.stop()
+  expect(lines(server, 'serve the directory above it')).toHaveLength(1)
+  expect(lines(server, 'nereid init')).toEqual([])
+})
+
 test('a file beside the model that was made of it is not told', async () => {
   const repository = place('simple/1/model.onnx')
   cpSync(MODEL, join(repository, 'simple.onnx'))

@@ -445,3 +445,11 @@ describe('names of guides', () => {
     }
   })
 })
+
+test('a repository without models, and a model outside a directory of its own, are warnings as at a start', async () => {
+  const empty = await checked({ 'README.md': '' })
+  expect(empty.out).toMatch(/warning: model repository '[^']*' has no models: nereid init/)
+  const flat = await checked({ 'flat.onnx': MODEL })
+  expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
+  expect([empty.code, flat.code]).toEqual([0, 0])
+})

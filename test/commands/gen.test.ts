@@ -103,6 +103,20 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
   expect(compiled.stdout).toBe('')
 })
 
+test('a program of the client and the server compiles with the settings of tsc alone', { timeout: 60_000 }, async () => {
+  const directory = files({
+    'node_modules/': '',
+    'program.mts': `import { Server } from 'nereid'
+import { connect } from 'nereid/client'
+export const server: Promise<Server> = Server.start({ modelRepository: ['models'] })
+export const client = connect('http://localhost:8000')
+`,
+  })
+  symlinkSync(ROOT, join(directory, 'node_modules/nereid'))
+  const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['--noEmit', '--strict', 'program.mts'], { cwd: directory }).catch((error: { stdout: string }) => error)
+  expect(compiled.stdout).toBe('')
+})
+
 test('the file imports the client from what is installed where it is written', async () => {
   // `npm run package` and setup build it; without it no package of this clone has a client.
   expect(existsSync(join(ROOT, 'client/dist/node.js'))).toBe(true)

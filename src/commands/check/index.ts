@@ -18,7 +18,7 @@ import { excerpt, placeInLine, placeOf, type Place } from './excerpt.js'
 import { annotation } from './github.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
-import { inspectTargets, isInModel } from './targets.js'
+import { hintsOf, inspectTargets, isInModel } from './targets.js'
 
 /** Lines of one message behind its first that are shown. */
 const LINES_MAX = 100
@@ -52,6 +52,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const repository = { ...settings.repository, paths: parsed.options.modelRepository }
     const models = await inspectTargets(targets, repository)
     const problems: Problem[] = warnings.map((message) => ({ severity: 'warning', model: null, path: null, place: null, message, advice: '' }))
+    for (const { path, message } of hintsOf(targets, repository)) problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
     for (const model of models) problems.push(...problemsOf(model))
     if (own.on.has('--load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
     return report(problems, models.length, own.format)

@@ -1,9 +1,10 @@
 /** What the arguments of `nereid check` name: repositories, single models, or one configuration file. */
 
 import { basename, dirname, extname, join, resolve } from 'node:path'
-import { noLog, statIfAny } from '../../config/index.js'
+import { noLog, repositoryHint, statIfAny } from '../../config/index.js'
 import { ServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import { findModels } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
 
 /**
@@ -12,17 +13,29 @@ import { findVersions } from '../../repository/versions.js'
  * @throws {ServerError} for a path that is neither.
  */
 export async function inspectTargets(targets: readonly string[], settings: RepositorySettings): Promise<InspectedModel[]> {
-  const repositories: string[] = [...settings.paths]
+  const repositories = repositoriesOf(targets, settings)
   const models: InspectedModel[] = []
   for (const target of targets) {
     const stat = statIfAny(target)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${target}`)
     if (!stat.isDirectory()) models.push(await inspectFile(target, settings))
     else if (isModel(target)) models.push(await inspectModel(basename(resolve(target)), [target], settings))
-    else repositories.push(target)
   }
   if (repositories.length > 0) models.push(...(await inspectRepositories({ ...settings, paths: repositories })))
   return models
+}
+
+const repositoriesOf = (targets: readonly string[], settings: RepositorySettings): string[] => [
+  ...settings.paths,
+  ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target)),
+]
+
+/** What a server warns of at its start: repositories without models, and models that do not lie where they are looked for. */
+export function hintsOf(targets: readonly string[], settings: RepositorySettings): { path: string; message: string }[] {
+  return repositoriesOf(targets, settings).flatMap((path) => {
+    const message = repositoryHint(path, findModels(path, noLog), settings.mode !== 'explicit')
+    return message === null ? [] : [{ path, message }]
+  })
 }
 
 /** A configuration file: as that of its model when it lies in one, else by its content alone. */
