@@ -1,6 +1,6 @@
 /** Models of other frameworks, by the ends of their names: what they are, and the command that makes an ONNX file of them. Pure. */
 
-import { basename } from 'node:path'
+import { basename, dirname } from 'node:path'
 import { quoted } from './example.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
@@ -17,10 +17,10 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
     'is an exported program of PyTorch: export it to ONNX and name that file',
     (file, onnx) => `python -c ${quoted(`import torch; torch.onnx.export(torch.export.load("${file}"), f="${onnx}", dynamo=True)`)}`,
   ],
-  [/\.safetensors$|^pytorch_model\.bin$/i, 'has weights and no graph: export the model of its directory to ONNX and name what that writes', () => 'optimum-cli export onnx --model DIRECTORY OUT'],
+  [/\.safetensors$|^pytorch_model\.bin$/i, 'has weights and no graph: export the model of its directory to ONNX and name what that writes', (file) => `optimum-cli export onnx --model ${quoted(dirname(file))} onnx`],
   [/\.(?:h5|hdf5|keras)$/i, 'is a model of Keras: convert it to ONNX and name that file', (file, onnx) => `python -c ${quoted(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`],
   [/\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file', (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${quoted(file)} --output ${quoted(onnx)}`],
-  [/^saved_model\.pb$/i, 'is a SavedModel of TensorFlow: convert it to ONNX and name that file', (_, onnx) => `python -m tf2onnx.convert --opset 18 --saved-model DIRECTORY --output ${quoted(onnx)}`],
+  [/^saved_model\.pb$/i, 'is a SavedModel of TensorFlow: convert it to ONNX and name that file', (file, onnx) => `python -m tf2onnx.convert --opset 18 --saved-model ${quoted(dirname(file))} --output ${quoted(onnx)}`],
   [/\.(?:plan|engine|trt)$/i, 'is an engine of TensorRT: name the ONNX file that it was made from', () => ''],
   [/\.(?:pkl|pickle|joblib)$/i, 'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''],
 ]
