@@ -84,18 +84,21 @@ describe('a directory', () => {
 describe('what is printed', () => {
   test('says --batch of a model that may batch, and that command works', async () => {
     const { out, directory } = await made({ 'm.onnx': MODEL }, 'm.onnx', ['--name=x'])
-    const [, command = ''] = /\n {2}\S* ?nereid init (.* --batch --force)\n/.exec(out) ?? []
+    const [, command = ''] = /\n {2}.* init (.* --batch --force)\n/.exec(out) ?? []
     const again = await runs(init, command.replaceAll('./', `${directory}/`).split(' '), directory)
     expect([again.code, again.out]).toEqual([0, expect.not.stringContaining('--batch')])
     expect(readFileSync(join(directory, 'out/x/config.pbtxt'), 'utf8')).toContain('max_batch_size: 4')
     expect((await made({ 'm.onnx': addSub(TYPE.FP32, [1, 4]) }, 'm.onnx')).out).not.toContain('--batch')
   })
 
-  test('npx goes in front where a shell would not find the program', () => {
-    const directory = files({ 'bin/nereid': '', 'project/node_modules/.bin/nereid': '' })
+  test('npx goes in front where a shell would not find the program, and where npx would not either it is called by its file', () => {
+    const directory = files({ 'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '' })
     const npx = join(directory, 'project/node_modules/.bin')
-    expect(invocation('nereid', `${npx}:/usr/bin`)).toBe('npx nereid')
-    expect(invocation('nereid', `${npx}:${directory}/bin:/usr/bin`)).toBe('nereid')
-    expect(invocation('nereid', '')).toBe('npx nereid')
+    const project = join(directory, 'project/src')
+    const script = join(directory, 'clone/dist/cli/main.js')
+    expect(invocation('nereid', `${npx}:/usr/bin`, project, script)).toBe('npx nereid')
+    expect(invocation('nereid', `${npx}:${directory}/bin:/usr/bin`, project, script)).toBe('nereid')
+    expect(invocation('nereid', '', join(directory, 'clone/docs'), script)).toBe('npx nereid')
+    expect(invocation('nereid', '', directory, script)).toBe(`node ${script}`)
   })
 })

@@ -1,11 +1,21 @@
-/** How the program is called in a shell of the user: by its name where that is on the PATH, else through npx. */
+/** How the program is called in a shell of the user: by its name where that is on the PATH, through npx where that finds it, else by its file. */
 
-import { delimiter, join } from 'node:path'
+import { delimiter, dirname, join } from 'node:path'
 import { statIfAny } from '../../config/index.js'
+import { quoted } from './example.js'
 
-/** @param path the PATH; npx puts directories of packages into it, which a shell does not have */
-export function invocation(program: string, path: string = process.env['PATH'] ?? ''): string {
+/**
+ * @param path the PATH; npx puts directories of packages into it, which a shell does not have
+ * @param script the file that runs, in `dist/cli` of its package
+ */
+export function invocation(program: string, path: string = process.env['PATH'] ?? '', cwd: string = process.cwd(), script: string = process.argv[1] ?? ''): string {
   const directories = path.split(delimiter).filter((directory) => directory !== '' && !/(?:^|\/)node_modules\/\.bin\/?$|\/@npmcli\/run-script\//.test(directory))
   const isThere = directories.some((directory) => statIfAny(join(directory, program))?.isFile() === true)
-  return isThere ? program : `npx ${program}`
+  if (isThere) return program
+  for (let directory = cwd; ; directory = dirname(directory)) {
+    const isInstalled = statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined || script === join(directory, 'dist/cli/main.js')
+    // Where it is not installed, npx would ask the registry for a package of that name, which is another one.
+    if (isInstalled) return `npx ${program}`
+    if (dirname(directory) === directory) return `node ${quoted(script)}`
+  }
 }
