@@ -1,10 +1,3 @@
-/** Ports of a server, and why they can not be had. */
-
-import type { BindFailure } from '../native/contract.js'
-import { ServerError } from '../native/errors.js'
-import { holderOf } from './holder.js'
-import type { ServerSettings } from './server.js'
-
 /** Ports that are bound; 0 where nothing listens, or a Unix socket. */
 export interface Ports {
   http: number
@@ -12,30 +5,4 @@ export interface Ports {
   /** Of `--control-address`. */
   control: number
   metrics: number
-}
-
-/** All services that can not be started. Its message has the lines of all, joined by `; `. */
-export class BindError extends ServerError {
-  /** Triton's line for each service. */
-  readonly lines: readonly string[]
-  /** For each port that is taken, by which flag, and by which process it is. */
-  readonly advice: readonly string[]
-
-  constructor(failures: readonly BindFailure[], settings: Pick<ServerSettings, 'http' | 'grpc' | 'metrics' | 'control'>) {
-    const advice = failures.filter(({ code }) => code === 'UNAVAILABLE').map(({ service }) => adviceOn(service, settings))
-    super(failures[0]?.code ?? 'INTERNAL', [...failures.map(({ message }) => message), ...advice].join('; '))
-    this.lines = failures.map(({ message }) => message)
-    this.advice = advice
-  }
-}
-
-function adviceOn(service: BindFailure['service'], { http, grpc, metrics, control }: Pick<ServerSettings, 'http' | 'grpc' | 'metrics' | 'control'>): string {
-  const name = { HTTP: 'http', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
-  const { address = '', port = 0 } = { HTTP: http, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
-  const isFile = address.startsWith('unix:')
-  const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
-  const holder = holderOf(address, port)
-  // An address that is none of this machine is no port that is taken.
-  if (holder === null) return `${flag} can not be bound: end the process that has it, or choose another`
-  return `${flag} is taken by process ${holder.pid} (${holder.name}): end it, or choose another`
 }

@@ -63,9 +63,12 @@ pub struct Tls {
     speaks_http: bool,
 }
 
+/// The TLS of listeners, each with its files.
+type Watched = Vec<(Arc<Tls>, TlsFiles)>;
+
 /// Looks at the files of all listeners until it is dropped.
 pub struct Watcher {
-    watched: Arc<Mutex<Vec<(Arc<Tls>, TlsFiles)>>>,
+    watched: Arc<Mutex<Watched>>,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
