@@ -5,6 +5,7 @@
 
 import { SERVER_VERSION } from '../api/identity.js'
 import type { Ports } from '../api/ports.js'
+import { shellWord } from '../config/shell_word.js'
 import { cleanCell, formatTable } from '../log/index.js'
 import type { StartReport } from './report.js'
 import { isUnix, type Resolved } from './settings.js'
@@ -93,12 +94,8 @@ function request({ settings: { http, metrics, keys } }: Resolved, ports: Ports, 
   // A client would have to show a certificate.
   if (http !== null && path !== null && http.tls?.mutual !== true) {
     const shown = path.includes('health') ? ' -i' : ''
-    if (isUnix(http.address)) return `curl${shown} --unix-socket ${quoted(http.address.replace(/^unix:(\/\/(?=\/))?/, ''))} http://localhost${path}`
-    return http.tls === null ? `curl${shown} ${quoted(`${place(http, ports.http)}${path}`)}` : `curl${shown} --insecure ${quoted(`https://${place(http, ports.http)}${path}`)}`
+    if (isUnix(http.address)) return `curl${shown} --unix-socket ${shellWord(http.address.replace(/^unix:(\/\/(?=\/))?/, ''))} http://localhost${path}`
+    return http.tls === null ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}` : `curl${shown} --insecure ${shellWord(`https://${place(http, ports.http)}${path}`)}`
   }
   return metrics === null ? null : `curl ${place(metrics, ports.metrics)}/metrics`
-}
-
-function quoted(text: string): string {
-  return /^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }

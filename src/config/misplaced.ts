@@ -7,10 +7,11 @@ import { readdirSync } from 'node:fs'
 import { basename, dirname, extname, join } from 'node:path'
 import { quoted } from './error.js'
 import { statIfAny } from './files.js'
+import { shellWord } from './shell_word.js'
 
 /** Behind the error about a repository that is a file. */
 export function fileHint(path: string): string {
-  if (extname(path) === '.onnx') return `; '${quoted(path)}' is a model: nereid init ${word(path)} puts it into the repository models, for --model-repository=models`
+  if (extname(path) === '.onnx') return `; '${quoted(path)}' is a model: nereid init ${shellWord(path)} puts it into the repository models, for --model-repository=models`
   return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: nereid init MODEL.onnx makes it`
 }
 
@@ -18,15 +19,15 @@ export function fileHint(path: string): string {
 export function repositoryHint(repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean): string | null {
   const shown = quoted(repository)
   const files = filesOf(repository)
-  if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${word(dirname(repository))}`
+  if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
   const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')))
   const [stray] = strays
   if (stray !== undefined) {
     const more = strays.length === 1 ? '' : ` (and ${strays.length - 1} more)`
-    return `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a directory: nereid init ${word(join(repository, stray))} --out=${word(repository)} makes one of it`
+    return `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a directory: nereid init ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
   }
   if (models.size > 0 || !expectsModels) return null
-  return `model repository '${shown}' has no models: nereid init MODEL.onnx --out=${word(repository)} puts one there, nereid init --python hello --out=${word(repository)} one to start from`
+  return `model repository '${shown}' has no models: nereid init MODEL.onnx --out=${shellWord(repository)} puts one there, nereid init --python hello --out=${shellWord(repository)} one to start from`
 }
 
 /** Behind the error about a model that has no version: where its file lies instead; '' when it has none, or its directory is another's. */
@@ -41,9 +42,9 @@ export function unversionedHint(directory: string, name: string): string {
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
   // A configuration that is there is not to be written anew.
-  if (files.includes('config.pbtxt') || file === 'model.plan') return `${makes}: mkdir ${word(join(directory, '1'))} && mv ${word(path)} ${word(join(directory, '1/'))}`
-  const named = file.startsWith('model.') ? '' : ` --name=${word(name)}`
-  return `${makes}: nereid init ${word(file === 'model.py' ? directory : path)}${named} --out=${word(dirname(directory))} makes one`
+  if (files.includes('config.pbtxt') || file === 'model.plan') return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
+  const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
+  return `${makes}: nereid init ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
 }
 
 /** Names of regular files, in order; none of a directory that cannot be read. */
@@ -56,9 +57,4 @@ function filesOf(directory: string): string[] {
   } catch {
     return []
   }
-}
-
-/** As a shell takes it for one word. */
-function word(text: string): string {
-  return /^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }

@@ -16,6 +16,9 @@ const MAIN = join(ROOT, 'dist/cli/main.js')
 const env = { ...process.env, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
 const generated = repositories()
 const directory = mkdtempSync(join(tmpdir(), 'nereid-init-'))
+// As in a project that has it among its packages.
+mkdirSync(join(directory, 'node_modules/.bin'), { recursive: true })
+symlinkSync(MAIN, join(directory, 'node_modules/.bin/nereid'))
 afterAll(() => {
   generated.remove()
   rmSync(directory, { recursive: true, force: true })

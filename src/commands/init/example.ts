@@ -5,6 +5,7 @@
  * Long tensors are made by the shell while it runs, since an argument of a command has a limit (128 KiB on Linux).
  */
 
+import { shellWord } from '../../config/shell_word.js'
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
 
 /** Elements of a tensor that are written out. */
@@ -68,10 +69,10 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
     curl(origin) {
       const options = headerBytes === null ? '' : ` -H 'Inference-Header-Content-Length: ${headerBytes}'`
       const to = binaryOutputs.length === 0 ? '' : ' --output answer.bin'
-      const url = quoted(`${origin}${path}`)
+      const url = shellWord(`${origin}${path}`)
       const parts = merged([...pieces, ...behind])
       const [only] = parts
-      if (parts.length === 1 && only !== undefined && 'text' in only) return `curl -sS ${url}${options}${to} -d ${quoted(only.text)}`
+      if (parts.length === 1 && only !== undefined && 'text' in only) return `curl -sS ${url}${options}${to} -d ${shellWord(only.text)}`
       return `{ ${parts.map(command).join('; ')}; } |\n  curl -sS ${url}${options}${to} --data-binary @-`
     },
   }
@@ -118,12 +119,7 @@ function merged(pieces: readonly Piece[]): Piece[] {
 }
 
 function command(piece: Piece): string {
-  if ('text' in piece) return `printf %s ${quoted(piece.text)}`
+  if ('text' in piece) return `printf %s ${shellWord(piece.text)}`
   if ('zeros' in piece) return `head -c ${piece.zeros} /dev/zero`
-  return `yes ${quoted(piece.element)} | head -n ${piece.count} | paste -sd, -`
-}
-
-/** One word of a shell. */
-export function quoted(text: string): string {
-  return /^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+  return `yes ${shellWord(piece.element)} | head -n ${piece.count} | paste -sd, -`
 }

@@ -10,12 +10,13 @@ import { basename, dirname, join, relative, resolve } from 'node:path'
 import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
 import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
+import { shellWord } from '../../config/shell_word.js'
 import { ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
 import { onnxConfigText, pythonConfigText } from './config_text.js'
-import { exampleRequest, quoted, type Example } from './example.js'
+import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import { invocation } from './invocation.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -259,7 +260,7 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
 
 function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Tried, { name, source, beside = [] }: Plan, isNamed: boolean): string {
   const command = invocation(program)
-  const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${quoted(out)}`]
+  const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {
     lines.push('', 'Ask it, in another terminal:', ...example.curl('localhost:8000').split('\n').map((line) => `  ${line}`), '')
     if (example.filledIn.length > 0) lines.push(`Dimensions of any size were filled in: ${example.filledIn.join(', ')}.`)
@@ -267,7 +268,7 @@ function report(program: string, out: string, files: readonly string[], { exampl
     if (example.binaryOutputs.length > 0) lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
   if (mayBatch === true) {
-    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${quoted(source)}${isNamed ? ` --name=${name}` : ''}${out === 'models' ? '' : ` --out=${quoted(out)}`} --batch --force`)
+    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${shellWord(source)}${isNamed ? ` --name=${name}` : ''}${out === 'models' ? '' : ` --out=${shellWord(out)}`} --batch --force`)
   }
   if (beside.length > 0) lines.push('', `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made of texts or images goes into the request as numbers, by the client or a model.py.`)
   if (refusal !== null) lines.push('', `Note: ${refusal}`)

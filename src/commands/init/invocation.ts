@@ -2,7 +2,7 @@
 
 import { delimiter, dirname, join } from 'node:path'
 import { statIfAny } from '../../config/index.js'
-import { quoted } from './example.js'
+import { shellWord } from '../../config/shell_word.js'
 
 /**
  * @param path the PATH; npx puts directories of packages into it, which a shell does not have
@@ -16,6 +16,6 @@ export function invocation(program: string, path: string = process.env['PATH'] ?
     const isInstalled = statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined || script === join(directory, 'dist/cli/main.js')
     // Where it is not installed, npx would ask the registry for a package of that name, which is another one.
     if (isInstalled) return `npx ${program}`
-    if (dirname(directory) === directory) return `node ${quoted(script)}`
+    if (dirname(directory) === directory) return `node ${shellWord(script)}`
   }
 }
