@@ -1,0 +1,295 @@
+//! Trees in memory, and how readers put them there.
+
+use crate::limits::{DEPTH_MAX, FEATURES_MAX, NODES_MAX, OUTPUTS_MAX, TREES_MAX};
+use crate::pieces::Pieces;
+use tensor::{Code, Error, Result};
+
+/// A model: what its trees add up to, and what is made of the sums.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ensemble {
+    /// Columns of an input row.
+    pub features: u32,
+    /// Sums of a row: one for each class or target.
+    pub outputs: u32,
+    /// The sums are those of classes that exclude each other, so a class is the index of the largest.
+    pub is_multiclass: bool,
+    /// The trees, each for one of the outputs.
+    pub trees: Vec<Tree>,
+    /// Added to the sums, one for each output.
+    pub base: Vec<f64>,
+    /// What the framework's prediction is of a sum.
+    pub link: Link,
+    /// How the framework adds.
+    pub precision: Precision,
+}
+
+/// A tree. The first node is its root.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tree {
+    /// Index of the sum that its leaves are added to.
+    pub output: u32,
+    /// Comparisons on the longest path.
+    pub depth: u32,
+    /// Nodes; indices in them are of this list. The `no` of a node is the child of no other, a `yes` may be shared.
+    pub nodes: Vec<Node>,
+}
+
+/// A node of a tree.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Node {
+    /// A comparison of a feature with a constant.
+    Split {
+        /// Column of the input row.
+        feature: u32,
+        /// How to compare; the feature is at the left.
+        compare: Compare,
+        /// What to compare with; not NaN.
+        threshold: f32,
+        /// Next node if the comparison is true.
+        yes: u32,
+        /// Next node if it is false.
+        no: u32,
+        /// Whether a row without this feature (NaN) goes to `yes`.
+        missing_yes: bool,
+    },
+    /// The value that is added.
+    Leaf(f64),
+}
+
+/// A comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compare {
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+}
+
+/// What a prediction is of a sum.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Link {
+    /// The sum.
+    Identity,
+    /// 1 / (1 + exp(-alpha × sum)).
+    Sigmoid {
+        /// Steepness.
+        alpha: f32,
+    },
+    /// exp(sum).
+    Exponential,
+    /// 2 to the power of -sum / ratio: isolation forests.
+    ExponentialRatio {
+        /// The constant of the forest.
+        ratio: f32,
+    },
+    /// sum × |sum|.
+    SignedSquare,
+    /// ln(1 + exp(sum)).
+    Softplus,
+    /// 1 above 0, else 0.
+    Hinge,
+    /// exp(sum) over the total of all classes.
+    Softmax,
+}
+
+/// Precision of leaves and sums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Precision {
+    /// 32 bits.
+    Single,
+    /// 64 bits.
+    Double,
+}
+
+/// A node of a file.
+pub(crate) enum Found {
+    Leaf(f64),
+    Split {
+        feature: u32,
+        test: Test,
+        left: u32,
+        right: u32,
+        missing_left: bool,
+    },
+}
+
+/// What decides between the children of a node.
+pub(crate) enum Test {
+    /// Left if it is true.
+    Compare(Compare, f32),
+    /// Ranges of values that go left. Written with the comparison, of which a model should have one only: it is evaluated faster then.
+    Pieces(Compare, Pieces),
+}
+
+/// Trees while they are read.
+#[derive(Default)]
+pub(crate) struct Forest {
+    pub(crate) trees: Vec<Tree>,
+    nodes: usize,
+    features_used: u32,
+}
+
+/// What a reader knows about the whole model.
+pub(crate) struct Whole {
+    pub(crate) features: u64,
+    pub(crate) outputs: u64,
+    pub(crate) is_multiclass: bool,
+    pub(crate) base: Vec<f64>,
+    pub(crate) link: Link,
+    pub(crate) precision: Precision,
+}
+
+pub(crate) fn unsupported(text: impl Into<String>) -> Error {
+    Error::new(Code::Unsupported, text.into())
+}
+
+/// Puts a place in front of an error's text.
+pub(crate) fn within(place: impl std::fmt::Display, error: Error) -> Error {
+    Error::new(error.code(), format!("{place}: {}", error.message()))
+}
+
+impl Forest {
+    /// Adds the tree whose nodes `look` reads from a file, by their index below `count`, beginning with `root`. The walk refuses nodes that do
+    /// not exist and those that it meets twice, so it ends, and no index in the result is wrong.
+    pub(crate) fn add(
+        &mut self,
+        output: u32,
+        count: usize,
+        root: u32,
+        look: impl FnMut(u32) -> Result<Found>,
+    ) -> Result<()> {
+        let number = self.trees.len();
+        let tree = self.walk(count, root, look).map_err(|e| within(format_args!("tree {number}"), e))?;
+        let (nodes, depth) = tree;
+        self.trees.push(Tree { output, depth, nodes });
+        Ok(())
+    }
+
+    fn walk(&mut self, count: usize, root: u32, mut look: impl FnMut(u32) -> Result<Found>) -> Result<(Vec<Node>, u32)> {
+        if self.trees.len() >= TREES_MAX {
+            return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
+        }
+        let mut seen = vec![false; count];
+        let mut nodes = vec![Node::Leaf(0.0)];
+        let mut open = vec![(root, 0u32, 0u32)];
+        let mut deepest = 0;
+        while let Some((from, slot, depth)) = open.pop() {
+            let seen = seen.get_mut(from as usize).ok_or_else(|| {
+                Error::invalid(format!("node {from} is named as a child, and the tree has {count} nodes"))
+            })?;
+            if std::mem::replace(seen, true) {
+                return Err(Error::invalid(format!("node {from} is the child of two nodes")));
+            }
+            let place = |e| within(format_args!("node {from}"), e);
+            let found = look(from).map_err(place)?;
+            let (feature, test, left, right, missing_left) = match found {
+                Found::Leaf(value) => {
+                    put(&mut nodes, slot, Node::Leaf(value));
+                    continue;
+                }
+                Found::Split { feature, test, left, right, missing_left } => {
+                    (feature, test, left, right, missing_left)
+                }
+            };
+            if feature >= FEATURES_MAX {
+                return Err(place(Error::invalid(format!("feature {feature} is beyond the {FEATURES_MAX} of a model"))));
+            }
+            self.features_used = self.features_used.max(feature + 1);
+            let links = match &test {
+                Test::Compare(..) => 1,
+                Test::Pieces(_, pieces) => pieces.tests(),
+            };
+            let depth = depth.saturating_add(u32::try_from(links).unwrap_or(u32::MAX));
+            deepest = deepest.max(depth);
+            if depth > DEPTH_MAX {
+                return Err(place(unsupported(format!(
+                    "a path of more than {DEPTH_MAX} comparisons; a set of categories counts two for each run of neighbours. Train with a smaller depth, or with fewer categories for each split (max_cat_threshold)"
+                ))));
+            }
+            if self.nodes + nodes.len() + links + 1 > NODES_MAX {
+                return Err(place(Error::invalid(format!("a model may have {NODES_MAX} nodes"))));
+            }
+            let (to_left, to_right) = (push(&mut nodes), push(&mut nodes));
+            match test {
+                Test::Compare(_, threshold) if threshold.is_nan() => {
+                    return Err(place(Error::invalid("the threshold is not a number")));
+                }
+                Test::Compare(compare, threshold) => {
+                    let (yes, no) = (to_left, to_right);
+                    let node = Node::Split { feature, compare, threshold, yes, no, missing_yes: missing_left };
+                    put(&mut nodes, slot, node);
+                }
+                Test::Pieces(compare, pieces) => {
+                    let mut slot = slot;
+                    let chain = pieces.chain(compare, missing_left);
+                    let last = chain.len().saturating_sub(1);
+                    for (i, test) in chain.into_iter().enumerate() {
+                        let side = |is_left| if is_left { to_left } else { to_right };
+                        let no = if i == last { side(test.otherwise_left) } else { push(&mut nodes) };
+                        let yes = side(test.left);
+                        let (compare, threshold) = (test.compare, test.threshold);
+                        let node =
+                            Node::Split { feature, compare, threshold, yes, no, missing_yes: test.missing_yes };
+                        put(&mut nodes, slot, node);
+                        slot = no;
+                    }
+                }
+            }
+            open.extend([(left, to_left, depth), (right, to_right, depth)]);
+        }
+        self.nodes += nodes.len();
+        Ok((nodes, deepest))
+    }
+
+    /// Multiplies the leaves of a tree, in the precision of its model.
+    pub(crate) fn scale(tree: &mut Tree, precision: Precision, by: f64) {
+        for node in &mut tree.nodes {
+            if let Node::Leaf(value) = node {
+                *value = match precision {
+                    Precision::Single => f64::from(*value as f32 * by as f32),
+                    Precision::Double => *value * by,
+                };
+            }
+        }
+    }
+
+    /// The model, when everything in it exists.
+    pub(crate) fn finish(self, whole: Whole) -> Result<Ensemble> {
+        let Whole { is_multiclass, base, link, precision, .. } = whole;
+        let limited = |what: &str, n: u64, most: u32| match u32::try_from(n) {
+            Ok(n) if (1..=most).contains(&n) => Ok(n),
+            _ => Err(Error::invalid(format!("the model has {n} {what}, it may have 1 to {most}"))),
+        };
+        let features = limited("features", whole.features, FEATURES_MAX)?;
+        let outputs = limited("classes or targets", whole.outputs, OUTPUTS_MAX)?;
+        if self.features_used > features {
+            let last = self.features_used - 1;
+            return Err(Error::invalid(format!("a tree uses feature {last}, and the model says it has {features}")));
+        }
+        if let Some((i, tree)) = self.trees.iter().enumerate().find(|(_, t)| t.output >= outputs) {
+            let output = tree.output;
+            return Err(Error::invalid(format!("tree {i} is for class {output}, and the model says it has {outputs}")));
+        }
+        if base.len() != outputs as usize {
+            let found = base.len();
+            return Err(Error::invalid(format!("the model has {found} base scores for {outputs} classes or targets")));
+        }
+        if let Some(value) = base.iter().find(|v| !v.is_finite()) {
+            return Err(Error::invalid(format!("a base score becomes {value}, which is not finite")));
+        }
+        Ok(Ensemble { features, outputs, is_multiclass, trees: self.trees, base, link, precision })
+    }
+}
+
+fn push(nodes: &mut Vec<Node>) -> u32 {
+    let index = nodes.len();
+    nodes.push(Node::Leaf(0.0));
+    // `NODES_MAX` is asked first.
+    index as u32
+}
+
+fn put(nodes: &mut [Node], slot: u32, node: Node) {
+    if let Some(place) = nodes.get_mut(slot as usize) {
+        *place = node;
+    }
+}

@@ -1,0 +1,160 @@
+//! Protobuf of ONNX files, as they are written here: fields in the order of the calls. Numbers of fields are those of `onnx.proto`, and
+//! stand where they are written.
+
+use prost::encoding::{WireType, encode_key, encode_varint, uint64};
+
+/// Element types of `TensorProto`.
+pub const FLOAT: u64 = 1;
+/// See [`FLOAT`].
+pub const INT64: u64 = 7;
+/// See [`FLOAT`].
+pub const DOUBLE: u64 = 11;
+
+/// A field that is a number.
+pub fn number(to: &mut Vec<u8>, field: u32, value: u64) {
+    uint64::encode(field, &value, to);
+}
+
+/// A field that is a text or a message.
+pub fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
+    head(to, field, value.len());
+    to.extend_from_slice(value);
+}
+
+/// What stands before the bytes of a field.
+fn head(to: &mut Vec<u8>, field: u32, length: usize) {
+    encode_key(field, WireType::LengthDelimited, to);
+    encode_varint(length as u64, to);
+}
+
+/// A ValueInfoProto: a tensor of an element type. Dimensions below 0 are open; they have no value, and so are no two of them the same.
+pub fn value_info(name: &str, element: u64, dims: &[i64]) -> Vec<u8> {
+    let mut shape = Vec::new();
+    for &dim in dims {
+        let mut one = Vec::new();
+        if let Ok(size) = u64::try_from(dim) {
+            number(&mut one, 1, size);
+        }
+        bytes(&mut shape, 1, &one);
+    }
+    let (mut of_tensor, mut kind, mut info) = (Vec::new(), Vec::new(), Vec::new());
+    number(&mut of_tensor, 1, element);
+    bytes(&mut of_tensor, 2, &shape);
+    bytes(&mut kind, 1, &of_tensor);
+    bytes(&mut info, 1, name.as_bytes());
+    bytes(&mut info, 2, &kind);
+    info
+}
+
+/// A model of one graph, which uses operators of these domains and versions.
+pub fn model(graph: &[u8], domains: &[(&str, u64)]) -> Vec<u8> {
+    let mut model = Vec::with_capacity(graph.len() + 128);
+    number(&mut model, 1, 9); // ir_version
+    bytes(&mut model, 2, b"nereid");
+    bytes(&mut model, 7, graph);
+    for (domain, version) in domains {
+        let mut opset = Vec::new();
+        bytes(&mut opset, 1, domain.as_bytes());
+        number(&mut opset, 2, *version);
+        bytes(&mut model, 8, &opset);
+    }
+    model
+}
+
+/// A NodeProto.
+pub struct Node {
+    message: Vec<u8>,
+    domain: &'static str,
+}
+
+impl Node {
+    /// A node; its domain is the standard one, if `domain` is empty.
+    pub fn new(
+        name: &str,
+        domain: &'static str,
+        operator: &str,
+        inputs: &[impl AsRef<str>],
+        outputs: &[impl AsRef<str>],
+    ) -> Self {
+        let mut message = Vec::new();
+        inputs.iter().for_each(|name| bytes(&mut message, 1, name.as_ref().as_bytes()));
+        outputs.iter().for_each(|name| bytes(&mut message, 2, name.as_ref().as_bytes()));
+        bytes(&mut message, 3, name.as_bytes());
+        bytes(&mut message, 4, operator.as_bytes());
+        Self { message, domain }
+    }
+
+    /// The bytes of the message.
+    pub fn finish(mut self) -> Vec<u8> {
+        if !self.domain.is_empty() {
+            bytes(&mut self.message, 7, self.domain.as_bytes());
+        }
+        self.message
+    }
+
+    /// An AttributeProto; `value` writes its value, and its type is `kind`.
+    fn attribute(mut self, name: &str, kind: u64, value: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut attribute = Vec::new();
+        bytes(&mut attribute, 1, name.as_bytes());
+        value(&mut attribute);
+        number(&mut attribute, 20, kind);
+        bytes(&mut self.message, 5, &attribute);
+        self
+    }
+
+    /// An attribute that is an integer.
+    pub fn int(self, name: &str, value: u64) -> Self {
+        self.attribute(name, 2, |to| number(to, 3, value))
+    }
+
+    /// An attribute that is a text.
+    pub fn text(self, name: &str, value: &str) -> Self {
+        self.attribute(name, 3, |to| bytes(to, 4, value.as_bytes()))
+    }
+
+    /// An attribute that is a list of floats.
+    pub fn floats(self, name: &str, values: impl ExactSizeIterator<Item = f32>) -> Self {
+        self.attribute(name, 6, |to| {
+            head(to, 7, values.len() * 4);
+            values.for_each(|value| to.extend_from_slice(&value.to_le_bytes()));
+        })
+    }
+
+    /// An attribute that is a list of integers.
+    pub fn ints(self, name: &str, values: impl Iterator<Item = u32>) -> Self {
+        let mut packed = Vec::new();
+        values.for_each(|value| encode_varint(u64::from(value), &mut packed));
+        self.attribute(name, 7, |to| bytes(to, 8, &packed))
+    }
+
+    /// An attribute that is a list of texts.
+    pub fn texts(self, name: &str, values: impl Iterator<Item = &'static str>) -> Self {
+        self.attribute(name, 8, |to| values.for_each(|value| bytes(to, 9, value.as_bytes())))
+    }
+
+    /// An attribute that is a tensor.
+    pub fn tensor(self, name: &str, tensor: &[u8]) -> Self {
+        self.attribute(name, 4, |to| bytes(to, 5, tensor))
+    }
+}
+
+/// A TensorProto of doubles, with one dimension.
+pub fn doubles(name: &str, values: impl ExactSizeIterator<Item = f64>) -> Vec<u8> {
+    let mut tensor = Vec::new();
+    number(&mut tensor, 1, values.len() as u64);
+    number(&mut tensor, 2, DOUBLE);
+    bytes(&mut tensor, 8, name.as_bytes());
+    head(&mut tensor, 9, values.len() * 8);
+    values.for_each(|value| tensor.extend_from_slice(&value.to_le_bytes()));
+    tensor
+}
+
+/// A TensorProto that is one float, with one dimension.
+pub fn float(name: &str, value: f32) -> Vec<u8> {
+    let mut tensor = Vec::new();
+    number(&mut tensor, 1, 1);
+    number(&mut tensor, 2, FLOAT);
+    bytes(&mut tensor, 8, name.as_bytes());
+    bytes(&mut tensor, 9, &value.to_le_bytes());
+    tensor
+}

@@ -1,0 +1,252 @@
+//! Checkpoints of treelite, of versions 4.x: scalars and counted arrays one behind the other, little-endian.
+
+use crate::binary::{Bytes, item};
+use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
+use crate::pieces::{Pieces, not_above, not_below};
+use tensor::{Error, Result};
+
+const MAJOR: i32 = 4;
+/// `TypeInfo`.
+const FLOAT32: u8 = 2;
+const FLOAT64: u8 = 3;
+/// `TaskType`.
+const MULTICLASS: u8 = 2;
+/// `TreeNodeType`.
+const LEAF: u8 = 0;
+const NUMERICAL: u8 = 1;
+const CATEGORICAL: u8 = 2;
+
+/// Reads a model.
+pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
+    let mut at = Bytes::new(file);
+    let version = [at.i32()?, at.i32()?, at.i32()?];
+    if version[0] != MAJOR {
+        let [major, minor, patch] = version;
+        return Err(unsupported(format!(
+            "it was written by version {major}.{minor}.{patch}, and only checkpoints of 4.x are read. Load it with treelite {MAJOR} (which reads 3.9 too) and save it again with `model.serialize(\"checkpoint.tl\")`"
+        )));
+    }
+    let (thresholds, leaves) = (at.u8()?, at.u8()?);
+    let is_double = match (thresholds, leaves) {
+        (FLOAT32, FLOAT32) => false,
+        (FLOAT64, FLOAT64) => true,
+        _ => return Err(at.error(format_args!("thresholds of type {thresholds} and leaves of type {leaves}"))),
+    };
+    let trees = at.u64()?;
+    if trees > TREES_MAX as u64 {
+        return Err(at.error(format_args!("{trees} trees, a model may have {TREES_MAX}")));
+    }
+    let features = at.i32()?;
+    let task = at.u8()?;
+    let is_average = at.u8()? != 0;
+    let targets = at.i32()?;
+    let classes = integers(&mut at)?;
+    let leaf_shape = integers(&mut at)?;
+    let target_ids = integers(&mut at)?;
+    let class_ids = integers(&mut at)?;
+    let post_processor = text(&mut at)?;
+    let (alpha, ratio) = (at.f32()?, at.f32()?);
+    let base = array::<8>(&mut at)?.map(f64::from_le_bytes).collect::<Vec<_>>();
+    let attributes = at.u64()?;
+    at.take(attributes, 1)?;
+    skip_extensions(&mut at)?;
+    if leaf_shape.iter().any(|n| *n != 1) {
+        return Err(unsupported(format!(
+            "leaves with a value for each class or target (leaf_vector_shape {leaf_shape:?}), and only leaves of one are supported. Convert the model to ONNX, of scikit-learn with skl2onnx"
+        )));
+    }
+    if targets != 1 {
+        return Err(unsupported(format!("{targets} targets, and only models of one are supported")));
+    }
+    let outputs = classes.first().copied().unwrap_or(0);
+    let per_tree = |ids: &[i32]| ids.len() as u64 == trees;
+    if !per_tree(&target_ids) || !per_tree(&class_ids) || classes.len() != 1 {
+        return Err(Error::invalid("its lists of classes and targets do not fit its trees"));
+    }
+    let precision = if is_double { Precision::Double } else { Precision::Single };
+    let mut forest = Forest::default();
+    for (number, class) in (0..trees).zip(&class_ids) {
+        let tree =
+            Arrays::read(&mut at, is_double).map_err(|e| within(format_args!("tree {number}"), e))?;
+        forest.add(u32::try_from(*class).unwrap_or(u32::MAX), tree.count, 0, |node| tree.node(node as usize))?;
+    }
+    if !at.is_at_end() {
+        return Err(at.error("something follows the trees"));
+    }
+    if is_average {
+        let mut of_class = std::collections::HashMap::new();
+        forest.trees.iter().for_each(|t| *of_class.entry(t.output).or_insert(0.0f64) += 1.0);
+        for tree in &mut forest.trees {
+            let count = of_class.get(&tree.output).copied().unwrap_or(1.0);
+            Forest::scale(tree, precision, 1.0 / count);
+        }
+    }
+    let link = match post_processor.as_str() {
+        "identity" | "identity_multiclass" => Link::Identity,
+        "signed_square" => Link::SignedSquare,
+        "hinge" => Link::Hinge,
+        "sigmoid" | "multiclass_ova" => Link::Sigmoid { alpha },
+        "exponential" => Link::Exponential,
+        "exponential_standard_ratio" => Link::ExponentialRatio { ratio },
+        "logarithm_one_plus_exp" => Link::Softplus,
+        "softmax" => Link::Softmax,
+        other => return Err(unsupported(format!("the postprocessor '{other}' is not known"))),
+    };
+    let unsigned = |n: i32| u64::try_from(n).unwrap_or(0);
+    let (features, outputs, is_multiclass) = (unsigned(features), unsigned(outputs), task == MULTICLASS);
+    forest.finish(Whole { features, outputs, is_multiclass, base, link, precision })
+}
+
+/// A counted array of items of `N` bytes.
+fn array<'a, const N: usize>(at: &mut Bytes<'a>) -> Result<impl Iterator<Item = [u8; N]> + use<'a, N>> {
+    let bytes = bytes(at, N)?;
+    Ok((0..bytes.len() / N.max(1)).filter_map(move |i| item(bytes, i)))
+}
+
+fn bytes<'a>(at: &mut Bytes<'a>, size: usize) -> Result<&'a [u8]> {
+    let count = at.u64()?;
+    if count > NODES_MAX as u64 {
+        return Err(at.error(format_args!("a list of {count} items, at most {NODES_MAX} are read")));
+    }
+    at.take(count, size as u64)
+}
+
+fn integers(at: &mut Bytes<'_>) -> Result<Vec<i32>> {
+    Ok(array::<4>(at)?.map(i32::from_le_bytes).collect())
+}
+
+fn text(at: &mut Bytes<'_>) -> Result<String> {
+    let length = at.u64()?;
+    if length > TEXT_BYTES_MAX as u64 {
+        return Err(at.error(format_args!("a text of {length} bytes, at most {TEXT_BYTES_MAX} are read")));
+    }
+    at.take(length, 1).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Fields that versions after 4.0 may have added: a name, and values of a size.
+fn skip_extensions(at: &mut Bytes<'_>) -> Result<()> {
+    let count = at.i32()?;
+    for _ in 0..count {
+        text(at)?;
+        let size = u64::from(at.u8()?);
+        let values = at.u64()?;
+        at.take(values, size)?;
+    }
+    Ok(())
+}
+
+/// A tree: arrays with an item for each node.
+struct Arrays<'a> {
+    count: usize,
+    is_double: bool,
+    kinds: &'a [u8],
+    left: &'a [u8],
+    right: &'a [u8],
+    features: &'a [u8],
+    default_left: &'a [u8],
+    leaves: &'a [u8],
+    thresholds: &'a [u8],
+    operators: &'a [u8],
+    members_right: &'a [u8],
+    categories: &'a [u8],
+    category_begins: &'a [u8],
+    category_ends: &'a [u8],
+}
+
+impl<'a> Arrays<'a> {
+    fn read(at: &mut Bytes<'a>, is_double: bool) -> Result<Self> {
+        let real = if is_double { 8 } else { 4 };
+        let nodes = at.i32()?;
+        at.u8()?; // has_categorical_split
+        let kinds = bytes(at, 1)?;
+        let (left, right, features) = (bytes(at, 4)?, bytes(at, 4)?, bytes(at, 4)?);
+        let default_left = bytes(at, 1)?;
+        let (leaves, thresholds) = (bytes(at, real)?, bytes(at, real)?);
+        let (operators, members_right) = (bytes(at, 1)?, bytes(at, 1)?);
+        for size in [real, 8, 8] {
+            bytes(at, size)?; // leaf vectors, and where those of a node begin and end
+        }
+        let (categories, category_begins, category_ends) = (bytes(at, 4)?, bytes(at, 8)?, bytes(at, 8)?);
+        for size in [8, 1, 8, 1, 8, 1] {
+            bytes(at, size)?; // statistics
+        }
+        skip_extensions(at)?;
+        skip_extensions(at)?;
+        let count = kinds.len();
+        if usize::try_from(nodes).ok() != Some(count) {
+            return Err(Error::invalid(format!("it has {nodes} nodes, and a list has {count}")));
+        }
+        Ok(Self {
+            count,
+            is_double,
+            kinds,
+            left,
+            right,
+            features,
+            default_left,
+            leaves,
+            thresholds,
+            operators,
+            members_right,
+            categories,
+            category_begins,
+            category_ends,
+        })
+    }
+
+    fn node(&self, node: usize) -> Result<Found> {
+        let missing = || Error::invalid("it is not in every list");
+        let byte = |list: &[u8]| list.get(node).copied().ok_or_else(missing);
+        let integer = |list: &[u8]| {
+            let n = item(list, node).map(i32::from_le_bytes).ok_or_else(missing)?;
+            u32::try_from(n).map_err(|_| Error::invalid(format!("{n} is no child or feature")))
+        };
+        let real = |list: &[u8]| {
+            let single = || item(list, node).map(f32::from_le_bytes).map(f64::from);
+            let value = if self.is_double { item(list, node).map(f64::from_le_bytes) } else { single() };
+            value.ok_or_else(missing)
+        };
+        let kind = byte(self.kinds)?;
+        if kind == LEAF {
+            return Ok(Found::Leaf(real(self.leaves)?));
+        }
+        let feature = integer(self.features)?;
+        let (mut left, mut right) = (integer(self.left)?, integer(self.right)?);
+        let mut missing_left = byte(self.default_left)? != 0;
+        let test = match kind {
+            NUMERICAL => {
+                let threshold = real(self.thresholds)?;
+                if threshold.is_nan() {
+                    return Err(Error::invalid("the threshold is not a number"));
+                }
+                // `>=` and `>` are `<` and `<=` with the children changed over.
+                let operator = byte(self.operators)?;
+                if matches!(operator, 4 | 5) {
+                    (left, right, missing_left) = (right, left, !missing_left);
+                }
+                match operator {
+                    2 | 5 => Test::Compare(Compare::Less, not_below(threshold)),
+                    3 | 4 => Test::Compare(Compare::LessOrEqual, not_above(threshold)),
+                    other => return Err(unsupported(format!("the comparison {other} is not one of <, <=, > and >="))),
+                }
+            }
+            CATEGORICAL => {
+                let place = |list: &[u8]| {
+                    let n = item(list, node).map(u64::from_le_bytes).ok_or_else(missing)?;
+                    usize::try_from(n).map_err(|_| missing())
+                };
+                let all = self.categories.len() / 4;
+                let (begin, end) = (place(self.category_begins)?, place(self.category_ends)?);
+                if begin > end || end > all {
+                    return Err(Error::invalid(format!("its categories are {begin} to {end} of {all}")));
+                }
+                let categories = (begin..end).filter_map(|i| item(self.categories, i).map(u32::from_le_bytes));
+                let members_left = byte(self.members_right)? == 0;
+                Test::Pieces(Compare::Less, Pieces::categories(categories.collect(), members_left, false))
+            }
+            other => return Err(Error::invalid(format!("its type is {other}"))),
+        };
+        Ok(Found::Split { feature, test, left, right, missing_left })
+    }
+}

@@ -1,0 +1,338 @@
+//! XGBoost's JSON and UBJSON, of versions 1.0 to 3.x. Members that are not known are passed over.
+
+use crate::document::Document;
+use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::limits::{NODES_MAX, TREES_MAX};
+use crate::pieces::Pieces;
+use tensor::{Error, Result};
+
+/// What the whole file says, in whatever order.
+#[derive(Default)]
+struct Learner {
+    booster: String,
+    objective: String,
+    forest: Forest,
+    /// Output of each tree.
+    tree_info: Vec<i64>,
+    weight_drop: Vec<f32>,
+    base_score: String,
+    classes: String,
+    features: String,
+    targets: String,
+}
+
+/// Reads a model.
+pub(crate) fn read(document: &mut impl Document) -> Result<Ensemble> {
+    let mut learner = None;
+    document.object(|d, key| match key {
+        "learner" => {
+            learner = Some(self::learner(d)?);
+            Ok(())
+        }
+        _ => d.skip(),
+    })?;
+    document.end()?;
+    learner.ok_or_else(|| Error::invalid("there is no member 'learner': this is not a model of XGBoost"))?.finish()
+}
+
+fn learner<D: Document>(d: &mut D) -> Result<Learner> {
+    let mut found = Learner::default();
+    d.object(|d, key| match key {
+        "gradient_booster" => booster(d, &mut found),
+        "learner_model_param" => d.object(|d, key| {
+            let to = match key {
+                "base_score" => &mut found.base_score,
+                "num_class" => &mut found.classes,
+                "num_feature" => &mut found.features,
+                "num_target" => &mut found.targets,
+                _ => return d.skip(),
+            };
+            *to = d.text()?;
+            Ok(())
+        }),
+        "objective" => d.object(|d, key| match key {
+            "name" => {
+                found.objective = d.text()?;
+                Ok(())
+            }
+            _ => d.skip(),
+        }),
+        _ => d.skip(),
+    })?;
+    Ok(found)
+}
+
+fn booster<D: Document>(d: &mut D, found: &mut Learner) -> Result<()> {
+    d.object(|d, key| match key {
+        "name" => {
+            found.booster = d.text()?;
+            Ok(())
+        }
+        "model" => model(d, found),
+        // Of "dart", around the trees.
+        "gbtree" => d.object(|d, key| match key {
+            "model" => model(d, found),
+            _ => d.skip(),
+        }),
+        "weight_drop" => d.floats(&mut found.weight_drop),
+        _ => d.skip(),
+    })
+}
+
+fn model<D: Document>(d: &mut D, found: &mut Learner) -> Result<()> {
+    let mut arrays = Arrays::default();
+    d.object(|d, key| match key {
+        "trees" => d.array(|d| {
+            let number = found.forest.trees.len();
+            if number == TREES_MAX {
+                return Err(d.error(format_args!("a model may have {TREES_MAX} trees")));
+            }
+            arrays.read(d).map_err(|e| within(format_args!("tree {number}"), e))?;
+            arrays.add_to(&mut found.forest)
+        }),
+        "tree_info" => d.integers(&mut found.tree_info),
+        _ => d.skip(),
+    })
+}
+
+/// A tree: arrays with an item for each node.
+#[derive(Default)]
+struct Arrays {
+    left: Vec<i64>,
+    right: Vec<i64>,
+    features: Vec<i64>,
+    /// Of leaves, their value.
+    conditions: Vec<f32>,
+    default_left: Vec<i64>,
+    /// 1: by categories. Not written before version 1.3.
+    split_types: Vec<i64>,
+    /// Nodes with categories, and for each of them where they begin and how many they are.
+    category_nodes: Vec<i64>,
+    category_begins: Vec<i64>,
+    category_counts: Vec<i64>,
+    categories: Vec<i64>,
+    leaf_size: String,
+}
+
+impl Arrays {
+    fn read<D: Document>(&mut self, d: &mut D) -> Result<()> {
+        let lists = [
+            &mut self.left,
+            &mut self.right,
+            &mut self.features,
+            &mut self.default_left,
+            &mut self.split_types,
+            &mut self.category_nodes,
+            &mut self.category_begins,
+            &mut self.category_counts,
+            &mut self.categories,
+        ];
+        lists.into_iter().for_each(Vec::clear);
+        self.conditions.clear();
+        self.leaf_size.clear();
+        d.object(|d, key| {
+            let to = match key {
+                "left_children" => &mut self.left,
+                "right_children" => &mut self.right,
+                "split_indices" => &mut self.features,
+                "default_left" => &mut self.default_left,
+                "split_type" => &mut self.split_types,
+                "categories_nodes" => &mut self.category_nodes,
+                "categories_segments" => &mut self.category_begins,
+                "categories_sizes" => &mut self.category_counts,
+                "categories" => &mut self.categories,
+                "split_conditions" => return d.floats(&mut self.conditions),
+                "tree_param" => {
+                    return d.object(|d, key| match key {
+                        "size_leaf_vector" => {
+                            self.leaf_size = d.text()?;
+                            Ok(())
+                        }
+                        _ => d.skip(),
+                    });
+                }
+                _ => return d.skip(),
+            };
+            d.integers(to)
+        })
+    }
+
+    fn add_to(&self, forest: &mut Forest) -> Result<()> {
+        let tree = forest.trees.len();
+        let wrong = |text: String| Error::invalid(format!("tree {tree}: {text}"));
+        if !matches!(self.leaf_size.as_str(), "" | "0" | "1") {
+            return Err(unsupported(format!(
+                "tree {tree}: its leaves have {} values (multi_strategy \"multi_output_tree\"), and only leaves of one are supported. Train with multi_strategy \"one_output_per_tree\"",
+                self.leaf_size
+            )));
+        }
+        let nodes = self.left.len();
+        if nodes > NODES_MAX {
+            return Err(wrong(format!("it has {nodes} nodes, a model may have {NODES_MAX}")));
+        }
+        let lengths = [
+            ("right_children", self.right.len()),
+            ("split_indices", self.features.len()),
+            ("split_conditions", self.conditions.len()),
+            ("default_left", self.default_left.len()),
+            ("split_type", if self.split_types.is_empty() { nodes } else { self.split_types.len() }),
+        ];
+        if let Some((name, length)) = lengths.into_iter().find(|(_, n)| *n != nodes) {
+            return Err(wrong(format!("'{name}' has {length} items, and 'left_children' has {nodes}")));
+        }
+        // For each node, where in the lists of categories it is.
+        let mut place = Vec::new();
+        if !self.category_nodes.is_empty() {
+            place.resize(nodes, usize::MAX);
+            for (i, node) in self.category_nodes.iter().enumerate() {
+                let of = usize::try_from(*node).ok().and_then(|n| place.get_mut(n));
+                *of.ok_or_else(|| wrong(format!("'categories_nodes' names node {node}, which does not exist")))? = i;
+            }
+        }
+        forest.add(0, nodes, 0, |node| self.node(node as usize, &place))
+    }
+
+    fn node(&self, node: usize, place: &[usize]) -> Result<Found> {
+        let missing = || Error::invalid("it is not in every list");
+        let at = |list: &[i64]| list.get(node).copied().ok_or_else(missing);
+        let condition = self.conditions.get(node).copied().ok_or_else(missing)?;
+        let (left, right) = (at(&self.left)?, at(&self.right)?);
+        if left == -1 {
+            return Ok(Found::Leaf(f64::from(condition)));
+        }
+        let index = |what: &str, n: i64| {
+            u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")))
+        };
+        let test = match self.split_types.get(node) {
+            None | Some(0) => Test::Compare(Compare::Less, condition),
+            Some(1) => {
+                let categories = self.categories(place.get(node).copied().unwrap_or(usize::MAX))?;
+                // Categories of the set go right.
+                Test::Pieces(Compare::Less, Pieces::categories(categories, false, false))
+            }
+            Some(other) => return Err(unsupported(format!("a split of type {other} is not known"))),
+        };
+        Ok(Found::Split {
+            feature: index("feature", at(&self.features)?)?,
+            test,
+            left: index("left child", left)?,
+            right: index("right child", right)?,
+            missing_left: at(&self.default_left)? != 0,
+        })
+    }
+
+    /// The categories of a node.
+    fn categories(&self, place: usize) -> Result<Vec<u32>> {
+        let wrong = || Error::invalid("its categories are not in 'categories'");
+        let at = |list: &[i64]| list.get(place).and_then(|n| usize::try_from(*n).ok()).ok_or_else(wrong);
+        let (begin, count) = (at(&self.category_begins)?, at(&self.category_counts)?);
+        let end = begin.checked_add(count).ok_or_else(wrong)?;
+        let categories = self.categories.get(begin..end).ok_or_else(wrong)?;
+        let category = |c: &i64| u32::try_from(*c).map_err(|_| Error::invalid(format!("category {c} is not one")));
+        categories.iter().map(category).collect()
+    }
+}
+
+impl Learner {
+    fn finish(mut self) -> Result<Ensemble> {
+        let number = |name: &str, text: &str| match text {
+            "" => Ok(0),
+            text => text.parse::<u64>().map_err(|_| Error::invalid(format!("'{name}' is '{text}', not a number"))),
+        };
+        let shape = Shape {
+            classes: number("num_class", &self.classes)?,
+            targets: number("num_target", &self.targets)?,
+            features: number("num_feature", &self.features)?,
+        };
+        check_booster(&self.booster)?;
+        let texts = self.base_score.trim_matches(['[', ']']).split(',').map(str::trim);
+        let score = |text: &str| {
+            text.parse::<f32>().map_err(|_| Error::invalid(format!("the base_score '{text}' is not a number")))
+        };
+        let scores = texts.map(score).collect::<Result<Vec<_>>>()?;
+        if self.booster == "dart" {
+            weigh(&mut self.forest, &self.weight_drop)?;
+        }
+        finish(self.forest, &self.tree_info, &self.objective, &shape, &scores, true)
+    }
+}
+
+/// What a model says about its size.
+pub(crate) struct Shape {
+    pub(crate) classes: u64,
+    pub(crate) targets: u64,
+    pub(crate) features: u64,
+}
+
+pub(crate) fn check_booster(name: &str) -> Result<()> {
+    match name {
+        "gbtree" | "dart" => Ok(()),
+        "gblinear" => Err(unsupported("the booster 'gblinear' has no trees. Train with the booster 'gbtree' or 'dart'")),
+        other => Err(Error::invalid(format!("the booster '{other}' is not known"))),
+    }
+}
+
+/// Multiplies trees of "dart" with their weights.
+pub(crate) fn weigh(forest: &mut Forest, weights: &[f32]) -> Result<()> {
+    let (trees, found) = (forest.trees.len(), weights.len());
+    if found != trees {
+        return Err(Error::invalid(format!("'weight_drop' has {found} items for {trees} trees")));
+    }
+    for (tree, weight) in forest.trees.iter_mut().zip(weights) {
+        Forest::scale(tree, Precision::Single, f64::from(*weight));
+    }
+    Ok(())
+}
+
+/// What is common to the formats. `scores` are predictions, unless they are sums already (`are_predictions`).
+pub(crate) fn finish(
+    mut forest: Forest,
+    tree_info: &[i64],
+    objective: &str,
+    shape: &Shape,
+    scores: &[f32],
+    are_predictions: bool,
+) -> Result<Ensemble> {
+    let (link, to_sum): (_, fn(f32) -> f32) = match objective {
+        "reg:squarederror" | "reg:linear" | "reg:squaredlogerror" | "reg:absoluteerror" | "reg:pseudohubererror"
+        | "reg:quantileerror" | "reg:expectileerror" | "binary:logitraw" | "rank:pairwise" | "rank:ndcg" | "rank:map" => {
+            (Link::Identity, |s| s)
+        }
+        "reg:logistic" | "binary:logistic" => (Link::Sigmoid { alpha: 1.0 }, logit),
+        "binary:hinge" => (Link::Hinge, |s| s),
+        "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => {
+            (Link::Exponential, f32::ln)
+        }
+        "multi:softmax" | "multi:softprob" => (Link::Softmax, |s| s),
+        other => {
+            return Err(unsupported(format!(
+                "what predictions are of the objective '{other}' is not known. Train with another, or convert the model to ONNX"
+            )));
+        }
+    };
+    let is_multiclass = link == Link::Softmax;
+    let outputs = shape.classes.max(shape.targets).max(1);
+    if shape.classes > 1 && shape.targets > 1 {
+        return Err(unsupported("a model with several classes and several targets"));
+    }
+    let (trees, found) = (forest.trees.len(), tree_info.len());
+    if found != trees {
+        return Err(Error::invalid(format!("'tree_info' has {found} items for {trees} trees")));
+    }
+    for (tree, group) in forest.trees.iter_mut().zip(tree_info) {
+        tree.output = u32::try_from(*group).unwrap_or(u32::MAX);
+    }
+    let sum = |s: &f32| f64::from(if are_predictions { to_sum(*s) } else { *s });
+    let base = match scores {
+        // Refused by `Forest::finish` if there are too many; not allocated before.
+        [one] if outputs <= u64::from(crate::limits::OUTPUTS_MAX) => vec![sum(one); outputs as usize],
+        all => all.iter().map(sum).collect(),
+    };
+    let features = shape.features;
+    forest.finish(Whole { features, outputs, is_multiclass, base, link, precision: Precision::Single })
+}
+
+/// The sum of a probability, as XGBoost computes it.
+fn logit(probability: f32) -> f32 {
+    -(1.0 / probability - 1.0).ln()
+}

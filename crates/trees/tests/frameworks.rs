@@ -1,0 +1,256 @@
+//! Models of the frameworks, and what these predict: `make.py` writes both.
+//!
+//! Trees are evaluated here as ONNX Runtime does it, by what an ensemble says, with sums of 64 bits. So the tests need no runtime.
+
+use std::path::{Path, PathBuf};
+use trees::onnx::Answer;
+use trees::{Compare, Ensemble, Format, Link, Node};
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
+}
+
+fn load(name: &str) -> tensor::Result<Ensemble> {
+    let format = match name.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("json") => Format::XgboostJson,
+        Some("ubj") => Format::XgboostUbjson,
+        Some("model") => Format::XgboostBinary,
+        Some("txt") => Format::Lightgbm,
+        Some("tl") => Format::Treelite,
+        _ => panic!("what is {name}?"),
+    };
+    trees::read(format, &std::fs::read(file(name)).expect("a model"))
+}
+
+fn sums(ensemble: &Ensemble, row: &[f32]) -> Vec<f64> {
+    let mut sums = ensemble.base.clone();
+    for tree in &ensemble.trees {
+        let mut at = 0;
+        sums[tree.output as usize] += loop {
+            match tree.nodes[at as usize] {
+                Node::Leaf(value) => break value,
+                Node::Split { feature, compare, threshold, yes, no, missing_yes } => {
+                    let x = row[feature as usize];
+                    let is_yes = match compare {
+                        _ if x.is_nan() => missing_yes,
+                        Compare::Less => x < threshold,
+                        Compare::LessOrEqual => x <= threshold,
+                    };
+                    at = if is_yes { yes } else { no };
+                }
+            }
+        };
+    }
+    sums
+}
+
+fn predict(ensemble: &Ensemble, answer: Answer, row: &[f32]) -> Vec<f64> {
+    let sums = sums(ensemble, row);
+    if ensemble.is_multiclass && answer != Answer::Prediction {
+        let most = sums.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        return vec![sums.iter().position(|s| *s == most).expect("one") as f64];
+    }
+    let total: f64 = sums.iter().map(|s| s.exp()).sum();
+    let link = |s: &f64| match ensemble.link {
+        Link::Identity => *s,
+        Link::Sigmoid { alpha } => 1.0 / (1.0 + (-f64::from(alpha) * s).exp()),
+        Link::Exponential => s.exp(),
+        Link::ExponentialRatio { ratio } => (-s / f64::from(ratio)).exp2(),
+        Link::SignedSquare => s * s.abs(),
+        Link::Softplus => s.exp().ln_1p(),
+        Link::Hinge => f64::from(u8::from(*s > 0.0)),
+        Link::Softmax => s.exp() / total,
+    };
+    sums.iter().map(link).collect()
+}
+
+/// Rows, and for each what the framework predicts.
+fn rows(name: &str) -> Vec<(Vec<f32>, Vec<f64>)> {
+    let text = std::fs::read_to_string(file(&format!("{name}.rows"))).expect("predictions");
+    let line = |line: &str| {
+        let (features, predictions) = line.split_once(" = ").expect("both");
+        let features = features.split(' ').map(|v| v.parse().expect("a float"));
+        (features.collect(), predictions.split(' ').map(|v| v.parse().expect("a double")).collect())
+    };
+    text.lines().map(line).collect()
+}
+
+/// Every row is predicted as by the framework, whose sums have a precision of their own.
+fn check(name: &str, answer: Answer, error_max: f64) {
+    let ensemble = load(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let rows = rows(name.split_once('.').expect("an ending").0);
+    assert!(rows.len() > 10);
+    for (i, (row, expected)) in rows.into_iter().enumerate() {
+        assert_eq!(row.len(), ensemble.features as usize, "{name}");
+        let found = predict(&ensemble, answer, &row);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (found, expected) in found.iter().zip(&expected) {
+            let error = (found - expected).abs() / expected.abs().max(1.0);
+            assert!(error <= error_max, "{name}, row {i}: {found}, and the framework has {expected}; {row:?}");
+        }
+    }
+}
+
+#[test]
+fn xgboost_models_predict_as_xgboost_does() {
+    for name in [
+        "squared.json",
+        "squared.ubj",
+        "logistic.json",
+        "logistic.ubj",
+        "fitted.json",
+        "softprob.json",
+        "softprob.ubj",
+        "dart.json",
+        "dart.ubj",
+        "forest.json",
+        "categories.json",
+        "categories.ubj",
+        "onehot.json",
+        "targets.json",
+        "binary_logitraw.json",
+        "binary_hinge.json",
+        "reg_logistic.json",
+        "count_poisson.json",
+        "reg_gamma.json",
+        "reg_tweedie.json",
+        "survival_cox.json",
+        "survival_aft.json",
+        "reg_absoluteerror.json",
+        "reg_pseudohubererror.json",
+        "reg_squaredlogerror.json",
+        "rank_ndcg.json",
+    ] {
+        check(name, Answer::Prediction, 1e-6);
+    }
+    check("softmax.json", Answer::Class { threshold: 0.5 }, 0.0);
+}
+
+#[test]
+fn xgboost_binary_models_predict_as_xgboost_does() {
+    for name in ["bin_squared.model", "bin_logistic.model", "bin_softprob.model", "bin_dart.model"] {
+        check(name, Answer::Prediction, 1e-6);
+    }
+}
+
+#[test]
+fn lightgbm_models_predict_as_lightgbm_does() {
+    for name in [
+        "lgb_regression.txt",
+        "lgb_sqrt.txt",
+        "lgb_binary.txt",
+        "lgb_multiclass.txt",
+        "lgb_ova.txt",
+        "lgb_xentropy.txt",
+        "lgb_xentlambda.txt",
+        "lgb_poisson.txt",
+        "lgb_forest.txt",
+        "lgb_dart.txt",
+        "lgb_categories.txt",
+        "lgb_onehot.txt",
+        "lgb_zero.txt",
+        "lgb_no_missing.txt",
+    ] {
+        // Steepness is a float here.
+        check(name, Answer::Prediction, 1e-7);
+    }
+    check("lgb_regression.txt", Answer::Prediction, 1e-15);
+}
+
+#[test]
+fn treelite_checkpoints_predict_as_treelite_does() {
+    for name in ["tl_logistic.tl", "tl_softprob.tl", "tl_categories.tl", "tl_forest.tl", "tl_doubles.tl"] {
+        check(name, Answer::Prediction, 1e-6);
+    }
+}
+
+#[test]
+fn json_and_ubjson_of_a_model_are_the_same_ensemble() {
+    for name in ["squared", "logistic", "softprob", "dart", "categories"] {
+        let (json, ubjson) = (load(&format!("{name}.json")), load(&format!("{name}.ubj")));
+        assert!(json.is_ok() && json == ubjson, "{name}");
+    }
+}
+
+#[test]
+fn models_that_cannot_be_evaluated_are_refused_with_the_reason() {
+    let check = |name: &str, text: &str| {
+        let error = load(name).expect_err(name);
+        assert!(error.message().contains(text), "{error}");
+        assert_eq!(error.code(), tensor::Code::Unsupported, "{name}");
+    };
+    check("vector.json", "XGBoost JSON model: tree 0: its leaves have 2 values (multi_strategy \"multi_output_tree\")");
+    check("linear.json", "the booster 'gblinear' has no trees");
+    check("lgb_linear.txt", "a tree with linear models in its leaves. Train with linear_tree=false");
+}
+
+#[test]
+fn a_file_of_another_format_is_named() {
+    let read = |format, name: &str| {
+        let file = std::fs::read(file(name)).expect("a model");
+        trees::read(format, &file).expect_err(name).message().to_owned()
+    };
+    let check = |format, name: &str, text: &str| {
+        let found = read(format, name);
+        assert!(found.ends_with(&format!("set the parameter 'model_type' to \"{text}\"")), "{found}");
+    };
+    check(Format::XgboostBinary, "squared.ubj", "xgboost_ubj");
+    check(Format::XgboostBinary, "squared.json", "xgboost_json");
+    check(Format::XgboostJson, "squared.ubj", "xgboost_ubj");
+    check(Format::XgboostUbjson, "squared.json", "xgboost_json");
+    check(Format::XgboostJson, "lgb_binary.txt", "lightgbm");
+    check(Format::Lightgbm, "tl_forest.tl", "treelite_checkpoint");
+}
+
+/// Cut anywhere or with any byte changed, a file is refused or read: nothing panics, and what is read is whole.
+#[test]
+fn damaged_files_are_refused_or_are_whole() {
+    let files = [
+        ("squared.json", Format::XgboostJson),
+        ("categories.ubj", Format::XgboostUbjson),
+        ("bin_dart.model", Format::XgboostBinary),
+        ("lgb_categories.txt", Format::Lightgbm),
+        ("tl_categories.tl", Format::Treelite),
+    ];
+    for (name, format) in files {
+        let whole = std::fs::read(file(name)).expect("a model");
+        let whole_ensemble = trees::read(format, &whole).expect(name);
+        for end in (0..whole.len()).step_by(211) {
+            let read = trees::read(format, &whole[..end]);
+            assert!(read.is_err() || read == Ok(whole_ensemble.clone()), "{name}, cut at {end}");
+        }
+        for at in (0..whole.len()).step_by(157) {
+            for value in [0, b'9', 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = value;
+                if let Ok(ensemble) = trees::read(format, &changed) {
+                    // Every index exists.
+                    sums(&ensemble, &vec![0.5; ensemble.features as usize]);
+                }
+            }
+        }
+    }
+}
+
+/// For a look at the models with ONNX Runtime in Python.
+#[test]
+fn onnx_models_have_the_sizes_that_the_configuration_names() {
+    let logistic = load("logistic.json").expect("a model");
+    let softprob = load("softprob.json").expect("a model");
+    let class = Answer::Class { threshold: 0.5 };
+    let columns = [Answer::Prediction, class, Answer::BothClasses].map(|a| a.columns(&logistic));
+    assert_eq!(columns, [1, 1, 2]);
+    assert_eq!([Answer::Prediction, class].map(|a| a.columns(&softprob)), [3, 1]);
+    let Some(to) = std::env::var_os("NEREID_WRITE_TREES") else { return };
+    for entry in std::fs::read_dir(file("")).expect("models") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        if name.ends_with(".rows") {
+            continue;
+        }
+        if let Ok(ensemble) = load(&name) {
+            let answer = if name == "softmax.json" { class } else { Answer::Prediction };
+            let model = trees::onnx::write(&ensemble, answer);
+            std::fs::write(Path::new(&to).join(format!("{name}.onnx")), model).expect("written");
+        }
+    }
+}
