@@ -438,7 +438,22 @@ CERTIFICATE = {
     "version_3": chain("new_below_old", "old", "root"),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE}.items():
+# --- trees_*: models of crates/trees, the small ones
+
+def models(*names):
+    return {name: (MODELS / name).read_bytes() for name in names}
+
+
+MODELS = Path(__file__).parent.parent / "crates/trees/tests/models"
+TREES = {
+    "trees_json": models("count_poisson.json", "dart.json", "onehot.json"),
+    "trees_ubjson": models("logistic.ubj", "dart.ubj", "categories.ubj"),
+    "trees_binary": models("bin_logistic.model", "bin_dart.model"),
+    "trees_lightgbm": models("lgb_poisson.txt", "lgb_categories.txt", "lgb_zero.txt", "lgb_forest.txt"),
+    "trees_treelite": models("tl_logistic.tl", "tl_categories.tl", "tl_doubles.tl"),
+}
+
+for target, files in {**TREES, "http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

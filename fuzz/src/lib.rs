@@ -11,6 +11,7 @@ mod archive;
 mod cache_entry;
 mod certificate;
 mod elf;
+mod forest;
 mod grpc;
 mod http2;
 mod http2_direct;
@@ -31,6 +32,7 @@ pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use certificate::certificate;
 pub use elf::elf;
+pub use forest::{trees_binary, trees_json, trees_lightgbm, trees_treelite, trees_ubjson};
 pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
@@ -122,7 +124,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -141,4 +143,9 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
     ("archive", archive),
+    ("trees_json", trees_json),
+    ("trees_ubjson", trees_ubjson),
+    ("trees_binary", trees_binary),
+    ("trees_lightgbm", trees_lightgbm),
+    ("trees_treelite", trees_treelite),
 ];

@@ -206,6 +206,15 @@ handle!(RawMemoryInfo, OrtMemoryInfo, ReleaseMemoryInfo);
 // SAFETY: OrtSession may be released by any thread, once no other thread uses it.
 unsafe impl Send for RawSession {}
 
+/// Where a model is.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// In a file, so that external data next to it are found.
+    File(&'a Path),
+    /// In memory: all of it.
+    Memory(&'a [u8]),
+}
+
 /// A loaded model. `run` may be called from any number of threads.
 pub(crate) struct Session {
     /// Until it is dropped.
@@ -252,22 +261,30 @@ pub(crate) enum Side {
 }
 
 impl Session {
-    /// Loads a model from its file, so that external data next to it are found.
+    /// Loads a model.
     pub(crate) fn load(
         runtime: &'static Runtime,
-        path: &Path,
+        model: Source<'_>,
         options: &SessionOptions,
         device: Option<u32>,
     ) -> Result<Self> {
         let api = runtime.api;
-        let path = c_string(&path.to_string_lossy())?;
         let place = device.map(|device| bound::Place::new(runtime, device)).transpose()?;
         let raw_options = options.build(runtime)?;
+        let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();
-        // SAFETY: environment and options are live handles, the path is NUL-terminated.
-        unsafe {
-            check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
-        };
+        match model {
+            Source::File(path) => {
+                let path = c_string(&path.to_string_lossy())?;
+                // SAFETY: environment and options are live handles, the path is NUL-terminated.
+                unsafe { check(api, (api.CreateSession)(env, path.as_ptr(), options, &raw mut session))? }
+            }
+            Source::Memory(bytes) => {
+                let (at, size) = (bytes.as_ptr().cast(), bytes.len());
+                // SAFETY: environment and options are live handles; the bytes are read before the call returns, and copied.
+                unsafe { check(api, (api.CreateSessionFromArray)(env, at, size, options, &raw mut session))? }
+            }
+        }
         Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place, names: Vec::new() })
     }
 

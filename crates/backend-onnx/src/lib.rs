@@ -17,6 +17,7 @@ mod check;
 mod cost;
 mod failed;
 mod ffi;
+mod forest;
 mod governor;
 mod inputs;
 mod model;
@@ -76,6 +77,28 @@ impl Backend for PlanBackend {
 
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
         Ok(Box::new(open::open_plan(self.library.as_deref(), spec)?))
+    }
+}
+
+/// Backend `fil`: trees of XGBoost, LightGBM and treelite, as an ONNX model that is made of them.
+pub struct ForestBackend {
+    library: Option<PathBuf>,
+}
+
+impl ForestBackend {
+    /// A backend over the same library, with the settings of the backend `onnxruntime`.
+    pub fn new(library: Option<PathBuf>) -> Self {
+        Self { library }
+    }
+}
+
+impl Backend for ForestBackend {
+    fn name(&self) -> &'static str {
+        "fil"
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(open::open_forest(self.library.as_deref(), spec)?))
     }
 }
 

@@ -1,12 +1,12 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
 use crate::accelerators::{Appended, Plugin};
-use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, devices};
+use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, Source, devices};
 use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Kind, Report};
-use crate::{accelerators, cache, check, cost, failed, options, plan, proto};
+use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
 use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
 use prost::Message;
 use protocol::Signature;
@@ -54,7 +54,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let (mut sessions, mut known, mut on_host) = (Vec::new(), None, None);
     if places.contains(&None) {
         let mut options = options.session.clone();
-        let (session, graph) = load_on_host(runtime, &file, &mut options)?;
+        let (session, graph) = load_on_host(runtime, Source::File(&file), &mut options)?;
         on_host = Some(options.threads.is_none());
         known = Some(graph);
         sessions.push(session);
@@ -121,6 +121,34 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
     Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true, governor: None })
 }
 
+/// A model of trees: the ONNX model that is made of it, on the CPU.
+pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
+    let config = decode(&spec.config)?;
+    if places_of(&config).iter().any(Option::is_some) {
+        return Err(Error::invalid("trees are evaluated on the CPU: set the kind of the instance group to KIND_CPU"));
+    }
+    let mut options = options::read(&config, &spec.model_directory, &spec.settings)?;
+    let forest = forest::read(&config, |name| model_file(&spec.version_directory, name))?;
+    let (library, providers) = usable_library(library, spec)?;
+    let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
+    options.session.threads = options.session.threads.or(forest.threads);
+    let (session, graph) = load_on_host(runtime, Source::Memory(&forest.model), &mut options.session)?;
+    let devices = Devices {
+        ordinals: Vec::new(),
+        runtime,
+        bytes: forest.model.len() as u64,
+        file: forest.file,
+        options: options.session,
+        model_directory: spec.model_directory.clone(),
+        caches: Caches::of(spec, providers.as_ref()),
+        plugin: None,
+        plan: None,
+    };
+    let (sessions, run_entries) = (vec![session], options.run);
+    let cost_may_depend_on_data = forest.cost_may_depend_on_data;
+    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data, governor: None })
+}
+
 /// The library to open, and the providers that it finds.
 fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, Option<Report>)> {
     match devices::choose(library, &spec.settings)? {
@@ -153,15 +181,23 @@ fn graph_of(session: &Session) -> Result<Graph> {
 }
 
 /// A session on the CPU. `options` are left as they were used.
-fn load_on_host(runtime: &'static Runtime, file: &Path, options: &mut SessionOptions) -> Result<(Session, Graph)> {
+fn load_on_host(
+    runtime: &'static Runtime,
+    model: Source<'_>,
+    options: &mut SessionOptions,
+) -> Result<(Session, Graph)> {
     // A run of some microseconds takes longer, and three times the CPU, when it wakes a worker for half of a matrix.
-    let may_be_small = options.threads.is_none() && has_small_files(file);
+    let is_small = match model {
+        Source::File(file) => has_small_files(file),
+        Source::Memory(bytes) => bytes.len() as u64 <= SMALL_MODEL_BYTES,
+    };
+    let may_be_small = options.threads.is_none() && is_small;
     options.threads = options.threads.or(may_be_small.then_some(CALLER_ONLY));
-    let mut session = Session::load(runtime, file, options, None)?;
+    let mut session = Session::load(runtime, model, options, None)?;
     let graph = graph_of(&session)?;
     if may_be_small && !has_small_rows(&graph) {
         options.threads = None;
-        session = Session::load(runtime, file, options, None)?;
+        session = Session::load(runtime, model, options, None)?;
     }
     Ok((session, graph))
 }
@@ -219,7 +255,7 @@ impl Devices {
     /// What the graph says of itself, by a session that runs nothing. Fails for operators that only a device has.
     fn look(&self) -> Result<Graph> {
         let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
-        graph_of(&Session::load(self.runtime, &self.file, &options, None)?)
+        graph_of(&Session::load(self.runtime, Source::File(&self.file), &options, None)?)
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
@@ -229,7 +265,7 @@ impl Devices {
             self.give_cache(tensorrt, device)?;
         }
         let options = SessionOptions { providers, ..self.options.clone() };
-        let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
+        let loaded = Session::load(self.runtime, Source::File(&self.file), &options, Some(device));
         loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());
             self.with_other_ways(Error::unavailable(why))

@@ -6,9 +6,9 @@
 
 use crate::ffi::GraphTensor;
 use crate::open::Graph;
-use prost::encoding::{WireType, encode_key, encode_varint, uint64};
 use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
 use tensor::{Code, DataType, Error, Result, Shape};
+use trees::protobuf::{Node, bytes, model, value_info};
 
 /// What the plan is called beside the generated model, and that model.
 pub(crate) const PLAN_LINK: &str = "model.plan";
@@ -58,74 +58,25 @@ pub(crate) fn graph(config: &ModelConfig) -> Result<Graph> {
     })
 }
 
-/// An ONNX model whose one node stands for the plan beside it. Fields are those of `onnx.proto`; the numbers stand where they are written.
+/// An ONNX model whose one node stands for the plan beside it.
 pub(crate) fn wrapper(graph: &Graph) -> Vec<u8> {
-    let mut node = Vec::new();
-    graph.inputs.iter().for_each(|t| bytes(&mut node, 1, t.name.as_bytes()));
-    graph.outputs.iter().for_each(|t| bytes(&mut node, 2, t.name.as_bytes()));
-    bytes(&mut node, 3, b"plan");
-    bytes(&mut node, 4, b"EPContext");
-    for (name, value) in [("embed_mode", 0), ("main_context", 1)] {
-        let mut attribute = Vec::new();
-        bytes(&mut attribute, 1, name.as_bytes());
-        number(&mut attribute, 3, value);
-        number(&mut attribute, 20, 2); // INT
-        bytes(&mut node, 5, &attribute);
-    }
-    for (name, value) in [("ep_cache_context", PLAN_LINK), ("source", "TensorrtExecutionProvider")] {
-        let mut attribute = Vec::new();
-        bytes(&mut attribute, 1, name.as_bytes());
-        bytes(&mut attribute, 4, value.as_bytes());
-        number(&mut attribute, 20, 3); // STRING
-        bytes(&mut node, 5, &attribute);
-    }
-    bytes(&mut node, 7, b"com.microsoft");
+    let names = |tensors: &[GraphTensor]| tensors.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
+    let (inputs, outputs) = (names(&graph.inputs), names(&graph.outputs));
+    let node = Node::new("plan", "com.microsoft", "EPContext", &inputs, &outputs)
+        .int("embed_mode", 0)
+        .int("main_context", 1)
+        .text("ep_cache_context", PLAN_LINK)
+        .text("source", "TensorrtExecutionProvider");
     let mut inner = Vec::new();
-    bytes(&mut inner, 1, &node);
+    bytes(&mut inner, 1, &node.finish());
     bytes(&mut inner, 2, b"plan");
     for (field, tensors) in [(11, &graph.inputs), (12, &graph.outputs)] {
-        tensors.iter().for_each(|t| bytes(&mut inner, field, &value_info(t)));
-    }
-    let mut model = Vec::new();
-    number(&mut model, 1, 9); // ir_version
-    bytes(&mut model, 2, b"nereid");
-    bytes(&mut model, 7, &inner);
-    for (domain, version) in [("", 17), ("com.microsoft", 1)] {
-        let mut opset = Vec::new();
-        bytes(&mut opset, 1, domain.as_bytes());
-        number(&mut opset, 2, version);
-        bytes(&mut model, 8, &opset);
-    }
-    model
-}
-
-/// ValueInfoProto. Dimensions that are open have no value, and so are no two of them the same.
-fn value_info(tensor: &GraphTensor) -> Vec<u8> {
-    let mut shape = Vec::new();
-    for &dim in &tensor.shape {
-        let mut one = Vec::new();
-        if let Ok(size) = u64::try_from(dim) {
-            number(&mut one, 1, size);
+        for t in tensors {
+            let element = t.datatype.map_or(0, crate::ffi::element_code);
+            bytes(&mut inner, field, &value_info(&t.name, element, &t.shape));
         }
-        bytes(&mut shape, 1, &one);
     }
-    let (mut of_tensor, mut kind, mut info) = (Vec::new(), Vec::new(), Vec::new());
-    number(&mut of_tensor, 1, tensor.datatype.map_or(0, crate::ffi::element_code));
-    bytes(&mut of_tensor, 2, &shape);
-    bytes(&mut kind, 1, &of_tensor);
-    bytes(&mut info, 1, tensor.name.as_bytes());
-    bytes(&mut info, 2, &kind);
-    info
-}
-
-fn number(to: &mut Vec<u8>, field: u32, value: u64) {
-    uint64::encode(field, &value, to);
-}
-
-fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
-    encode_key(field, WireType::LengthDelimited, to);
-    encode_varint(value.len() as u64, to);
-    to.extend_from_slice(value);
+    model(&inner, &[("", 17), ("com.microsoft", 1)])
 }
 
 #[cfg(test)]
