@@ -7,6 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
 import { tritonVersion } from '../../src/commands/doctor/image.js'
+import { pythonRuntime } from '../../src/api/python.js'
 import * as doctor from '../../src/commands/doctor/index.js'
 import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
 import { files, runs } from './harness.js'
@@ -560,7 +561,7 @@ class TritonPythonModel:
 
       ./r/plan/config.pbtxt
              to change         model plan: model 'plan' must specify its inputs and outputs: they are not read from a TensorRT plan
-             differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider: nereid gpu says what is missing (COMPAT.md: TensorRT plans)
+             differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)
 
       ./r/py/config.pbtxt
              as it is          model py: python, version 1
@@ -603,11 +604,20 @@ class TritonPythonModel:
     })
     const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`], directory)
     expect(code).toBe(0)
-    expect(out).toContain('as it is          model plan: tensorrt, version 1\n         5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider: nereid gpu says what is missing (COMPAT.md: TensorRT plans)\n')
+    expect(out).toContain('as it is          model plan: tensorrt, version 1\n          5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
     expect(out).toContain('as it is          model llm: vllm, version 1\n')
     expect(out).not.toContain('gpu-fallback')
     const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)
     expect(without.out).toContain('not possible yet  model llm: vLLM is not in this release; run the engine from a model.py')
+  })
+
+  test('the packages that a model in Python needs are told by their own names', async () => {
+    const code = 'import cv2, json\nimport yaml\nfrom PIL import Image\nfrom sklearn.svm import SVC\nimport my_own\nimport torch\n'
+    const { out } = await says({ 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': code }, 'r')
+    expect(out).toContain('its interpreter needs numpy, opencv-python-headless, pillow, pyyaml, scikit-learn, torch; NEREID_PYTHON')
+    const list = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').trimEnd().split('\n').slice(1)
+    expect(list.filter((line) => !/^[A-Za-z_]\w*(?: [a-z0-9-]+)?$/.test(line))).toEqual([])
+    expect(new Set(list.map((line) => line.split(' ')[0])).size).toBe(list.length)
   })
 
   test('what guides write: pages, launchers, entry points, paths in the image, objects in lists', async () => {
