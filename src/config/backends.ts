@@ -29,11 +29,13 @@ export interface Backend {
   spellings?: readonly string[]
   /** The first is the default. */
   files?: readonly ModelFile[]
+  /** Files of which a parameter of the model chooses one: they tell no backend. */
+  chosen?: readonly string[]
   /** Keys of `--backend-config=<name>,…` that its code reads; left out: any. */
   settings?: readonly string[]
-  /** Where instances are whose group leaves it open: `auto`, on each GPU, else on the CPU; `only`, on GPUs or nowhere; left out, on the CPU. */
-  devices?: 'auto' | 'only'
-  /** Of a backend whose models ONNX Runtime runs, with the settings of `onnxruntime`: its providers for GPUs, one of which has to be there. The first is told. */
+  /** Where instances are whose group leaves it open: `auto`, on each GPU, else on the CPU; `only`, on GPUs or nowhere; left out, on the CPU. With `never` they are there also if the group says a GPU. */
+  devices?: 'auto' | 'only' | 'never'
+  /** Of a backend whose models ONNX Runtime runs, with the settings of `onnxruntime`: its providers for GPUs, one of which has to be there, if there are any. The first is told. */
   providers?: readonly (keyof typeof PROVIDERS)[]
   /** Instances on the CPU where no count is given; left out: 1. */
   cpuInstances?: number
@@ -82,15 +84,16 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
   },
   {
+    name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [], devices: 'never', providers: [],
+    chosen: ['xgboost.model', 'xgboost.json', 'xgboost.ubj', 'model.txt', 'checkpoint.tl'],
+    served: 'core', note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
+  },
+  {
     name: 'ensemble', written: 'platform: "ensemble"', spellings: ['ensembles', 'ensemblescheduling', 'pipeline'],
     served: 'core', note: 'the directory of a version may be empty; a configuration is needed',
   },
   ...FOR_TESTS.map((name) => ({ name, served: 'core' as const, note: 'built in, for tests and examples' })),
   { name: 'dali', images: ['dali'], served: 'absent', note: 'DALI pipelines are not in this release; do their work in a model.py (backend: "python")' },
-  {
-    name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'],
-    served: 'absent', note: 'models of trees are not in this release; convert the model to ONNX (skl2onnx, onnxmltools), or run it from a model.py (backend: "python")',
-  },
   { name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent', note: 'TensorRT-LLM engines are not in this release; run the model from a model.py (backend: "python")' },
   { name: 'vllm', images: ['vllm'], served: 'absent', note: 'vLLM is not in this release; run the engine from a model.py (backend: "python")' },
 ]

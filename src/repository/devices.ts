@@ -22,9 +22,15 @@ export function devicesOf(settings: RepositorySettings, { backend }: Pick<ModelC
   const found = present()
   if (found === null) return { gpus: [], gpuSupport: false, minComputeCapability }
   const devices: Devices = { gpus: usable(found, minComputeCapability), gpuSupport: true, minComputeCapability }
-  if (!writtenInPython && backendRow(backend)?.devices === undefined) return { ...devices, onlyWhenAsked: true }
+  if (!writtenInPython && ['never', undefined].includes(backendRow(backend)?.devices)) return { ...devices, onlyWhenAsked: true }
   const missing = devices.gpus.length > 0 ? missingProvider(settings, backend) : null
   return missing === null ? devices : { ...devices, missing }
+}
+
+/** Why instance groups that say a GPU are moved to the CPU, as a warning says it before it names them; null if they stay. */
+export function reasonForCpu({ gpuFallback }: RepositorySettings, { backend, runtime }: ModelConfig, isWithoutGpu: boolean): string | null {
+  if (isWithoutGpu) return gpuFallback === 'cpu' ? 'as --gpu-fallback=cpu asks: there is no GPU for' : null
+  return backendRow(backend)?.devices === 'never' && runtime === '' ? `where the backend '${backend}' computes, whatever is said by` : null
 }
 
 /** The devices of this process; null without. The core's module may be missing, for commands that need none: then there are none. */

@@ -44,7 +44,7 @@ import {
 import { ServerError, asServerError, quoted } from '../native/errors.js'
 import { runAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
-import { devicesOf } from './devices.js'
+import { devicesOf, reasonForCpu } from './devices.js'
 import { explain } from './explain.js'
 import { graphIo, onnxPath } from './graph_io.js'
 import { warnOfIneffective } from './ineffective.js'
@@ -336,7 +336,8 @@ async function inspectVersions(
   note: Collector,
   depth: Depth,
 ): Promise<ModelConfig | null> {
-  const adapted = settings.gpuFallback === 'cpu' && lacksGpu(devicesOf(settings, config)) ? moveGpuGroupsToCpu(config).config : config
+  const isWithoutGpu = lacksGpu(devicesOf(settings, config))
+  const adapted = reasonForCpu(settings, config, isWithoutGpu) === null ? config : moveGpuGroupsToCpu(config).config
   let completed: ModelConfig | null = null
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory

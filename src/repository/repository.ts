@@ -17,7 +17,7 @@ import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersion
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
 import { LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome } from './dependencies.js'
-import { devicesOf } from './devices.js'
+import { devicesOf, reasonForCpu } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
@@ -710,11 +710,10 @@ export class Repository {
   #adapt(polled: ModelConfig): ModelConfig {
     const isWithoutGpu = lacksGpu(devicesOf(this.#settings, polled))
     warnOfIneffective(polled, this.#log, !isWithoutGpu)
-    if (this.#settings.gpuFallback !== 'cpu' || !isWithoutGpu) return polled
+    const why = reasonForCpu(this.#settings, polled, isWithoutGpu)
+    if (why === null) return polled
     const { config, moved } = moveGpuGroupsToCpu(polled)
-    if (moved.length > 0) {
-      this.#log('warning', `model '${config.name}' is served on the CPU, as --gpu-fallback=cpu asks: there is no GPU for instance group ${moved.join(', ')}`)
-    }
+    if (moved.length > 0) this.#log('warning', `model '${config.name}' is served on the CPU, ${why} instance group ${moved.join(', ')}`)
     return config
   }
 

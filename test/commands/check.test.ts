@@ -159,7 +159,6 @@ describe('a file outside of a model', () => {
     ['backend: "vllm"', 'vLLM is not in this release'],
     ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release'],
     ['backend: "dali"', 'DALI pipelines are not in this release'],
-    ['backend: "fil"', 'Models of trees are not in this release'],
     ['backend: "openvino"', 'OpenVINO models are not in this release'],
     [`platform: "pytorch_libtorch"\n${IO}`, 'PyTorch models are not in this release'],
     [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
@@ -203,7 +202,7 @@ describe('a file outside of a model', () => {
   })
 
   test('the place is that of the field, not of the name that looks the same', async () => {
-    expect((await lone('name: "fil"\nbackend: "fil"\n')).out).toContain('./bert/config.pbtxt:2:10: error: unable to find backend library')
+    expect((await lone('name: "dali"\nbackend: "dali"\n')).out).toContain('./bert/config.pbtxt:2:10: error: unable to find backend library')
     const effect = await lone(`name: "bert"\nbackend: "onnxruntime"\n${IO}optimization { cuda { graphs: true } }\n`)
     expect(effect.out).toContain("./bert/config.pbtxt:5:1: warning: model 'bert' configures what has no effect in this release: optimization.cuda")
   })
@@ -433,7 +432,7 @@ describe('names of guides', () => {
     ['pytorch_libtorch', 'PyTorch models are not in this release'],
     ['tensorflow2', 'TensorFlow models are not in this release'],
     ['keras', 'TensorFlow models are not in this release'],
-    ['xgboost', 'models of trees are not in this release'],
+    ['xgboost', 'did you mean backend: "fil"?'],
     ['something', ''],
   ]
   test.each(cases)('%s', async (name, hint) => {

@@ -7,16 +7,16 @@ import { ROOT, textOf } from './pages.js'
 
 type Row = (typeof BACKENDS)[number]
 
-const DEVICES = { auto: 'with one, else without', only: 'only with one', none: 'if its group asks for one' }
+const DEVICES = { auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one' }
 const code = (words: readonly string[], unless: string) => (words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', '))
 
 /** One line for all backends of one note. */
 function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
-  const { files = [], written, devices, note, served } = first
+  const { files = [], chosen = [], written, devices, note, served } = first
   const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
-  const file = files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`).join('; ')
+  const file = [...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...chosen.map((name) => `\`${name}\``)].join('; ')
   const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
   return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(files.flatMap(({ platform = [] }) => platform), '')} | ${gpu} | ${note} |\n`
 }

@@ -1,0 +1,161 @@
+/** Models of trees (backend `fil`), served from the files of their frameworks: the answers are what the framework predicts (crates/trees/tests/make.py). */
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { extname, join } from 'node:path'
+import { afterAll, expect, onTestFinished, test } from 'vitest'
+import { Server } from '../../src/index.js'
+
+const MODELS = join(import.meta.dirname, '../../crates/trees/tests/models')
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-trees-'))
+afterAll(() => rmSync(ROOT, { recursive: true }))
+
+/** The end of a file's name → `model_type`, and the file of a version. */
+const TYPES: Readonly<Record<string, [type: string, file: string]>> = {
+  '.model': ['xgboost', 'xgboost.model'],
+  '.json': ['xgboost_json', 'xgboost.json'],
+  '.ubj': ['xgboost_ubj', 'xgboost.ubj'],
+  '.txt': ['lightgbm', 'model.txt'],
+  '.tl': ['treelite_checkpoint', 'checkpoint.tl'],
+}
+
+interface Tree {
+  /** File of `MODELS`. */
+  of: string
+  parameters?: Record<string, string>
+  /** Further lines of the configuration. */
+  config?: string
+}
+
+const parametersOf = (all: Record<string, string>): string =>
+  `parameters [ ${Object.entries(all).map(([key, value]) => `{ key: "${key}" value: { string_value: "${value}" } }`).join(', ')} ]`
+
+const io = (features: number, columns: number): string =>
+  `input [ { name: "input__0" data_type: TYPE_FP32 dims: [ ${features} ] } ]\noutput [ { name: "output__0" data_type: TYPE_FP32 dims: [ ${columns} ] } ]\n`
+
+let next = 0
+async function serving(models: Record<string, Tree>): Promise<Server> {
+  const root = join(ROOT, String((next += 1)))
+  for (const [name, { of, parameters, config = '' }] of Object.entries(models)) {
+    const [type, file] = TYPES[extname(of)] ?? ['', '']
+    mkdirSync(join(root, name, '1'), { recursive: true })
+    copyFileSync(join(MODELS, of), join(root, name, '1', file))
+    writeFileSync(join(root, name, 'config.pbtxt'), `backend: "fil"\nmax_batch_size: 1024\n${config}\n${parametersOf({ model_type: type, is_classifier: 'false', ...parameters })}\n`)
+  }
+  const server = await Server.start({ modelRepository: root, log: () => {}, exitOnError: false })
+  onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
+  return server
+}
+
+/** Rows of features, and what the framework predicts for each. */
+function rowsOf(name: string): { features: number[][]; predictions: number[][] } {
+  const lines = readFileSync(join(MODELS, `${name}.rows`), 'utf8').trimEnd().split('\n')
+  const numbers = (text = ''): number[] => text.split(' ').map((word) => ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[word] ?? Number(word))
+  return { features: lines.map((line) => numbers(line.split(' = ')[0])), predictions: lines.map((line) => numbers(line.split(' = ')[1])) }
+}
+
+async function ask(server: Server, model: string, features: number[][]): Promise<number[][]> {
+  const input = { shape: [features.length, features[0]?.length ?? 0], data: new Float32Array(features.flat()) }
+  const output = (await server.model(model).infer({ inputs: { input__0: input } })).output('output__0')
+  const columns = output.shape[1] ?? 0
+  expect(output.shape).toEqual([features.length, columns])
+  return features.map((_, row) => [...(output.data as Float32Array).slice(row * columns, (row + 1) * columns)])
+}
+
+/** Floats of the same number, but for its last digits. */
+function expectNear(found: number[][], expected: number[][], what: string): void {
+  expect(found.length, what).toBe(expected.length)
+  for (const [row, values] of expected.entries()) {
+    expect(found[row]?.length, what).toBe(values.length)
+    for (const [i, value] of values.entries()) expect(Math.abs((found[row]?.[i] ?? NaN) - value), `${what}, row ${row}`).toBeLessThanOrEqual(1e-6 * Math.max(1, Math.abs(value)))
+  }
+}
+
+const files = readdirSync(MODELS).filter((file) => extname(file) !== '.rows')
+const names = files.filter((file) => readdirSync(MODELS).includes(file.replace(/\.\w+$/, '.rows')))
+/** XGBoost predicts classes with this objective, whatever is asked. */
+const CLASSES = 'softmax.json'
+
+test('models of XGBoost, LightGBM and treelite answer what their framework predicts', async () => {
+  expect(names.length).toBeGreaterThan(45)
+  const server = await serving(Object.fromEntries(names.map((of) => [of.replace('.', '_'), { of, parameters: of === CLASSES ? { is_classifier: 'true' } : {} }])))
+  expect(server.failures).toEqual([])
+  for (const of of names) {
+    const { features, predictions } = rowsOf(of.replace(/\.\w+$/, ''))
+    const model = of.replace('.', '_')
+    expectNear(await ask(server, model, features), predictions, of)
+    for (const row of [0, 1, 5]) expectNear(await ask(server, model, features.slice(row, row + 1)), predictions.slice(row, row + 1), of)
+  }
+})
+
+test('a configuration needs its parameters only: inputs and outputs are read from the model', async () => {
+  const server = await serving({ logistic: { of: 'logistic.json' }, both: { of: 'logistic.json', parameters: { is_classifier: 'true', predict_proba: 'true' } }, softprob: { of: 'softprob.ubj' } })
+  const columns = ['logistic', 'both', 'softprob'].map((name) => {
+    const { input, output } = server.model(name).config() as { input: { name: string; dims: number[] }[]; output: { name: string; dims: number[] }[] }
+    return [input.map((t) => [t.name, t.dims.map(Number)]), output.map((t) => [t.name, t.dims.map(Number)])]
+  })
+  const x = [['input__0', [5]]]
+  expect(columns).toEqual([[x, [['output__0', [1]]]], [x, [['output__0', [2]]]], [x, [['output__0', [3]]]]])
+})
+
+test('classifiers answer with a class, by their threshold, or with probabilities of one class or both', async () => {
+  const binary = { of: 'logistic.json' }
+  const old = { output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0', use_experimental_optimizations: 'true' }
+  const server = await serving({
+    low: { ...binary, parameters: { is_classifier: 'true', threshold: '0.3' }, config: io(5, 1) },
+    old: { ...binary, parameters: old, config: io(5, 1) },
+    one: { ...binary, parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 1) },
+    both: { ...binary, parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 2) },
+    classes: { of: 'softprob.json', parameters: { is_classifier: 'true' }, config: io(5, 1) },
+    forest: { of: 'lgb_multiclass.txt', parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 3) },
+  })
+  expect(server.failures).toEqual([])
+  const { features, predictions } = rowsOf('logistic')
+  const p = predictions.map(([value = NaN]) => value)
+  expect(new Set(p.map((value) => [value > 0.3, value > 0.7].join())).size, 'the thresholds matter').toBe(3)
+  expect(await ask(server, 'low', features)).toEqual(p.map((value) => [Number(value > 0.3)]))
+  expect(await ask(server, 'old', features)).toEqual(p.map((value) => [Number(value > 0.7)]))
+  expectNear(await ask(server, 'one', features), predictions, 'one')
+  expectNear(await ask(server, 'both', features), p.map((value) => [1 - value, value]), 'both')
+  const many = rowsOf('softprob')
+  expect(await ask(server, 'classes', many.features)).toEqual(many.predictions.map((row) => [row.indexOf(Math.max(...row))]))
+  const forest = rowsOf('lgb_multiclass')
+  expectNear(await ask(server, 'forest', forest.features), forest.predictions, 'forest')
+})
+
+test('requests that run in one batch get their own rows', async () => {
+  const server = await serving({ m: { of: 'squared.json', config: 'dynamic_batching { max_queue_delay_microseconds: 2000 }' } })
+  const { features, predictions } = rowsOf('squared')
+  const asked = Array.from({ length: 200 }, (_, i) => [i % 24, (i * 7) % 20, 1 + (i % 4)] as const)
+  const answers = await Promise.all(asked.map(([, from, count]) => ask(server, 'm', features.slice(from, from + count))))
+  for (const [i, [, from, count]] of asked.entries()) expectNear(answers[i] ?? [], predictions.slice(from, from + count), `request ${i}`)
+})
+
+test('what cannot be served is a load error with the reason', async () => {
+  const server = await serving({
+    parameter: { of: 'squared.json', parameters: { predict_proba: 'yes' } },
+    unsaid: { of: 'squared.json', parameters: { is_classifier: '' } },
+    type: { of: 'squared.json', parameters: { model_type: 'catboost' } },
+    other: { of: 'squared.ubj', parameters: { model_type: 'xgboost' }, config: 'default_model_filename: "xgboost.ubj"' },
+    absent: { of: 'squared.ubj', parameters: { model_type: 'xgboost_json' } },
+    shap: { of: 'squared.json', config: 'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 5 ] } ]\noutput [ { name: "output__0" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "treeshap_output" data_type: TYPE_FP32 dims: [ 6 ] } ]' },
+    wide: { of: 'squared.json', config: io(32, 1) },
+    proba: { of: 'softprob.json', parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 2) },
+    vector: { of: 'vector.json' },
+    linear: { of: 'linear.json' },
+    leaves: { of: 'lgb_linear.txt' },
+  })
+  const reasons = Object.fromEntries(server.failures.map(({ model, reason }) => [model, reason.trimEnd()]))
+  expect(reasons).toMatchObject({
+    parameter: expect.stringContaining('Bad input for parameter predict_proba: it is "yes", and has to be "true" or "false"'),
+    unsaid: expect.stringContaining('Required parameter is_classifier not found in config'),
+    type: expect.stringContaining('catboost not recognized as a valid serialization format'),
+    other: expect.stringContaining('The file begins like one of another format: set the parameter \'model_type\' to "xgboost_ubj"'),
+    absent: expect.stringContaining('failed to stat file'),
+    shap: expect.stringContaining("the output 'treeshap_output' is not supported: remove it from the configuration"),
+    wide: expect.stringContaining("the model expects 2 dimensions (shape [-1,5]) but the model configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,32])"),
+    proba: expect.stringContaining('shape [-1,3]'),
+    vector: expect.stringContaining('multi_output_tree'),
+    linear: expect.stringContaining("the booster 'gblinear' has no trees"),
+    leaves: expect.stringContaining('linear_tree=false'),
+  })
+})
