@@ -101,6 +101,7 @@ const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: 
 const PATHS: Readonly<Record<string, () => string>> = {
   onnxruntime: () => findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it',
   python: pythonRuntime,
+  fil: () => 'trees, run by ONNX Runtime',
   tensorrt: () => 'plans, run by ONNX Runtime',
 }
 
