@@ -104,13 +104,7 @@ pub enum Precision {
 /// A node of a file.
 pub(crate) enum Found {
     Leaf(f64),
-    Split {
-        feature: u32,
-        test: Test,
-        left: u32,
-        right: u32,
-        missing_left: bool,
-    },
+    Split { feature: u32, test: Test, left: u32, right: u32, missing_left: bool },
 }
 
 /// What decides between the children of a node.
@@ -165,7 +159,12 @@ impl Forest {
         Ok(())
     }
 
-    fn walk(&mut self, count: usize, root: u32, mut look: impl FnMut(u32) -> Result<Found>) -> Result<(Vec<Node>, u32)> {
+    fn walk(
+        &mut self,
+        count: usize,
+        root: u32,
+        mut look: impl FnMut(u32) -> Result<Found>,
+    ) -> Result<(Vec<Node>, u32)> {
         if self.trees.len() >= TREES_MAX {
             return Err(Error::invalid(format!("a model may have {TREES_MAX} trees")));
         }
@@ -187,12 +186,12 @@ impl Forest {
                     put(&mut nodes, slot, Node::Leaf(value));
                     continue;
                 }
-                Found::Split { feature, test, left, right, missing_left } => {
-                    (feature, test, left, right, missing_left)
-                }
+                Found::Split { feature, test, left, right, missing_left } => (feature, test, left, right, missing_left),
             };
             if feature >= FEATURES_MAX {
-                return Err(place(Error::invalid(format!("feature {feature} is beyond the {FEATURES_MAX} of a model"))));
+                return Err(place(Error::invalid(format!(
+                    "feature {feature} is beyond the {FEATURES_MAX} of a model"
+                ))));
             }
             self.features_used = self.features_used.max(feature + 1);
             let links = match &test {
@@ -228,8 +227,7 @@ impl Forest {
                         let no = if i == last { side(test.otherwise_left) } else { push(&mut nodes) };
                         let yes = side(test.left);
                         let (compare, threshold) = (test.compare, test.threshold);
-                        let node =
-                            Node::Split { feature, compare, threshold, yes, no, missing_yes: test.missing_yes };
+                        let node = Node::Split { feature, compare, threshold, yes, no, missing_yes: test.missing_yes };
                         put(&mut nodes, slot, node);
                         slot = no;
                     }
@@ -260,6 +258,9 @@ impl Forest {
             Ok(n) if (1..=most).contains(&n) => Ok(n),
             _ => Err(Error::invalid(format!("the model has {n} {what}, it may have 1 to {most}"))),
         };
+        if self.trees.is_empty() {
+            return Err(Error::invalid("the model has no trees"));
+        }
         let features = limited("features", whole.features, FEATURES_MAX)?;
         let outputs = limited("classes or targets", whole.outputs, OUTPUTS_MAX)?;
         if self.features_used > features {

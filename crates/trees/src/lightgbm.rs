@@ -260,7 +260,9 @@ fn link(head: &Section<'_>) -> Result<Link> {
         other => {
             return Err(within(
                 format_args!("line {}", head.line),
-                unsupported(format!("what predictions are of the objective '{other}' is not known. Train with another, or convert the model to ONNX")),
+                unsupported(format!(
+                    "what predictions are of the objective '{other}' is not known. Train with another, or convert the model to ONNX"
+                )),
             ));
         }
     })

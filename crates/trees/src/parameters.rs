@@ -165,9 +165,15 @@ mod tests {
             let pairs = [&[("is_classifier", "true")], pairs].concat();
             assert_eq!(read(&pairs).expect_err(text).message(), text);
         };
-        check(&[("predict_proba", "yes")], "Bad input for parameter predict_proba: it is \"yes\", and has to be \"true\" or \"false\"");
+        check(
+            &[("predict_proba", "yes")],
+            "Bad input for parameter predict_proba: it is \"yes\", and has to be \"true\" or \"false\"",
+        );
         check(&[("threshold", "half")], "Bad input for parameter threshold: it is \"half\", and has to be a number");
-        check(&[("layout", "flat")], "Bad input for parameter layout: it is \"flat\", and has to be one of depth_first, breadth_first, layered");
+        check(
+            &[("layout", "flat")],
+            "Bad input for parameter layout: it is \"flat\", and has to be one of depth_first, breadth_first, layered",
+        );
         check(
             &[("model_type", "catboost")],
             "catboost not recognized as a valid serialization format. The parameter 'model_type' is one of xgboost, xgboost_json, xgboost_ubj, lightgbm and treelite_checkpoint",

@@ -163,11 +163,9 @@ mod tests {
     fn zeros_that_count_as_missing_are_exact_for_every_float() {
         for threshold in [-3.0, -1e-35, -1e-36, 0.0, 1e-36, f64::from(1e-35f32), 0.5, 2.000_000_000_1, 1e300] {
             for zero_left in [false, true] {
-                let chain =
-                    Pieces::around_zero(threshold, 1e-35, zero_left).chain(Compare::LessOrEqual, zero_left);
+                let chain = Pieces::around_zero(threshold, 1e-35, zero_left).chain(Compare::LessOrEqual, zero_left);
                 for x in floats() {
-                    let expected =
-                        if (-1e-35f32..=1e-35).contains(&x) { zero_left } else { f64::from(x) <= threshold };
+                    let expected = if (-1e-35f32..=1e-35).contains(&x) { zero_left } else { f64::from(x) <= threshold };
                     assert_eq!(goes_left(&chain, x), expected, "{x} of {threshold}");
                 }
             }

@@ -67,8 +67,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
     let precision = if is_double { Precision::Double } else { Precision::Single };
     let mut forest = Forest::default();
     for (number, class) in (0..trees).zip(&class_ids) {
-        let tree =
-            Arrays::read(&mut at, is_double).map_err(|e| within(format_args!("tree {number}"), e))?;
+        let tree = Arrays::read(&mut at, is_double).map_err(|e| within(format_args!("tree {number}"), e))?;
         forest.add(u32::try_from(*class).unwrap_or(u32::MAX), tree.count, 0, |node| tree.node(node as usize))?;
     }
     if !at.is_at_end() {

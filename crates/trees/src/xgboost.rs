@@ -200,9 +200,7 @@ impl Arrays {
         if left == -1 {
             return Ok(Found::Leaf(f64::from(condition)));
         }
-        let index = |what: &str, n: i64| {
-            u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")))
-        };
+        let index = |what: &str, n: i64| u32::try_from(n).map_err(|_| Error::invalid(format!("{what} {n} is not one")));
         let test = match self.split_types.get(node) {
             None | Some(0) => Test::Compare(Compare::Less, condition),
             Some(1) => {
@@ -267,7 +265,9 @@ pub(crate) struct Shape {
 pub(crate) fn check_booster(name: &str) -> Result<()> {
     match name {
         "gbtree" | "dart" => Ok(()),
-        "gblinear" => Err(unsupported("the booster 'gblinear' has no trees. Train with the booster 'gbtree' or 'dart'")),
+        "gblinear" => {
+            Err(unsupported("the booster 'gblinear' has no trees. Train with the booster 'gbtree' or 'dart'"))
+        }
         other => Err(Error::invalid(format!("the booster '{other}' is not known"))),
     }
 }
@@ -294,15 +294,20 @@ pub(crate) fn finish(
     are_predictions: bool,
 ) -> Result<Ensemble> {
     let (link, to_sum): (_, fn(f32) -> f32) = match objective {
-        "reg:squarederror" | "reg:linear" | "reg:squaredlogerror" | "reg:absoluteerror" | "reg:pseudohubererror"
-        | "reg:quantileerror" | "reg:expectileerror" | "binary:logitraw" | "rank:pairwise" | "rank:ndcg" | "rank:map" => {
-            (Link::Identity, |s| s)
-        }
+        "reg:squarederror"
+        | "reg:linear"
+        | "reg:squaredlogerror"
+        | "reg:absoluteerror"
+        | "reg:pseudohubererror"
+        | "reg:quantileerror"
+        | "reg:expectileerror"
+        | "binary:logitraw"
+        | "rank:pairwise"
+        | "rank:ndcg"
+        | "rank:map" => (Link::Identity, |s| s),
         "reg:logistic" | "binary:logistic" => (Link::Sigmoid { alpha: 1.0 }, logit),
         "binary:hinge" => (Link::Hinge, |s| s),
-        "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => {
-            (Link::Exponential, f32::ln)
-        }
+        "count:poisson" | "reg:gamma" | "reg:tweedie" | "survival:cox" | "survival:aft" => (Link::Exponential, f32::ln),
         "multi:softmax" | "multi:softprob" => (Link::Softmax, |s| s),
         other => {
             return Err(unsupported(format!(

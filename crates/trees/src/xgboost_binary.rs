@@ -20,7 +20,10 @@ pub(crate) fn read(file: &[u8]) -> Result<Ensemble> {
             "the file is in base64, as very old versions wrote it. Load it with XGBoost 0.90 and save it again",
         ));
     }
-    let mut at = Bytes::new(file.strip_prefix(b"binf").unwrap_or(file));
+    let mut at = Bytes::new(file);
+    if file.starts_with(b"binf") {
+        at.take(4, 1)?;
+    }
     // LearnerModelParam, 136 bytes.
     let base_score = at.f32()?;
     let features = at.i32()? as u32;
