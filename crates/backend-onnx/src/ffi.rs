@@ -972,7 +972,7 @@ pub fn bench_bare_run(
     rounds: u32,
 ) -> Result<f64> {
     let runtime = Runtime::get(library, PoolThreads::default())?;
-    let mut session = Session::load(runtime, model, &SessionOptions::default(), None)?;
+    let mut session = Session::load(runtime, Source::File(model), &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
     let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();
