@@ -1,5 +1,5 @@
 /** Where instances go on a machine with GPUs (stand-ins of the drivers), and what is said where ONNX Runtime's provider is missing. */
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -58,6 +58,10 @@ describe('C-14 a server with GPUs and without a provider', () => {
     cpSync(join(ROOT, 'examples/models/simple'), join(repository, name ?? ''), { recursive: true })
     writeFileSync(join(repository, name ?? '', 'config.pbtxt'), `backend: "onnxruntime" max_batch_size: 8 ${group}`)
   }
+  mkdirSync(join(repository, 'trees', '1'), { recursive: true })
+  cpSync(join(ROOT, 'crates/trees/tests/models/squared.json'), join(repository, 'trees', '1', 'xgboost.json'))
+  const parameter = (key: string, value: string) => `parameters { key: "${key}" value { string_value: "${value}" } }`
+  writeFileSync(join(repository, 'trees', 'config.pbtxt'), `backend: "fil" max_batch_size: 8 instance_group { kind: KIND_GPU } ${parameter('model_type', 'xgboost_json')} ${parameter('is_classifier', 'false')}`)
   const start = (...flags: string[]): Promise<TestServer> =>
     TestServer.start(repository, ['--exit-on-error=false', `--backend-config=onnxruntime,provider-directory=${nothing}`, ...flags], { env: mocks.environment() })
   const states = async (server: TestServer): Promise<string[]> => {
@@ -69,10 +73,11 @@ describe('C-14 a server with GPUs and without a provider', () => {
   test('serves on the CPU what leaves it open, with one warning, and names nereid gpu to what does not', { timeout: 60_000 }, async () => {
     const server = await start()
     try {
-      expect(await states(server)).toEqual(['also_open READY', 'on_gpu UNAVAILABLE', 'open READY'])
+      expect(await states(server)).toEqual(['also_open READY', 'on_gpu UNAVAILABLE', 'open READY', 'trees READY'])
       const output = server.output()
       expect(output.match(/are served on the CPU: ONNX Runtime's CUDA provider cannot be used: there is no libonnxruntime_providers_cuda\.so/g)).toHaveLength(1)
       expect(output).toContain("instance group on_gpu_0 of model on_gpu has kind KIND_GPU but ONNX Runtime's CUDA provider cannot be used")
+      expect(output.match(/model 'trees' is served on the CPU, where the backend 'fil' computes, whatever is said by instance group trees_0/g)).toHaveLength(1)
       expect(output).toContain("'nereid gpu' says what this machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU")
     } finally {
       await server.stop()
@@ -82,7 +87,7 @@ describe('C-14 a server with GPUs and without a provider', () => {
   test('follows --gpu-fallback=cpu', { timeout: 60_000 }, async () => {
     const server = await start('--gpu-fallback=cpu')
     try {
-      expect(await states(server)).toEqual(['also_open READY', 'on_gpu READY', 'open READY'])
+      expect(await states(server)).toEqual(['also_open READY', 'on_gpu READY', 'open READY', 'trees READY'])
     } finally {
       await server.stop()
     }

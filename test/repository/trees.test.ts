@@ -130,6 +130,24 @@ test('requests that run in one batch get their own rows', async () => {
   for (const [i, [, from, count]] of asked.entries()) expectNear(answers[i] ?? [], predictions.slice(from, from + count), `request ${i}`)
 })
 
+test('a tree of 1,000 comparisons in a row is served', async () => {
+  const root = join(ROOT, 'deep')
+  const nodes = Array.from({ length: 2001 }, (_, i) => i)
+  const child = (side: number) => nodes.map((i) => (i % 2 === 0 && i < 2000 ? i + side : -1))
+  const tree = { left_children: child(1), right_children: child(2), split_indices: nodes.map(() => 0), split_conditions: nodes, default_left: nodes.map(() => 0) }
+  const learner = {
+    gradient_booster: { name: 'gbtree', model: { trees: [tree], tree_info: [0] } },
+    learner_model_param: { base_score: '0', num_class: '0', num_feature: '1' },
+    objective: { name: 'reg:squarederror' },
+  }
+  mkdirSync(join(root, 'deep', '1'), { recursive: true })
+  writeFileSync(join(root, 'deep', '1', 'xgboost.json'), JSON.stringify({ learner }))
+  writeFileSync(join(root, 'deep', 'config.pbtxt'), `backend: "fil" max_batch_size: 8 ${parametersOf({ model_type: 'xgboost_json', is_classifier: 'false' })}`)
+  const server = await Server.start({ modelRepository: root, log: () => {} })
+  onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
+  expect(await ask(server, 'deep', [[-1], [3], [1999], [NaN]])).toEqual([[1], [5], [2000], [2000]])
+})
+
 test('what cannot be served is a load error with the reason', async () => {
   const server = await serving({
     parameter: { of: 'squared.json', parameters: { predict_proba: 'yes' } },
