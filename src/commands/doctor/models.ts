@@ -1,11 +1,13 @@
 /** What becomes of the models of a repository: what loads, what differs, what has to be changed. Reads configurations and file names, and the first lines of a model.py. */
 
-import { readdirSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { absentBackend, backendMeant, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
+import { pythonRuntime } from '../../api/python.js'
+import { absentBackend, backendMeant, backendRow, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import { withPythonBackend } from '../../repository/python_backends.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
 import type { At, Findings } from './findings.js'
@@ -24,8 +26,11 @@ export interface Needs {
   absent: number
 }
 
-/** Packages that do not come with Python, and that models of guides import. */
-const PACKAGES = 'torch torchvision torchaudio transformers tokenizers sentence_transformers tensorflow onnxruntime onnx cupy cv2 PIL scipy sklearn pandas numba spacy nltk librosa soundfile whisper vllm tritonclient xgboost lightgbm joblib'.split(' ')
+/** Modules that do not come with Python, and the package that has each: what a load says of one that is missing (`backend_python::failure`). */
+function packagesOfModules(): Map<string, string> {
+  const lines = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').split('\n')
+  return new Map(lines.map((line) => line.split(' ')).map(([module = '', name = module]) => [module, name]))
+}
 
 /** Every model of a repository, or the one model that the directory is. */
 export async function judgeRepository(path: string, isModel: boolean, settings: RepositorySettings, findings: Findings): Promise<Needs> {
@@ -40,18 +45,20 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpus = false
-  for (const model of models) gpus = judgeModel(model, findings) || gpus
+  const absentOf: AbsentOf = (config) => (withPythonBackend(config, settings.backendDirectory).codeDirectory === null ? absentBackend(backendMeant(config.backend) ?? '') : null)
+  for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
   return { gpus, python: models.some(({ config }) => config?.backend === 'python'), models: models.length, absent }
 }
 
-const absentOf = ({ backend }: ModelConfig): string | null => absentBackend(backendMeant(backend) ?? '')
+/** What is to be said of a model that wants a backend which neither this release nor a directory has; null of any other. */
+type AbsentOf = (config: ModelConfig) => string | null
 
 /** Where in the configuration of a model something stands; its first line with the word, or none. */
 type Where = (word: string) => At
 
 /** Whether it wants a GPU. */
-function judgeModel(model: InspectedModel, findings: Findings): boolean {
+function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Findings): boolean {
   const { key, file, directories, config, versions } = model
   const at: At = { path: file ?? directories[0] ?? '', line: 0 }
   const bytes = file === null ? null : textOf(file)
@@ -92,7 +99,9 @@ const behind = (text: string, advice: string): string => (advice === '' ? text :
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
   const subject = `model ${model.key}`
   const wantsGpu = config.instanceGroup.some((group) => group.kind === Kind.GPU || group.gpus.length > 0)
-  if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
+  const needsGpu = backendRow(config.backend)?.devices === 'only'
+  if (needsGpu) findings.fact(where('instance_group'), subject, 'plan')
+  else if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
   const choice = config.schedulingChoice
   if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
     findings.fact(where('max_queue_delay_microseconds'), `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay')
@@ -105,7 +114,8 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   if (config.responseCache?.enable === true) findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
   if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
   if (config.backend === 'python') judgePython(config, model, where, findings)
-  return wantsGpu
+  // The CPU does not take what a model needs a GPU for.
+  return wantsGpu && !needsGpu
 }
 
 function judgePython(config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings): void {
@@ -119,7 +129,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
   for (const name of names(directory)) {
     if (name.startsWith('triton_python_backend_stub')) findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
   }
-  const packages = new Set<string>()
+  const [known, packages] = [packagesOfModules(), new Set<string>()]
   for (const version of versions) {
     const path = join(directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename)
     if (statIfAny(path)?.isFile() !== true) continue
@@ -130,7 +140,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
       findings.add({ path, line: 0 }, subject, 'differs', asServerError(error).message)
       continue
     }
-    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (PACKAGES.includes(name)) packages.add(name)
+    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (known.has(name)) packages.add(known.get(name) ?? name)
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
