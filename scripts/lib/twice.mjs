@@ -3,8 +3,8 @@
  * counted as passed and named at the end, where it asks to be looked into; what is broken fails both times.
  */
 
-/** With more than this the machine is not to blame. */
-const FAILURES_MAX = 5
+/** With more than this the machine is not to blame: a slow one, with as many servers at once as a nightly run has, made six rows of attacks wait too long. */
+const FAILURES_MAX = 10
 
 /**
  * Runs what failed in a suite once more, where the suite can (`again`, with the names of what failed).

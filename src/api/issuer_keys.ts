@@ -36,8 +36,14 @@ export function isSafeUrl(text: string): boolean {
   return url.protocol === 'https:' || (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname))
 }
 
+export interface IssuerKeys {
+  /** Fetches them at the next look, whatever the time since the last fetch, and says where. */
+  refresh(): string
+  stop(): void
+}
+
 /** Fetches until `stop` is called. Resolves once the first fetch is over, however it ended: without keys all tokens are refused. */
-export async function followIssuerKeys(core: Core, url: string, logger: Logger): Promise<{ stop(): void }> {
+export async function followIssuerKeys(core: Core, url: string, logger: Logger): Promise<IssuerKeys> {
   const stopped = new AbortController()
   let last = 0
   let wasGood = true
@@ -72,6 +78,10 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
   }, LOOK_MS)
   timer.unref()
   return {
+    refresh() {
+      last = -Infinity
+      return url
+    },
     stop() {
       clearInterval(timer)
       stopped.abort()

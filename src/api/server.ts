@@ -16,7 +16,7 @@ import { asServerError, createCore, type Core, type GrpcOptions, type HttpOption
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
-import { followIssuerKeys, type KeysSettings } from './issuer_keys.js'
+import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
@@ -106,7 +106,7 @@ export interface RunningServer {
   embedded: ListenOptions
   /** Opens the ports, unless they are open. */
   listen(): Promise<Ports>
-  /** Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. */
+  /** Reads keys and certificates again, those of an issuer too, and opens logs of requests again that were moved away; returns the files and the URL. */
   reread(): string[]
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
@@ -223,7 +223,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name), sampling)
   const metrics = metricsText(settings, core, repository, logger, drain)
   let metricsServer: MetricsServer | null = null
-  let issuerKeys: { stop(): void } | null = null
+  let issuerKeys: IssuerKeys | null = null
   let isOpen = false
   const listen = async (): Promise<Ports> => {
     if (isOpen) return ports
@@ -283,7 +283,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     metrics,
     embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null },
     listen,
-    reread: () => core.reread(),
+    reread: () => [...core.reread(), ...(issuerKeys === null ? [] : [issuerKeys.refresh()])],
     async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {
       repository.stop()
       const deadline = performance.now() + timeoutMs

@@ -8,15 +8,18 @@ import { basename, dirname, extname, join } from 'node:path'
 import { BACKENDS } from './backends.js'
 import { quoted } from './error.js'
 import { statIfAny } from './files.js'
+import { invocation } from './invocation.js'
 import { shellWord } from './shell_word.js'
+
+const init = (): string => `${invocation('nereid')} init`
 
 /** Names of the files whose models are served. */
 const SERVED: ReadonlySet<string> = new Set(BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))))
 
 /** Behind the error about a repository that is a file. */
 export function fileHint(path: string): string {
-  if (extname(path) === '.onnx') return `; '${quoted(path)}' is a model: nereid init ${shellWord(path)} puts it into the repository models, for --model-repository=models`
-  return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: nereid init MODEL.onnx makes it`
+  if (extname(path) === '.onnx') return `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for --model-repository=models`
+  return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} MODEL.onnx makes it`
 }
 
 /** What is to be said of the files of a repository, on one line; null when there is nothing. `expectsModels` is false where none need to be there yet. */
@@ -28,10 +31,10 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   const [stray] = strays
   if (stray !== undefined) {
     const more = strays.length === 1 ? '' : ` (and ${strays.length - 1} more)`
-    return `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a directory: nereid init ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
+    return `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a directory: ${init()} ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
   }
   if (models.size > 0 || !expectsModels) return null
-  return `model repository '${shown}' has no models: nereid init MODEL.onnx --out=${shellWord(repository)} puts one there, nereid init --python hello --out=${shellWord(repository)} one to start from`
+  return `model repository '${shown}' has no models: ${init()} MODEL.onnx --out=${shellWord(repository)} puts one there, ${init()} --python hello --out=${shellWord(repository)} one to start from`
 }
 
 /** Behind the error about a model that has no version: where its file lies instead; '' when it has none, or its directory is another's. */
@@ -48,7 +51,7 @@ export function unversionedHint(directory: string, name: string): string {
   // A configuration that is there is not to be written anew, and of the other files `init` writes none.
   if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
-  return `${makes}: nereid init ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
+  return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
 }
 
 /** Names of regular files, in order; none of a directory that cannot be read. */

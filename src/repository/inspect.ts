@@ -83,7 +83,10 @@ export interface Finding {
   endColumn?: number | null
 }
 
-/** How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere, and what is a mistake in Triton as well. */
+/**
+ * How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere, and what is a mistake in Triton as well;
+ * a model that is there and is none is told all the same.
+ */
 export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
@@ -110,7 +113,12 @@ export async function inspectRepositories(settings: RepositorySettings, depth: D
   const places = new Places(settings.hasNamespaces)
   places.open(settings.paths)
   const models = new Map<string, InspectedModel>()
-  for (const [key, directories] of places.found(noLog)) models.set(key, await inspectModel(key, directories, settings, null, depth))
+  // Those of one name in several repositories do not load; their other mistakes are told at once.
+  const ofOneName: InspectedModel[] = []
+  for (const [key, directories] of places.found(noLog)) {
+    models.set(key, await inspectModel(key, directories, settings, null, depth))
+    if (directories.length > 1) for (const directory of directories) ofOneName.push(await inspectModel(key, [directory], settings, null, depth))
+  }
 
   const needs = (key: string): KnownModel['needs'] => {
     const config = models.get(key)?.config ?? null
@@ -131,7 +139,7 @@ export async function inspectRepositories(settings: RepositorySettings, depth: D
     const about = explain(why)
     model.findings.push({ ...about, severity: 'error', message: why, error: null, advice: near === null ? (about.advice ?? '') : `Did you mean "${near}"?` })
   }
-  return [...models.values()]
+  return [...models.values(), ...ofOneName]
 }
 
 /** An ensemble whose models are there: whether its tensors fit what their configurations and files say. */
@@ -352,7 +360,8 @@ async function inspectVersions(
       requirePlanTensors(prepared)
       // Where only configurations are looked at, the devices are elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
-      const io = readsFile && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note) : null
+      const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
+      const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
       // A load says the first difference.
@@ -379,11 +388,14 @@ function tellDifferences(config: ModelConfig, io: ModelIo, note: Collector): voi
 }
 
 /** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */
-function readGraph(config: ModelConfig, versionDirectory: string, note: Collector): ModelIo | null {
+function readGraph(config: ModelConfig, versionDirectory: string, note: Collector, depth: Depth): ModelIo | null {
   const file = onnxPath(config, versionDirectory)
+  // Such a file stands for one that is elsewhere.
+  if (depth === 'configuration' && statIfAny(file)?.size === 0n) return null
   return note.trying(() => {
     const { file: onnx, why, isSure } = lookAt(file)
     if (why !== null && isSure) throw new ServerError('INTERNAL', `the file ${why}`)
+    if (depth === 'configuration') return null
     for (const location of onnx?.dataFiles ?? []) {
       const path = join(dirname(file), location)
       if (statIfAny(path)?.isFile() !== true) throw new ServerError('INTERNAL', `the model keeps weights in '${quoted(location)}', and there is no file ${path}`)

@@ -7,7 +7,7 @@
  */
 
 import { resolve } from 'node:path'
-import { noLog, repositoryHint, statIfAny, type Log } from '../config/index.js'
+import { statIfAny, type Log } from '../config/index.js'
 import { ServerError } from '../native/index.js'
 import { byteWise, findModels, openRepositories, type FoundModels } from './scan.js'
 
@@ -49,18 +49,6 @@ export class Places {
    */
   open(paths: readonly string[]): void {
     for (const path of openRepositories(paths)) this.#repositories.set(path, new Map())
-  }
-
-  /** What is to be said of files that are not where models are looked for, at most a line for each repository. */
-  hints(expectsModels: boolean): string[] {
-    return [...this.#repositories.keys()].flatMap((repository) => {
-      try {
-        return repositoryHint(repository, findModels(repository, noLog), expectsModels) ?? []
-      } catch {
-        // The look that follows says why.
-        return []
-      }
-    })
   }
 
   /**

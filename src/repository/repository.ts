@@ -25,7 +25,7 @@ import { prepareVersion, updateInstances, type Prepared, type VersionSource } fr
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { Places, bareName, notUnique, type Look } from './places.js'
 import { pythonBackends } from './python_backends.js'
-import { byteWise } from './scan.js'
+import { byteWise, misplacedIn } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
@@ -126,7 +126,7 @@ export class Repository {
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
     this.#places.open(this.#settings.paths)
-    for (const hint of this.#places.hints(this.#settings.mode !== 'explicit')) this.#log('warning', hint)
+    for (const { message } of misplacedIn(this.#settings.paths, this.#settings.mode !== 'explicit')) this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
     const failures = names.filter((name) => failed.has(name)).map((model) => ({ model, reason: rootReason(failed.get(model)) }))

@@ -8,7 +8,7 @@
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
-import { fileHint, statIfAny, type Log } from '../config/index.js'
+import { fileHint, noLog, repositoryHint, statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
 export type FoundModels = Map<string, string[]>
@@ -46,6 +46,19 @@ function refuseCloud(path: string): void {
   const what = CLOUDS[scheme] ?? `the file system '${scheme}'`
   const advice = `${what}${CLOUDS[scheme] === undefined ? '; copy the models to a directory' : ', or copy the models'}, and name the directory`
   throw new ServerError('INTERNAL', `model repository '${path}' can not be read: this release has no access to ${advice}`)
+}
+
+/** What is to be said of files that are not where models are looked for, at most a line for each repository. */
+export function misplacedIn(repositories: readonly string[], expectsModels: boolean): { path: string; message: string }[] {
+  return [...new Set(repositories)].flatMap((path) => {
+    try {
+      const message = repositoryHint(path, findModels(path, noLog), expectsModels)
+      return message === null ? [] : [{ path, message }]
+    } catch {
+      // Whoever looks for models in it says why.
+      return []
+    }
+  })
 }
 
 /**

@@ -9,7 +9,7 @@ import * as check from '../../src/commands/check/index.js'
 import { loadProblems } from '../../src/commands/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { files, runs } from './harness.js'
 
 const GOOD = `backend: "onnxruntime"
@@ -300,8 +300,15 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
   test('R-05: a model in two repositories', async () => {
     const one = files({ 'm/1/model.onnx': '' })
-    const two = files({ 'm/1/model.onnx': '' })
-    expect((await runs(check, [`--model-repository=${one}`, two])).out).toContain("error: failed to poll model 'm': not unique across all model repositories")
+    const two = files({ 'm/1/model.onnx': MODEL, 'm/config.pbtxt': `${GOOD}max_batch_sise: 8\n` })
+    const { out } = await runs(check, [`--model-repository=${one}`, two])
+    expect(out).toContain("error: failed to poll model 'm': not unique across all model repositories")
+    // Each is looked at as well: what else is wrong is told at once, and both are marked.
+    expect(out).toContain('the file is empty')
+    expect(out).toContain('max_batch_sise')
+    expect(out).toContain('2 models, 3 errors')
+    const { out: marks } = await runs(check, ['--format=github', one, two])
+    for (const directory of [one, two]) expect(marks).toMatch(new RegExp(`file=[^,]*${basename(directory)}/m,.*not unique`))
   })
 
   test('flags of the server count, and wrong ones are refused', async () => {

@@ -38,6 +38,15 @@ test('every row that doctor cites stands in COMPAT.md', () => {
   expect(cited.filter((row) => !rows.some((line) => line.startsWith(row)))).toEqual([])
 })
 
+test('a model that is there and is none is told, with what it is', async () => {
+  const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n'
+  const { code, out } = await says({ 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX, 'models/p/1/model.onnx': pointer }, 'models')
+  expect(code).toBe(1)
+  expect(out).toMatch(/to change +model m: the file is no ONNX model/)
+  expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
+  expect(out).not.toContain('as it is          model')
+})
+
 describe('a command line', () => {
   test('one that runs as it is', async () => {
     const directory = files(REPOSITORY)
@@ -282,6 +291,8 @@ CMD ["tritonserver", "--model-repository=/models", \\
       @@ -14,1 +13,0 @@
       -HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1
 
+      Not in these changes, to be made by hand: ./Dockerfile:6
+
       8 as it is, 2 differ, 4 to change, 0 not possible yet
       "
     `)
@@ -444,6 +455,8 @@ spec:
       -          image: nvcr.io/nvidia/tritonserver:25.03-py3
       +          image: nereid:1
 
+      Not in these changes, to be made by hand: ./triton.yaml:35
+
       12 as it is, 3 differ, 3 to change, 0 not possible yet
       "
     `)
@@ -502,6 +515,8 @@ spec:
       @@ -21,1 +21,1 @@
       -      image: nvcr.io/nvidia/tritonserver:23.05-py3
       +      image: nereid:1
+
+      Not in these changes, to be made by hand: ./kserve.yaml:7, ./kserve.yaml:8
 
       8 as it is, 3 differ, 3 to change, 1 not possible yet
       "
@@ -604,7 +619,7 @@ class TritonPythonModel:
     })
     const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`], directory)
     expect(code).toBe(0)
-    expect(out).toContain('as it is          model plan: tensorrt, version 1\n          5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
+    expect(out).toContain('as it is          model plan: tensorrt, version 1\n    5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
     expect(out).toContain('as it is          model llm: vllm, version 1\n')
     expect(out).not.toContain('gpu-fallback')
     const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)

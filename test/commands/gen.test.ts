@@ -193,7 +193,7 @@ test('the file is TypeScript whatever models and tensors are called', () => {
 })
 
 test.each([
-  [[], 2, "gen makes ts (types for TypeScript), not ''"],
+  [[], 2, 'gen makes ts (types for TypeScript), and needs to be told: gen ts'],
   [['ts'], 2, 'gen ts needs either --url=<http://host:port> or --model-repository=<path>'],
   [['ts', '--url=localhost:8000'], 2, "--url is that of the HTTP port, http://… or https://…, not 'localhost:8000'"],
   [['ts', '--url=http://127.0.0.1:9', '--header=x'], 2, "--header is 'name: value', not 'x'"],

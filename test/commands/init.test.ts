@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import * as init from '../../src/commands/init/index.js'
-import { invocation } from '../../src/commands/init/invocation.js'
+import { invocation } from '../../src/config/invocation.js'
 import { files, runs } from './harness.js'
 import { external, versioned } from './mistakes.js'
 

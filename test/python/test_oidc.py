@@ -3,6 +3,7 @@ import base64
 import http.server
 import json
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -231,6 +232,19 @@ def test_a_set_is_fetched_and_again_when_a_key_is_not_known(publish, issuer, tmp
     assert sets[0].count == 2
     is_gone.logged("can not be fetched", "status 404")
     assert metadata(is_gone, one.token()) is None, "the keys stay"
+
+
+def test_sighup_fetches_the_set_at_once(publish, issuer, tmp_path, repositories, start):
+    one, two = issuer["RS256"], issuer["ES256"]
+    published = publish(key_set(one, two).encode())
+    server = start(repositories / "main", *flags(tmp_path, published.url))
+    assert is_taken(server, two.token())
+    # The issuer took a key back: for up to five minutes nothing else would ask.
+    published.content = key_set(one).encode()
+    server.signal(signal.SIGHUP)
+    server.logged("Signal (1) received", published.url)
+    waits_for(lambda: "a key that is not known" in (answers(server, two.token())[0] or ""), "the key is gone")
+    assert is_taken(server, one.token())
 
 
 def test_a_set_that_is_too_large_is_not_read(publish, issuer, tmp_path, repositories, start):

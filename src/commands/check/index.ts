@@ -55,7 +55,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     for (const { path, message } of hintsOf(targets, repository)) problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
     for (const model of models) problems.push(...problemsOf(model))
     if (own.on.has('--load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
-    return report(problems, models.length, own.format)
+    return report(problems, models.filter(({ directories }) => directories.length === 1).length, own.format)
   } catch (error) {
     const isUsage = error instanceof OptionError
     if (isUsage) {
@@ -126,7 +126,8 @@ function report(problems: readonly Problem[], models: number, format: Format): n
   const warnings = problems.length - errors
   if (format === 'github') {
     for (const { severity, path, place, message, advice } of problems) {
-      process.stdout.write(annotation(severity, { file: path === null ? null : shown(path.split(', ')[0] ?? path), place, text: sentences(messageOf(message).join('\n'), advice) }))
+      const text = sentences(messageOf(message).join('\n'), advice)
+      for (const file of path?.split(', ') ?? [null]) process.stdout.write(annotation(severity, { file: file === null ? null : shown(file), place, text }))
     }
   } else if (format === 'json') {
     const rows = problems.map(({ place, ...rest }) => ({ ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null }))

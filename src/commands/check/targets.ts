@@ -1,10 +1,10 @@
 /** What the arguments of `nereid check` name: repositories, single models, or one configuration file. */
 
 import { basename, dirname, extname, join, resolve } from 'node:path'
-import { noLog, repositoryHint, statIfAny } from '../../config/index.js'
+import { noLog, statIfAny } from '../../config/index.js'
 import { ServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
-import { findModels } from '../../repository/scan.js'
+import { misplacedIn } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
 
 /**
@@ -32,10 +32,7 @@ const repositoriesOf = (targets: readonly string[], settings: RepositorySettings
 
 /** What a server warns of at its start: repositories without models, and models that do not lie where they are looked for. */
 export function hintsOf(targets: readonly string[], settings: RepositorySettings): { path: string; message: string }[] {
-  return repositoriesOf(targets, settings).flatMap((path) => {
-    const message = repositoryHint(path, findModels(path, noLog), settings.mode !== 'explicit')
-    return message === null ? [] : [{ path, message }]
-  })
+  return misplacedIn(repositoriesOf(targets, settings), settings.mode !== 'explicit')
 }
 
 /** A configuration file: as that of its model when it lies in one, else by its content alone. */

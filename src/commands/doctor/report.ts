@@ -1,8 +1,9 @@
 /** Prints what doctor found: line by line, then the command line and the changes, then the sums. */
 
+import { shellWord } from '../../config/shell_word.js'
 import { printable, shown, type Format } from '../output.js'
 import { VERDICTS, type Verdict } from './facts.js'
-import type { Finding, Findings } from './findings.js'
+import type { At, Edit, Finding, Findings } from './findings.js'
 import type { Start } from './judge.js'
 
 export interface Outcome {
@@ -22,9 +23,14 @@ export function report({ findings, starts, diffs }: Outcome, format: Format): nu
     const rows = list.map(({ at, ...rest }) => ({ path: at.path, line: at.line === 0 ? null : at.line, ...rest }))
     const commands = starts.map(({ name, words }) => ({ name, command: words }))
     process.stdout.write(`${JSON.stringify({ counts, findings: rows, commands, diffs, dropped: findings.dropped }, null, 2)}\n`)
-  } else process.stdout.write(text(list, starts, diffs, counts, findings.dropped))
+  } else process.stdout.write(text(list, starts, diffs, findings))
   return counts.change + counts.impossible === 0 ? 0 : 1
 }
+
+/** Places that are listed on one line. */
+const PLACES_MAX = 20
+
+const touches = (edit: Edit, { path, line }: At): boolean => edit.at.path === path && edit.at.line <= line && line <= ('throughLine' in edit ? edit.throughLine : edit.at.line)
 
 /** By file in the order in which they were read, then by line. */
 function sorted(list: readonly Finding[]): Finding[] {
@@ -32,7 +38,7 @@ function sorted(list: readonly Finding[]): Finding[] {
   return paths.flatMap((path) => list.filter(({ at }) => at.path === path).sort((a, b) => a.at.line - b.at.line))
 }
 
-function text(list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], counts: Record<Verdict, number>, dropped: number): string {
+function text(list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], { counts, dropped, edits }: Findings): string {
   const lines: string[] = []
   let path: string | null = null
   const width = Math.max(...Object.values(VERDICTS).map((name) => name.length))
@@ -43,15 +49,15 @@ function text(list: readonly Finding[], starts: readonly Start[], diffs: readonl
     lines.push(`${(at.line === 0 ? '' : String(at.line)).padStart(5)}  ${VERDICTS[verdict].padEnd(width)}  ${printable(subject)}${says === '' ? '' : `: ${printable(says)}`}`)
   }
   if (starts.length > 0) lines.push('', 'Starts as:')
-  for (const { name, words } of starts) lines.push(`  ${words.map(quoted).join(' ')}${starts.length === 1 ? '' : `   # ${printable(name)}`}`)
+  for (const { name, words } of starts) lines.push(`  ${words.map((word) => shellWord(printable(word))).join(' ')}${starts.length === 1 ? '' : `   # ${printable(name)}`}`)
   if (diffs.length > 0) lines.push('', 'Changes:', ...diffs.map((diff) => diff.split('\n').map(printable).join('\n').trimEnd()))
+  // A diff that is applied must not look as if it were all.
+  const byHand = diffs.length === 0 ? [] : list.filter(({ at, verdict }) => verdict === 'change' && !edits.some((edit) => touches(edit, at)))
+  if (byHand.length > 0) {
+    const places = [...new Set(byHand.map(({ at }) => `${printable(shown(at.path))}${at.line === 0 ? '' : `:${at.line}`}`))]
+    lines.push('', `Not in these changes, to be made by hand: ${places.slice(0, PLACES_MAX).join(', ')}${places.length > PLACES_MAX ? ` and ${places.length - PLACES_MAX} more` : ''}`)
+  }
   if (dropped > 0) lines.push('', `${dropped} more findings are not shown`)
   lines.push('', ORDER.map((verdict) => `${counts[verdict]} ${verdict === 'differs' ? 'differ' : VERDICTS[verdict]}`).join(', '))
   return `${lines.join('\n').replace(/^\n/, '')}\n`
-}
-
-/** A word as a shell reads it back. */
-function quoted(word: string): string {
-  const safe = printable(word)
-  return /^[\w@%+=:,./~-]+$/.test(safe) ? safe : `'${safe.replaceAll("'", `'\\''`)}'`
 }

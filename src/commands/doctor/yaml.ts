@@ -157,7 +157,8 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
   const lines = new library.LineCounter()
   let documents: Document[]
   try {
-    const parsed = library.parseAllDocuments(text, { lineCounter: lines, logLevel: 'silent', uniqueKeys: false })
+    // A place in each message takes longer than all the rest.
+    const parsed = library.parseAllDocuments(text, { lineCounter: lines, logLevel: 'silent', uniqueKeys: false, prettyErrors: false })
     documents = Array.isArray(parsed) ? (parsed as Document[]) : []
   } catch (error) {
     // Its reader recurses: a text of nothing but brackets.
@@ -168,9 +169,7 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
     const [error] = document.errors
     if (error !== undefined) {
       if (/call stack/.test(error.message)) throw new YamlError('is nested too deep')
-      const place = error.linePos?.[0]
-      const why = error.message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? ''
-      throw new YamlError(`line ${place?.line ?? 1}: ${why}`)
+      throw new YamlError(`line ${Math.max(1, lines.linePos(error.pos[0]).line)}: ${error.message.split('\n')[0] ?? ''}`)
     }
   }
   const shared = { left: FOLLOWED_MAX, templates: values }

@@ -54,7 +54,7 @@ interface Asked {
 }
 
 function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
-  if (rest.length !== 1 || rest[0] !== 'ts') throw new CommandError(`gen makes ts (types for TypeScript), not '${rest.join(' ')}'`)
+  if (rest.length !== 1 || rest[0] !== 'ts') throw new CommandError(`gen makes ts (types for TypeScript)${rest.length === 0 ? ', and needs to be told: gen ts' : `, not '${rest.join(' ')}'`}`)
   const given = (name: string) => options.get(name) ?? null
   const [url, repository] = [given('url'), given('model-repository')]
   if ((url === null) === (repository === null)) throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')

@@ -1,8 +1,8 @@
 /** How the program is called in a shell of the user: by its name where that is on the PATH, through npx where that finds it, else by its file. */
 
-import { delimiter, dirname, join } from 'node:path'
-import { statIfAny } from '../../config/index.js'
-import { shellWord } from '../../config/shell_word.js'
+import { basename, delimiter, dirname, join } from 'node:path'
+import { statIfAny } from './files.js'
+import { shellWord } from './shell_word.js'
 
 /**
  * @param path the PATH; npx puts directories of packages into it, which a shell does not have
@@ -16,6 +16,7 @@ export function invocation(program: string, path: string = process.env['PATH'] ?
     const isInstalled = statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined || script === join(directory, 'dist/cli/main.js')
     // Where it is not installed, npx would ask the registry for a package of that name, which is another one.
     if (isInstalled) return `npx ${program}`
-    if (dirname(directory) === directory) return `node ${shellWord(script)}`
+    // A program of somebody else that has the server inside is none of these commands.
+    if (dirname(directory) === directory) return basename(script) === 'main.js' ? `node ${shellWord(script)}` : program
   }
 }
