@@ -1,6 +1,7 @@
 //! Models of trees (backend `fil`): from the file of a framework to an ONNX model, in memory. The crate `trees` reads and writes; what is here
 //! is what a configuration has to say.
 
+use crate::options;
 use protocol::pb::inference::ModelConfig;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,9 @@ pub(crate) fn read(config: &ModelConfig, find: impl Fn(&str) -> Result<PathBuf>)
     let model = onnx::write(&ensemble, parameters.answer(&ensemble, columns));
     let comparisons: u64 = ensemble.trees.iter().map(|tree| u64::from(tree.depth)).sum();
     let cost_may_depend_on_data = comparisons > ROW_COMPARISONS_MAX;
-    let threads = parameters.threads.and_then(|n| i32::try_from(n).ok()).map(|n| (n, 1));
+    let count = parameters.threads.map(i64::from);
+    let threads = count.map(|_| options::threads("cpu_nthread", count, &format!("model '{}'", config.name)));
+    let threads = threads.transpose()?.map(|n| (n, 1));
     Ok(Forest { model, file, threads, cost_may_depend_on_data })
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
 }
 
 /// A count of threads as the runtime wants it; 0 = its own choice.
-fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
+pub(crate) fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
     let n = count.unwrap_or(0).max(0);
     if n > POOL_THREADS_MAX {
         return Err(Error::invalid(format!("{key} of {of} is {n}: at most {POOL_THREADS_MAX} is supported")));
