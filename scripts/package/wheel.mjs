@@ -3,7 +3,7 @@
  * builds it: sorted and without times, so that equal directories give equal bytes.
  */
 import { cpSync, readFileSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { capture } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
@@ -30,7 +30,7 @@ export async function packWheel(target, { main, platform }, out) {
   const tag = wheelTag(target, glibcNeeded(readFileSync(join(platform, moduleName(target)))))
   const env = { ...process.env, NEREID_WHEEL_TAG: tag }
   const { code, text } = await capture(join(bin, 'python'), ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out], { cwd: directory, env, quiet: true })
-  const path = join(out, text.trim().split('\n').at(-1) ?? '')
+  const path = resolve(directory, text.trim().split('\n').at(-1) ?? '')
   if (code !== 0 || !path.endsWith('.whl')) throw new SetupError(`the wheel could not be built: ${text}`)
   return { path, bytes: statSync(path).size, unpacked }
 }
