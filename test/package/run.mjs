@@ -336,14 +336,14 @@ client.close()
       const said = await run(join(t.venv, 'bin', 'nereid'), ['--version'], { env: t.nodeless })
       check(said.includes(version), said)
       const [http, grpc, metrics] = await freePorts(3)
-      const server = await start('tritonserver', join(t.venv, 'bin', 'tritonserver'), [`--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])], {
+      const server = await start('tritonserver', join(t.venv, 'bin', 'tritonserver'), ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])], {
         cwd: t.root,
         env: { ...t.nodeless, NEREID_PYTHON: '', VIRTUAL_ENV: '' },
         ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
       })
       process.stdout.write(`the wheel's server is ready with both models: ${seconds(server.readyMs)}\n`)
       await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
-      for (const file of [join(t.venv, 'bin', 'python'), join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')]) {
+      for (const file of [`runs in ${join(t.venv, 'bin', 'python')}`, join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')]) {
         check(server.output().includes(file), `the report does not name ${file}: ${server.output()}`)
       }
       await end(server.child)

@@ -104,13 +104,17 @@ def test_models_run_under_the_interpreter_that_has_the_package_unless_another_is
     model = tmp_path / "models/where/1/model.py"
     model.parent.mkdir(parents=True)
     model.write_text(WHERE)
-    other = tmp_path / "other"
-    other.symlink_to(sys.executable)
-    for env, program in (({"PATH": str(tmp_path)}, sys.executable), ({"NEREID_PYTHON": str(other)}, str(other))):
-        with nereid.serve(tmp_path / "models", env=env) as server:
+    # Another name of the same interpreter: it has numpy.
+    other = str(tmp_path / "python")
+    with open(other, "w", encoding="utf-8") as script:
+        script.write(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    os.chmod(other, 0o755)
+    for env, chosen in (({"PATH": str(tmp_path)}, sys.executable), ({"NEREID_PYTHON": other}, other)):
+        with nereid.serve(tmp_path / "models", env=env, log_verbose=1) as server:
             body = {"inputs": [{"name": "IN", "shape": [1], "datatype": "INT32", "data": [0]}]}
             with urllib.request.urlopen(f"{server.http_url}/v2/models/where/infer", json.dumps(body).encode()) as answer:
-                assert json.load(answer)["outputs"][0]["data"] == [program]
+                assert json.load(answer)["outputs"][0]["data"] == [sys.executable]
+            assert f"runs in {chosen} " in server.log
 
 
 @pytest.mark.parametrize(
