@@ -406,9 +406,20 @@ export async function packages({ given = null, shipped = false } = {}) {
     const env = { PATH: bin, HOME: root, npm_config_cache: join(root, 'cache'), npm_config_update_notifier: 'false' }
     const venv = join(root, 'venv')
     const t = {
-      ...{ root, given, shipped, sized: shipped || given !== null, app, bin, all, packed, wheels, env, registry, venv },
+      root,
+      given,
+      shipped,
+      sized: shipped || given !== null,
+      app,
+      bin,
+      all,
+      packed,
+      wheels,
+      env,
+      registry,
       models: writeModels(root),
       platform: join(app, 'node_modules', packageName(ownTarget())),
+      venv,
       python: join(venv, 'bin', 'python'),
       nodeless: { PATH: join(root, 'nothing'), HOME: root },
     }

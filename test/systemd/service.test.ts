@@ -49,8 +49,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   test.each([['a path', join(directory, 'notify.sock')], ['an abstract name', `@nereid-test-${process.pid}`]])(
     'it is told at %s what loads, that the server is ready, and that it stops',
     async (_, notify) => {
-      const [http, grpc, metrics] = await freePorts(3)
-      const manager = await managed({ command: command(models.path('main'), ...listenFlags([http, grpc, metrics])), notify })
+      const ports = await freePorts(3)
+      const [http, grpc, metrics] = ports
+      const manager = await managed({ command: command(models.path('main'), ...listenFlags(ports)), notify })
       await manager.start()
       await manager.until('readiness', () => manager.notified.includes('READY=1'))
       expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
