@@ -100,5 +100,6 @@ describe('what is printed', () => {
     expect(invocation('nereid', `${npx}:${directory}/bin:/usr/bin`, project, script)).toBe('nereid')
     expect(invocation('nereid', '', join(directory, 'clone/docs'), script)).toBe('npx nereid')
     expect(invocation('nereid', '', directory, script)).toBe(`node ${script}`)
+    expect(invocation('nereid', '', directory, '/venv/bin/nereid')).toBe('/venv/bin/nereid')
   })
 })
