@@ -448,7 +448,7 @@ MODELS = Path(__file__).parent.parent / "crates/trees/tests/models"
 TREES = {
     "trees_json": models("count_poisson.json", "dart.json", "onehot.json"),
     "trees_ubjson": models("logistic.ubj", "dart.ubj", "categories.ubj"),
-    "trees_binary": models("bin_logistic.model", "bin_dart.model"),
+    "trees_binary": models("bin_logistic.model", "bin_dart.model", "bin_softprob.model"),
     "trees_lightgbm": models("lgb_poisson.txt", "lgb_categories.txt", "lgb_zero.txt", "lgb_forest.txt"),
     "trees_treelite": models("tl_logistic.tl", "tl_categories.tl", "tl_doubles.tl"),
 }

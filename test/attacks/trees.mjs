@@ -60,7 +60,7 @@ const ODD = {
   nodes: ['xgboost', binary(1, 2_000_000_000), /2000000000 × 20 bytes are announced, and the file has 0 more/],
   trees: ['xgboost', binary(2_000_000_000, 1), /are announced, and the file has 0 more/],
   leaves: ['lightgbm', lightgbm(['num_leaves=1000000000', 'leaf_value=1']), /1000000000 leaves/],
-  bits: ['lightgbm', lightgbm(['num_leaves=2', 'num_cat=1', 'leaf_value=1 2', 'cat_boundaries=0 18446744073709551615', 'cat_threshold=1']), /'cat_threshold' has 1 items, not 18446744073709551615/],
+  bits: ['lightgbm', lightgbm(['num_leaves=2', 'num_cat=1', 'leaf_value=1 2', 'cat_boundaries=0 18446744073709551615', 'cat_threshold=1']), /18446744073709551615 words of categories/],
   lists: ['treelite_checkpoint', Buffer.concat([int(4), int(0), int(0), Buffer.from([2, 2]), long(1), int(2), Buffer.from([1, 0]), int(1), long(2n ** 60n)]), /a list of 1152921504606846976 items/],
   count: ['treelite_checkpoint', Buffer.concat([int(4), int(0), int(0), Buffer.from([2, 2]), long(2n ** 63n)]), /9223372036854775808 trees/],
 }

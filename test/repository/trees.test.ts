@@ -58,7 +58,7 @@ async function ask(server: Server, model: string, features: number[][]): Promise
   const output = (await server.model(model).infer({ inputs: { input__0: input } })).output('output__0')
   const columns = output.shape[1] ?? 0
   expect(output.shape).toEqual([features.length, columns])
-  return features.map((_, row) => [...(output.data as Float32Array).slice(row * columns, (row + 1) * columns)])
+  return features.map((_, row) => [...(output.data as Float32Array).subarray(row * columns, (row + 1) * columns)])
 }
 
 /** Floats of the same number, but for its last digits. */

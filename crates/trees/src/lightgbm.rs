@@ -4,7 +4,7 @@
 
 use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::NODES_MAX;
-use crate::pieces::{Pieces, not_above};
+use crate::pieces::{Pieces, Shares, not_above};
 use std::collections::HashMap;
 use std::str::FromStr;
 use tensor::{Error, Result};
@@ -19,6 +19,9 @@ const DEFAULT_LEFT: u8 = 2;
 const MISSING_SHIFT: u8 = 2;
 const MISSING_ZERO: u8 = 1;
 const MISSING_NAN: u8 = 2;
+
+/// Words of the sets of categories of a tree, each with a bit for 32 categories.
+const CATEGORY_WORDS_MAX: usize = NODES_MAX / 32;
 
 /// A paragraph: the line it begins at, and its keys.
 #[derive(Default)]
@@ -114,7 +117,11 @@ impl Section<'_> {
         let (mut begins, mut bits): (Vec<usize>, Vec<u32>) = (Vec::new(), Vec::new());
         if categories > 0 {
             begins = self.list("cat_boundaries", categories.saturating_add(1))?;
-            bits = self.list("cat_threshold", begins.last().copied().unwrap_or(0))?;
+            let words = begins.last().copied().unwrap_or(0);
+            if words > CATEGORY_WORDS_MAX {
+                return Err(self.error(format!("{words} words of categories, at most {CATEGORY_WORDS_MAX} are read")));
+            }
+            bits = self.list("cat_threshold", words)?;
         }
         let tree = Splits {
             features: self.list("split_feature", splits)?,
@@ -125,6 +132,7 @@ impl Section<'_> {
             },
             left: self.list("left_child", splits)?,
             right: self.list("right_child", splits)?,
+            shares: Shares::of(bits.len()),
             begins,
             bits,
             values,
@@ -145,6 +153,7 @@ struct Splits {
     /// Where the bits of each set of categories begin.
     begins: Vec<usize>,
     bits: Vec<u32>,
+    shares: Shares,
     values: Vec<f64>,
 }
 
@@ -161,7 +170,7 @@ impl Splits {
         // Leaves are counted from -1 downwards.
         let child = |list: &[i64]| {
             let n = list.get(node).copied().ok_or_else(missing)?;
-            let index = if n < 0 { !n + splits as i64 } else { n };
+            let index = if n < 0 { (!n).saturating_add(splits as i64) } else { n };
             u32::try_from(index).map_err(|_| Error::invalid(format!("{n} is named as a child")))
         };
         let default_left = kind & DEFAULT_LEFT != 0;
@@ -190,11 +199,13 @@ impl Splits {
         let begin = self.begins.get(at).copied().ok_or_else(wrong)?;
         let end = at.checked_add(1).and_then(|at| self.begins.get(at)).copied().ok_or_else(wrong)?;
         let words = self.bits.get(begin..end).ok_or_else(wrong)?;
-        let of_word = |(i, word): (usize, &u32)| {
-            let (word, first) = (*word, i as u32 * 32);
+        self.shares.take(words.len())?;
+        let of_word = |(first, word): (u32, &u32)| {
+            let word = *word;
             (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
         };
-        Ok(words.iter().enumerate().flat_map(of_word).collect())
+        // No list has so many words that this goes beyond 32 bits (`CATEGORY_WORDS_MAX`).
+        Ok((0..).step_by(32).zip(words).flat_map(of_word).collect())
     }
 }
 

@@ -2,6 +2,26 @@
 //! feature, which go left and right in turn, so a chain of comparisons gives exactly what the framework does, for every float.
 
 use crate::ensemble::Compare;
+use std::cell::Cell;
+use tensor::{Error, Result};
+
+/// The list that the nodes of a tree have their categories in, each a part of its own. If they could share one, a small file
+/// would take very long to read.
+#[derive(Default)]
+pub(crate) struct Shares(Cell<usize>);
+
+impl Shares {
+    pub(crate) fn of(list: usize) -> Self {
+        Self(Cell::new(list))
+    }
+
+    /// A node takes so many items.
+    pub(crate) fn take(&self, count: usize) -> Result<()> {
+        let left = self.0.get().checked_sub(count);
+        self.0.set(left.ok_or_else(|| Error::invalid("its categories are also those of another node"))?);
+        Ok(())
+    }
+}
 
 /// Which way each range of values goes. Ranges end below a bound; at every bound the side changes.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,7 +3,7 @@
 use crate::binary::{Bytes, item};
 use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
-use crate::pieces::{Pieces, not_above, not_below};
+use crate::pieces::{Pieces, Shares, not_above, not_below};
 use tensor::{Error, Result};
 
 const MAJOR: i32 = 4;
@@ -151,6 +151,7 @@ struct Arrays<'a> {
     categories: &'a [u8],
     category_begins: &'a [u8],
     category_ends: &'a [u8],
+    shares: Shares,
 }
 
 impl<'a> Arrays<'a> {
@@ -191,6 +192,7 @@ impl<'a> Arrays<'a> {
             categories,
             category_begins,
             category_ends,
+            shares: Shares::of(categories.len() / 4),
         })
     }
 
@@ -240,6 +242,7 @@ impl<'a> Arrays<'a> {
                 if begin > end || end > all {
                     return Err(Error::invalid(format!("its categories are {begin} to {end} of {all}")));
                 }
+                self.shares.take(end - begin)?;
                 let categories = (begin..end).filter_map(|i| item(self.categories, i).map(u32::from_le_bytes));
                 let members_left = byte(self.members_right)? == 0;
                 Test::Pieces(Compare::Less, Pieces::categories(categories.collect(), members_left, false))

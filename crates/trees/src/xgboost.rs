@@ -3,7 +3,7 @@
 use crate::document::Document;
 use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::{NODES_MAX, TREES_MAX};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, Shares};
 use tensor::{Error, Result};
 
 /// What the whole file says, in whatever order.
@@ -189,10 +189,11 @@ impl Arrays {
                 *of.ok_or_else(|| wrong(format!("'categories_nodes' names node {node}, which does not exist")))? = i;
             }
         }
-        forest.add(0, nodes, 0, |node| self.node(node as usize, &place))
+        let shares = Shares::of(self.categories.len());
+        forest.add(0, nodes, 0, |node| self.node(node as usize, &place, &shares))
     }
 
-    fn node(&self, node: usize, place: &[usize]) -> Result<Found> {
+    fn node(&self, node: usize, place: &[usize], shares: &Shares) -> Result<Found> {
         let missing = || Error::invalid("it is not in every list");
         let at = |list: &[i64]| list.get(node).copied().ok_or_else(missing);
         let condition = self.conditions.get(node).copied().ok_or_else(missing)?;
@@ -204,7 +205,7 @@ impl Arrays {
         let test = match self.split_types.get(node) {
             None | Some(0) => Test::Compare(Compare::Less, condition),
             Some(1) => {
-                let categories = self.categories(place.get(node).copied().unwrap_or(usize::MAX))?;
+                let categories = self.categories(place.get(node).copied().unwrap_or(usize::MAX), shares)?;
                 // Categories of the set go right.
                 Test::Pieces(Compare::Less, Pieces::categories(categories, false, false))
             }
@@ -220,10 +221,11 @@ impl Arrays {
     }
 
     /// The categories of a node.
-    fn categories(&self, place: usize) -> Result<Vec<u32>> {
+    fn categories(&self, place: usize, shares: &Shares) -> Result<Vec<u32>> {
         let wrong = || Error::invalid("its categories are not in 'categories'");
         let at = |list: &[i64]| list.get(place).and_then(|n| usize::try_from(*n).ok()).ok_or_else(wrong);
         let (begin, count) = (at(&self.category_begins)?, at(&self.category_counts)?);
+        shares.take(count)?;
         let end = begin.checked_add(count).ok_or_else(wrong)?;
         let categories = self.categories.get(begin..end).ok_or_else(wrong)?;
         let category = |c: &i64| u32::try_from(*c).map_err(|_| Error::invalid(format!("category {c} is not one")));

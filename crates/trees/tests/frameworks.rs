@@ -232,6 +232,45 @@ fn damaged_files_are_refused_or_are_whole() {
     }
 }
 
+#[test]
+fn nodes_of_lightgbm_that_name_what_is_not_there_are_refused() {
+    let lines = |changes: &[(&str, &'static str)]| {
+        let mut lines = vec![
+            ("num_leaves", "3"),
+            ("num_cat", "2"),
+            ("split_feature", "0 1"),
+            ("threshold", "0 1"),
+            ("decision_type", "1 1"),
+            ("left_child", "1 -1"),
+            ("right_child", "-2 -3"),
+            ("leaf_value", "1 2 3"),
+            ("cat_boundaries", "0 1 2"),
+            ("cat_threshold", "6 9"),
+        ];
+        for (key, value) in &mut lines {
+            *value = changes.iter().find(|change| change.0 == *key).map_or(*value, |change| change.1);
+        }
+        let tree: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        let head = "tree\nnum_class=1\nmax_feature_idx=1\nobjective=regression\n\nTree=0\n";
+        trees::read(Format::Lightgbm, format!("{head}{tree}\nend of trees\n").as_bytes())
+    };
+    assert_eq!(lines(&[]).map(|e| e.trees.len()), Ok(1));
+    let refused = |changes: &[(&str, &'static str)], text: &str| {
+        let error = lines(changes).expect_err(text);
+        assert!(error.message().contains(text), "{error}");
+    };
+    let check = |key, value, text: &str| refused(&[(key, value)], text);
+    check("left_child", "1 -9223372036854775808", "-9223372036854775808 is named as a child");
+    check("left_child", "0 -1", "line 6: tree 0: node 0 is the child of two nodes");
+    check("right_child", "-2 -4", "node 5 is named as a child, and the tree has 5 nodes");
+    check("threshold", "0 7", "its set of categories, 7, does not exist");
+    let shared = [("threshold", "0 0"), ("cat_boundaries", "0 2 2")];
+    refused(&shared, "its categories are also those of another node");
+    check("split_feature", "0 2", "a tree uses feature 2, and the model says it has 2");
+    check("num_leaves", "4", "line 6: 'leaf_value' has 3 items, not 4");
+    check("leaf_value", "1 2 x", "line 6: 'leaf_value' has 'x', which is not a number that fits");
+}
+
 /// For a look at the models with ONNX Runtime in Python.
 #[test]
 fn onnx_models_have_the_sizes_that_the_configuration_names() {
