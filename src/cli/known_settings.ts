@@ -3,20 +3,11 @@
  * this server, with a warning, since it is mostly a misspelt one.
  */
 
-import { backendMeant } from '../config/index.js'
+import { BACKENDS, backendMeant, backendRow } from '../config/index.js'
 import { suggestion } from './parse.js'
 
 /** Read for every backend, be it by this server or, as Triton's defaults, by none. */
 const EVERY_BACKEND = ['default-max-batch-size', 'min-compute-capability', 'auto-complete-config', 'backend-directory']
-
-/** Backends that have settings of their own, or are built in; a backend written in Python may have any. */
-export const BACKEND_SETTINGS: Readonly<Record<string, readonly string[]>> = {
-  onnxruntime: ['enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'park-workers', 'library', 'provider-directory', 'provider-library', 'cache-directory'],
-  python: [
-    'python-executable', 'environment-root', 'execute-timeout-ms', 'memory-limit-bytes', 'shm', 'shm-max-byte-size', 'shm-default-byte-size', 'shm-growth-byte-size', 'restart', 'output',
-    'output-bytes-per-second', 'new-privileges', 'stub-timeout-seconds', 'exit-grace-seconds', 'shm-region-prefix-name', 'shm_message_queue_size', 'thread-pool-size',
-  ],
-}
 
 /** Flags with one kind of owner, or none. */
 export const SETTINGS = {
@@ -35,9 +26,12 @@ export function warnOfUnknown(owner: string, key: string, known: readonly string
 /** Likewise of a setting of `--backend-config`, and of a backend whose name is nearly that of one that is there. */
 export function warnOfBackendSetting({ backend, key }: { backend: string | null; key: string }, warnings: string[]): void {
   if (backend === null) {
-    warnOfUnknown('--backend-config without the name of a backend', key, [...EVERY_BACKEND, ...Object.values(BACKEND_SETTINGS).flat()], warnings)
-  } else if (Object.hasOwn(BACKEND_SETTINGS, backend)) {
-    warnOfUnknown(`the backend '${backend}'`, key, [...EVERY_BACKEND, ...(BACKEND_SETTINGS[backend] ?? [])], warnings)
+    warnOfUnknown('--backend-config without the name of a backend', key, [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)], warnings)
+    return
+  }
+  const settings = backendRow(backend)?.settings
+  if (settings !== undefined) {
+    warnOfUnknown(`the backend '${backend}'`, key, [...EVERY_BACKEND, ...settings], warnings)
   } else {
     // One written in Python may have any other name.
     const meant = backendMeant(backend)

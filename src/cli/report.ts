@@ -4,6 +4,7 @@ import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
+import { BACKENDS, isBuiltIn, settingsOwner } from '../config/index.js'
 import type { Logger } from '../log/index.js'
 import type { LoadFailure, Repository } from '../repository/index.js'
 import type { Terminal } from './progress.js'
@@ -96,27 +97,21 @@ const pairsText = (pairs: Record<string, string>): string =>
 
 const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: all })
 
+/** What stands behind the backends that are more than code of the core. */
+const PATHS: Readonly<Record<string, () => string>> = {
+  onnxruntime: () => findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it',
+  python: pythonRuntime,
+  tensorrt: () => 'plans, run by ONNX Runtime',
+}
+
 function backends(settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string): string[][] {
   const config = (backend: string): string => {
     const own = givenFor(settings.repository, backend)
     // What is said of one backend goes before what is said of all.
     return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
-  const builtIn = (backend: string): string[] => [backend, 'built in', config(backend)]
-  return [
-    builtIn('device_identity'),
-    builtIn('dyna_sequence'),
-    builtIn('identity'),
-    builtIn('implicit_state'),
-    builtIn('iterative_sequence'),
-    ['onnxruntime', findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it', config('onnxruntime')],
-    ['python', pythonRuntime(), config('python')],
-    builtIn('repeat'),
-    builtIn('sequence'),
-    builtIn('square'),
-    ['tensorrt', 'plans, run by ONNX Runtime', config('onnxruntime')],
-    ...written.map(({ name, file }) => [name, file, config(name)]),
-  ]
+  const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [name, PATHS[name]?.() ?? 'built in', config(settingsOwner(name))])
+  return [...builtIn.sort(([a = ''], [b = '']) => (a < b ? -1 : 1)), ...written.map(({ name, file }) => [name, file, config(name)])]
 }
 
 function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {

@@ -4,6 +4,7 @@
  */
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { BACKENDS, type ModelFile } from './backends.js'
 import { copy } from './binary.js'
 import { invalid, quoted } from './error.js'
 import { statIfAny } from './files.js'
@@ -52,29 +53,10 @@ function list(directory: string): Listing {
 }
 
 /** A framework as the files show it. Several rows may belong to one backend; the first is its default. */
-interface Rule {
-  backend: string
-  /** What `platform` is filled with. */
-  platform: string
-  /** Further spellings of the platform that give the backend away. */
-  aliases: string[]
-  file: string
-  kind: 'file' | 'directory' | 'any'
-}
+type Rule = ModelFile & { backend: string }
 
-const TENSORFLOW: Rule[] = [
-  { backend: 'tensorflow', platform: 'tensorflow_savedmodel', aliases: [], file: 'model.savedmodel', kind: 'directory' },
-  { backend: 'tensorflow', platform: 'tensorflow_graphdef', aliases: [], file: 'model.graphdef', kind: 'file' },
-]
-
-const RULES: Rule[] = [
-  { backend: 'tensorrt', platform: 'tensorrt_plan', aliases: [], file: 'model.plan', kind: 'file' },
-  { backend: 'onnxruntime', platform: 'onnxruntime_onnx', aliases: [], file: 'model.onnx', kind: 'any' },
-  { backend: 'openvino', platform: '', aliases: [], file: 'model.xml', kind: 'any' },
-  { backend: 'pytorch', platform: 'pytorch_libtorch', aliases: ['libtorch'], file: 'model.pt', kind: 'any' },
-  { backend: 'pytorch', platform: 'torch_aoti', aliases: [], file: 'model.pt2', kind: 'any' },
-  { backend: 'python', platform: '', aliases: [], file: 'model.py', kind: 'any' },
-]
+const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) => files.map((file) => ({ backend: name, ...file })))
+const [TENSORFLOW, OTHERS] = [RULES.filter(({ backend }) => backend === 'tensorflow'), RULES.filter(({ backend }) => backend !== 'tensorflow')]
 
 /**
  * Completes backend, platform and file name, each from the others or from the files.
@@ -87,14 +69,14 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
   const found = copy(config)
   if (inferTensorflow(found, files)) return found
 
-  for (const rule of RULES) {
+  for (const rule of OTHERS) {
     if (found.backend === '' && matches(rule, found, files)) found.backend = rule.backend
     if (found.backend !== rule.backend) continue
-    const own = RULES.filter((r) => r.backend === found.backend)
-    const fitting = own.find((r) => (found.platform !== '' && r.platform === found.platform) || (found.platform === '' && r.file === found.defaultModelFilename))
+    const own = OTHERS.filter((r) => r.backend === found.backend)
+    const fitting = own.find((r) => (found.platform !== '' && r.platform === found.platform) || (found.platform === '' && r.name === found.defaultModelFilename))
     const chosen = fitting ?? own.find((r) => found.platform === '' && found.defaultModelFilename === '' && exists(r, files)) ?? own[0] ?? rule
-    if (found.platform === '') found.platform = chosen.platform
-    if (found.defaultModelFilename === '') found.defaultModelFilename = chosen.file
+    if (found.platform === '') found.platform = chosen.platform ?? ''
+    if (found.defaultModelFilename === '') found.defaultModelFilename = chosen.name
     return found
   }
 
@@ -115,10 +97,10 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
 
 /** What is there instead of a file that would tell the backend: mostly one with a name of its own. */
 function filesHint(files: Listing): string {
-  const foreign = [...files.keys()].sort().find((file) => RULES.some((rule) => extension(rule.file) === extension(file)))
-  const rule = foreign === undefined ? undefined : RULES.find((one) => extension(one.file) === extension(foreign))
+  const foreign = [...files.keys()].sort().find((file) => OTHERS.some((rule) => extension(rule.name) === extension(file)))
+  const rule = foreign === undefined ? undefined : OTHERS.find((one) => extension(one.name) === extension(foreign))
   if (foreign === undefined || rule === undefined) return ''
-  return ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.file}', or name it in the configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
+  return ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.name}', or name it in the configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
 }
 
 function extension(file: string): string {
@@ -128,24 +110,24 @@ function extension(file: string): string {
 /** TensorFlow is the other way round: the platform decides, and a backend alone is not enough to fill it. */
 function inferTensorflow(config: ModelConfig, files: Listing): boolean {
   if (config.platform === '' && (config.backend === '' || config.backend === 'tensorflow')) {
-    const named = TENSORFLOW.find((r) => r.file === config.defaultModelFilename)
+    const named = TENSORFLOW.find((r) => r.name === config.defaultModelFilename)
     const there = config.defaultModelFilename === '' ? TENSORFLOW.find((r) => exists(r, files)) : undefined
     config.platform = (named ?? there)?.platform ?? ''
   }
   const rule = TENSORFLOW.find((r) => r.platform === config.platform)
   if (rule === undefined) return false
   if (config.backend === '') config.backend = rule.backend
-  if (config.defaultModelFilename === '') config.defaultModelFilename = rule.file
+  if (config.defaultModelFilename === '') config.defaultModelFilename = rule.name
   return true
 }
 
 function matches(rule: Rule, config: ModelConfig, files: Listing): boolean {
-  if (config.platform !== '' && (config.platform === rule.platform || rule.aliases.includes(config.platform))) return true
-  if (config.defaultModelFilename === rule.file) return true
+  if (config.platform !== '' && (config.platform === rule.platform || rule.aliases?.includes(config.platform) === true)) return true
+  if (config.defaultModelFilename === rule.name) return true
   return config.platform === '' && config.defaultModelFilename === '' && exists(rule, files)
 }
 
 function exists(rule: Rule, files: Listing): boolean {
-  const kind = files.get(rule.file)
+  const kind = files.get(rule.name)
   return kind !== undefined && (rule.kind === 'any' || kind === rule.kind)
 }

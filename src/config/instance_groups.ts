@@ -3,6 +3,7 @@
  * failure of the version and not of the poll.
  */
 import { create } from '@bufbuild/protobuf'
+import { backendRow, PLAN_PLATFORM } from './backends.js'
 import { copy } from './binary.js'
 import { invalid } from './error.js'
 import { ModelInstanceGroup_Kind as Kind, ModelInstanceGroupSchema, type ModelConfig, type ModelInstanceGroup } from './generated/model_config_pb.js'
@@ -23,11 +24,8 @@ export interface Devices {
 
 export const NO_GPUS: Devices = { gpus: [], gpuSupport: false, minComputeCapability: 0 }
 
-/** After Triton's text. */
-const FALLBACK_HINT = '; --gpu-fallback=cpu serves it on the CPU'
-
-/** Backends that run two instances on CPU unless told otherwise. */
-const TWO_ON_CPU = new Set(['onnxruntime', 'tensorflow'])
+/** After Triton's text: how the CPU serves it, if it can. */
+const fallbackHint = ({ backend }: ModelConfig): string => (backendRow(backend)?.devices === 'only' ? '' : '; --gpu-fallback=cpu serves it on the CPU')
 
 /** Fills and checks the instance groups. An ensemble has none and is returned as it is. */
 export function resolveInstanceGroups(config: ModelConfig, devices: Devices): ModelConfig {
@@ -73,7 +71,7 @@ function resolve(group: ModelInstanceGroup, index: number, config: ModelConfig, 
     const usable = mayBe && devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
     group.kind = usable ? Kind.GPU : Kind.CPU
   }
-  if (group.count < 1) group.count = group.kind === Kind.CPU && TWO_ON_CPU.has(config.backend) ? 2 : 1
+  if (group.count < 1) group.count = (group.kind === Kind.CPU ? backendRow(config.backend)?.cpuInstances : undefined) ?? 1
   if (group.kind === Kind.GPU && group.gpus.length === 0) group.gpus.push(...devices.gpus)
 }
 
@@ -82,10 +80,10 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
   if (group.kind === Kind.MODEL && group.gpus.length > 0) throw invalid(`${where} has kind KIND_MODEL but specifies one or more GPUs`)
   if (group.kind === Kind.CPU && group.gpus.length > 0) throw invalid(`${where} has kind KIND_CPU but specifies one or more GPUs`)
   if (group.kind === Kind.GPU) {
-    if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs${FALLBACK_HINT}`)
-    if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available${FALLBACK_HINT}`)
+    if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs${fallbackHint(config)}`)
+    if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available${fallbackHint(config)}`)
     if (devices.missing !== undefined) {
-      throw invalid(`${where} has kind KIND_GPU but ${devices.missing}; 'nereid gpu' says what this machine has and what installs the rest${FALLBACK_HINT}`)
+      throw invalid(`${where} has kind KIND_GPU but ${devices.missing}; 'nereid gpu' says what this machine has and what installs the rest${fallbackHint(config)}`)
     }
     const unknown = group.gpus.find((id) => !devices.gpus.includes(id))
     if (unknown !== undefined) {
@@ -95,7 +93,7 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
       )
     }
   }
-  if (group.profile.length > 0 && config.platform !== 'tensorrt_plan') {
+  if (group.profile.length > 0 && config.platform !== PLAN_PLATFORM) {
     // The missing space is the reference's, and clients match on it.
     throw invalid(`${where} and platform ${config.platform}specifies profile field which is only supported for TensorRT models`)
   }

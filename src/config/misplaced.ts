@@ -5,12 +5,16 @@
 
 import { readdirSync } from 'node:fs'
 import { basename, dirname, extname, join } from 'node:path'
+import { BACKENDS } from './backends.js'
 import { quoted } from './error.js'
 import { statIfAny } from './files.js'
 import { invocation } from './invocation.js'
 import { shellWord } from './shell_word.js'
 
 const init = (): string => `${invocation('nereid')} init`
+
+/** Names of the files whose models are served. */
+const SERVED: ReadonlySet<string> = new Set(BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))))
 
 /** Behind the error about a repository that is a file. */
 export function fileHint(path: string): string {
@@ -40,12 +44,12 @@ export function unversionedHint(directory: string, name: string): string {
   // A version of a model that is served as a repository itself, of which another line tells.
   if (/^\d+$/.test(name)) return ''
   const files = filesOf(directory)
-  const file = files.find((one) => extname(one) === '.onnx' || one === 'model.py' || one === 'model.plan')
+  const file = files.find((one) => extname(one) === '.onnx' || SERVED.has(one))
   if (file === undefined) return ''
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
-  // A configuration that is there is not to be written anew.
-  if (files.includes('config.pbtxt') || file === 'model.plan') return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
+  // A configuration that is there is not to be written anew, and of the other files `init` writes none.
+  if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
 }

@@ -5,19 +5,12 @@
  * is off and nothing will be filled in later.
  */
 import { backendHint } from './backend_names.js'
+import { backendRow } from './backends.js'
 import { invalid, noLog, quoted, type Log } from './error.js'
 import type { ModelConfig, ModelMetrics } from './generated/model_config_pb.js'
 import { validateEnsemble } from './validate_ensemble.js'
 import { validateIo } from './validate_io.js'
 import { validateDynamicBatching, validateSequenceBatching } from './validate_scheduling.js'
-
-/** Platforms of the backends whose platform is checked; any other backend accepts any platform. */
-const PLATFORMS: Record<string, string[]> = {
-  tensorflow: ['tensorflow_graphdef', 'tensorflow_savedmodel'],
-  tensorrt: ['tensorrt_plan'],
-  onnxruntime: ['onnxruntime_onnx'],
-  pytorch: ['pytorch_libtorch', 'torch_aoti'],
-}
 
 /** Tags of a model, and characters of a key or a value: each stands in every sample of the model, in every scrape. */
 const METRIC_TAGS_MAX = 64
@@ -42,8 +35,9 @@ function validateFields(config: ModelConfig, log: Log): void {
   if (name === '') throw invalid("model configuration must specify 'name'")
   if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}${backendHint(platform, 'platform')}`)
   if (backend !== '' && ensemble) throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
-  const platforms = Object.hasOwn(PLATFORMS, backend) ? PLATFORMS[backend] : undefined
-  if (platforms !== undefined && !platforms.includes(platform)) {
+  // A backend whose files have no platform takes any.
+  const platforms = backendRow(backend)?.files?.flatMap((file) => file.platform ?? []) ?? []
+  if (platforms.length > 0 && !platforms.includes(platform)) {
     throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}; with backend "${backend}" platform is ${platforms.map((p) => `"${p}"`).join(' or ')}, or left out`)
   }
   if (config.maxBatchSize < 0) throw invalid(`'max_batch_size' must be non-negative value for ${name}`)

@@ -1,4 +1,5 @@
 /** Rules of `input`, `output`, `batch_input` and `batch_output`. Every text but one ends with ` for <model>`. */
+import { PLAN_PLATFORM } from './backends.js'
 import { ConfigError, invalid } from './error.js'
 import {
   BatchInput_KindSchema,
@@ -39,7 +40,7 @@ function validateOutput(output: ModelOutput, config: ModelConfig): void {
 }
 
 function validateTensorRtOnly(io: ModelInput | ModelOutput, platform: string, word: string): void {
-  const tensorrt = platform === 'tensorrt_plan'
+  const tensorrt = platform === PLAN_PLATFORM
   if (io.isShapeTensor && !tensorrt) throw invalid('shape tensors are only supported for TensorRT platform')
   if (!io.isNonLinearFormatIo) return
   if (!tensorrt) throw invalid('Non-linear IO format is only supported for the TensorRT platform')

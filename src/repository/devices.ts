@@ -5,13 +5,10 @@
  * Without a GPU nothing of this shows: texts are the reference's.
  */
 
-import type { Devices, Log, ModelConfig } from '../config/index.js'
+import { PROVIDERS, backendRow, settingsOwner, type Devices, type Log, type ModelConfig } from '../config/index.js'
 import { findProviders, listDevices } from '../native/index.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
-
-/** Backends whose models go to a device unless they say otherwise. Others are put there only when a group says so. */
-const ON_DEVICES = new Set(['onnxruntime', 'tensorrt', 'python'])
 
 /** Devices that are there and can do enough, by their numbers. */
 export function usable(devices: readonly { ordinal: number; computeCapability: string | null }[], minComputeCapability: number): number[] {
@@ -25,7 +22,7 @@ export function devicesOf(settings: RepositorySettings, { backend }: Pick<ModelC
   const found = present()
   if (found === null) return { gpus: [], gpuSupport: false, minComputeCapability }
   const devices: Devices = { gpus: usable(found, minComputeCapability), gpuSupport: true, minComputeCapability }
-  if (!writtenInPython && !ON_DEVICES.has(backend)) return { ...devices, onlyWhenAsked: true }
+  if (!writtenInPython && backendRow(backend)?.devices === undefined) return { ...devices, onlyWhenAsked: true }
   const missing = devices.gpus.length > 0 ? missingProvider(settings, backend) : null
   return missing === null ? devices : { ...devices, missing }
 }
@@ -41,12 +38,11 @@ function present(): { ordinal: number; computeCapability: string | null }[] | nu
 }
 
 function missingProvider(settings: RepositorySettings, backend: string): string | null {
-  if (backend !== 'onnxruntime' && backend !== 'tensorrt') return null
-  // Plans are run by ONNX Runtime as well, with its settings.
-  const found = findProviders(findOnnxRuntime(), settingsOf(settings, 'onnxruntime'))
-  const name = backend === 'tensorrt' ? 'TensorRT' : 'CUDA'
-  const provider = backend === 'tensorrt' ? found.tensorrt : found.cuda
-  return provider.usable ? null : `ONNX Runtime's ${name} provider cannot be used: ${provider.problems[0] ?? 'it is not there'}`
+  const { providers: [first, ...others] = [] } = backendRow(backend) ?? {}
+  if (first === undefined) return null
+  const found = findProviders(findOnnxRuntime(), settingsOf(settings, settingsOwner(backend)))
+  if ([first, ...others].some((name) => found[name].usable)) return null
+  return `ONNX Runtime's ${PROVIDERS[first]} provider cannot be used: ${found[first].problems[0] ?? 'it is not there'}`
 }
 
 const warned = new WeakSet<RepositorySettings>()

@@ -4,7 +4,7 @@
  */
 
 import { ModelOptimizationPolicy_ModelPriority as Priority } from '../config/generated/model_config_pb.js'
-import type { Log, ModelConfig } from '../config/index.js'
+import { isOfOnnxRuntime, type Log, type ModelConfig } from '../config/index.js'
 
 type Optimization = NonNullable<ModelConfig['optimization']>
 
@@ -39,7 +39,7 @@ const FOR_GPUS: typeof INEFFECTIVE = [
 
 /** Says in one line which of these fields a configuration sets. */
 export function warnOfIneffective(config: ModelConfig, log: Log, hasGpu = false): void {
-  const all = hasGpu && config.backend === 'onnxruntime' ? INEFFECTIVE : [...INEFFECTIVE, ...FOR_GPUS]
+  const all = hasGpu && isOfOnnxRuntime(config.backend) ? INEFFECTIVE : [...INEFFECTIVE, ...FOR_GPUS]
   const fields = all.filter(([, used]) => used(config)).map(([field]) => field)
   if (fields.length > 0) log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
 }

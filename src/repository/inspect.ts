@@ -30,6 +30,7 @@ import {
   readLabels,
   readRegularFile,
   selectVersions,
+  settingsOwner,
   statIfAny,
   unversionedHint,
   validate,
@@ -356,14 +357,14 @@ async function inspectVersions(
       refuseSpecialFiles(versionDirectory, config.name, version)
       if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
       requirePlanTensors(prepared)
-      requirePlanDevices(prepared)
-      const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
-      const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
+      // Where only configurations are looked at, the devices are elsewhere too.
+      if (depth === 'files') requirePlanDevices(prepared)
+      const io = codeDirectory === null && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note, depth) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
       // A load says the first difference.
       if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
-      completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, prepared.backend), devices })
+      completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python'), devices })
     })
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)

@@ -5,7 +5,7 @@
  * `Prepared.publish` is the switch. A handle that is not published must be discarded.
  */
 
-import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
@@ -59,9 +59,7 @@ export async function prepareVersion(
   if (codeDirectory === null) requireModelFile(prepared, source.versionDirectory)
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
-  // Plans are run by ONNX Runtime, with its settings.
-  const settingsName = backend === 'tensorrt' ? 'onnxruntime' : backend
-  const backendSettings = settingsOf(settings, codeDirectory === null ? settingsName : 'python')
+  const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
   const opened = await core.openModel({
     name: source.name,
     version: source.version,

@@ -5,7 +5,7 @@
 
 import { readdirSync } from 'node:fs'
 import { extname, join, normalize } from 'node:path'
-import { statIfAny, type ModelConfig } from '../config/index.js'
+import { isOfOnnxRuntime, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
 
 /** Files of the version that are looked through for one that may have been meant. */
@@ -18,7 +18,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
   if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
   const stat = statIfAny(path)
-  if (config.backend === 'onnxruntime' || config.backend === 'tensorrt') {
+  if (isOfOnnxRuntime(config.backend)) {
     const file = stat?.isDirectory() === true ? join(path, 'model.onnx') : path
     if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {

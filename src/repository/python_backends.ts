@@ -8,26 +8,10 @@
 import { readdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { copy, statIfAny, type ModelConfig } from '../config/index.js'
+import { copy, isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
 
 /** The file that makes a directory a backend, and what `runtime` says of a model that it serves. */
 export const PYTHON_RUNTIME = 'model.py'
-
-/** Names that the core serves without files. */
-export const BUILT_IN: ReadonlySet<string> = new Set([
-  'onnxruntime',
-  'tensorrt',
-  'python',
-  'ensemble',
-  'identity',
-  'repeat',
-  'square',
-  'sequence',
-  'dyna_sequence',
-  'implicit_state',
-  'iterative_sequence',
-  'device_identity',
-])
 
 /** Where ours are: beside the modules that runners import. */
 const OWN_DIRECTORY = join(dirname(fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))), 'backends')
@@ -44,7 +28,7 @@ function codeDirectory(backend: string, backendDirectory: string): string | null
 /** The model's configuration, which says so when it is served by such a backend, and the directory of that. */
 export function withPythonBackend(config: ModelConfig, backendDirectory: string): { config: ModelConfig; codeDirectory: string | null } {
   const { backend, runtime } = config
-  const wanted = runtime === PYTHON_RUNTIME || (runtime === '' && !BUILT_IN.has(backend))
+  const wanted = runtime === PYTHON_RUNTIME || (runtime === '' && !isBuiltIn(backend))
   const directory = wanted && backend !== 'python' ? codeDirectory(backend, backendDirectory) : null
   if (directory === null || runtime === PYTHON_RUNTIME) return { config, codeDirectory: directory }
   const named = copy(config)
@@ -58,7 +42,7 @@ export function pythonBackends(backendDirectory: string): { name: string; file: 
   for (const directory of [backendDirectory, OWN_DIRECTORY]) {
     for (const name of namesIn(directory)) {
       const file = join(directory, name, PYTHON_RUNTIME)
-      if (!found.has(name) && !BUILT_IN.has(name) && statIfAny(file)?.isFile() === true) found.set(name, file)
+      if (!found.has(name) && !isBuiltIn(name) && statIfAny(file)?.isFile() === true) found.set(name, file)
     }
   }
   return [...found].map(([name, file]) => ({ name, file })).sort((a, b) => (a.name < b.name ? -1 : 1))

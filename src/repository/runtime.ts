@@ -4,9 +4,8 @@
  */
 
 import { join, normalize, sep } from 'node:path'
-import { backendHint, statIfAny, type ModelConfig } from '../config/index.js'
+import { backendHint, isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
-import { BUILT_IN } from './python_backends.js'
 
 /**
  * Refuses a backend that is not there, and a `runtime` that names another library than the backend's own.
@@ -20,7 +19,7 @@ export function checkRuntime(
   const { runtime, backend, name } = config
   if (runtime === '' || runtime === `libtriton_${backend}.so`) {
     // An ensemble has none.
-    if (backend === '' || BUILT_IN.has(backend)) return
+    if (backend === '' || isBuiltIn(backend)) return
     const missing = `unable to find backend library for backend '${quoted(backend)}', try specifying runtime on the model configuration.`
     throw new ServerError('INVALID_ARG', `${missing}${sentence(backendHint(backend))}`)
   }

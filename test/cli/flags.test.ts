@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FLAGS, GROUPS, defaultOptions, optionName, type Flag } from '../../src/cli/flags.js'
 import { flagsMarkdown, helpText } from '../../src/cli/help.js'
-import { BACKEND_SETTINGS } from '../../src/cli/known_settings.js'
 import { parseArguments, parseObject } from '../../src/cli/parse.js'
 import { resolveSettings, type Resolved } from '../../src/cli/settings.js'
+import { BACKENDS, backendRow } from '../../src/config/index.js'
 import { ROOT } from '../server/harness.js'
 
 const TABLE: readonly Flag[] = FLAGS
@@ -234,6 +234,7 @@ test.each([
   ['--backend-config=defualt-max-batch-size=8', "--backend-config without the name of a backend has no setting 'defualt-max-batch-size'; did you mean 'default-max-batch-size'?"],
   ['--backend-config=python,shm-default-bytes-size=8', "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?"],
   ['--backend-config=onnxruntime,xyzzy=8', "the backend 'onnxruntime' has no setting 'xyzzy'"],
+  ['--backend-config=tensorrt,plugins=/x.so', "the backend 'tensorrt' has no setting 'plugins'"],
   ['--backend-config=onnx,library=/x', "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?"],
   ['--host-policy=p,numa_nodes=1', "--host-policy has no setting 'numa_nodes'; did you mean 'numa-node'?"],
   ['--trace-config=rte=1', "--trace-config has no setting 'rte'; did you mean 'rate'?"],
@@ -244,8 +245,8 @@ test.each([
 })
 
 test('settings that something reads, and backends of any other name, are not told', () => {
-  const known = Object.entries(BACKEND_SETTINGS).flatMap(([backend, keys]) => keys.map((key) => `--backend-config=${backend},${key}=1`))
-  const flags = ['--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2', '--backend-config=my_own,anything=1', '--backend-config=tensorrt,x=1', '--host-policy=a,cpu-cores=0-3']
+  const known = BACKENDS.flatMap(({ name, settings = [] }) => settings.map((key) => `--backend-config=${name},${key}=1`))
+  const flags = ['--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2', '--backend-config=my_own,anything=1', '--backend-config=vllm,x=1', '--host-policy=a,cpu-cores=0-3']
   expect(resolve(...known, ...flags).warnings).toEqual([])
 })
 
@@ -253,12 +254,13 @@ test('the table of settings of backends has what their code reads', () => {
   const python = readFileSync(join(ROOT, 'crates/backend-python/src/options.rs'), 'utf8')
   const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(([, key]) => key)
   expect(arms.length).toBeGreaterThan(10)
-  expect(BACKEND_SETTINGS['python']?.toSorted()).toEqual(arms.toSorted())
+  expect(backendRow('python')?.settings?.toSorted()).toEqual(arms.toSorted())
   const onnx = ['options.rs', 'open.rs', 'cache.rs', 'provider/places.rs'].map((file) => readFileSync(join(ROOT, 'crates/backend-onnx/src', file), 'utf8').replace(/mod tests[^]*/, '')).join('\n')
-  for (const key of BACKEND_SETTINGS['onnxruntime'] ?? []) expect(onnx, key).toContain(`"${key}"`)
+  const known = backendRow('onnxruntime')?.settings ?? []
+  for (const key of known) expect(onnx, key).toContain(`"${key}"`)
   const read = [...onnx.matchAll(/setting\((?:&?[a-z.]+, )?"([a-z_-]+)"\)|k == "([a-z-]+)"/g)].map(([, a, b]) => a ?? b)
   expect(read.length).toBeGreaterThan(4)
-  expect(read.filter((key) => !BACKEND_SETTINGS['onnxruntime']?.includes(key ?? ''))).toEqual([])
+  expect(read.filter((key) => !known.includes(key ?? ''))).toEqual([])
 })
 
 test('backend settings keep their order and backend', () => {

@@ -22,6 +22,9 @@ export interface Fact {
 
 const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
 
+/** The row of all backends without code here. */
+const ABSENT = 'Loadable backends, and frameworks that are not in this release'
+
 export const FACTS = {
   gpu: fact('differs', 'A GPU, and no provider of ONNX Runtime', 'stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing'),
   gpuInstances: fact('differs', 'Instance groups that want a GPU, without one', 'runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU'),
@@ -31,10 +34,11 @@ export const FACTS = {
   cloud: fact('change', 'Cloud repositories', 'mount the bucket or copy the models, and name the directory'),
   cloudSetting: fact('differs', 'Cloud repositories', 'credentials are not read; the mount or the copy needs them'),
   frontEnds: fact('impossible', 'OpenAI, SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),
-  backends: fact('differs', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', 'backend libraries are not loaded; a setting of one has no effect'),
-  unknownBackend: fact('impossible', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', 'do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory'),
+  backends: fact('differs', ABSENT, 'backend libraries are not loaded; a setting of one has no effect'),
+  unknownBackend: fact('impossible', ABSENT, 'do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory'),
   unknownAgent: fact('impossible', 'Cloud repositories', 'leave it out, and do its work before the models get into the repository'),
-  absentBackend: fact('impossible', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', ''),
+  absentBackend: fact('impossible', ABSENT, ''),
+  plan: fact('differs', 'TensorRT plans', 'is run on GPUs only, by ONNX Runtime’s TensorRT provider: nereid gpu says what is missing'),
   agents: fact('differs', 'Cloud repositories', 'only the agent checksum is there, and is built in'),
   threads: fact('same', null, 'accepted without effect: see --reactor-threads'),
   noEffect: fact('same', null, 'accepted without effect; a warning at start names it'),
@@ -58,7 +62,7 @@ export const FACTS = {
   shmSize: fact('same', null, 'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay'),
   ulimits: fact('same', null, 'no longer needed; may stay'),
   image: fact('change', null, ''),
-  imageBackend: fact('impossible', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', 'left as it is'),
+  imageBackend: fact('impossible', ABSENT, 'left as it is'),
   preload: fact('change', null, 'libraries for other backends or allocators have no use here: leave it out'),
 } as const satisfies Record<string, Fact>
 

@@ -1,20 +1,18 @@
 /** Images of Triton: which version they are, and what a client of theirs may notice. */
 
-import { absentBackend } from '../../config/index.js'
+import { BACKENDS, absentBackend } from '../../config/index.js'
 import type { Findings, Located } from './findings.js'
 
-const FLAVOURS: Readonly<Record<string, string>> = {
-  min: 'no backends',
-  'py3-min': 'no backends',
-  'pyt-python-py3': 'backends pytorch and python',
-  'tf2-python-py3': 'backends tensorflow and python',
-  'vllm-python-py3': 'backends vllm and python',
-  'trtllm-python-py3': 'backends tensorrtllm and python',
-  py3: 'all backends of Triton',
-}
+const FLAVOURS: Readonly<Record<string, string>> = { min: 'no backends', 'py3-min': 'no backends', py3: 'all backends of Triton' }
 
-/** Words in the name or the tag of an image that is made for one backend, which is not in this release. */
-const BACKENDS: Readonly<Record<string, string>> = { vllm: 'vllm', trtllm: 'tensorrtllm', tensorrtllm: 'tensorrtllm', pyt: 'pytorch', pytorch: 'pytorch', tf: 'tensorflow', tf1: 'tensorflow', tf2: 'tensorflow', tensorflow: 'tensorflow', dali: 'dali', fil: 'fil', openvino: 'openvino' }
+/** Words in the name or the tag of an image that is made for one backend, and that backend. */
+const BACKEND_OF_WORD: ReadonlyMap<string, string> = new Map(BACKENDS.flatMap(({ name, served, images = [] }) => (served === 'absent' ? images.map((word) => [word, name] as const) : [])))
+
+/** What an image of Triton has by the end of its tag; null where that is none of Triton's. */
+function flavourOf(end: string): string | null {
+  const backend = BACKEND_OF_WORD.get(/^(\w+)-python-py3$/.exec(end)?.[1] ?? '')
+  return backend === undefined ? (FLAVOURS[end] ?? null) : `backends ${backend} and python`
+}
 
 const wordsOf = (image: string): string[] => image.replace(/@.*$/, '').slice(image.lastIndexOf('/') + 1).toLowerCase().replaceAll(/tensorrt[-_]llm/g, 'tensorrtllm').split(/[^a-z0-9]+/)
 
@@ -25,7 +23,7 @@ export function isClientImage(image: string): boolean {
 
 /** The backend that an image is made for, and that is not in this release; null of any other image. */
 export function backendOf(image: string): string | null {
-  return wordsOf(image).flatMap((word) => BACKENDS[word] ?? [])[0] ?? null
+  return wordsOf(image).flatMap((word) => BACKEND_OF_WORD.get(word) ?? [])[0] ?? null
 }
 
 /** Version of Triton in an image `YY.MM`, where it is one more each month: from 21.02 (2.7) to 25.06 (2.59). */
@@ -56,7 +54,7 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
   }
   const flavour = tag.replace(/^\d\d\.\d\d-?/, '').replace(/-(?:igpu|sbsa)$/, '')
   const version = /triton/i.test(name) ? tritonVersion(tag) : null
-  const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
+  const has = flavourOf(flavour) ?? (/tritonserver/.test(name) ? null : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
   const backend = backendOf(text)
   const isServed = models > 0 && absent === 0

@@ -2,10 +2,11 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { absentBackend, backendMeant, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
+import { absentBackend, backendMeant, backendRow, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import { withPythonBackend } from '../../repository/python_backends.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
 import type { At, Findings } from './findings.js'
@@ -40,18 +41,20 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpus = false
-  for (const model of models) gpus = judgeModel(model, findings) || gpus
+  const absentOf: AbsentOf = (config) => (withPythonBackend(config, settings.backendDirectory).codeDirectory === null ? absentBackend(backendMeant(config.backend) ?? '') : null)
+  for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
   return { gpus, python: models.some(({ config }) => config?.backend === 'python'), models: models.length, absent }
 }
 
-const absentOf = ({ backend }: ModelConfig): string | null => absentBackend(backendMeant(backend) ?? '')
+/** What is to be said of a model that wants a backend which neither this release nor a directory has; null of any other. */
+type AbsentOf = (config: ModelConfig) => string | null
 
 /** Where in the configuration of a model something stands; its first line with the word, or none. */
 type Where = (word: string) => At
 
 /** Whether it wants a GPU. */
-function judgeModel(model: InspectedModel, findings: Findings): boolean {
+function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Findings): boolean {
   const { key, file, directories, config, versions } = model
   const at: At = { path: file ?? directories[0] ?? '', line: 0 }
   const bytes = file === null ? null : textOf(file)
@@ -92,7 +95,9 @@ const behind = (text: string, advice: string): string => (advice === '' ? text :
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
   const subject = `model ${model.key}`
   const wantsGpu = config.instanceGroup.some((group) => group.kind === Kind.GPU || group.gpus.length > 0)
-  if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
+  const needsGpu = backendRow(config.backend)?.devices === 'only'
+  if (needsGpu) findings.fact(where('instance_group'), subject, 'plan')
+  else if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
   const choice = config.schedulingChoice
   if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
     findings.fact(where('max_queue_delay_microseconds'), `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay')
@@ -105,7 +110,8 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   if (config.responseCache?.enable === true) findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
   if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
   if (config.backend === 'python') judgePython(config, model, where, findings)
-  return wantsGpu
+  // The CPU does not take what a model needs a GPU for.
+  return wantsGpu && !needsGpu
 }
 
 function judgePython(config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings): void {

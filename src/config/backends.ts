@@ -1,0 +1,155 @@
+/**
+ * What a backend is, once: a row for each that Triton or this server has. Everything that knows a backend's files, platforms, settings, devices or words
+ * reads it here, and the table of docs/models.md is made from it. A backend without a row is a directory below `--backend-directory`, or is not there.
+ *
+ * The rows with files are in the order in which the files are looked for (docs/spec/backends-native.md, 1.1).
+ */
+
+/** Providers of ONNX Runtime for GPUs, as reports of them (`ProviderReport`) and texts call them. */
+export const PROVIDERS = { cuda: 'CUDA', tensorrt: 'TensorRT' } as const
+
+/** The platform of a TensorRT plan, which may have what no other model has. */
+export const PLAN_PLATFORM = 'tensorrt_plan'
+
+/** A file of a version that tells its backend. */
+export interface ModelFile {
+  name: string
+  kind: 'file' | 'directory' | 'any'
+  /** What `platform` is filled with, and may be; left out: any is taken. */
+  platform?: string
+  /** Further spellings of the platform that tell the backend. */
+  aliases?: readonly string[]
+}
+
+export interface Backend {
+  name: string
+  /** How a configuration names it, where that is not `backend: "<name>"`. */
+  written?: string
+  /** What guides, other servers and habit call it as well, in small letters without separators. Platforms and ends of file names need no word here. */
+  spellings?: readonly string[]
+  /** The first is the default. */
+  files?: readonly ModelFile[]
+  /** Keys of `--backend-config=<name>,…` that its code reads; left out: any. */
+  settings?: readonly string[]
+  /** Where instances are whose group leaves it open: `auto`, on each GPU, else on the CPU; `only`, on GPUs or nowhere; left out, on the CPU. */
+  devices?: 'auto' | 'only'
+  /** Of a backend whose models ONNX Runtime runs, with the settings of `onnxruntime`: its providers for GPUs, one of which has to be there. The first is told. */
+  providers?: readonly (keyof typeof PROVIDERS)[]
+  /** Instances on the CPU where no count is given; left out: 1. */
+  cpuInstances?: number
+  /** Words in the names of images that are made for it. */
+  images?: readonly string[]
+  /** What runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`; `absent`, nothing but a directory of the user's. */
+  served: 'core' | 'python' | 'absent'
+  /** Of one that is absent what errors and doctor say, and what to do; else what docs/models.md says of it. */
+  note: string
+}
+
+/** The note of backends that models of guides do not have. */
+const FOR_TESTS = 'built in, for tests and examples'
+
+export const BACKENDS: readonly Backend[] = [
+  {
+    name: 'tensorflow',
+    spellings: ['tf', 'tensorflow1', 'tensorflow2', 'keras'],
+    files: [
+      { name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel' },
+      { name: 'model.graphdef', kind: 'file', platform: 'tensorflow_graphdef' },
+    ],
+    cpuInstances: 2,
+    images: ['tf', 'tf1', 'tf2', 'tensorflow'],
+    served: 'absent',
+    note: 'TensorFlow models are not in this release; convert the model to ONNX (tf2onnx), or run it from a model.py (backend: "python")',
+  },
+  {
+    name: 'tensorrt',
+    spellings: ['trt'],
+    files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }],
+    settings: [],
+    devices: 'only',
+    providers: ['tensorrt'],
+    served: 'core',
+    note: "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: [GPUs](gpu.md)",
+  },
+  {
+    name: 'onnxruntime',
+    spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'],
+    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
+    settings: ['enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'park-workers', 'library', 'provider-directory', 'provider-library', 'cache-directory'],
+    devices: 'auto',
+    providers: ['cuda'],
+    cpuInstances: 2,
+    served: 'core',
+    note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
+  },
+  {
+    name: 'openvino',
+    spellings: ['vino', 'openvinoir'],
+    files: [{ name: 'model.xml', kind: 'any' }],
+    images: ['openvino'],
+    served: 'absent',
+    note: 'OpenVINO models are not in this release; serve the ONNX file that the model was made from (backend: "onnxruntime")',
+  },
+  {
+    name: 'pytorch',
+    spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'],
+    files: [
+      { name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] },
+      { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' },
+    ],
+    images: ['pyt', 'pytorch'],
+    served: 'absent',
+    note: 'PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python")',
+  },
+  {
+    name: 'python',
+    spellings: ['python2', 'python3', 'pythonbackend'],
+    files: [{ name: 'model.py', kind: 'any' }],
+    settings: [
+      'python-executable', 'environment-root', 'execute-timeout-ms', 'memory-limit-bytes', 'shm', 'shm-max-byte-size', 'shm-default-byte-size', 'shm-growth-byte-size', 'restart', 'output',
+      'output-bytes-per-second', 'new-privileges', 'stub-timeout-seconds', 'exit-grace-seconds', 'shm-region-prefix-name', 'shm_message_queue_size', 'thread-pool-size',
+    ],
+    devices: 'auto',
+    served: 'core',
+    note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
+  },
+  {
+    name: 'ensemble',
+    written: 'platform: "ensemble"',
+    spellings: ['ensembles', 'ensemblescheduling', 'pipeline'],
+    served: 'core',
+    note: 'the directory of a version may be empty; a configuration is needed',
+  },
+  { name: 'identity', served: 'core', note: FOR_TESTS },
+  { name: 'repeat', served: 'core', note: FOR_TESTS },
+  { name: 'square', served: 'core', note: FOR_TESTS },
+  { name: 'sequence', served: 'core', note: FOR_TESTS },
+  { name: 'dyna_sequence', served: 'core', note: FOR_TESTS },
+  { name: 'implicit_state', served: 'core', note: FOR_TESTS },
+  { name: 'iterative_sequence', served: 'core', note: FOR_TESTS },
+  { name: 'device_identity', served: 'core', note: FOR_TESTS },
+  { name: 'dali', images: ['dali'], served: 'absent', note: 'DALI pipelines are not in this release; do their work in a model.py (backend: "python")' },
+  {
+    name: 'fil',
+    spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'],
+    images: ['fil'],
+    served: 'absent',
+    note: 'models of trees are not in this release; convert the model to ONNX (skl2onnx, onnxmltools), or run it from a model.py (backend: "python")',
+  },
+  { name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent', note: 'TensorRT-LLM engines are not in this release; run the model from a model.py (backend: "python")' },
+  { name: 'vllm', images: ['vllm'], served: 'absent', note: 'vLLM is not in this release; run the engine from a model.py (backend: "python")' },
+]
+
+const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))
+
+/** The row of a backend; undefined of one that has none. */
+export const backendRow = (name: string): Backend | undefined => ROWS.get(name)
+
+/** Whether the native module serves it without files of its own. */
+export const isBuiltIn = (name: string): boolean => backendRow(name)?.served === 'core'
+
+/** Whether ONNX Runtime runs its models. */
+export const isOfOnnxRuntime = (name: string): boolean => backendRow(name)?.providers !== undefined
+
+/** The backend whose `--backend-config` holds for models of another. */
+export const settingsOwner = (name: string): string => (isOfOnnxRuntime(name) ? 'onnxruntime' : name)

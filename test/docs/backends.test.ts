@@ -1,0 +1,47 @@
+/** The table of backends in docs/models.md is made from src/config/backends.ts; COMPAT.md lists the frameworks that have no backend, and folders of backends have rows. */
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { BACKENDS } from '../../src/config/index.js'
+import { ROOT, textOf } from './pages.js'
+
+type Row = (typeof BACKENDS)[number]
+
+const DEVICES = { auto: 'with one, else without', only: 'only with one', none: 'if its group asks for one' }
+const code = (words: readonly string[], unless: string) => (words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', '))
+
+/** One line for all backends of one note. */
+function line(rows: readonly Row[]): string {
+  const [first] = rows
+  if (first === undefined) return ''
+  const { files = [], written, devices, note, served } = first
+  const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
+  const file = files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`).join('; ')
+  const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
+  return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(files.flatMap(({ platform = [] }) => platform), '')} | ${gpu} | ${note} |\n`
+}
+
+function table(): string {
+  const served = BACKENDS.filter(({ served: by }) => by !== 'absent')
+  const absent = BACKENDS.filter(({ served: by }) => by === 'absent')
+  const notes = new Set([...served, ...absent].map(({ note }) => note))
+  const lines = [...notes].map((note) => line(BACKENDS.filter((row) => row.note === note)))
+  return `| \`backend\` | file of a version | \`platform\` | a GPU | notes |\n|---|---|---|---|---|\n${lines.join('')}`
+}
+
+test('the table of docs/models.md is what src/config/backends.ts says', async () => {
+  const page = textOf('docs/models.md')
+  const made = page.replace(/(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/, (_, marker: string) => marker + table())
+  expect(page).toContain('<!-- Made from src/config/backends.ts')
+  await expect(made).toMatchFileSnapshot(join(ROOT, 'docs/models.md'))
+})
+
+test('COMPAT.md names each backend that is not in this release, and none that is', () => {
+  const row = /^\| Loadable backends, and frameworks that are not in this release: ([^|]*) \|/m.exec(textOf('COMPAT.md'))?.[1] ?? ''
+  expect(row.split(', ')).toEqual(BACKENDS.flatMap(({ name, served }) => (served === 'absent' ? [`\`${name}\``] : [])))
+})
+
+test('a backend of ours in Python is a folder and a row', () => {
+  const folders = readdirSync(join(ROOT, 'crates/backend-python/backends'), { withFileTypes: true }).filter((entry) => entry.isDirectory())
+  expect(folders.map(({ name }) => name).toSorted()).toEqual(BACKENDS.flatMap(({ name, served }) => (served === 'python' ? [name] : [])).toSorted())
+})
