@@ -7,6 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
 import { tritonVersion } from '../../src/commands/doctor/image.js'
+import { pythonRuntime } from '../../src/api/python.js'
 import * as doctor from '../../src/commands/doctor/index.js'
 import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
 import { files, runs } from './harness.js'
@@ -99,7 +100,7 @@ describe('a command line', () => {
              as it is          --grpc-server-key=/etc/tls/tls.key
              not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: OpenAI, SageMaker and Vertex AI front ends)
              as it is          --allow-sagemaker=false: accepted without effect; a warning at start names it
-             differs           --backend-config=tensorflow,version=2: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+             differs           --backend-config=tensorflow,version=2: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: Loadable backends, and frameworks that are not in this release)
              differs           --backend-config=python,shm-region-prefix-name=p: is read, and has no effect (COMPAT.md: Python models, \`shm-region-prefix-name\`)
              differs           --cache-config=redis,host=redis: works; starts without a Redis and connects when it can (COMPAT.md: Response cache in Redis, a Redis that cannot be reached)
              as it is          --strict-model-config=false: works. Use --disable-auto-complete-config.
@@ -267,7 +268,7 @@ CMD ["tritonserver", "--model-repository=/models", \\
           8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; numpy has to be among those of the interpreter
          11  as it is          COPY models /models
          11  as it is          mount /models: ./models, looked into below
-         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: Loadable backends, and frameworks that are not in this release)
          13  as it is          EXPOSE 8000 8001 8002
          14  to change         HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: curl is not in the image: leave it out, the image asks /v2/health/ready itself
          15  as it is          --model-repository=/models
@@ -495,7 +496,7 @@ spec:
           9  as it is          --log-verbose=1
          10  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          17  as it is          supportedModelFormats: onnx
-         18  not possible yet  supportedModelFormats: pytorch: models of this format do not load (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+         18  not possible yet  supportedModelFormats: pytorch: models of this format do not load (COMPAT.md: Loadable backends, and frameworks that are not in this release)
          21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take nereid:1, which docs/containers.md makes
          21  differs           shared memory in 23.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          21  differs           errors over HTTP in 23.05-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
@@ -571,10 +572,11 @@ class TritonPythonModel:
           5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       ./r/library/config.pbtxt
-          1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+          1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: Loadable backends, and frameworks that are not in this release)
 
       ./r/plan/config.pbtxt
-             not possible yet  model plan: TensorRT plans want a GPU, ONNX Runtime's TensorRT provider and TensorRT 10, and have not been run yet; serve the ONNX file that the plan was made from (backend: "onnxruntime") (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+             to change         model plan: model 'plan' must specify its inputs and outputs: they are not read from a TensorRT plan
+             differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)
 
       ./r/py/config.pbtxt
              as it is          model py: python, version 1
@@ -602,9 +604,35 @@ class TritonPythonModel:
       Starts as:
         nereid --model-repository=./r
 
-      7 as it is, 8 differ, 2 to change, 3 not possible yet
+      7 as it is, 9 differ, 3 to change, 2 not possible yet
       "
     `)
+  })
+
+  test('a TensorRT plan runs on GPUs only, and a backend below --backend-directory is served', async () => {
+    const directory = files({
+      'r/plan/config.pbtxt': `platform: "tensorrt_plan"\n${ONNX.replace(/^backend.*\n/, '')}instance_group [ { kind: KIND_GPU } ]`,
+      'r/plan/1/model.plan': '',
+      'r/llm/config.pbtxt': ONNX.replace('onnxruntime', 'vllm'),
+      'r/llm/1/model.json': '{}',
+      'b/vllm/model.py': '',
+    })
+    const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`], directory)
+    expect(code).toBe(0)
+    expect(out).toContain('as it is          model plan: tensorrt, version 1\n          5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
+    expect(out).toContain('as it is          model llm: vllm, version 1\n')
+    expect(out).not.toContain('gpu-fallback')
+    const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)
+    expect(without.out).toContain('not possible yet  model llm: vLLM is not in this release; run the engine from a model.py')
+  })
+
+  test('the packages that a model in Python needs are told by their own names', async () => {
+    const code = 'import cv2, json\nimport yaml\nfrom PIL import Image\nfrom sklearn.svm import SVC\nimport my_own\nimport torch\n'
+    const { out } = await says({ 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': code }, 'r')
+    expect(out).toContain('its interpreter needs numpy, opencv-python-headless, pillow, pyyaml, scikit-learn, torch; NEREID_PYTHON')
+    const list = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').trimEnd().split('\n').slice(1)
+    expect(list.filter((line) => !/^[A-Za-z_]\w*(?: [a-z0-9-]+)?$/.test(line))).toEqual([])
+    expect(new Set(list.map((line) => line.split(' ')[0])).size).toBe(list.length)
   })
 
   test('what guides write: pages, launchers, entry points, paths in the image, objects in lists', async () => {

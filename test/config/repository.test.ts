@@ -279,6 +279,10 @@ describe('C-13, C-14 instance groups', () => {
     expect(reason(() => resolveInstanceGroups(parsePbtxt('name: "m" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS))).toBe(
       'Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU',
     )
+    // A plan runs on GPUs only.
+    expect(reason(() => resolveInstanceGroups(parsePbtxt('name: "m" backend: "tensorrt" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS))).toBe(
+      'Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs',
+    )
   })
 
   test('an unusable GPU is named with those that are usable', () => {

@@ -41,39 +41,17 @@ pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>
     told
 }
 
-/// Modules whose package has another name, and what that is.
-const RENAMED: &[(&str, &str)] = &[
-    ("Crypto", "pycryptodome"),
-    ("PIL", "pillow"),
-    ("attr", "attrs"),
-    ("bs4", "beautifulsoup4"),
-    ("cv2", "opencv-python-headless"),
-    ("dateutil", "python-dateutil"),
-    ("dotenv", "python-dotenv"),
-    ("faiss", "faiss-cpu"),
-    ("fitz", "pymupdf"),
-    ("jwt", "pyjwt"),
-    ("onnxruntime_extensions", "onnxruntime-extensions"),
-    ("sentence_transformers", "sentence-transformers"),
-    ("skimage", "scikit-image"),
-    ("sklearn", "scikit-learn"),
-    ("yaml", "pyyaml"),
-];
-
-/// Modules that models of guides import, whose package has their name.
-const KNOWN: &str = " accelerate aiohttp albumentations boto3 catboost datasets diffusers einops fastapi flax gensim h5py httpx huggingface_hub imageio \
-    jax joblib keras librosa lightgbm matplotlib msgpack networkx nltk numba numpy onnx onnxruntime optimum orjson pandas peft polars prometheus_client \
-    psutil pyarrow pydantic redis regex requests safetensors scipy sentencepiece setuptools shapely soundfile spacy sympy tensorflow tiktoken \
-    timm tokenizers torch torchaudio torchvision tqdm transformers tritonclient ultralytics vllm xgboost";
+/// Modules and packages; `nereid doctor` reads the same file.
+const PACKAGES: &str = include_str!("../runtime/packages.txt");
 
 /// The package that has a module; `None` where it is not known: a module of the model's own is in no index, and a package of its name there may be
 /// anybody's.
-fn distribution(module: &str) -> Option<&str> {
+fn distribution(module: &str) -> Option<&'static str> {
     let top = module.split('.').next().unwrap_or(module);
-    if let Some((_, package)) = RENAMED.iter().find(|(name, _)| *name == top) {
-        return Some(package);
-    }
-    KNOWN.split_ascii_whitespace().find(|name| *name == top)
+    PACKAGES.lines().find_map(|line| {
+        let (name, package) = line.split_once(' ').unwrap_or((line, line));
+        (name == top).then_some(package)
+    })
 }
 
 /// Whether a name can stand in a command: what a process says is not trusted to.
@@ -141,6 +119,7 @@ mod tests {
         );
         assert!(explain(text, None, Some("cv2"), &python()).ends_with("-m pip install opencv-python-headless\n"));
         assert!(explain(text, None, Some("PIL.Image"), &python()).ends_with("-m pip install pillow\n"));
+        assert!(explain(text, None, Some("docx"), &python()).ends_with("-m pip install python-docx\n"));
         for name in ["utils", "my_preprocessing", "Torch", "torch_of_nobody", "src.models"] {
             let told = explain(text, None, Some(name), &python());
             assert!(!told.contains("pip"), "{told}");

@@ -38,7 +38,7 @@ export const FACTS = {
   unknownBackend: fact('impossible', ABSENT, 'do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory'),
   unknownAgent: fact('impossible', 'Cloud repositories', 'leave it out, and do its work before the models get into the repository'),
   absentBackend: fact('impossible', ABSENT, ''),
-  plan: fact('differs', 'TensorRT plans', 'is run on GPUs only, by ONNX Runtime’s TensorRT provider: nereid gpu says what is missing'),
+  plan: fact('differs', 'TensorRT plans', 'is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from'),
   agents: fact('differs', 'Cloud repositories', 'only the agent checksum is there, and is built in'),
   threads: fact('same', null, 'accepted without effect: see --reactor-threads'),
   noEffect: fact('same', null, 'accepted without effect; a warning at start names it'),

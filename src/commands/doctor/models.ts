@@ -1,7 +1,8 @@
 /** What becomes of the models of a repository: what loads, what differs, what has to be changed. Reads configurations and file names, and the first lines of a model.py. */
 
-import { readdirSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { pythonRuntime } from '../../api/python.js'
 import { absentBackend, backendMeant, backendRow, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
@@ -25,8 +26,11 @@ export interface Needs {
   absent: number
 }
 
-/** Packages that do not come with Python, and that models of guides import. */
-const PACKAGES = 'torch torchvision torchaudio transformers tokenizers sentence_transformers tensorflow onnxruntime onnx cupy cv2 PIL scipy sklearn pandas numba spacy nltk librosa soundfile whisper vllm tritonclient xgboost lightgbm joblib'.split(' ')
+/** Modules that do not come with Python, and the package that has each: what a load says of one that is missing (`backend_python::failure`). */
+function packagesOfModules(): Map<string, string> {
+  const lines = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').split('\n')
+  return new Map(lines.map((line) => line.split(' ')).map(([module = '', name = module]) => [module, name]))
+}
 
 /** Every model of a repository, or the one model that the directory is. */
 export async function judgeRepository(path: string, isModel: boolean, settings: RepositorySettings, findings: Findings): Promise<Needs> {
@@ -125,7 +129,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
   for (const name of names(directory)) {
     if (name.startsWith('triton_python_backend_stub')) findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
   }
-  const packages = new Set<string>()
+  const [known, packages] = [packagesOfModules(), new Set<string>()]
   for (const version of versions) {
     const path = join(directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename)
     if (statIfAny(path)?.isFile() !== true) continue
@@ -136,7 +140,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
       findings.add({ path, line: 0 }, subject, 'differs', asServerError(error).message)
       continue
     }
-    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (PACKAGES.includes(name)) packages.add(name)
+    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (known.has(name)) packages.add(known.get(name) ?? name)
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
