@@ -12,7 +12,7 @@ import type { Server } from '../../index.js'
 import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
-import { ServerError } from '../../native/index.js'
+import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
@@ -163,7 +163,15 @@ function pythonFiles(directory: string, source: string): ModelFile[] {
 
 async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
   const out = options.get('out') ?? 'models'
+  if (out === '') throw new CommandError('--out needs a value: --out=<path>')
   const staging = new Staging(out, plan.name, options.has('link'))
+  const interrupted = (_: NodeJS.Signals, number: number): void => {
+    staging.remove()
+    // As a shell counts signals.
+    exitNow(128 + number)
+  }
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+  for (const signal of signals) process.on(signal, interrupted)
   try {
     if (!options.has('link')) staging.requireRoom(plan.files)
     for (const file of plan.files) staging.add(file)
@@ -176,6 +184,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
+    for (const signal of signals) process.off(signal, interrupted)
     staging.remove()
   }
 }
