@@ -6,7 +6,7 @@
  *
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
-import { existsSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { buildModule, moduleIn } from './lib/module.mjs'
@@ -136,6 +136,8 @@ const STEPS = [
       const { bundle, bundleClient } = await import('./bundle.mjs')
       await bundle(ROOT)
       await bundleClient(ROOT)
+      // npx marks it once, when it makes its link, and not after the next build.
+      chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)
     },
   },
   {

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm run package -- --out DIR [--target=linux-x64|linux-arm64|darwin-arm64 …] [--module=built]`: writes the tarballs of the npm packages, `nereid`, `nereid-client` and one
- * for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--module=built` takes the
- * module that `npm start` built instead of building one for release: quick, for tests on this machine.
+ * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built]`: writes the tarballs of the npm packages, `nereid`,
+ * `nereid-client` and one for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--wheel` adds the wheels for
+ * pip, one for each target on Linux. `--module=built` takes the module that `npm start` built instead of building one for release: quick, for tests on this machine.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -14,22 +14,29 @@ import { flaws, glibcNeeded } from './check.mjs'
 import { buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
 import { TARGETS, moduleName, ownTarget, packageName } from './targets.mjs'
+import { packWheel } from './wheel.mjs'
+
+const OUT = join(ROOT, 'target', 'package', 'out')
 
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const say = (text) => process.stdout.write(`${text}\n`)
 
 /**
- * Packs `nereid`, the packages of `targets` and `nereid-client` into `out`; with `built`, those of this machine's own module.
+ * Packs `nereid`, the packages of `targets` and `nereid-client` into `out`; with `built`, those of this machine's own module; with `wheel`, also the wheels.
  *
- * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, the client last
+ * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, the client last, behind it the wheels
  */
-export async function writePackages(out, targets, { built = false } = {}) {
-  const packed = [await pack(stageMain(), out)]
+export async function writePackages(out, targets, { built = false, wheel = false } = {}) {
+  const main = stageMain()
+  const packed = [await pack(main, out)]
+  const wheels = []
   for (const target of targets) {
     const module = built ? await strippedBuild(target) : await releaseBuild(target)
-    packed.push(await pack(stagePlatform(target, module), out))
+    const platform = stagePlatform(target, module)
+    packed.push(await pack(platform, out))
+    if (wheel && target.glibc !== null) wheels.push(await packWheel(target, { main, platform }, out))
   }
-  packed.push(await pack(stageClient(), out))
+  packed.push(await pack(stageClient(), out), ...wheels)
   for (const { path, bytes, unpacked } of packed) say(`${path}: ${mb(bytes)}, unpacked ${mb(unpacked)}`)
   return packed
 }
@@ -79,21 +86,22 @@ async function main() {
     options: {
       out: { type: 'string' },
       target: { type: 'string', multiple: true },
+      wheel: { type: 'boolean' },
       module: { type: 'string' },
       help: { type: 'boolean' },
     },
   })
   const targets = TARGETS.map((one) => one.name).join('|')
-  const usage = `npm run package -- --out DIR [--target=${targets} …] [--module=built]`
+  const usage = `npm run package -- [--out DIR] [--target=${targets} …] [--wheel] [--module=built]`
   if (values.help === true) return say(usage)
-  if (values.out === undefined) throw new SetupError(usage)
   if (values.module !== undefined && values.module !== 'built') throw new SetupError('--module takes built only')
   const built = values.module === 'built'
   await setup(built ? undefined : ['npm packages', 'TypeScript'])
   const chosenTargets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)
   const from = Date.now()
-  const packed = await writePackages(resolve(values.out), chosenTargets, { built })
-  say(`${packed.length} packages in ${relative(process.cwd(), resolve(values.out)) || '.'} after ${((Date.now() - from) / 1000).toFixed(0)} s`)
+  const out = resolve(values.out ?? OUT)
+  const packed = await writePackages(out, chosenTargets, { built, wheel: values.wheel })
+  say(`${packed.length} packages in ${relative(process.cwd(), out) || '.'} after ${((Date.now() - from) / 1000).toFixed(0)} s`)
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(main)

@@ -17,7 +17,7 @@ const ONNXRUNTIME = join(ROOT, 'node_modules', 'onnxruntime-node')
 const manifestOf = (directory) => JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
 
 /** An empty directory. */
-function fresh(name) {
+export function fresh(name) {
   const directory = join(STAGE, name)
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory, { recursive: true })

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * `node scripts/package/twice.mjs [--target=NAME …]`: builds the packages of this commit here and again in a clone elsewhere, and compares them byte by byte.
+ * `node scripts/package/twice.mjs [--target=NAME …]`: builds the packages of this commit, wheels included, here and again in a clone elsewhere, and compares them byte by byte.
  * Whatever differs is named, file by file; then it ends with 1. Takes two release builds.
  */
 import { createHash } from 'node:crypto'
@@ -43,7 +43,8 @@ export async function differences(one, other, scratch) {
 /** Paths of an archive with the digest of each. */
 async function unpack(archive, directory) {
   mkdirSync(directory, { recursive: true })
-  await must('tar', ['-xzf', archive, '-C', directory], ROOT)
+  if (archive.endsWith('.whl')) await must('python3', ['-m', 'zipfile', '-e', archive, directory], ROOT)
+  else await must('tar', ['-xzf', archive, '-C', directory], ROOT)
   return new Map(filesBelow(directory, ['.']).map(({ path }) => [path, digest(join(directory, path))]))
 }
 
@@ -60,7 +61,7 @@ async function main() {
     mkdirSync(join(clone, 'target', 'package'), { recursive: true })
     symlinkSync(join(ROOT, 'target', 'package', 'zig'), join(clone, 'target', 'package', 'zig'))
     const outs = [ROOT, clone].map((directory, i) => [directory, join(scratch, `tarballs-${i}`)])
-    for (const [directory, out] of outs) await must(process.execPath, ['scripts/package/run.mjs', '--out', out, ...process.argv.slice(2)], directory)
+    for (const [directory, out] of outs) await must(process.execPath, ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)], directory)
     const found = await differences(outs[0][1], outs[1][1], join(scratch, 'unpacked'))
     for (const sentence of found) process.stdout.write(`${sentence}\n`)
     process.stdout.write(found.length === 0 ? `equal: ${readdirSync(outs[0][1]).join(', ')}\n` : `${found.length} differences\n`)

@@ -11,12 +11,13 @@ import { basename } from 'node:path'
 if ('enableCompileCache' in module) (module.enableCompileCache as () => unknown)()
 
 const [command = '', ...args] = process.argv.slice(2)
-const rest = args[0] === '-h' ? ['--help', ...args.slice(1)] : args
+const asks = (argument: string | undefined): boolean => argument === '--help' || argument === '-h'
+const rest = asks(args[0]) ? ['--help', ...args.slice(1)] : args
 const program = basename(process.argv[1] ?? 'nereid').replace(/^main\.js$/, 'nereid')
 const { COMMANDS } = await import('./commands.js')
 const named = COMMANDS.find((c) => c.name === command)
 // Of `tritonserver` the one list of all options is known, to people and to scripts.
-const asksHelp = (command === '--help' || command === '-h') && program !== 'tritonserver'
+const asksHelp = asks(command) && program !== 'tritonserver'
 if (named !== undefined || asksHelp) {
   // A reader that has seen enough, such as `head`, is no failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -25,7 +26,7 @@ if (named !== undefined || asksHelp) {
 }
 if (named !== undefined) {
   // `check` knows best what to say of itself.
-  const topic = rest[0] === '--help' && named.takesFlags !== true ? [named.name] : null
+  const topic = rest.some(asks) && named.takesFlags !== true ? [named.name] : null
   process.exitCode = topic === null ? await (await named.load()).run(program, rest) : await (await import('../commands/help/index.js')).run(program, topic)
 } else if (asksHelp) {
   process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)

@@ -63,7 +63,7 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
     if (text === null && flag.kind !== 'switch') {
       i += 1
       text = args[i] ?? null
-      if (text === null) throw badOption(flag.name, 'The option needs a value.')
+      if (text === null) throw badOption(flag.name, `The option needs a value${flag.kind === 'boolean' || flag.kind === 'verbosity' ? `, such as --${flag.name}=true` : '.'}`)
     }
     assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''), COMMAND_LINE)
   }
@@ -149,7 +149,9 @@ export function readValue(flag: Flag, text: string): string | number | boolean {
 
 function readBoolean(flag: Flag, text: string): boolean {
   const value = booleanOf(text)
-  if (value === null) throw badOption(flag.name, `invalid value for bool option: ${text}`)
+  // Somebody who takes it for a switch, as `getopt_long` reads it.
+  const advice = text.startsWith('--') ? `the option needs a value, such as --${flag.name}=true` : 'it is true or false'
+  if (value === null) throw badOption(flag.name, `invalid value for bool option: ${text}; ${advice}`)
   return value
 }
 

@@ -6,16 +6,21 @@
  * which takes the live lines away and puts them back, so the log stays readable and complete.
  */
 
+import { cleanCell, fittingEnd } from '../log/index.js'
 import type { LoadEvent } from '../repository/index.js'
 
 const DELAY_MS = 150
 const REDRAW_MS = 100
 /** Assumed where a terminal does not tell its width. */
 const COLUMNS_UNKNOWN = 80
+const ROWS_UNKNOWN = 24
+/** What is above the screen can not be taken away again: a low terminal has fewer. */
+const LINES_MAX = 12
 const FRAMES = ['|', '/', '-', '\\']
 
 export interface Terminal {
   columns: number
+  rows: number
   write(text: string): void
 }
 
@@ -68,7 +73,8 @@ export class Progress {
   }
 
   observe(event: LoadEvent): void {
-    const key = event.version === null ? event.model : `${event.model}:${event.version}`
+    // A directory may have any name.
+    const key = cleanCell(event.version === null ? event.model : `${event.model}:${event.version}`)
     if (event.phase === 'loading') {
       this.#loading.set(key, performance.now())
     } else {
@@ -102,10 +108,10 @@ export class Progress {
     if (this.#loading.size === 0 || now - this.#startedMs < DELAY_MS) return
     const frame = FRAMES[this.#frame % FRAMES.length] ?? ''
     const lines = [...this.#loading]
-      .slice(0, 12)
+      .slice(0, Math.max(1, Math.min(LINES_MAX, this.#terminal.rows - 2)))
       .map(([key, since]) => `${frame} loading ${key}  ${((now - since) / 1000).toFixed(1)} s`)
     if (this.#loading.size > lines.length) lines.push(`  and ${this.#loading.size - lines.length} more, ${this.#done} done`)
-    for (const line of lines) this.#terminal.write(`${line.slice(0, Math.max(1, this.#terminal.columns - 1))}\n`)
+    for (const line of lines) this.#terminal.write(`${line.slice(0, fittingEnd(line, Math.max(1, this.#terminal.columns - 1)))}\n`)
     this.#drawn = lines.length
   }
 
@@ -123,6 +129,9 @@ export function liveTerminal(): Terminal | null {
     get columns() {
       // 0 where the terminal does not tell its width, such as that of docker run -t at first.
       return process.stdout.columns || COLUMNS_UNKNOWN
+    },
+    get rows() {
+      return process.stdout.rows || ROWS_UNKNOWN
     },
     write: (text) => void process.stdout.write(text),
   }

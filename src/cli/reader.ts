@@ -6,7 +6,7 @@
 import { SERVER_VERSION } from '../api/identity.js'
 import type { Ports } from '../api/ports.js'
 import { shellWord } from '../config/shell_word.js'
-import { cleanCell, formatTable } from '../log/index.js'
+import { cleanCell, fittingEnd, formatTable, textWidth } from '../log/index.js'
 import type { StartReport } from './report.js'
 import { isUnix, type Resolved } from './settings.js'
 
@@ -20,7 +20,7 @@ const CELL_MIN = 8
 /** A table that is at most as wide as the terminal: what is longer than its column goes on below. */
 export function fitTable(rows: Rows, columns: number): string {
   const count = Math.max(0, ...rows.map((row) => row.length))
-  const widths = Array.from({ length: count }, (_, i) => Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => cleanCell(part).length))))
+  const widths = Array.from({ length: count }, (_, i) => Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => textWidth(cleanCell(part))))))
   // A bar and two blanks for each, and a last bar.
   let over = widths.reduce((sum, width) => sum + width + 3, 1) - Math.max(COLUMNS_MIN, columns)
   while (over > 0) {
@@ -37,20 +37,22 @@ export function fitTable(rows: Rows, columns: number): string {
 /** Lines of a log, broken at blanks where they are longer than the terminal is wide. Words stay whole: a path is to be copied. */
 export function foldLines(text: string, columns: number): string {
   if (columns < COLUMNS_MIN) return text
-  const lines = text.split('\n').map((line) => (line.length <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
+  const lines = text.split('\n').map((line) => (textWidth(line) <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
   return lines.join('\n')
 }
 
 const INDENT = '    '
 
-/** Parts of at most `width` characters, broken at blanks; with `cuts`, words that are longer are cut. */
+/** Parts of at most `width` columns, broken at blanks; with `cuts`, words that are longer are cut. */
 function fold(text: string, width: number, cuts: boolean): string[] {
   const parts: string[] = []
   let rest = text
-  while (rest.length > width) {
-    const blank = rest.lastIndexOf(' ', width)
-    const at = blank > 0 ? blank : cuts ? width : rest.indexOf(' ', width)
-    if (at < 0) break
+  for (;;) {
+    const end = fittingEnd(rest, width)
+    if (end >= rest.length) break
+    const blank = rest.lastIndexOf(' ', end)
+    const at = blank > 0 ? blank : cuts ? end : rest.indexOf(' ', end)
+    if (at <= 0) break
     parts.push(rest.slice(0, at))
     rest = rest.slice(at + (rest[at] === ' ' ? 1 : 0))
   }

@@ -5,6 +5,7 @@
  * A manager that cannot be told changes nothing for clients: it is a warning, once.
  */
 
+import type { Ports } from '../api/ports.js'
 import { notifyManager } from '../native/index.js'
 import type { LoadEvent } from '../repository/index.js'
 
@@ -68,9 +69,10 @@ export class ServiceManager {
     this.#tell(`STATUS=${oneLine(text)}`)
   }
 
-  ready(status: string): void {
+  /** Ports are for other managers: systemd passes over variables that begin with `X_`. */
+  ready(status: string, ports: Ports): void {
     this.#serving = status
-    this.#tell(`READY=1\nSTATUS=${oneLine(status)}`)
+    this.#tell(`READY=1\nX_NEREID_PORTS=${JSON.stringify(ports)}\nSTATUS=${oneLine(status)}`)
   }
 
   stopping(status: string): void {

@@ -18,6 +18,13 @@ export const FILE_BYTES_MAX = 64 * 1024
 const BRACKETS_MAX = 1000
 const NESTED = /(?:[-?:][ \t]+){100}/
 
+/** Instead of words of the library that are for programmers, or do not say what to do. */
+const WORDS: Readonly<Record<string, string>> = {
+  MULTIPLE_DOCS: 'a second document begins here; a file of options is one',
+  // Where an address such as :: stands.
+  BLOCK_AS_IMPLICIT_KEY: 'Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes',
+}
+
 /** What a variable or a line of a file says of one flag. */
 interface Said {
   flag: Flag
@@ -100,7 +107,7 @@ async function fromFile(path: string, namedBy: string): Promise<Said[]> {
     throw error
   }
   const [mistake] = [...document.errors, ...document.warnings]
-  if (mistake !== undefined) throw wrong(mistake.pos[0], mistake.message.split('\n')[0] ?? '')
+  if (mistake !== undefined) throw wrong(mistake.pos[0], WORDS[mistake.code] ?? mistake.message.split('\n')[0] ?? '')
   const { contents } = document
   if (contents === null || (library.isScalar(contents) && contents.value === null)) return []
   if (!library.isMap(contents)) throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')

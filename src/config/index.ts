@@ -35,7 +35,7 @@ export { completeFromModel, DEFAULT_MAX_BATCH_SIZE, isComplete } from './complet
 export { checkAgainstModel, checksAgainstModel } from './check_model.js'
 export type { ModelIo } from './check_model.js'
 export { selectVersions } from './versions.js'
-export { fileHint, repositoryHint, unversionedHint } from './misplaced.js'
+export { absentHint, fileHint, repositoryHint, unversionedHint } from './misplaced.js'
 export { fitEnsemble } from './fit_ensemble.js'
 export { readLabels } from './labels.js'
 export type { Labels } from './labels.js'

@@ -6,7 +6,7 @@ import { shellWord } from './shell_word.js'
 
 /**
  * @param path the PATH; npx puts directories of packages into it, which a shell does not have
- * @param script the file that runs, in `dist/cli` of its package
+ * @param script the file that runs, in `dist/cli` of its package, or the console script of pip that stands for it
  */
 export function invocation(program: string, path: string = process.env['PATH'] ?? '', cwd: string = process.cwd(), script: string = process.argv[1] ?? ''): string {
   const directories = path.split(delimiter).filter((directory) => directory !== '' && !/(?:^|\/)node_modules\/\.bin\/?$|\/@npmcli\/run-script\//.test(directory))
@@ -16,7 +16,9 @@ export function invocation(program: string, path: string = process.env['PATH'] ?
     const isInstalled = statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined || script === join(directory, 'dist/cli/main.js')
     // Where it is not installed, npx would ask the registry for a package of that name, which is another one.
     if (isInstalled) return `npx ${program}`
-    // A program of somebody else that has the server inside is none of these commands.
-    if (dirname(directory) === directory) return basename(script) === 'main.js' ? `node ${shellWord(script)}` : program
+    if (dirname(directory) !== directory) continue
+    if (basename(script) === 'main.js') return `node ${shellWord(script)}`
+    // A console script of pip is a program itself; a program of somebody else that has the server inside is none of these commands.
+    return ['nereid', 'tritonserver'].includes(basename(script)) ? shellWord(script) : program
   }
 }

@@ -4,12 +4,14 @@
  */
 
 import { readdirSync } from 'node:fs'
-import { basename, dirname, extname, join } from 'node:path'
+import { homedir } from 'node:os'
+import { basename, dirname, extname, join, resolve } from 'node:path'
 import { BACKENDS } from './backends.js'
 import { quoted } from './error.js'
 import { statIfAny } from './files.js'
 import { invocation } from './invocation.js'
 import { shellWord } from './shell_word.js'
+import { nearest } from './suggest.js'
 
 const init = (): string => `${invocation('nereid')} init`
 
@@ -22,10 +24,27 @@ export function fileHint(path: string): string {
   return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} MODEL.onnx makes it`
 }
 
+/** Behind the error about a repository that is not there: what is meant, as far as it can be seen from what is there. */
+export function absentHint(path: string): string {
+  const isDirectory = (one: string): boolean => statIfAny(one)?.isDirectory() === true
+  if (path.startsWith('--')) return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
+  if (/^~(?:\/|$)/.test(path)) return `; ~ stays as it is behind = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
+  const bare = path.trim().replace(/^(['"])(.*)\1$/, '$2')
+  if (bare !== path && isDirectory(bare)) return `; without blanks and quotes it is there: --model-repository=${shellWord(bare)}`
+  const parts = path.split(/[,:;]/)
+  if (parts.length > 1 && parts.every(isDirectory)) return `; each repository has an option of its own: ${parts.map((part) => `--model-repository=${shellWord(part)}`).join(' ')}`
+  const above = dirname(path)
+  const near = nearest(basename(path), directoriesOf(above))
+  return near === null ? '' : `; did you mean '${quoted(join(above, near))}'?`
+}
+
 /** What is to be said of the files of a repository, on one line; null when there is nothing. `expectsModels` is false where none need to be there yet. */
 export function repositoryHint(repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean): string | null {
   const shown = quoted(repository)
   const files = filesOf(repository)
+  // A directory of a version, of a model that is served where it is.
+  const model = dirname(resolve(repository))
+  if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file))) return `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve --model-repository=${shellWord(dirname(model))}`
   if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
   const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')))
   const [stray] = strays
@@ -52,6 +71,15 @@ export function unversionedHint(directory: string, name: string): string {
   if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
+}
+
+/** Names of directories, for a hint; none of a directory that cannot be read. */
+function directoriesOf(directory: string): string[] {
+  try {
+    return readdirSync(directory).filter((name) => statIfAny(join(directory, name))?.isDirectory() === true)
+  } catch {
+    return []
+  }
 }
 
 /** Names of regular files, in order; none of a directory that cannot be read. */

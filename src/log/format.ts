@@ -5,6 +5,8 @@
  * so that no client can forge a line or send escape sequences to a terminal (CVE-2024-0095).
  */
 
+import { textWidth } from './width.js'
+
 export type LogFormat = 'default' | 'ISO8601' | 'json'
 
 export type LogSeverity = 'error' | 'warning' | 'info' | 'verbose'
@@ -96,10 +98,12 @@ export function formatTable(rows: readonly (readonly string[])[]): string {
   for (const [index, row] of cells.entries()) {
     const height = Math.max(...row.map((parts) => parts.length))
     for (let k = 0; k < height; k += 1) {
-      lines.push(`|${row.map((parts, i) => ` ${(parts[k] ?? '').padEnd(widths[i] ?? 0)} `).join('|')}|`)
+      lines.push(`|${row.map((parts, i) => ` ${padded(parts[k] ?? '', widths[i] ?? 0)} `).join('|')}|`)
     }
     if (index === 0) lines.push(border)
   }
   lines.push(border)
   return lines.join('\n')
 }
+
+const padded = (text: string, width: number): string => text + ' '.repeat(Math.max(0, width - textWidth(text)))

@@ -8,7 +8,7 @@
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
-import { fileHint, noLog, repositoryHint, statIfAny, type Log } from '../config/index.js'
+import { absentHint, fileHint, noLog, reasonOf, repositoryHint, statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
 export type FoundModels = Map<string, string[]>
@@ -22,12 +22,12 @@ export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
     refuseCloud(path)
     const stat = statIfAny(path)
-    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}`)
+    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}${absentHint(path)}`)
     if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
     try {
       readdirSync(path)
     } catch (error) {
-      throw new ServerError('INTERNAL', `failed to open directory ${path}`, { cause: error })
+      throw new ServerError('INTERNAL', `failed to open directory ${path}: ${reasonOf(error)}`, { cause: error })
     }
   }
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)

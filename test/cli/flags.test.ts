@@ -87,7 +87,10 @@ test.each([
 })
 
 test.each([
-  [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe/],
+  [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/],
+  [['--listen-early', '--http-port=1'], /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/],
+  [['--listen-early'], /The option needs a value, such as --listen-early=true$/],
+  [['--log-verbose'], /The option needs a value, such as --log-verbose=true$/],
   [['--http-port=x'], /Bad option: "--http-port"\.\nInvalid option value\. Got x/],
   [['--http-port=70000'], /Provided option value is out of bound\. Got 70000; it is from 0 to 65535$/],
   [['--access-log-rate=1.5'], /Provided option value is out of bound\. Got 1\.5; it is from 0 to 1$/],
@@ -107,7 +110,7 @@ test.each([
   [['--zzzzzzzz'], /^unrecognized option '--zzzzzzzz'$/],
   [['--http=1'], /option '--http' is ambiguous; possibilities: --http-address /],
   [['models'], /^Unexpected argument: models$/],
-  [['--http-port'], /The option needs a value/],
+  [['--http-port'], /The option needs a value\.$/],
 ])('R-54: %j is refused', (args, text) => {
   expect(() => parseArguments(args)).toThrow(text)
 })

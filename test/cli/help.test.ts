@@ -88,7 +88,8 @@ test('a command tells its options, by help and by --help', () => {
   const { code, stdout } = nereid('help', 'init')
   expect(code).toBe(0)
   for (const { name } of COMMANDS.find((c) => c.name === 'init')?.options ?? []) expect(stdout).toContain(`  --${name}`)
-  expect(nereid('init', '--help').stdout).toBe(stdout)
+  for (const args of [['--help'], ['model.onnx', '--help'], ['-h'], ['--out=x', '-h']]) expect(nereid('init', ...args).stdout, args.join(' ')).toBe(stdout)
+  expect(nereid('gen', 'ts', '--help')).toEqual(nereid('help', 'gen'))
 })
 
 test('an unknown topic ends with 1 and names those there are', () => {

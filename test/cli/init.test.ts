@@ -1,10 +1,11 @@
 /** `nereid init` as a process: what it writes is served, and what it prints is run by bash as it stands, but for the port. */
 
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, test, vi } from 'vitest'
 import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { exampleRequest } from '../../src/commands/init/example.js'
@@ -277,5 +278,26 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
     expect(code).toBe(0)
     expect(stdout).toMatch(/Note: the model does not load yet: [\s\S]*nowhere_to_be_found/)
     expect(readdirSync(join(directory, 'py2/unready')).sort()).toEqual(['1', 'config.pbtxt'])
+  })
+})
+
+describe('nothing is left of a model', () => {
+  test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('that %s interrupts while it is tried', async (signal) => {
+    const work = mkdtempSync(join(directory, 'interrupted-'))
+    mkdirSync(join(work, 'slow'))
+    const code = ['import os, time', 'class TritonPythonModel:', '    def initialize(self, args):', `        open(${JSON.stringify(join(work, 'loading'))}, 'w').close()`, '        time.sleep(60)', '    def execute(self, requests): pass']
+    writeFileSync(join(work, 'slow/model.py'), code.join('\n'))
+    const child = spawn(process.execPath, [MAIN, 'init', 'slow', '--out=new/models'], { cwd: work, env, stdio: 'ignore' })
+    const ended = once(child, 'exit')
+    await vi.waitUntil(() => existsSync(join(work, 'loading')), { timeout: 25_000 })
+    child.kill(signal)
+    expect(await ended).toEqual([128 + constants.signals[signal], null])
+    expect(readdirSync(work).sort()).toEqual(['loading', 'slow'])
+  })
+
+  test('whose directory cannot be made: the reason is that of the system, at once', () => {
+    const { code, stderr } = init([file('unplaced.onnx', addSub(TYPE.FP32, ['batch', 4])), '--out=/proc/nereid/models'])
+    expect([code, stderr]).toEqual([1, "error: ENOENT: no such file or directory, mkdir '/proc/nereid'\n"])
+    expect(init([join(directory, 'unplaced.onnx'), '--out=']).stderr).toBe('error: --out needs a value: --out=<path>\n')
   })
 })

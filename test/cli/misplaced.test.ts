@@ -57,6 +57,32 @@ test('a file in the place of a repository: Triton\'s text, then the command that
   await serves(join(work, 'models'), 'resnet')
 })
 
+test('a repository that is not there: Triton\'s text, then what was meant', () => {
+  const work = join(directory, 'absent')
+  for (const name of ['models', 'more models', 'empty/1']) mkdirSync(join(work, name), { recursive: true })
+  cpSync(MODEL, join(work, 'resnet/1/model.onnx'))
+  const told = (...args: string[]): string => {
+    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], { cwd: work, encoding: 'utf8', env: { ...process.env, HOME: '/home/me' }, timeout: 60_000 })
+    expect(status).toBe(1)
+    return stderr.replace('error: creating server: Internal - failed to stat file ', '')
+  }
+  expect(told('--model-repository=~/models')).toBe('~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n')
+  expect(told('--model-repository', '--http-port=0')).toBe('--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH --http-port=0\n')
+  expect(told('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
+  expect(told('--model-repository="more models"')).toBe("\"more models\"; without blanks and quotes it is there: --model-repository='more models'\n")
+  expect(told('--model-repository=models,more models')).toBe("models,more models; each repository has an option of its own: --model-repository=models --model-repository='more models'\n")
+  expect(told('--model-repository=/nowhere')).toBe('/nowhere\n')
+  expect(told('--model-repository=models/gone')).toBe('models/gone\n')
+})
+
+test('a version of a model in the place of a repository: the repository is named', async () => {
+  const repository = place('simple/1/model.onnx')
+  const server = await TestServer.start(join(repository, 'simple/1'))
+  const [line = '', ...more] = lines(server, 'is a version of the model')
+  expect([line, more]).toEqual([expect.stringContaining("simple/1' is a version of the model 'simple': serve --model-repository="), []])
+  await server.stop()
+})
+
 test('a model file flat in a repository is named once, with the command that makes a model of it', async () => {
   const repository = place('resnet.onnx')
   const server = await TestServer.start(repository)

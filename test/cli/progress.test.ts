@@ -5,7 +5,7 @@ beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
 /** A terminal that keeps a screen: understands line feeds, `up n` and `clear to the end`. */
-function screen(columns = 80): { terminal: { columns: number; write(text: string): void }; lines: () => string[] } {
+function screen(columns = 80, height = 40): { terminal: { columns: number; rows: number; write(text: string): void }; lines: () => string[] } {
   let rows: string[] = ['']
   const write = (text: string): void => {
     // oxlint-disable-next-line no-control-regex
@@ -17,7 +17,7 @@ function screen(columns = 80): { terminal: { columns: number; write(text: string
       else if (!part.startsWith('\u001B')) rows[rows.length - 1] += part
     }
   }
-  return { terminal: { columns, write }, lines: () => rows.filter((row) => row !== '') }
+  return { terminal: { columns, rows: height, write }, lines: () => rows.filter((row) => row !== '') }
 }
 
 const loading = { version: 1, phase: 'loading', detail: '' } as const
@@ -74,5 +74,25 @@ test('many models and a narrow terminal stay within the screen', () => {
   expect(lines()).toHaveLength(13)
   expect(lines().every((line) => line.length < 20)).toBe(true)
   expect(lines()[12]).toBe('  and 28 more, 0 do')
+  progress.end()
+})
+
+test('a low terminal gets as many lines as can be taken away again', () => {
+  const { terminal, lines } = screen(80, 6)
+  const progress = new Progress(terminal)
+  for (let i = 0; i < 40; i += 1) progress.observe({ model: `m${i}`, ...loading })
+  vi.advanceTimersByTime(300)
+  expect(lines().map((line) => line.slice(2))).toEqual([...[0, 1, 2, 3].map((i) => `loading m${i}:1  0.3 s`), 'and 36 more, 0 done'])
+  progress.end()
+  expect(lines()).toEqual([])
+})
+
+test('a name of a model drives no terminal, and wide letters take two columns', () => {
+  const { terminal, lines } = screen(20)
+  const progress = new Progress(terminal)
+  progress.observe({ model: '\u001B[2Jx\ny', ...loading })
+  progress.observe({ model: '模型模型模型', ...loading })
+  vi.advanceTimersByTime(300)
+  expect(lines().map((line) => line.slice(2))).toEqual(['loading \\u001B[2J', 'loading 模型模型'])
   progress.end()
 })

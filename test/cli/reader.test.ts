@@ -32,3 +32,17 @@ test('states have colours in their own column, unless NO_COLOR says otherwise', 
   expect(colourStates(table, {})).toContain('| \u001B[31mUNAVAILABLE\u001B[0m: no file |')
   expect(colourStates(table, { NO_COLOR: '1' })).toBe(table)
 })
+
+test('colours make no line of a table longer: what fits is not broken', () => {
+  const rows = [['Model', 'Version', 'Status'], ['m'.repeat(60), '1', 'READY']]
+  const table = colourStates(fitTable(rows, 80), {})
+  expect(foldLines(table, 80)).toBe(table)
+})
+
+test('letters that take two columns of the terminal, or none, are counted so', () => {
+  const table = fitTable([['Model', 'Status'], ['模型', 'READY'], ['e\u0301a', 'READY'], ['😀', 'READY']], 80)
+  expect(table.split('\n').slice(3, -1)).toEqual(['| 模型  | READY  |', '| e\u0301a    | READY  |', '| 😀    | READY  |'])
+  const folded = fitTable([['Model', 'Status'], ['模'.repeat(40), 'READY']], 40)
+  for (const line of folded.split('\n')) expect(line.length + (line.match(/模/g)?.length ?? 0)).toBeLessThanOrEqual(40)
+  expect(folded.match(/模/g)).toHaveLength(40)
+})

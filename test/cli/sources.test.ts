@@ -149,7 +149,7 @@ describe('mistakes', () => {
   test.each([
     [{ NEREID_HTTP_PORT: '70000' }, 'NEREID_HTTP_PORT: Bad option: "--http-port".\nProvided option value is out of bound. Got 70000; it is from 0 to 65535'],
     [{ NEREID_LOG_FORMAT: 'jsn' }, "NEREID_LOG_FORMAT: Bad option: \"--log-format\".\ninvalid argument for --log-format; it takes default, ISO8601, json. Got jsn; did you mean 'json'?"],
-    [{ NEREID_DISABLE_AUTO_COMPLETE_CONFIG: 'maybe' }, 'NEREID_DISABLE_AUTO_COMPLETE_CONFIG: Bad option: "--disable-auto-complete-config".\ninvalid value for bool option: maybe'],
+    [{ NEREID_DISABLE_AUTO_COMPLETE_CONFIG: 'maybe' }, 'NEREID_DISABLE_AUTO_COMPLETE_CONFIG: Bad option: "--disable-auto-complete-config".\ninvalid value for bool option: maybe; it is true or false'],
     [{ NEREID_CONFIG: '/nowhere.yaml' }, 'NEREID_CONFIG: Bad option: "--config".\nfailed to open text file for read /nowhere.yaml: No such file or directory'],
   ])('of %j name the variable', async (variables, text) => {
     await expect(readOptions([], variables)).rejects.toThrow(new RegExp(`^${text.replace(/[.?"()]/g, '\\$&')}$`))
@@ -185,7 +185,9 @@ describe('mistakes', () => {
     ['a list for a file', '- http-port: 1', /:1: a file of options has lines such as http-port: 8000$/],
     ['a word for a file', 'http-port', /:1: a file of options has lines such as http-port: 8000$/],
     ['flags for a file', '--http-port=1', /:1: a file of options has lines such as http-port: 8000$/],
-    ['two documents', 'id: a\n---\nid: b', /:2: Source contains multiple documents/],
+    ['two documents', 'id: a\n---\nid: b', /:2: a second document begins here; a file of options is one$/],
+    ['an address of IPv6 without quotes', 'id: x\nhttp-address: ::', /:2: Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes$/],
+    ['the yes of older YAML', 'allow-http: yes', /:1: Bad option: "--allow-http"\.\ninvalid value for bool option: yes; it is true or false$/],
     ['a quote that does not end', 'id: "a\n', /:\d: Missing closing "quote/],
     ['a tab that indents', 'load-model:\n\t- a', /:2: Tabs are not allowed as indentation/],
     ['a tag', 'id: !!binary aGk=', /:1: id: write the value without a tag \(!\)$/],

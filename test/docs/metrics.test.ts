@@ -108,6 +108,9 @@ function table(title: string, families: Family[]): string {
   return `## ${title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n${rows.join('\n')}\n`
 }
 
+/** Beginnings of names of files and modules. */
+const PYTHON_PACKAGES = new Set(['nereid_runner', 'nereid_server'])
+
 test('docs/metrics.md is what servers show, and every metric that a page names is in it', { timeout: 60_000 }, async () => {
   const found = [...(await scraped()).values()].filter(({ name }) => !OF_NODE.test(name)).toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const [theirs, ours] = [found.filter(({ name }) => name.startsWith('nv_')), found.filter(({ name }) => name.startsWith('nereid_'))]
@@ -117,7 +120,7 @@ test('docs/metrics.md is what servers show, and every metric that a page names i
   const names = new Set(found.map(({ name }) => name))
   const named = ALL.flatMap((page) => spansOf(page).flatMap((span) => [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut }))))
   const missing = named.filter(({ page, name, cut }) => {
-    if (names.has(name) || names.has(name.replace(/_(?:bucket|sum|count)$/, '')) || name.endsWith('_shm') || name === 'nereid_runner') return false
+    if (names.has(name) || names.has(name.replace(/_(?:bucket|sum|count)$/, '')) || name.endsWith('_shm') || PYTHON_PACKAGES.has(name)) return false
     // Crates and modules have such names, too.
     if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
     return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))

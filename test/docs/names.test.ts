@@ -15,7 +15,7 @@ const known = new Set([
   ...COMMANDS.flatMap((command) => [...(command.options ?? []).map(({ name }) => name), ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)]),
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package`, which README.md and the bench's page describe. */
-const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs'])
+const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'wheel'])
 
 test('every flag that a page names is one of the server or of its commands', () => {
   const named = ALL.filter((page) => page !== 'bench/README.md').flatMap((page) =>
@@ -113,6 +113,13 @@ test('every page of docs is published, and no page says what is still to be writ
   const published = GROUPS.flatMap(({ pages }) => pages.map(([source]) => source))
   expect(PAGES.filter((page) => page !== 'README.md' && !published.includes(page))).toEqual([])
   for (const page of PAGES) expect(textOf(page), page).not.toMatch(/\bTODO\b|\bTBD\b/)
+})
+
+test('no page installs nereid from PyPI, which is another project', () => {
+  const pattern = /pip install (?:\S+ )*nereid(?![\w./-])/
+  expect('python3 -m pip install -U nereid').toMatch(pattern)
+  expect('pip install nereid_server-0.1.0-py3-none-any.whl nereid-server').not.toMatch(pattern)
+  expect([...ALL, 'packaging/wheel/README.md'].filter((page) => pattern.test(textOf(page)))).toEqual([])
 })
 
 test('the classes of docs/errors.md have the statuses that the server sends', () => {

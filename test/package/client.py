@@ -1,4 +1,4 @@
-"""Asks the models `simple` and `python_adds` over HTTP and gRPC, with tritonclient: `client.py HTTP_PORT GRPC_PORT`. Ends with 1 for a wrong answer."""
+"""Asks the models `simple` and `python_adds` over HTTP and gRPC, with tritonclient: `client.py HTTP_ADDRESS GRPC_ADDRESS`. Ends with 1 for a wrong answer."""
 
 import sys
 
@@ -22,5 +22,10 @@ def ask(module, url):
     client.close()
 
 
-ask(tritonclient.http, f"127.0.0.1:{sys.argv[1]}")
-ask(tritonclient.grpc, f"127.0.0.1:{sys.argv[2]}")
+def ask_both(http, grpc):
+    ask(tritonclient.http, http)
+    ask(tritonclient.grpc, grpc)
+
+
+if __name__ == "__main__":
+    ask_both(*sys.argv[1:])

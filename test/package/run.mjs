@@ -2,7 +2,7 @@
 /**
  * The packages as a stranger gets them: `npm test -- package [--tarballs=DIR]`. They are packed (those of `--tarballs` are taken as they are), published to a
  * registry of this machine's own, installed in an empty directory where there is no compiler, no Python and no other registry, and used. Sizes and times are
- * printed beside their limits.
+ * printed beside their limits. The wheel is installed by pip where there is no Node, with Node from PyPI; without a network that is skipped.
  *
  * Without `--tarballs` the module is the one that set-up built: that shows what is packed and how it installs. With `--nightly` it is built as for a release,
  * and checked, which takes minutes; only such packages are compared with the limits of sizes.
@@ -28,6 +28,7 @@ const HERE = fileURLToPath(new URL('.', import.meta.url))
 const CLIENT_BYTES_MAX = 200e3
 const DOWNLOAD_BYTES_MAX = 25e6
 const DISK_BYTES_MAX = 60e6
+const WHEEL_BYTES_MAX = 27e6
 /** From an empty cache to ready. */
 const NPX_MS_MAX = 20_000
 
@@ -91,18 +92,22 @@ class TritonPythonModel:
   return repository
 }
 
-/** The tarballs under test, built as they are shipped or around the module that set-up built: the main one first, the client last. */
-async function tarballs(root, given, shipped) {
+/** The packages under test, built as they are shipped or around the module that set-up built: the main one first, the client and the wheel last. */
+async function packagesOf(root, given, shipped) {
   const target = ownTarget()
-  if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: !shipped })).map(({ path }) => path)
+  if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: !shipped, wheel: true })).map(({ path }) => path)
   const files = readdirSync(given).filter((name) => name.endsWith('.tgz'))
   const one = (pattern) => {
     const found = files.filter((name) => pattern.test(name))
     if (found.length !== 1) throw new SetupError(`${given} has ${found.length} files ${pattern.source} instead of one: npm run package -- --out ${given}`)
     return join(given, found[0])
   }
-  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)), one(/^nereid-client-\d.*\.tgz$/)]
+  const wheels = readdirSync(given).filter((name) => name.endsWith(`_${target.triple.split('-')[0]}.whl`))
+  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)), one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))]
 }
+
+/** Why a fact cannot be shown here. */
+class Skip extends Error {}
 
 /** The facts, in order: later ones use what earlier ones made. */
 const FACTS = [
@@ -111,8 +116,8 @@ const FACTS = [
     async (t) => {
       // Those that were given may be of another build.
       if (t.given !== null) return
-      const again = await writePackages(join(t.root, 'again'), [ownTarget()], { built: !t.shipped })
-      again.forEach(({ path }, i) => check(digest(path) === digest(t.packed[i]), `${path} differs from ${t.packed[i]}`))
+      const again = await writePackages(join(t.root, 'again'), [ownTarget()], { built: !t.shipped, wheel: true })
+      again.forEach(({ path }, i) => check(digest(path) === digest(t.all[i]), `${path} differs from ${t.all[i]}`))
     },
   ],
   [
@@ -197,7 +202,7 @@ const FACTS = [
         ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
       })
       process.stdout.write(`ready with both models: ${seconds(server.readyMs)}\n`)
-      await run(PYTHON, [join(HERE, 'client.py'), String(http), String(grpc)])
+      await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
       const exposition = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()
       for (const name of ['nv_inference_count', 'nereid_process_cpu_seconds_total']) check(exposition.includes(name), `no metric ${name}`)
       check(server.output().includes(join(t.platform, 'libonnxruntime')), `the report does not name the library of the package: ${server.output()}`)
@@ -310,6 +315,48 @@ client.close()
     (t) => run(PYTHON, ['-c', 'import nereid_shm; print(nereid_shm.__file__)'], { env: { ...process.env, PYTHONPATH: join(t.app, 'node_modules/nereid/shm/python') } }),
   ],
   [
+    'pip installs the wheel, which is within its limit, where there is no Node; nereid and tritonserver answer, and models in Python run under that interpreter',
+    async (t) => {
+      const [wheel] = t.wheels
+      if (wheel === undefined) throw new Skip(t.given === null ? 'there is no wheel for this platform' : `${t.given} has no wheel of this platform: npm run package -- --wheel`)
+      if (t.sized) within('the wheel', statSync(wheel).size, WHEEL_BYTES_MAX, mb)
+      await run(PYTHON, ['-m', 'venv', t.venv])
+      const pip = (...args) => capture(t.python, ['-m', 'pip', '--disable-pip-version-check', ...args], { quiet: true })
+      const [, node] = /^dependencies = \["([^"]+)"\]$/m.exec(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')) ?? []
+      const wheels = join(t.root, 'wheels')
+      const got = await pip('download', '--quiet', '--no-deps', '--only-binary=:all:', '--dest', wheels, node)
+      if (got.code !== 0) throw new Skip(`${node} cannot be had: ${got.text.trim().split('\n').at(-1)}`)
+      const installed = await pip('install', '--quiet', '--no-index', '--find-links', wheels, wheel)
+      check(installed.code === 0, installed.text)
+      // numpy and tritonclient are those of the tests.
+      const packages = async (python) => (await run(python, ['-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'])).trim()
+      writeFileSync(join(await packages(t.python), 'tests.pth'), `${await packages(PYTHON)}\n`)
+
+      const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+      const said = await run(join(t.venv, 'bin', 'nereid'), ['--version'], { env: t.nodeless })
+      check(said.includes(version), said)
+      const [http, grpc, metrics] = await freePorts(3)
+      const server = await start('tritonserver', join(t.venv, 'bin', 'tritonserver'), ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])], {
+        cwd: t.root,
+        env: { ...t.nodeless, NEREID_PYTHON: '', VIRTUAL_ENV: '' },
+        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+      })
+      process.stdout.write(`the wheel's server is ready with both models: ${seconds(server.readyMs)}\n`)
+      await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
+      for (const file of [`runs in ${join(t.venv, 'bin', 'python')}`, join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')]) {
+        check(server.output().includes(file), `the report does not name ${file}: ${server.output()}`)
+      }
+      await end(server.child)
+    },
+  ],
+  [
+    'nereid.serve of the wheel starts a server for a block of Python, and ends it',
+    async (t) => {
+      if (!existsSync(join(t.venv, 'bin', 'nereid'))) throw new Skip('the wheel is not installed')
+      await run(t.python, [join(HERE, 'serve.py'), t.models], { env: t.nodeless })
+    },
+  ],
+  [
     'beside a package of the same version, the module that a clone built is not used, and the log says so',
     async (t) => {
       const built = join(t.app, 'node_modules', 'nereid', 'native')
@@ -351,23 +398,49 @@ export async function packages({ given = null, shipped = false } = {}) {
   try {
     const app = join(root, 'app')
     const bin = barePath(root)
-    const packed = await tarballs(root, given, shipped)
+    const all = await packagesOf(root, given, shipped)
+    const [packed, wheels] = [all.filter((path) => path.endsWith('.tgz')), all.filter((path) => path.endsWith('.whl'))]
     const registry = await startRegistry(join(root, 'registry'))
     // npm publishes nothing without a token, though this registry asks for none.
     writeFileSync(join(root, '.npmrc'), `registry=${registry}\n${registry.replace('http:', '')}:_authToken=none\n`)
     const env = { PATH: bin, HOME: root, npm_config_cache: join(root, 'cache'), npm_config_update_notifier: 'false' }
-    const t = { root, given, shipped, sized: shipped || given !== null, app, bin, packed, env, registry, models: writeModels(root), platform: join(app, 'node_modules', packageName(ownTarget())) }
+    const venv = join(root, 'venv')
+    const t = {
+      root,
+      given,
+      shipped,
+      sized: shipped || given !== null,
+      app,
+      bin,
+      all,
+      packed,
+      wheels,
+      env,
+      registry,
+      models: writeModels(root),
+      platform: join(app, 'node_modules', packageName(ownTarget())),
+      venv,
+      python: join(venv, 'bin', 'python'),
+      nodeless: { PATH: join(root, 'nothing'), HOME: root },
+    }
+    const skipped = []
     for (const [name, prove] of FACTS) {
       try {
         await prove(t)
         counts.passed += 1
         process.stdout.write(`ok      ${name}\n`)
       } catch (error) {
+        if (error instanceof Skip) {
+          skipped.push(error.message)
+          process.stdout.write(`skipped ${name}: ${error.message}\n`)
+          continue
+        }
         counts.failed += 1
         counts.failures.push(name)
         process.stdout.write(`FAILED  ${name}\n${error.message}\n`)
       }
     }
+    if (skipped.length > 0) counts.skipped = skipped.join('; ')
   } finally {
     await endAll()
     rmSync(root, { recursive: true, force: true })
@@ -377,6 +450,6 @@ export async function packages({ given = null, shipped = false } = {}) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { passed, failed, skipped } = await packages({ given: process.argv[2] ?? null })
-  process.stdout.write(`${skipped ?? `${passed} passed, ${failed} failed`}\n`)
+  process.stdout.write(`${passed} passed, ${failed} failed${skipped === undefined ? '' : `; skipped: ${skipped}`}\n`)
   process.exit(failed === 0 ? 0 : 1)
 }

@@ -29,6 +29,13 @@ test('equal archives have no differences; of others each file is named', async (
   expect(await differences(one, archive('four', { module: 'bytes', list: 'text' }, ['--mtime=@9']), join(root, 's4'))).toEqual([
     'a.tgz: the files are equal, the archive around them is not',
   ])
+  const wheels = ['five', 'six'].map((name) => {
+    const out = archive(name, { RECORD: name })
+    rmSync(join(out, 'a.tgz'))
+    execFileSync('python3', ['-m', 'zipfile', '-c', 'out/a.whl', 'RECORD'], { cwd: join(root, name) })
+    return out
+  })
+  expect(await differences(wheels[0], wheels[1], join(root, 's6'))).toEqual(['a.whl: RECORD differs'])
   mkdirSync(join(root, 'empty'))
   expect(await differences(one, join(root, 'empty'), join(root, 's5'))).toEqual(['a.tgz is in one of them only'])
 })

@@ -79,7 +79,7 @@ test('R-02: a repository path that is missing or no directory is refused', () =>
   const locked = tree({})
   chmodSync(locked, 0)
   // Root reads everything.
-  if (process.getuid?.() !== 0) expect(failure(() => openRepositories([locked]))).toBe(`INTERNAL failed to open directory ${locked}`)
+  if (process.getuid?.() !== 0) expect(failure(() => openRepositories([locked]))).toBe(`INTERNAL failed to open directory ${locked}: Permission denied`)
   chmodSync(locked, 0o700)
   expect(failure(() => openRepositories([join(root, 'file')]))).toMatch(/^INVALID_ARG repository path is not a valid directory; '.*file' is no directory, /)
 })

@@ -49,11 +49,14 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   test.each([['a path', join(directory, 'notify.sock')], ['an abstract name', `@nereid-test-${process.pid}`]])(
     'it is told at %s what loads, that the server is ready, and that it stops',
     async (_, notify) => {
-      const manager = await managed({ command: command(models.path('main'), ...listenFlags(await freePorts(3))), notify })
+      const ports = await freePorts(3)
+      const [http, grpc, metrics] = ports
+      const manager = await managed({ command: command(models.path('main'), ...listenFlags(ports)), notify })
       await manager.start()
       await manager.until('readiness', () => manager.notified.includes('READY=1'))
       expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
       expect(manager.notified.at(-1)).toMatch(/^STATUS=Serving: HTTP \d+, gRPC \d+, metrics \d+$/)
+      expect(manager.notified).toContain(`X_NEREID_PORTS=${JSON.stringify({ http, grpc, control: 0, metrics })}`)
       const ready = manager.notified.length
       expect(await manager.term()).toBe(0)
       expect(manager.notified.slice(ready)).toEqual(['STOPPING=1', 'STATUS=Waiting for requests in flight'])

@@ -1,7 +1,7 @@
 /** Puts a model into a repository: files are made in a directory of their own first, so that a half-made model is never served. */
 
 import { closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync, realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs'
-import { dirname, join, sep } from 'node:path'
+import { dirname, join, resolve, sep } from 'node:path'
 import { CommandError } from '../arguments.js'
 
 /** A file of the model: where it comes from, or its text; and where it goes, below the model's directory. */
@@ -14,12 +14,12 @@ export class Staging {
   readonly #out: string
   readonly #name: string
   readonly #isLinked: boolean
-  /** The repository was made for this model. */
-  readonly #isNew: boolean
+  /** Directories that were made for this model, the outermost first. */
+  readonly #made: string[]
   readonly #files: string[] = []
 
   constructor(out: string, name: string, isLinked: boolean) {
-    this.#isNew = mkdirSync(out, { recursive: true }) !== undefined
+    this.#made = makeDirectories(resolve(out))
     this.#out = out
     this.#name = name
     this.#isLinked = isLinked
@@ -79,8 +79,23 @@ export class Staging {
   remove(): void {
     rmSync(this.repository, { recursive: true, force: true })
     // Nothing is left of a model that was refused.
-    if (this.#isNew && readdirSync(this.#out).length === 0) rmdirSync(this.#out)
+    for (const made of this.#made.reverse()) if (readdirSync(made).length === 0) rmdirSync(made)
   }
+}
+
+/** One by one: where a file system refuses, Node's own way says ENOENT for a disk that is read-only, and never ends in /proc. */
+function makeDirectories(path: string): string[] {
+  const isThere = (): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+  if (isThere()) return []
+  const above = makeDirectories(dirname(path))
+  try {
+    mkdirSync(path)
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if (!isThere()) throw error
+    return above
+  }
+  return [...above, path]
 }
 
 /**

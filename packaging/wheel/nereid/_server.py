@@ -1,0 +1,240 @@
+"""
+A server for a test or a notebook: a process of its own on free ports of loopback.
+
+The server says by the protocol of `sd_notify` that it is ready and which ports it has. Its log is not read for that: flags change its form.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Iterator, Mapping, Sequence, Union
+
+from nereid._command import command, environment
+
+StrPath = Union[str, "os.PathLike[str]"]
+Value = Union[str, int, float, "os.PathLike[str]"]
+Flag = Union[Value, Sequence[Value], None]
+
+_EXIT_TIMEOUT_S = 30
+# Of flags that the caller does not give. Nothing waits for a load balancer here, so the grace after SIGTERM is left out.
+_DEFAULTS: Mapping[str, Flag] = {
+    "http_address": "127.0.0.1",
+    "http_port": 0,
+    "grpc_address": "127.0.0.1",
+    "grpc_port": 0,
+    "metrics_address": "127.0.0.1",
+    "metrics_port": 0,
+    "exit_timeout_secs": _EXIT_TIMEOUT_S,
+    "exit_grace_secs": 0,
+}
+_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+_POLL_S = 0.05
+# What the server may take to end beyond --exit-timeout-secs, before it is killed.
+_EXIT_MARGIN_S = 10.0
+_MESSAGE_BYTES_MAX = 65536
+_TAIL_LINES = 40
+# Kept of the log of a server that has ended.
+_LOG_BYTES_MAX = 1 << 20
+# The name of a Unix socket has 107 bytes at most.
+_DIRECTORY_BYTES_MAX = 80
+
+
+class ServerError(RuntimeError):
+    """The server failed to start, or ended by itself while it was used. The message ends with the last lines of its log."""
+
+    def __init__(self, message: str, log: str, returncode: int | None) -> None:
+        tail = "\n".join(log.rstrip().splitlines()[-_TAIL_LINES:])
+        super().__init__(f"{message}. The end of its log:\n{tail}")
+        self.log = log
+        #: Exit code of the process, negative for a signal; None if it had to be stopped.
+        self.returncode = returncode
+
+
+class Server:
+    """A running server, made by `serve`. Ends with the `with` block, with `stop`, and when the interpreter exits."""
+
+    def __init__(self, words: Sequence[str], variables: Mapping[str, str], flags: Mapping[str, Flag], start_timeout_s: float) -> None:
+        self._flags = flags
+        # A process that was forked from this one must not stop the server.
+        self._owner = os.getpid()
+        self._kept_log: str | None = None
+        temporary = tempfile.gettempdir()
+        self._directory = tempfile.mkdtemp(prefix="nereid-", dir="/tmp" if len(os.fsencode(temporary)) > _DIRECTORY_BYTES_MAX else temporary)
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            notify = os.path.join(self._directory, "notify")
+            self._notify.bind(notify)
+            with open(self._log_path, "wb") as log:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**variables, "NOTIFY_SOCKET": notify},
+                    # An interrupted cell of a notebook, or Ctrl-C during a test, must not end the server before the block does.
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._remove()
+            raise
+        atexit.register(self.stop)
+        try:
+            self._ports = self._wait_ready(start_timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Id of the server's process."""
+        return self._process.pid
+
+    @property
+    def http_address(self) -> str:
+        """`host:port` of HTTP, as `tritonclient.http.InferenceServerClient` takes it."""
+        return self._address("http")
+
+    @property
+    def grpc_address(self) -> str:
+        """`host:port` of gRPC, as `tritonclient.grpc.InferenceServerClient` takes it."""
+        return self._address("grpc")
+
+    @property
+    def http_url(self) -> str:
+        """Address of HTTP with its scheme, such as `http://127.0.0.1:40123`."""
+        return f"{'https' if _is_on(self._flags, 'http_use_ssl') else 'http'}://{self.http_address}"
+
+    @property
+    def grpc_url(self) -> str:
+        """Address of gRPC with its scheme, `grpc` or, with TLS, `grpcs`."""
+        return f"{'grpcs' if _is_on(self._flags, 'grpc_use_ssl', 'grpc_use_ssl_mutual') else 'grpc'}://{self.grpc_address}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus metrics are read: `http://127.0.0.1:40125/metrics`."""
+        return f"http://{self._address('metrics')}/metrics"
+
+    @property
+    def log(self) -> str:
+        """What the server has written so far; the last MiB of it after the server has ended."""
+        if self._kept_log is not None:
+            return self._kept_log
+        with open(self._log_path, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def stop(self) -> int | None:
+        """
+        Ends the server and returns its exit code: SIGTERM, time for requests in flight, and SIGKILL if it still runs then.
+
+        Does nothing for a server that has ended. In a process that was forked from the one that started it, nothing either, and returns None.
+        """
+        if os.getpid() != self._owner:
+            return None
+        if self._kept_log is None:
+            timeout_s = self._flags["exit_timeout_secs"]
+            self._process.terminate()
+            try:
+                self._process.wait((timeout_s if isinstance(timeout_s, (int, float)) else _EXIT_TIMEOUT_S) + _EXIT_MARGIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._kept_log = self.log[-_LOG_BYTES_MAX:]
+            self._remove()
+            atexit.unregister(self.stop)
+        return self._process.returncode
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ended = os.getpid() == self._owner and self._kept_log is None and self._process.poll() is not None
+        code = self.stop()
+        # An exception of the block says more than its consequence here.
+        if ended and code != 0 and kind is None:
+            raise ServerError(f"the server ended by itself, with exit code {code}", self.log, code)
+
+    def __repr__(self) -> str:
+        return f"<nereid.Server pid={self.pid} {'running' if self._process.poll() is None else 'ended'}>"
+
+    @property
+    def _log_path(self) -> str:
+        return os.path.join(self._directory, "log")
+
+    def _wait_ready(self, timeout_s: float) -> dict[str, int]:
+        deadline = time.monotonic() + timeout_s
+        self._notify.settimeout(_POLL_S)
+        while True:
+            # Looked at before the message: what a server said before it ended is still read.
+            code = self._process.poll()
+            try:
+                told = self._notify.recv(_MESSAGE_BYTES_MAX).decode()
+            except socket.timeout:
+                told = ""
+            fields = dict(line.partition("=")[::2] for line in told.splitlines())
+            if fields.get("READY") == "1":
+                ports: dict[str, int] = json.loads(fields["X_NEREID_PORTS"])
+                return ports
+            if code is not None and told == "":
+                raise ServerError(f"the server did not start, exit code {code}", self.log, code)
+            if time.monotonic() > deadline:
+                raise ServerError(f"the server was not ready within {timeout_s:g} s", self.log, None)
+
+    def _address(self, service: str) -> str:
+        host = str(self._flags[f"{service}_address"] or "")
+        if host.startswith("unix:"):
+            return host
+        port = self._ports[service]
+        if port == 0:
+            raise RuntimeError(f"the server has no port for {service}: its flags close it")
+        host = _ANY_ADDRESS.get(host, host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _remove(self) -> None:
+        self._notify.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def serve(
+    model_repository: StrPath | Sequence[StrPath],
+    *,
+    start_timeout_s: float = 300.0,
+    env: Mapping[str, str] | None = None,
+    **flags: Flag,
+) -> Server:
+    """
+    Starts a server on free ports of loopback, waits until it is ready, and returns it.
+
+    `flags` are those of the command line with underscores: `log_verbose=1` is `--log-verbose=1`, a sequence gives a flag several times, and None leaves
+    one out. `env` adds variables to those of this process. The server ends with the `with` block, with `Server.stop`, or when the interpreter exits; an
+    interpreter that is killed by a signal leaves it running.
+
+    Raises ServerError with the end of the log if the server does not start or is not ready within `start_timeout_s`, and FileNotFoundError if the package
+    with Node is not installed.
+
+        with nereid.serve("models") as server:
+            client = tritonclient.http.InferenceServerClient(server.http_address)
+    """
+    every: dict[str, Flag] = {**_DEFAULTS, **flags, "model_repository": model_repository}
+    # The socket and the sockets of a service manager that started this process are not the server's.
+    variables = {name: value for name, value in environment().items() if not name.startswith(("LISTEN_", "WATCHDOG_"))}
+    return Server([*command(), *_arguments(every)], {**variables, **(env or {})}, every, start_timeout_s)
+
+
+def _arguments(flags: Mapping[str, Flag]) -> Iterator[str]:
+    for name, value in flags.items():
+        values = [] if value is None else [value] if isinstance(value, (str, int, float, os.PathLike)) else value
+        for one in values:
+            text = str(one).lower() if isinstance(one, bool) else str(os.fspath(one) if isinstance(one, os.PathLike) else one)
+            yield f"--{name.replace('_', '-')}={text}"
+
+
+def _is_on(flags: Mapping[str, Flag], *names: str) -> bool:
+    return any(str(flags.get(name, False)).lower() in ("true", "on", "1") for name in names)
