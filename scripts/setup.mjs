@@ -70,7 +70,8 @@ async function must(what, command, args, options = {}) {
 
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
-const isRust = (path) => /\.(rs|toml|lock|proto)$/.test(path)
+/** Sources of the native module, with what they include. */
+const isRust = (path) => /\.(rs|toml|lock|proto)$|\/runtime\/packages\.txt$/.test(path)
 
 /** The package of this platform and of this version, if it is installed here: its module is used (src/native/locate.ts). */
 function platformPackage() {

@@ -619,7 +619,7 @@ class TritonPythonModel:
     })
     const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`], directory)
     expect(code).toBe(0)
-    expect(out).toContain('as it is          model plan: tensorrt, version 1\n          5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
+    expect(out).toContain('as it is          model plan: tensorrt, version 1\n    5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
     expect(out).toContain('as it is          model llm: vllm, version 1\n')
     expect(out).not.toContain('gpu-fallback')
     const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)
