@@ -64,6 +64,17 @@ test('a taken port ends the process with 1 and names the socket', async () => {
   taken.close()
 })
 
+test('an address that can not be had is told as that: no process is to be ended', async () => {
+  for (const [address, told] of [
+    ['192.0.2.1', "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no interface of this machine has this address"],
+    ['unix:/no/such/s.sock', "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"],
+  ] as const) {
+    const server = await TestServer.spawn(models.path('small'), [`--http-address=${address}`, '--http-port=18099', '--metrics-address=127.0.0.1'])
+    expect(await server.ended(), address).toBe(1)
+    expect(server.stderr.split('\n').map((line) => line.slice(line.indexOf('"')))).toEqual([`"failed to start HTTP service: Invalid argument - ${told}"`, ''])
+  }
+})
+
 test.each(['SIGINT', 'SIGTERM'] as const)('R-51: %s with nothing in flight ends with 0', async (signal) => {
   const server = await TestServer.start(models.path('small'))
   server.process.kill(signal)
