@@ -26,7 +26,6 @@ function adviceOn(service: BindFailure['service'], { http, grpc, metrics, contro
   const isFile = address.startsWith('unix:')
   const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
   const holder = holderOf(address, port)
-  // An address that is none of this machine is no port that is taken.
-  if (holder === null) return `${flag} can not be bound: end the process that has it, or choose another`
+  if (holder === null) return `${flag} is taken: end the process that has it, or choose another`
   return `${flag} is taken by process ${holder.pid} (${holder.name}): end it, or choose another`
 }

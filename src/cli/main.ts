@@ -25,8 +25,9 @@ if (named !== undefined || asksHelp) {
   })
 }
 if (named !== undefined) {
-  // `check` knows best what to say of itself.
-  const topic = rest.some(asks) && named.takesFlags !== true ? [named.name] : null
+  // `check` knows best what to say of itself. Behind -- stands the command line of another program.
+  const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest
+  const topic = own.some(asks) && named.takesFlags !== true ? [named.name] : null
   process.exitCode = topic === null ? await (await named.load()).run(program, rest) : await (await import('../commands/help/index.js')).run(program, topic)
 } else if (asksHelp) {
   process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)

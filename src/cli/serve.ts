@@ -226,6 +226,8 @@ class Signals {
         count += 1
         firstMs = now
         if (!this.serving) {
+          // A start-up probe that gave up would otherwise leave a log that just ends.
+          logger.info(`Signal (${NUMBERS[signal]}) received before the server is ready. Exiting immediately.`)
           this.release()
           exit(0)
         }

@@ -1,11 +1,11 @@
 /** The command as a process: exit codes, signals, and what it says on the way out. */
 
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
-import { TestServer, repositories, simpleBody } from '../server/harness.js'
+import { afterAll, expect, test, vi } from 'vitest'
+import { ROOT, TestServer, repositories, simpleBody } from '../server/harness.js'
 
 const models = repositories()
 afterAll(() => models.remove())
@@ -62,6 +62,17 @@ test('a taken port ends the process with 1 and names the socket', async () => {
     expect(server.stderr).toContain(text)
   }
   taken.close()
+})
+
+test('an address that can not be had is told as that: no process is to be ended', async () => {
+  for (const [address, told] of [
+    ['192.0.2.1', "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no interface of this machine has this address"],
+    ['unix:/no/such/s.sock', "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"],
+  ] as const) {
+    const server = await TestServer.spawn(models.path('small'), [`--http-address=${address}`, '--http-port=18099', '--metrics-address=127.0.0.1'])
+    expect(await server.ended(), address).toBe(1)
+    expect(server.stderr.split('\n').map((line) => line.slice(line.indexOf('"')))).toEqual([`"failed to start HTTP service: Invalid argument - ${told}"`, ''])
+  }
 })
 
 test.each(['SIGINT', 'SIGTERM'] as const)('R-51: %s with nothing in flight ends with 0', async (signal) => {
@@ -132,6 +143,22 @@ test('a signal while models load never ends in a crash', async () => {
     expect([null, 'SIGTERM'], `after ${delay} ms: ${server.stderr}`).toContain(server.process.signalCode)
   }
 })
+
+test('a signal while models load is a line of the log, also with ports that are open early', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'nereid-loading-'))
+  mkdirSync(join(root, 'slow/1'), { recursive: true })
+  writeFileSync(join(root, 'slow/config.pbtxt'), 'backend: "python"')
+  writeFileSync(join(root, 'slow/1/model.py'), 'import time\nclass TritonPythonModel:\n    def initialize(self, args):\n        print("begun", flush=True)\n        time.sleep(60)\n    def execute(self, requests): pass\n')
+  const env = { ...process.env, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
+  for (const flags of [[], ['--listen-early=true']]) {
+    const server = await TestServer.spawn(root, flags, undefined, env)
+    await vi.waitUntil(() => server.output().includes('begun'), { timeout: 25_000 })
+    server.process.kill('SIGTERM')
+    expect(await server.ended()).toBe(0)
+    expect(server.stdout).toMatch(/"Signal \(15\) received before the server is ready\. Exiting immediately\."\n$/)
+  }
+  rmSync(root, { recursive: true })
+}, 90_000)
 
 test('a second signal ends the process at once with 1', async () => {
   const server = await TestServer.start(models.path('main'))

@@ -319,6 +319,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     expect([wrong.code, wrong.err]).toEqual([1, expect.stringContaining("did you mean '--gpu-fallback'?")])
     expect((await runs(check, [])).err).toContain('Nothing to check')
     expect((await runs(check, ['/nowhere'])).out).toBe('error: failed to stat file /nowhere\n0 models, 1 error, 0 warnings\n')
+    expect((await runs(check, [join(directory, 'gpu/1/model.onnx')], directory)).out).toMatch(/^error: \.\/gpu\/1\/model\.onnx is no configuration; '\.\/gpu\/1\/model\.onnx' is a model: .* init \.\/gpu\/1\/model\.onnx puts it into the repository models/)
   })
 
   test('as JSON', async () => {

@@ -80,7 +80,7 @@ impl Held {
             Sockets::Given(listeners) => Listening { listeners: tcp(listeners), file: None },
             Sockets::Tcp(sockets, place) => {
                 let listening = sockets.into_iter().map(listen).collect::<io::Result<_>>();
-                Listening { listeners: tcp(listening.map_err(|e| in_use(&place, &e))?), file: None }
+                Listening { listeners: tcp(listening.map_err(|e| refused(&place, &e))?), file: None }
             }
             #[cfg(unix)]
             Sockets::Unix(held, count) => {
@@ -140,22 +140,26 @@ fn hold_file(path: &str, _: u32, _: usize) -> Result<Held> {
     Err(Error::unsupported(format!("Unix sockets ('{path}') are not served on this system")))
 }
 
-/// UNAVAILABLE `Socket '<address>:<port>' already in use ` whatever the reason, as Triton does; the system's words follow in
-/// brackets when the reason is another.
-fn in_use(place: &str, error: &io::Error) -> Error {
-    let used = format!("Socket '{place}' already in use ");
-    Error::unavailable(match error.kind() {
-        io::ErrorKind::AddrInUse => used,
-        _ => format!("{used}({error})"),
-    })
+/// UNAVAILABLE `Socket '<place>' already in use `, in Triton's words, when another process has it; INVALID_ARG with the system's words for what
+/// can not be had whoever ends.
+pub(crate) fn refused(place: &str, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),
+        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
+        io::ErrorKind::PermissionDenied if unix_path(place).is_none() => {
+            "; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    };
+    Error::invalid(format!("Socket '{place}' can not be listened to: {error}{advice}"))
 }
 
 /// Binds `count` sockets to one port and returns the port; 0 picks a free one.
 ///
 /// # Errors
-/// As [`in_use`].
+/// As [`refused`].
 fn bind(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16, Vec<Socket>)> {
-    let failed = |e: io::Error| in_use(&format!("{address}:{port}"), &e);
+    let failed = |e: io::Error| refused(&format!("{address}:{port}"), &e);
     let resolved = (address, port).to_socket_addrs().map_err(failed)?.next();
     let mut target = resolved.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
     let share = reuse_port || count > 1;
@@ -164,7 +168,7 @@ fn bind(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16
     let mut reuse_address = reuse_port;
     let mut first = socket(target, reuse_address, share && !alone);
     if alone && first.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse) {
-        // Needed where connections of a server that ended a moment ago are still being waited for. Not otherwise: with it two servers that
+        // Needed where connections of a server that ended a moment ago are still being waited for. Not longer than that: with it two servers that
         // start at the same time could have the same port until one of them listens.
         reuse_address = true;
         first = socket(target, true, false);
@@ -179,6 +183,12 @@ fn bind(address: &str, port: u16, reuse_port: bool, count: usize) -> Result<(u16
     }
     while sockets.len() < count {
         sockets.push(socket(target, reuse_address, share).map_err(failed)?);
+    }
+    if reuse_address && !reuse_port {
+        // It counts when something binds: a server that starts meanwhile, and asks for it as well, is refused.
+        for socket in &sockets {
+            socket.set_reuse_address(false).map_err(failed)?;
+        }
     }
     Ok((target.port(), sockets))
 }
@@ -248,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_can_not_be_had_is_not_said_to_be_in_use() {
+        for (address, told) in [
+            ("192.0.2.1", "; no interface of this machine has this address"),
+            ("no host", "can not be listened to: failed to lookup address information"),
+            ("localhost:80", "can not be listened to: failed to lookup address information"),
+            ("unix:/no/such/directory", "can not be listened to: No such file or directory"),
+        ] {
+            let error = hold(Wanted { given_fd: None, address, port: 0, reuse_port: false, mode: 0 }, 1).unwrap_err();
+            assert_eq!(error.code(), tensor::Code::InvalidArg, "{error:?}");
+            assert!(error.message().contains(told) && !error.message().contains("in use"), "{error:?}");
+        }
+        let closed = refused("0.0.0.0:80", &io::ErrorKind::PermissionDenied.into());
+        assert!(closed.message().ends_with("; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE"));
+    }
+
+    #[test]
     fn the_port_of_a_server_that_ended_with_connections_is_bound_again() {
         for count in [1, 2] {
             let wanted = |port| Wanted { given_fd: None, address: "127.0.0.1", port, reuse_port: false, mode: 0 };
@@ -263,6 +289,7 @@ mod tests {
             drop((accepted, listening));
             drop(client);
             let again = hold(wanted(port), count).unwrap();
+            assert!(hold(wanted(port), count).is_err(), "the next one that starts meanwhile");
             assert!(again.listen().is_ok());
         }
     }

@@ -4,6 +4,7 @@
 //! killed. The file of a server that ends is removed with it, unless it is another's by then.
 
 use crate::limits::{ACCEPT_BACKLOG, SOCKET_PATH_BYTES_MAX};
+use crate::listen::refused;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::Permissions;
 use std::io;
@@ -76,17 +77,13 @@ impl Held {
 }
 
 fn failed(path: &str, error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => Error::unavailable(format!("Socket 'unix:{path}' already in use ")),
-        _ => Error::unavailable(format!("Socket 'unix:{path}' can not be listened to: {error}")),
-    }
+    refused(&format!("unix:{path}"), error)
 }
 
 /// Binds a socket to `path`. `mode` says who may connect once it listens.
 ///
 /// # Errors
-/// UNAVAILABLE `Socket 'unix:<path>' already in use ` when a process has it; INVALID_ARG for a path that is too long; UNAVAILABLE
-/// with the system's words for anything else.
+/// As [`refused`]; INVALID_ARG for a path that is too long.
 pub fn bind(path: &str, mode: u32) -> Result<Held> {
     let bytes = path.len();
     if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
