@@ -359,8 +359,7 @@ async function inspectVersions(
       requirePlanTensors(prepared)
       // Where only configurations are looked at, the devices are elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
-      const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
-      const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
+      const io = codeDirectory === null && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note, depth) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
       // A load says the first difference.
