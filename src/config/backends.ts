@@ -93,7 +93,7 @@ export const BACKENDS: readonly Backend[] = [
     served: 'absent', note: 'models of trees are not in this release; convert the model to ONNX (skl2onnx, onnxmltools), or run it from a model.py (backend: "python")',
   },
   { name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent', note: 'TensorRT-LLM engines are not in this release; run the model from a model.py (backend: "python")' },
-  { name: 'vllm', images: ['vllm'], served: 'absent', note: 'vLLM is not in this release; run the engine from a model.py (backend: "python")' },
+  { name: 'vllm', images: ['vllm'], devices: 'auto', served: 'python', note: "`model.json` has the arguments of the engine, which the user's `vllm` runs: [vLLM](vllm.md)" },
 ]
 
 const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))
