@@ -14,9 +14,9 @@ const code = (words: readonly string[], unless: string) => (words.length === 0 ?
 function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
-  const { files = [], written, devices, note, served } = first
+  const { files = [], reads, written, devices, note, served } = first
   const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
-  const file = files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`).join('; ')
+  const file = [...files, ...(reads === undefined ? [] : [{ name: reads, kind: 'file' }])].map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`).join('; ')
   const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
   return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(files.flatMap(({ platform = [] }) => platform), '')} | ${gpu} | ${note} |\n`
 }

@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import shutil
+import sys
 import threading
 
 import numpy as np
@@ -150,6 +151,7 @@ def test_the_configuration_is_the_backends(load):
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_generate_takes_settings_as_parameters_and_puts_the_prompt_in_front(plain, nested):
+    """B-PYB-11"""
     one = plain
     settings = {"max_tokens": 3, "temperature": 0.5}
     body = {"parameters": settings} if nested else settings
@@ -315,6 +317,8 @@ def test_an_engine_that_is_sick_unloads_its_model_which_can_be_loaded_again(load
     one = load("sick", config=parameters(ENABLE_VLLM_HEALTH_CHECK="true"))
     assert one.generate(text_input="a", max_tokens=1)["text_output"] == "a t0"
     (one.directory / "sick").touch()
+    if one.server.kind == "ours":
+        assert not one.is_ready()
     status, answer = one.post("generate", text_input="a", max_tokens=1)
     assert status == 400 and answer["error"] == "Model is unavailable due to unhealthy vLLM engine"
     waits_for(lambda: not one.is_ready(), "the model is not ready")
@@ -362,3 +366,30 @@ def test_codes_of_errors_are_those_of_their_causes(plain):
             assert isinstance(error, InferenceServerException) and message in error.message(), error
             assert code in (error.status() or error.message()) or code == "INVALID_ARGUMENT", error
             client.stop_stream()
+
+
+def test_settings_may_be_parameters_of_a_grpc_request(plain):
+    one = plain
+    answers = queue.Queue()
+    with grpcclient.InferenceServerClient(one.server.grpc) as client:
+        client.start_stream(callback=lambda result, error: answers.put((result, error)))
+        client.async_stream_infer(one.name, [text("text_input", b"a")], parameters={"max_tokens": 2}, enable_empty_final_response=True)
+        result, error = answers.get(timeout=30)
+        assert error is None, error
+        assert result.as_numpy("text_output")[0] == b"a t0 t1"
+
+
+@pytest.mark.parametrize("backend", ["ours", "like_public"])
+def test_without_the_package_the_error_says_where_it_was_looked_for_and_how_to_get_it(start, tmp_path, backend):
+    (tmp_path / "models/llm/1").mkdir(parents=True)
+    (tmp_path / "models/llm/1/model.json").write_text('{"model": "facebook/opt-125m"}')
+    (tmp_path / "models/llm/config.pbtxt").write_text('backend: "vllm"')
+    flags = ["--exit-on-error=false", f"--backend-config=python,python-executable={sys.executable}"]
+    if backend == "like_public":
+        shutil.copytree(LIKE_PUBLIC, tmp_path / "backends/vllm")
+        flags.append(f"--backend-directory={tmp_path / 'backends'}")
+    one = start(tmp_path / "models", *flags)
+    reason = next(model["reason"] for model in json.loads(one.request("POST", "/v2/repository/index", b"{}")[2]) if model["name"] == "llm")
+    assert f"{sys.executable} -m pip install vllm" in reason, reason
+    if backend == "ours":
+        assert f"failed to load model 'llm': its backend needs vLLM, and {sys.executable} (Python " in reason and "has no module 'vllm'" in reason, reason
