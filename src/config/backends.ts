@@ -43,6 +43,8 @@ export interface Backend {
   images?: readonly string[]
   /** Of one that is served by `python`: the module of the user's interpreter that runs its models. */
   module?: string
+  /** The file of a version that its code reads by this name, whatever `default_model_filename` says; it tells no backend. */
+  reads?: string
   /** What does not say which inputs and outputs a model has, so that the configuration must. */
   opaque?: string
   /** What runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`; `absent`, nothing but a directory of the user's. */
@@ -98,9 +100,30 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: 'the directory of a version may be empty; a configuration is needed',
   },
   ...FOR_TESTS.map((name) => ({ name, served: 'core' as const, note: 'built in, for tests and examples' })),
-  { name: 'dali', images: ['dali'], served: 'absent', note: 'DALI pipelines are not in this release; do their work in a model.py (backend: "python")' },
-  { name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent', note: 'TensorRT-LLM engines are not in this release; run the model from a model.py (backend: "python")' },
-  { name: 'vllm', images: ['vllm'], served: 'absent', note: 'vLLM is not in this release; run the engine from a model.py (backend: "python")' },
+  {
+    name: 'dali', images: ['dali'],
+    served: 'absent', note: 'DALI pipelines are not in this release; run the pipeline from a model.py (backend: "python") that imports nvidia.dali, or decode and resize there with Pillow or OpenCV',
+  },
+  {
+    name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'],
+    served: 'absent', note: 'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM (all_models/llmapi or all_models/inflight_batcher_llm) runs the engine with the package tensorrt_llm',
+  },
+  {
+    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json',
+    served: 'python', note: "the user's `vllm` runs the engine that `model.json` describes; never tried with vLLM itself: [vLLM](vllm.md)",
+  },
+  {
+    name: 'fastertransformer', images: ['fastertransformer'],
+    served: 'absent', note: 'FasterTransformer models are not in this release, and nobody maintains that backend; serve the original weights with vLLM (backend: "vllm"), or with the model.py of TensorRT-LLM (backend: "python")',
+  },
+  {
+    name: 'neuron', spellings: ['inferentia', 'awsneuron'], images: ['neuron', 'neuronx'],
+    served: 'absent', note: 'Neuron models are not in this release; load the compiled model in a model.py (backend: "python") that imports torch_neuronx',
+  },
+  {
+    name: 'stateful',
+    served: 'absent', note: 'the stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)',
+  },
 ]
 
 const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))

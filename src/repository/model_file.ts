@@ -15,7 +15,8 @@ const LISTED_MAX = 1000
 
 /** @throws {ServerError} `INTERNAL` naming the file, and the one that is there instead. */
 export function requireModelFile(config: ModelConfig, versionDirectory: string): void {
-  const name = config.defaultModelFilename
+  const row = backendRow(config.backend)
+  const name = row?.reads ?? config.defaultModelFilename
   // A name that leads out is refused by the backend.
   if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
@@ -25,7 +26,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
     throw new ServerError('INTERNAL', `Python model file not found in '${path}'${hint(versionDirectory, name)}`)
-  } else if (backendRow(config.backend)?.served === 'python') {
+  } else if (row?.served === 'python') {
     // A class in a model.py may have no further file.
     if (stat === undefined && statIfAny(join(versionDirectory, PYTHON_RUNTIME))?.isFile() === true) return
     if (stat === undefined) throw new ServerError('UNAVAILABLE', `unable to find '${path}' for model '${config.name}'${hint(versionDirectory, name)}`)

@@ -10,6 +10,7 @@ import * as check from '../../src/commands/check/index.js'
 import { loadProblems } from '../../src/commands/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
+import { writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { files, runs } from './harness.js'
 
@@ -157,9 +158,12 @@ describe('a file outside of a model', () => {
   }
 
   const absent: [string, string][] = [
-    ['backend: "vllm"', 'vLLM is not in this release'],
-    ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release'],
-    ['backend: "dali"', 'DALI pipelines are not in this release'],
+    ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM'],
+    ['backend: "tensorrt_llm"', 'TensorRT-LLM engines are not in this release'],
+    ['backend: "dali"', 'DALI pipelines are not in this release; run the pipeline from a model.py'],
+    ['backend: "fastertransformer"', 'FasterTransformer models are not in this release'],
+    ['backend: "neuron"', 'Neuron models are not in this release'],
+    ['backend: "stateful"', 'The stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)'],
     ['backend: "openvino"', 'OpenVINO models are not in this release'],
     [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
@@ -170,6 +174,17 @@ describe('a file outside of a model', () => {
     const { code, out } = await lone(text)
     expect([code, out]).toEqual([1, expect.stringContaining(told)])
     expect(out).toMatch(/1 model, 1 error, 0 warnings\n$/)
+  })
+
+  test('a model of vLLM without its model.json, and an interpreter without the package', async () => {
+    const directory = files({ 'llm/1/notes.txt': '', 'llm/config.pbtxt': 'backend: "vllm"' })
+    const { code, out } = await runs(check, [directory], directory)
+    expect([code, out]).toEqual([1, expect.stringContaining("unable to find './llm/1/model.json' for model 'llm'")])
+    const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+    expect(loaded.map(({ reason }) => reason)).toEqual([expect.stringContaining(`unable to find '${directory}/llm/1/model.json' for model 'llm'`)])
+    writeFileSync(join(directory, 'llm/1/model.json'), '{"model": "facebook/opt-125m"}')
+    const warned = await runs(check, [`--backend-config=python,python-executable=${PYTHON}`, directory], directory)
+    expect([warned.code, warned.out]).toEqual([0, expect.stringContaining(`${PYTHON} has no module 'vllm', which runs this model: get it with ${PYTHON} -m pip install vllm`)])
   })
 
   test('a TensorRT plan without inputs or outputs, in a repository as well, with the text of a load', async () => {

@@ -623,7 +623,8 @@ class TritonPythonModel:
     expect(out).toContain('as it is          model llm: vllm, version 1\n')
     expect(out).not.toContain('gpu-fallback')
     const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)
-    expect(without.out).toContain('not possible yet  model llm: vLLM is not in this release; run the engine from a model.py')
+    expect(without.out).toContain('as it is          model llm: vllm, version 1\n')
+    expect(without.out).toContain('model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON')
   })
 
   test('the packages that a model in Python needs are told by their own names', async () => {

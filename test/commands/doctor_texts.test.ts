@@ -38,10 +38,9 @@ async function says(name: string, text: string, more: Record<string, string> = {
 
 describe('an image that is made for another backend is not replaced', () => {
   const cases: [string, string][] = [
-    ['nvcr.io/nvidia/tritonserver:24.05-vllm-python-py3', 'vLLM is not in this release'],
     ['nvcr.io/nvidia/tritonserver:24.07-trtllm-python-py3', 'TensorRT-LLM engines are not in this release'],
     ['nvcr.io/nvidia/tritonserver:22.12-tf2-python-py3', 'TensorFlow models are not in this release'],
-    ['registry.local:5000/ml/tritonserver-vllm:1.2', 'vLLM is not in this release'],
+    ['registry.local:5000/ml/tritonserver-trtllm:1.2', 'TensorRT-LLM engines are not in this release'],
   ]
   test.each(cases)('%s', async (image, why) => {
     const compose = `services:\n  llm:\n    image: ${image}\n    command: tritonserver --model-repository=/models\n    volumes: [ llm:/models ]\nvolumes: { llm: {} }\n`

@@ -14,9 +14,10 @@ const code = (words: readonly string[], unless: string) => (words.length === 0 ?
 function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
-  const { files = [], chosen = [], written, devices, note, served } = first
+  const { files = [], chosen = [], reads, written, devices, note, served } = first
   const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
-  const file = [...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...chosen.map((name) => `\`${name}\``)].join('; ')
+  const named = [...chosen, ...(reads === undefined ? [] : [reads])].map((name) => `\`${name}\``)
+  const file = [...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...named].join('; ')
   const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
   return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(files.flatMap(({ platform = [] }) => platform), '')} | ${gpu} | ${note} |\n`
 }

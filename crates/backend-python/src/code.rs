@@ -44,10 +44,10 @@ impl Code {
         Ok(Self { file: path, package, module, paths: vec![directory, above, runtime.to_path_buf()] })
     }
 
-    /// The code of a backend written in Python. The directory above is searched too: ours have there what they share (B-PYB-03).
+    /// The code of a backend written in Python. The directory above is not searched: backends have the names of the packages that they import,
+    /// and `import vllm` would find the directory `vllm`. What ours share is beside our own modules (B-PYB-03).
     pub(crate) fn of_backend(directory: &Path, runtime: &Path) -> Self {
-        let above = directory.parent().unwrap_or(directory).to_path_buf();
-        let paths = vec![directory.to_path_buf(), above, runtime.to_path_buf()];
+        let paths = vec![directory.to_path_buf(), runtime.to_path_buf()];
         Self { file: directory.join(FILE_DEFAULT), package: String::new(), module: "model".into(), paths }
     }
 
@@ -102,6 +102,13 @@ mod tests {
         check("other.py", "1", "other", ["/r/m/1", "/r/m"]);
         check("sub/model.py", "sub", "model", ["/r/m/1/sub", "/r/m/1"]);
         check("my.model.py", "1", "my.model", ["/r/m/1", "/r/m"]);
+    }
+
+    #[test]
+    fn b_pyb_01_a_backend_does_not_hide_the_package_of_its_name() {
+        let code = Code::of_backend(Path::new("/b/vllm"), Path::new("/rt"));
+        assert_eq!(code.file, Path::new("/b/vllm/model.py"));
+        assert_eq!(code.paths, [Path::new("/b/vllm"), Path::new("/rt")]);
     }
 
     #[test]

@@ -1,15 +1,12 @@
 """What our backends written in Python share: B-PYB-03."""
 import json
-import os
 import platform
 import sys
 
+import nereid_shared
 import numpy as np
 import pytest
 import triton_python_backend_utils as pb
-
-sys.path.append(os.path.join(os.path.dirname(__file__), "../../../crates/backend-python/backends"))
-import nereid_shared  # noqa: E402
 
 
 def model(batch=8, **parameters):

@@ -1,6 +1,6 @@
 """What our backends that are written in Python share: reading a model's configuration, and running the requests of a batch together.
 
-Imported by plain name: the directory above a backend's own is searched. Needs numpy only.
+Imported by plain name, from beside our own modules. Needs numpy only.
 """
 import importlib
 import json

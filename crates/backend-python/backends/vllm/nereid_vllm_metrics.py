@@ -1,0 +1,71 @@
+"""Statistics of the engine as metrics of the server, by the names that vLLM gives them. Imported only where a model asks for them."""
+import triton_python_backend_utils as pb_utils
+from vllm.v1.metrics.loggers import StatLoggerBase, build_1_2_5_buckets
+
+FIRST_TOKEN_SECONDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
+TOKEN_SECONDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5]
+REQUEST_SECONDS = [1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+SEQUENCES = [1, 2, 5, 10, 20]
+
+
+def logger_of(labels):
+    """What the engine calls to make its logger; the families are made here, so that a server without metrics refuses them at load."""
+    counter, histogram = pb_utils.MetricFamily.COUNTER, pb_utils.MetricFamily.HISTOGRAM
+    families = {
+        name: pb_utils.MetricFamily(name=f"vllm:{name}", description=description, kind=kind)
+        for name, description, kind in (
+            ("prompt_tokens_total", "Number of prefill tokens processed.", counter),
+            ("generation_tokens_total", "Number of generation tokens processed.", counter),
+            ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", histogram),
+            ("time_per_output_token_seconds", "Histogram of time per output token in seconds.", histogram),
+            ("e2e_request_latency_seconds", "Histogram of end to end request latency in seconds.", histogram),
+            ("request_prompt_tokens", "Number of prefill tokens processed.", histogram),
+            ("request_generation_tokens", "Number of generation tokens processed.", histogram),
+            ("request_params_n", "Histogram of the n request parameter.", histogram),
+        )
+    }
+
+    class Logger(StatLoggerBase):
+        def __init__(self, vllm_config, engine_index=0):
+            lengths = build_1_2_5_buckets(vllm_config.model_config.max_model_len)
+            self._families = families
+
+            def metric(name, buckets=None):
+                return families[name].Metric(labels=labels, **({} if buckets is None else {"buckets": buckets}))
+
+            self._prompt_tokens = metric("prompt_tokens_total")
+            self._tokens = metric("generation_tokens_total")
+            self._first_token = metric("time_to_first_token_seconds", FIRST_TOKEN_SECONDS)
+            self._token = metric("time_per_output_token_seconds", TOKEN_SECONDS)
+            self._request = metric("e2e_request_latency_seconds", REQUEST_SECONDS)
+            self._prompt_lengths = metric("request_prompt_tokens", lengths)
+            self._lengths = metric("request_generation_tokens", lengths)
+            self._sequences = metric("request_params_n", SEQUENCES)
+
+        def record(self, scheduler_stats=None, iteration_stats=None, *others, **more):
+            """After each step. Costs a message to the server for each value, and waits for no answer."""
+            stats = iteration_stats
+            if stats is None:
+                return
+            if stats.num_prompt_tokens:
+                self._prompt_tokens.increment(stats.num_prompt_tokens)
+            if stats.num_generation_tokens:
+                self._tokens.increment(stats.num_generation_tokens)
+            observed = [
+                (self._first_token, stats.time_to_first_tokens_iter),
+                # Its name before vLLM 0.11.
+                (self._token, getattr(stats, "inter_token_latencies_iter", None) or getattr(stats, "time_per_output_tokens_iter", [])),
+                (self._sequences, stats.n_params_iter),
+            ]
+            ended = stats.finished_requests
+            observed.append((self._request, [one.e2e_latency for one in ended]))
+            observed.append((self._prompt_lengths, [one.num_prompt_tokens for one in ended]))
+            observed.append((self._lengths, [one.num_generation_tokens for one in ended]))
+            for metric, values in observed:
+                for value in values:
+                    metric.observe(value)
+
+        def log_engine_initialized(self):
+            pass
+
+    return Logger
