@@ -71,7 +71,8 @@ export const BACKENDS: readonly Backend[] = [
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
     files: [{ name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] }, { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' }],
-    served: 'absent', note: 'PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python")',
+    devices: 'auto',
+    served: 'python', note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {
     name: 'python', spellings: ['python2', 'python3', 'pythonbackend'], files: [{ name: 'model.py', kind: 'any' }], devices: 'auto',

@@ -1,4 +1,8 @@
-"""Servers of Python models, which run in the interpreter of the tests: it has numpy."""
+"""Servers of Python models, which run in the interpreter of the tests: it has numpy. Others, with the packages of a framework, are looked for."""
+import functools
+import os
+import shutil
+import subprocess
 import sys
 
 from server import Server
@@ -9,3 +13,18 @@ FLAG = f"--backend-config=python,python-executable={sys.executable}"
 def python_server(repository, *flags, log, **options):
     """A server whose models are ready."""
     return Server(repository, FLAG, *flags, log=log, **options)
+
+
+@functools.lru_cache(None)
+def interpreter_with(module):
+    """`(path, version)` of an interpreter that has numpy and a module: NEREID_TEST_PYTHON, that of the tests, or one of the system. None without one."""
+    wanted = [os.environ.get("NEREID_TEST_PYTHON"), sys.executable, "/usr/bin/python3", shutil.which("python3")]
+    code = f"import numpy, {module}; print({module}.__version__)"
+    for python in dict.fromkeys(path for path in wanted if path and os.path.exists(path)):
+        try:
+            asked = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if asked.returncode == 0:
+            return python, asked.stdout.strip()
+    return None
