@@ -66,7 +66,7 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'],
-    served: 'absent', note: 'OpenVINO models are not in this release; serve the ONNX file that the model was made from (backend: "onnxruntime")',
+    served: 'python', note: "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has layouts: [OpenVINO](openvino.md)",
   },
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
