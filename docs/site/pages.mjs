@@ -11,6 +11,7 @@ export const GROUPS = [
       ['docs/start.md', 'start.html'],
       ['docs/models.md', 'models.html'],
       ['docs/python.md', 'python.html'],
+      ['docs/pytorch.md', 'pytorch.html'],
       ['docs/shared-memory.md', 'shared-memory.html'],
       ['docs/gpu.md', 'gpu.html'],
       ['docs/typescript.md', 'typescript.html'],

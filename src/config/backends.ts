@@ -39,6 +39,10 @@ export interface Backend {
   cpuInstances?: number
   /** Words in the names of images that are made for it. */
   images?: readonly string[]
+  /** Of one that is served by `python`: the module of the user's interpreter that runs its models. */
+  module?: string
+  /** What does not say which inputs and outputs a model has, so that the configuration must. */
+  opaque?: string
   /** What runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`; `absent`, nothing but a directory of the user's. */
   served: 'core' | 'python' | 'absent'
   /** Of one that is absent what errors and doctor say, and what to do; else what docs/models.md says of it. */
@@ -56,7 +60,7 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }], settings: [], devices: 'only', providers: ['tensorrt'],
-    served: 'core', note: "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: [GPUs](gpu.md)",
+    opaque: 'a TensorRT plan', served: 'core', note: "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: [GPUs](gpu.md)",
   },
   {
     name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'], files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
@@ -71,7 +75,7 @@ export const BACKENDS: readonly Backend[] = [
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
     files: [{ name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] }, { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' }],
-    devices: 'auto',
+    devices: 'auto', module: 'torch', opaque: 'a file of PyTorch',
     served: 'python', note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {

@@ -10,6 +10,7 @@ import { basename, dirname, join, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
+  backendRow,
   checksAgainstModel,
   completeConfig,
   emptyConfig,
@@ -53,9 +54,9 @@ import { checkNamedFiles, elsewhere } from './named_files.js'
 import type { Near } from './near.js'
 import { lookAt, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
-import { requirePlanDevices, requirePlanTensors } from './plans.js'
-import { withPythonBackend } from './python_backends.js'
-import { codeMistake } from './python_code.js'
+import { requirePlanDevices, requireTensors } from './plans.js'
+import { isOwnCode, withPythonBackend } from './python_backends.js'
+import { codeMistake, missingModule } from './python_code.js'
 import { tellQuestionable } from './questionable.js'
 import { needsOf, requireSafeName } from './repository.js'
 import { checkRuntime } from './runtime.js'
@@ -286,7 +287,7 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   note.trying(() => {
     const { config: withBackend, codeDirectory } = withPythonBackend(completed, settings.backendDirectory)
     if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory })
-    requirePlanTensors(withBackend)
+    if (codeDirectory === null || isOwnCode(codeDirectory)) requireTensors(withBackend)
   })
   const complete = isComplete(completed)
   if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
@@ -355,8 +356,9 @@ async function inspectVersions(
       const devices = devicesOf(settings, withBackend, codeDirectory !== null)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       refuseSpecialFiles(versionDirectory, config.name, version)
-      if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
-      requirePlanTensors(prepared)
+      const isOwn = codeDirectory === null || isOwnCode(codeDirectory)
+      if (isOwn) requireModelFile(prepared, versionDirectory)
+      if (isOwn) requireTensors(prepared)
       // Where only configurations are looked at, the devices are elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
       const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
@@ -367,6 +369,9 @@ async function inspectVersions(
       if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
       completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python'), devices })
     })
+    const module = codeDirectory !== null && isOwnCode(codeDirectory) ? backendRow(withBackend.backend)?.module : undefined
+    const missing = module === undefined || depth !== 'files' ? null : await missingModule(module, withBackend, modelDirectory, settings)
+    if (missing !== null) note.warn(missing, null)
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
     if (mistake !== null) note.error(new ServerError('INTERNAL', mistake.message), { near: null, ...mistake })

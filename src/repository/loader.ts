@@ -13,7 +13,8 @@ import { onnxPath } from './graph_io.js'
 import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
-import { withPythonBackend } from './python_backends.js'
+import { requireTensors } from './plans.js'
+import { isOwnCode, withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
@@ -56,7 +57,8 @@ export async function prepareVersion(
   const prepared = prepareConfig(polled, flags, devices, log)
   if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU)) warnOfMissingProvider(settings, prepared, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
-  if (codeDirectory === null) requireModelFile(prepared, source.versionDirectory)
+  if (codeDirectory === null || isOwnCode(codeDirectory)) requireModelFile(prepared, source.versionDirectory)
+  if (codeDirectory !== null && isOwnCode(codeDirectory)) requireTensors(prepared)
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
   const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')

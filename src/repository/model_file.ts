@@ -5,8 +5,10 @@
 
 import { readdirSync } from 'node:fs'
 import { extname, join, normalize } from 'node:path'
-import { isOfOnnxRuntime, statIfAny, type ModelConfig } from '../config/index.js'
+import { backendRow, isOfOnnxRuntime, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
+import { whyNoWeights } from './onnx_file.js'
+import { PYTHON_RUNTIME } from './python_backends.js'
 
 /** Files of the version that are looked through for one that may have been meant. */
 const LISTED_MAX = 1000
@@ -23,6 +25,12 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
     if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
     throw new ServerError('INTERNAL', `Python model file not found in '${path}'${hint(versionDirectory, name)}`)
+  } else if (backendRow(config.backend)?.served === 'python') {
+    // A class in a model.py may have no further file.
+    if (stat === undefined && statIfAny(join(versionDirectory, PYTHON_RUNTIME))?.isFile() === true) return
+    if (stat === undefined) throw new ServerError('UNAVAILABLE', `unable to find '${path}' for model '${config.name}'${hint(versionDirectory, name)}`)
+    const why = stat.isFile() ? whyNoWeights(path) : null
+    if (why !== null) throw new ServerError('INTERNAL', `failed to load model '${config.name}': '${path}' ${why}`)
   }
 }
 

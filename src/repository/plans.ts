@@ -1,6 +1,6 @@
 /** What a load says of the configuration of a TensorRT plan before it opens anything: the rules and texts of the core (`backend_onnx::plan`), which a test compares. */
 
-import type { ModelConfig } from '../config/index.js'
+import { backendRow, type ModelConfig } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
 import { ServerError } from '../native/index.js'
 
@@ -9,10 +9,11 @@ const OTHER_WAYS =
 
 const isPlan = ({ backend }: ModelConfig): boolean => backend === 'tensorrt'
 
-/** @throws {ServerError} `INVALID_ARG` when inputs or outputs are left out */
-export function requirePlanTensors(config: ModelConfig): void {
-  if (isPlan(config) && (config.input.length === 0 || config.output.length === 0)) {
-    throw new ServerError('INVALID_ARG', `model '${config.name}' must specify its inputs and outputs: they are not read from a TensorRT plan`)
+/** @throws {ServerError} `INVALID_ARG` when inputs or outputs are left out that are not read from the model's file: of plans, and of some that Python serves */
+export function requireTensors(config: ModelConfig): void {
+  const opaque = backendRow(config.backend)?.opaque
+  if (opaque !== undefined && (config.input.length === 0 || config.output.length === 0)) {
+    throw new ServerError('INVALID_ARG', `model '${config.name}' must specify its inputs and outputs: they are not read from ${opaque}`)
   }
 }
 

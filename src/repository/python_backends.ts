@@ -16,6 +16,9 @@ export const PYTHON_RUNTIME = 'model.py'
 /** Where ours are: beside the modules that runners import. */
 const OWN_DIRECTORY = join(dirname(fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))), 'backends')
 
+/** Whether the code of a backend is ours, and not a user's of the same name. */
+export const isOwnCode = (directory: string): boolean => dirname(directory) === OWN_DIRECTORY
+
 /** A name that is one directory, and no way out of the one it is looked for in. */
 const isDirectoryName = (name: string): boolean => name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
 

@@ -59,13 +59,30 @@ export async function codeMistake(config: ModelConfig, modelDirectory: string, v
   const file = join(versionDirectory, config.defaultModelFilename)
   const stat = statIfAny(file)
   if (!file.endsWith('.py') || stat?.isFile() !== true || stat.size > CODE_BYTES_MAX) return null
-  const program = interpreterOf(environmentOf(config, modelDirectory), settingsOf(settings, 'python').find(({ key }) => key === 'python-executable')?.value)
+  const program = programOf(config, modelDirectory, settings)
   const told = program === null ? null : await compile(program, file)
   if (told === null) return null
   const [kind = '', text = '', ...place] = told
   const [line = null, column = null, endColumn = null] = place.map((one) => (typeof one === 'number' && one > 0 ? one : null))
   return { message: `${String(kind)}: ${String(text)}`, file, line, column, endColumn }
 }
+
+/** Fails where a module is not found. Not isolated: packages of the user count, the working directory does not. */
+const FIND = `import importlib.util, sys
+sys.path[:] = [path for path in sys.path if path]
+sys.exit(importlib.util.find_spec(sys.argv[1]) is None)
+`
+
+/** @returns what is to be said of an interpreter without the module that runs a model; null when it has it, or cannot be asked here */
+export async function missingModule(module: string, config: ModelConfig, modelDirectory: string, settings: RepositorySettings): Promise<string | null> {
+  const program = programOf(config, modelDirectory, settings)
+  if (program === null) return null
+  const status = await new Promise<unknown>((done) => execFile(program, ['-c', FIND, module], { timeout: COMPILE_MS_MAX }, (error) => done(error?.code ?? 0)))
+  return status === 1 ? `${program} has no module '${module}', which runs this model: get it with ${program} -m pip install ${module}, or name another interpreter with NEREID_PYTHON` : null
+}
+
+const programOf = (config: ModelConfig, modelDirectory: string, settings: RepositorySettings): string | null =>
+  interpreterOf(environmentOf(config, modelDirectory), settingsOf(settings, 'python').find(({ key }) => key === 'python-executable')?.value)
 
 function compile(program: string, file: string): Promise<unknown[] | null> {
   return new Promise((done) => {

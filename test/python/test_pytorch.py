@@ -1,6 +1,7 @@
 """Models of PyTorch, run by a real torch: names of inputs and outputs, what a model may return, datatypes, batches, errors, settings, files (spec: backends-native.md, 4)."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from clients import connect
 from interpreter import interpreter_with
-from server import ROOT, Server
+from server import ROOT, Server, waits_for
 
 sys.path.insert(0, os.path.join(ROOT, "shm/python"))
 from nereid_shm import Region  # noqa: E402
@@ -137,8 +138,8 @@ def test_an_argument_with_a_default_needs_no_input(load):
 @pytest.mark.parametrize(
     "name, config, file, text",
     [
-        ("few", X + PAIR, "Named.pt", "unable to load model 'few', configuration expects 1 inputs, model provides 2"),
-        ("many", io("input", ("a", "FP32", -1), ("c", "FP32", -1)) + Y, "One.pt", "unable to load model 'many', configuration expects 2 inputs, model provides 1"),
+        ("few", X + PAIR, "Named.pt", "unable to load model 'few', configuration expects 1 inputs, model provides 2: a, b"),
+        ("many", io("input", ("a", "FP32", -1), ("c", "FP32", -1)) + Y, "One.pt", "unable to load model 'many', configuration expects 2 inputs, model provides 1: x"),
         ("far", io("input", ("A__0", "FP32", -1), ("A__2", "FP32", -1)) + PAIR, "Named.pt", "input 'A__2' of model 'far' is argument 2 of forward, which has 2"),
         ("twice", io("input", ("A__0", "FP32", -1), ("B__0", "FP32", -1)) + PAIR, "Named.pt", "inputs 'A__0' and 'B__0' of model 'twice' are both argument 0 of forward"),
     ],
@@ -354,6 +355,57 @@ def test_a_file_that_is_no_torchscript_is_told_apart(load, place, name, file, te
 
 def test_a_file_that_is_not_there_is_told_with_its_path(load):
     assert "unable to find '" in load("no_file", X + Y, error=True)
+
+
+def test_a_model_without_inputs_and_outputs_says_that_the_configuration_has_them(load):
+    assert "model 'no_io' must specify its inputs and outputs: they are not read from a file of PyTorch" in load("no_io", "", "One.pt", error=True)
+
+
+# AOT-Inductor.
+
+
+def is_new():
+    """A torch that runs packages, and was named: to compile one takes minutes on a slow machine."""
+    return TORCH is not None and os.environ.get("NEREID_TEST_PYTHON") == TORCH[0] and tuple(map(int, TORCH[1].split(".")[:2])) >= (2, 6) and shutil.which("c++") is not None
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not is_new(), reason="NEREID_TEST_PYTHON names no torch 2.6 or later, or there is no C++ compiler")
+def test_a_package_of_aot_inductor_is_served_and_a_program_refused(load, place):
+    script = os.path.join(HERE, "frameworks/pytorch_package.py")
+    subprocess.run([TORCH[0], script, str(place[0] / "files")], check=True, capture_output=True, timeout=600)
+    for name, inputs, outputs in (
+        ("indices", ("INPUT__0", "INPUT__1"), ("OUTPUT__0", "OUTPUT__1")),
+        ("paths", ("ARGS[0]", "ARGS[1]"), ("RESULT[0]", "RESULT[1][total]")),
+    ):
+        config = "max_batch_size: 8\n" + io("input", *[(one, "FP32", 3) for one in inputs]) + io("output", (outputs[0], "FP32", 3), (outputs[1], "FP32", 1))
+        if name == "indices":
+            # Its second value is a dictionary.
+            config = config.replace('{ name: "OUTPUT__1" data_type: TYPE_FP32 dims: [ 1 ] }', "").replace(",  ]", " ]")
+        one = load(f"package_{name}", config, "package.pt2", to="model.pt2", backend='platform: "torch_aoti"\n')
+        answer = one.infer(**{inputs[0]: np.vstack([A, B]), inputs[1]: np.vstack([B, A])})
+        assert answer.as_numpy(outputs[0]).tolist() == [[10, 40, 90], [10, 40, 90]]
+        if name == "paths":
+            assert answer.as_numpy(outputs[1]).tolist() == [[6], [60]]
+    told = load("program", X + Y, "program.pt2", to="model.pt2", backend='platform: "torch_aoti"\n', error=True)
+    assert "is a program that torch.export.save wrote" in told and "aoti_compile_and_package(torch.export.load('" in told
+
+
+# The page.
+
+
+def test_the_example_of_the_page_runs(start, tmp_path):
+    page = open(os.path.join(ROOT, "docs/pytorch.md")).read()
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.S)
+    (code,) = [text for kind, text in blocks if kind == "python"]
+    (tmp_path / "export.py").write_text(code)
+    subprocess.run([TORCH[0], "export.py"], cwd=tmp_path, check=True)
+    (tmp_path / "models/scale/config.pbtxt").write_text(next(text for kind, text in blocks if kind == "pbtxt"))
+    one = start(tmp_path / "models", f"--backend-config=python,python-executable={TORCH[0]}")
+    waits_for(lambda: one.request("GET", "/v2/models/scale/ready")[0] == 200, "the model is ready")
+    (ask,) = [re.search(r"-d '(.*)'", text, re.S)[1] for kind, text in blocks if kind == "sh" and "curl" in text]
+    status, _, body = one.request("POST", "/v2/models/scale/infer", ask.encode())
+    assert (status, json.loads(body)) == (200, json.loads(next(text for kind, text in blocks if kind == "json")))
 
 
 def test_without_torch_the_error_says_what_is_missing_where_and_what_gets_it(start, tmp_path):

@@ -1,12 +1,12 @@
 /** Images of Triton: which version they are, and what a client of theirs may notice. */
 
-import { BACKENDS, absentBackend } from '../../config/index.js'
+import { BACKENDS, absentBackend, backendRow } from '../../config/index.js'
 import type { Findings, Located } from './findings.js'
 
 const FLAVOURS: Readonly<Record<string, string>> = { min: 'no backends', 'py3-min': 'no backends', py3: 'all backends of Triton' }
 
 /** Words in the name or the tag of an image that is made for one backend, and that backend. */
-const BACKEND_OF_WORD: ReadonlyMap<string, string> = new Map(BACKENDS.flatMap(({ name, served, images = [] }) => (served === 'absent' ? images.map((word) => [word, name] as const) : [])))
+const BACKEND_OF_WORD: ReadonlyMap<string, string> = new Map(BACKENDS.flatMap(({ name, images = [] }) => images.map((word) => [word, name] as const)))
 
 /** What an image of Triton has by the end of its tag; null where that is none of Triton's. */
 function flavourOf(end: string): string | null {
@@ -21,7 +21,7 @@ export function isClientImage(image: string): boolean {
   return wordsOf(image).some((word) => word === 'sdk' || word === 'tritonclient' || word === 'client')
 }
 
-/** The backend that an image is made for, and that is not in this release; null of any other image. */
+/** The backend that an image is made for; null of any other image. */
 export function backendOf(image: string): string | null {
   return wordsOf(image).flatMap((word) => BACKEND_OF_WORD.get(word) ?? [])[0] ?? null
 }
@@ -58,12 +58,14 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
   const backend = backendOf(text)
   const isServed = models > 0 && absent === 0
-  if (backend !== null && !isServed) {
-    const why = absentBackend(backend) ?? ''
+  const why = backend === null ? null : absentBackend(backend)
+  if (why !== null && !isServed) {
     findings.fact(at, subject, 'imageBackend', `${found === '' ? '' : `${found}; `}${why}${models === 0 ? '; where all its models are of ONNX or Python, ' : '; without such models, '}take ${replacement}`)
     return false
   }
-  const served = backend === null ? '' : ` (none of its models wants ${backend}; what their code imports has to be in the image)`
+  const module = backendRow(backend ?? '')?.module
+  const wants = module === undefined ? `none of its models wants ${backend ?? ''}; what their code imports has to be in the image` : `models of ${backend ?? ''} need the package ${module} in it`
+  const served = backend === null ? '' : ` (${wants})`
   findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`)
   // The value of a variable is changed where it is set, and not here.
   if (!/^\{\{[^{}]*\}\}(?::\{\{[^{}]*\}\})?$/.test(text.replaceAll(' ', ''))) findings.replace(at, image.written ?? text, replacement)

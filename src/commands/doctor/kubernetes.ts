@@ -1,6 +1,6 @@
 /** Kubernetes objects that start a Triton: whatever has a pod in it, and KServe's services and runtimes. */
 
-import { backendMeant, isBuiltIn } from '../../config/index.js'
+import { backendMeant, backendRow } from '../../config/index.js'
 import type { Findings } from './findings.js'
 import { placed } from './docker.js'
 import { isTriton, type Launch } from './launch.js'
@@ -202,6 +202,6 @@ function judgeFormats(spec: Yaml, findings: Findings): void {
 
 function judgeFormat(format: Yaml, subject: string, findings: Findings): void {
   const name = format.text() ?? ''
-  if (name === 'triton' || name.includes('{{') || isBuiltIn(backendMeant(name) ?? '')) findings.add(format.at, subject, 'same', '')
+  if (name === 'triton' || name.includes('{{') || (backendRow(backendMeant(name) ?? '')?.served ?? 'absent') !== 'absent') findings.add(format.at, subject, 'same', '')
   else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
 }

@@ -48,7 +48,7 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   const absentOf: AbsentOf = (config) => (withPythonBackend(config, settings.backendDirectory).codeDirectory === null ? absentBackend(backendMeant(config.backend) ?? '') : null)
   for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
-  return { gpus, python: models.some(({ config }) => config?.backend === 'python'), models: models.length, absent }
+  return { gpus, python: models.some(({ config }) => config?.backend === 'python' || backendRow(config?.backend ?? '')?.module !== undefined), models: models.length, absent }
 }
 
 /** What is to be said of a model that wants a backend which neither this release nor a directory has; null of any other. */
@@ -113,7 +113,9 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   if (config.modelTransactionPolicy?.decoupled === true) findings.add(where('decoupled'), `${subject}: decoupled`, 'same', '')
   if (config.responseCache?.enable === true) findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
   if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
+  const module = backendRow(config.backend)?.module
   if (config.backend === 'python') judgePython(config, model, where, findings)
+  else if (module !== undefined) tellPackages(['numpy', module], subject, where, findings)
   // The CPU does not take what a model needs a GPU for.
   return wantsGpu && !needsGpu
 }
@@ -144,8 +146,11 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
-  const list = ['numpy', ...[...packages].sort()].join(', ')
-  findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${list}; NEREID_PYTHON names another interpreter`)
+  tellPackages(['numpy', ...[...packages].sort()], subject, where, findings)
+}
+
+function tellPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
+  findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`)
 }
 
 function textOf(path: string): Buffer | null {

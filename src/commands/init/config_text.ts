@@ -66,6 +66,27 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
   ].join('\n')
 }
 
+/** The configuration of a model of PyTorch, whose file says nothing of shapes and datatypes: placeholders to fill in. */
+export function pytorchConfigText(name: string): string {
+  return [
+    '# Written by `nereid init`. The file of the model does not say its inputs and outputs: fill them in.',
+    '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the value that is returned. A dim of -1 is any size.',
+    `name: ${quoted(name)}`,
+    'backend: "pytorch"',
+    'max_batch_size: 0',
+    ...tensors('input', [{ name: 'INPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]),
+    ...tensors('output', [{ name: 'OUTPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]),
+    '',
+    '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
+    '# max_batch_size: 8',
+    '# dynamic_batching { }',
+    '',
+    '# Threads of an operator, for all instances by themselves:',
+    '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }',
+    '',
+  ].join('\n')
+}
+
 function tensors(field: 'input' | 'output', list: readonly TensorConfig[]): string[] {
   if (list.length === 0) return []
   return [`${field} [`, list.map((tensor) => `  { ${describe(tensor)} }`).join(',\n'), ']']

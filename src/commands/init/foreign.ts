@@ -4,19 +4,6 @@ import { basename, dirname } from 'node:path'
 import { shellWord } from '../../config/shell_word.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
-  [
-    /\.(?:pt|pth|torchscript|jit)$/i,
-    'is a model of PyTorch: export it to ONNX, with an input of a shape that it takes, and name that file',
-    (file, onnx) =>
-      `python -c ${shellWord(
-        `import torch; model = torch.jit.load("${file}").eval(); torch.onnx.export(model, (torch.zeros(1, 3, 224, 224),), "${onnx}", input_names=["input"], output_names=["output"], dynamic_axes={"input": {0: "batch"}, "output": {0: "batch"}}, dynamo=False)`,
-      )}\n(torch.jit.load reads TorchScript; for a state_dict make the model in Python first, load it with model.load_state_dict, and call the same torch.onnx.export)`,
-  ],
-  [
-    /\.pt2$/i,
-    'is an exported program of PyTorch: export it to ONNX and name that file',
-    (file, onnx) => `python -c ${shellWord(`import torch; torch.onnx.export(torch.export.load("${file}"), f="${onnx}", dynamo=True)`)}`,
-  ],
   [/\.safetensors$|^pytorch_model\.bin$/i, 'has weights and no graph: export the model of its directory to ONNX and name what that writes', (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`],
   [/\.(?:h5|hdf5|keras)$/i, 'is a model of Keras: convert it to ONNX and name that file', (file, onnx) => `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`],
   [/\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file', (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`],

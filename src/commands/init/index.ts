@@ -16,7 +16,7 @@ import { ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { onnxConfigText, pythonConfigText } from './config_text.js'
+import { onnxConfigText, pythonConfigText, pytorchConfigText } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -34,7 +34,7 @@ const NAMED_MAX = 20
 
 interface Plan {
   name: string
-  kind: 'onnx' | 'python'
+  kind: 'onnx' | 'python' | 'pytorch'
   files: ModelFile[]
   /** The model as it was named. */
   source: string
@@ -84,8 +84,13 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const file = stat.isDirectory() ? onnxIn(path, source) : path
   const hint = exportHint(file)
   if (hint !== null) throw new CommandError(`${source} ${hint}`)
-  if (!file.endsWith('.onnx')) throw new CommandError(`${source} is no .onnx file, and no directory with a model.py`)
+  if (!file.endsWith('.onnx') && !PYTORCH.test(file)) throw new CommandError(`${source} is no .onnx or .pt file, and no directory with a model.py`)
   requireRegular(file)
+  if (PYTORCH.test(file)) {
+    const why = whyNoWeights(file)
+    if (why !== null) throw new CommandError(`${source} ${why}`)
+    return { name: named(nameOf(file)), kind: 'pytorch', files: [{ from: file, to: `1/model.${file.endsWith('2') ? 'pt2' : 'pt'}` }], source }
+  }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
   const { file: onnx, why } = lookAt(file)
   if (why !== null) throw new CommandError(`${shown} ${why}`)
@@ -102,6 +107,9 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
 
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
 
+/** Files of PyTorch: what is in one, only a load tells. */
+const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
+
 /** Files of a Hugging Face export that make the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
 
@@ -112,6 +120,8 @@ function onnxIn(directory: string, source: string): string {
   const [only] = names
   if (only !== undefined && names.length === 1) return join(directory, only)
   if (only !== undefined) throw new CommandError(`${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`)
+  const [torch, ...more] = readdirSync(directory).filter((name) => PYTORCH.test(name))
+  if (torch !== undefined && more.length === 0) return join(directory, torch)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx or a model.py, or --python NAME for a template`)
@@ -119,9 +129,9 @@ function onnxIn(directory: string, source: string): string {
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 
-/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx` and `resnet.onnx` are all called resnet. */
+/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx` and `resnet.pt` are all called resnet. */
 function nameOf(path: string): string {
-  let stem = basename(path).replace(/\.onnx$/, '')
+  let stem = basename(path).replace(/\.onnx$/, '').replace(PYTORCH, '')
   for (let at = path; /^(?:model|onnx|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
@@ -159,7 +169,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     for (const file of plan.files) staging.add(file)
     const isConfigured = plan.files.some((file) => file.to === 'config.pbtxt')
     // Only a name to stand in the way, until the model has said what it takes.
-    if (!isConfigured) staging.add({ to: 'config.pbtxt', text: plan.kind === 'python' ? pythonConfigText(plan.name, options.has('python') ? PYTHON_IO : null) : '' })
+    if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
     const tried = plan.kind === 'onnx' ? await tryOnnx(staging, plan, batchOf(options)) : await tryPython(staging, plan)
@@ -168,6 +178,12 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
   } finally {
     staging.remove()
   }
+}
+
+/** A configuration that is there before the model was loaded; of ONNX the model writes it. */
+function configText({ kind, name }: Plan, options: CommandArguments['options']): string {
+  if (kind === 'pytorch') return pytorchConfigText(name)
+  return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
 }
 
 /** 0 when the model shall not batch. */
@@ -203,7 +219,7 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
 }
 
 /** The code of the model may need what is not here yet: then that is said, and the files are made all the same. */
-async function tryPython(staging: Staging, { name }: Plan): Promise<Tried> {
+async function tryPython(staging: Staging, { name, kind }: Plan): Promise<Tried> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
@@ -211,6 +227,8 @@ async function tryPython(staging: Staging, { name }: Plan): Promise<Tried> {
       if (!(error instanceof ServerError)) throw error
       return { example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` }
     }
+    // A request with placeholders says nothing.
+    if (kind === 'pytorch') return { example: null, refusal: 'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it' }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })
 }

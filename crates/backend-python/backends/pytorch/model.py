@@ -255,7 +255,7 @@ class TritonPythonModel:
             self.arguments, warning = {name: name for name in self.inputs}, None
         else:
             self.arguments, warning = naming.arguments_of(list(self.inputs), arguments, model.name)
-            mistake = naming.mistake_in(self.arguments, required, None if arguments is None else len(arguments), model.name)
+            mistake = naming.mistake_in(self.arguments, required, arguments, model.name)
             if mistake is not None:
                 raise LoadError(mistake)
         self.values, second = naming.values_of(list(self.outputs), model.name)

@@ -64,19 +64,20 @@ def values_of(names, model):
     return {name: [at] for at, name in enumerate(names)}, warning if len(names) > 1 else None
 
 
-def mistake_in(arguments, required, most, model):
-    """Why inputs cannot be the arguments of a call, or None. `required`: arguments without a default; `most`: how many there are; None where not known."""
+def mistake_in(arguments, required, known, model):
+    """Why inputs cannot be the arguments of a call, or None. `required`: position and name of arguments without a default; `known`: names of all, None where they are not."""
     seen = {}
     for name, argument in arguments.items():
         if argument in seen:
             return f"inputs '{seen[argument]}' and '{name}' of model '{model}' are both argument {argument} of forward"
         seen[argument] = name
     positions = {argument for argument in seen if isinstance(argument, int)}
-    if most is None:
+    if known is None:
         gap = next((at for at in range(len(positions)) if at not in positions), None)
         return None if gap is None else f"no input of model '{model}' is argument {gap} of forward, and one is a later argument"
+    most = len(known)
     if len(seen) > most or len(seen) < len(required):
-        return f"unable to load model '{model}', configuration expects {len(seen)} inputs, model provides {most}"
+        return f"unable to load model '{model}', configuration expects {len(seen)} inputs, model provides {most}: {', '.join(known)}"
     beyond = next((at for at in sorted(positions) if at >= most), None)
     if beyond is not None:
         return f"input '{seen[beyond]}' of model '{model}' is argument {beyond} of forward, which has {most}"
