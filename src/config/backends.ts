@@ -69,7 +69,7 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
-    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'],
+    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'], module: 'openvino',
     served: 'python', note: "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has layouts: [OpenVINO](openvino.md)",
   },
   {

@@ -160,7 +160,6 @@ describe('a file outside of a model', () => {
     ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release'],
     ['backend: "dali"', 'DALI pipelines are not in this release'],
     ['backend: "fil"', 'Models of trees are not in this release'],
-    ['backend: "openvino"', 'OpenVINO models are not in this release'],
     [`platform: "pytorch_libtorch"\n${IO}`, 'PyTorch models are not in this release'],
     [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],

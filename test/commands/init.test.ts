@@ -58,6 +58,18 @@ describe('a file that is no model', () => {
   })
 })
 
+test('the IR of OpenVINO becomes a repository with its weights; what keeps it from loading is said', async () => {
+  const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
+  for (const source of ['d/yolo.xml', 'd']) {
+    const { code, out, directory } = await made(content, source)
+    expect([code, out]).toEqual([0, expect.stringContaining('./out/yolo/1/model.bin\n./out/yolo/1/model.xml\n./out/yolo/config.pbtxt\n')])
+    expect(out).toContain('Note: the model does not load yet: ')
+    expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
+  }
+  const { code, err } = await made({ 'm.xml': '<net/>', 'm.bin': POINTER }, 'm.xml')
+  expect([code, err]).toEqual([1, expect.stringContaining('m.bin is a pointer of Git LFS')])
+})
+
 describe('a directory', () => {
   test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
     const content = { 'distilbert/model.onnx': external('model.onnx_data'), 'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/config.json': '{}', 'distilbert/tokenizer.json': '{}' }
