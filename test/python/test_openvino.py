@@ -3,7 +3,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 
 import ml_dtypes
@@ -12,7 +11,7 @@ import pytest
 import tritonclient.http as httpclient
 
 from framework_server import Place, given, io, parameters
-from interpreter import interpreter_with
+from interpreter import interpreter_with, interpreter_with_numpy_only
 from server import ROOT, waits_for
 
 OPENVINO = interpreter_with("openvino")
@@ -241,10 +240,7 @@ def test_a_file_that_is_no_model_fails_the_load(place):
 
 
 def test_without_openvino_the_error_says_what_is_missing_where_and_what_gets_it(start, tmp_path):
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('openvino') is not None)"
-    python = next((path for path in (sys.executable, "/usr/bin/python3") if subprocess.run([path, "-c", "import numpy\n" + code]).returncode == 0), None)
-    if python is None:
-        pytest.skip("every interpreter with numpy has openvino")
+    python = interpreter_with_numpy_only(tmp_path / "environment")
     directory = tmp_path / "models" / "one" / "1"
     directory.mkdir(parents=True)
     (directory / "model.xml").write_text("<net/>")
