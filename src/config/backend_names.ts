@@ -15,7 +15,7 @@ const SPELLINGS: ReadonlyMap<string, string> = new Map(
   }),
 )
 
-/** Names that a misspelt one may mean. A shorter one is near to too many words, and nobody writes those without further spellings by hand. */
+/** Names that a misspelt one may mean: those that guides use. Shorter ones (`fil`, `dali`) are close to too many words. */
 const NEAR = BACKENDS.filter(({ name, spellings }) => name.length > 5 && spellings !== undefined).map(({ name }) => name)
 
 /** The backend that a name most likely means; null for a name that is nothing's. */

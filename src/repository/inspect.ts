@@ -370,7 +370,8 @@ async function inspectVersions(
       completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python'), devices })
     })
     const module = codeDirectory !== null && isOwnCode(codeDirectory) ? backendRow(withBackend.backend)?.module : undefined
-    const missing = module === undefined || depth !== 'files' ? null : await missingModule(module, withBackend, modelDirectory, settings)
+    // What is wrong with the files is told first, and on any machine.
+    const missing = module === undefined || depth !== 'files' || note.errors() > 0 ? null : await missingModule(module, withBackend, modelDirectory, settings)
     if (missing !== null) note.warn(missing, null)
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)

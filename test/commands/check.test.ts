@@ -1,5 +1,6 @@
 // `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
-import { describe, expect, test } from 'vitest'
+import { chmodSync } from 'node:fs'
+import { describe, expect, test, vi } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
 import { addSub, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
@@ -160,11 +161,10 @@ describe('a file outside of a model', () => {
     ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release'],
     ['backend: "dali"', 'DALI pipelines are not in this release'],
     ['backend: "fil"', 'Models of trees are not in this release'],
-    [`platform: "pytorch_libtorch"\n${IO}`, 'PyTorch models are not in this release'],
     [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
-    ['default_model_filename: "model.pt"', 'PyTorch models are not in this release'],
+    ['default_model_filename: "model.pt"', "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"],
   ]
   test.each(absent)('a backend that is not there: %s', async (text, told) => {
     const { code, out } = await lone(text)
@@ -258,8 +258,8 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
       ./nothing: error: Invalid model name: Could not determine backend for model 'nothing' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'. 'resnet50.onnx' is not a name that is looked for: call it 'model.onnx', or name it in the configuration: backend: "onnxruntime" default_model_filename: "resnet50.onnx".
       ./stray: warning: ignore version directory 'v1' which fails to convert to integral number. A version is called by its number: '1'.
       ./stray: error: at least one version must be available under the version policy of model 'stray'
-      ./torch: error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
-      ./waits/config.pbtxt:4:44: error: ensemble 'waits' depends on 'torch' which has no loaded version. Model 'torch' loading failed with error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
+      ./torch: error: failed to load model 'torch': './torch/1/model.pt' is empty
+      ./waits/config.pbtxt:4:44: error: ensemble 'waits' depends on 'torch' which has no loaded version. Model 'torch' loading failed with error: failed to load model 'torch': './torch/1/model.pt' is empty
           4 | ensemble_scheduling { step [ { model_name: "torch" input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } 
             |                                            ^^^^^^^
       8 models, 7 errors, 1 warning
@@ -359,13 +359,48 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
   })
 })
 
+describe('a model of PyTorch', () => {
+  const IO = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+  const told = async (content: Record<string, string>, python = 'sh'): Promise<string> => {
+    // An interpreter that finds every module, or none.
+    const directory = files({ ...content, 'bin/sh': '#!/bin/sh\nexit 0\n', 'bin/none': '#!/bin/sh\nexit 1\n' })
+    for (const name of ['sh', 'none']) chmodSync(join(directory, 'bin', name), 0o755)
+    vi.stubEnv('NEREID_PYTHON', join(directory, 'bin', python))
+    try {
+      return (await runs(check, [join(directory, 'r')], directory)).out
+    } finally {
+      vi.unstubAllEnvs()
+    }
+  }
+
+  test('is right with its file, by backend or by platform, or with a class in a model.py', async () => {
+    expect(await told({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK', 'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '', 'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}` })).toBe('3 models, 0 errors, 0 warnings\n')
+  })
+
+  test.each([
+    ['no file', { 'r/a/1/': '', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` }, "unable to find './r/a/1/model.pt' for model 'a'"],
+    ['a file of another name', { 'r/a/1/net.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` }, "unable to find './r/a/1/model.pt' for model 'a'; there is 'net.pt': call it 'model.pt', or set default_model_filename: \"net.pt\""],
+    ['the file of another platform', { 'r/a/1/net.pt2': 'PK', 'r/a/config.pbtxt': `platform: "torch_aoti"\n${IO}` }, "unable to find './r/a/1/model.pt2' for model 'a'"],
+    ['a pointer', { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO }, "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS"],
+    ['no inputs', { 'r/a/1/model.pt': 'PK' }, "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch"],
+  ] as [string, Record<string, string>, string][])('with %s is told what is missing', async (_, content, text) => {
+    expect(await told(content)).toContain(text)
+  })
+
+  test('whose interpreter has no torch is told the command that gets it', async () => {
+    const out = await told({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': IO }, 'none')
+    expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'torch', which runs this model: get it with \1 -m pip install torch, or name another interpreter with NEREID_PYTHON$/m)
+    expect(out).toContain('1 model, 0 errors, 1 warning\n')
+  })
+})
+
 describe('--load', () => {
   test('what is right is loaded beside what is wrong, and both are told', async () => {
     const directory = files({ 'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL, 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
     const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
     expect(out).toContain('./wrong/config.pbtxt:1:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize".')
-    expect(out).toContain("./torch: error: unable to find backend library for backend 'pytorch'")
+    expect(out).toContain("./torch: error: failed to load model 'torch': './torch/1/model.pt' is empty")
     expect(out).toContain('./broken/1/model.onnx: error: onnx runtime error')
     expect(out).toContain('4 models, 3 errors, 0 warnings\n')
   })
@@ -435,8 +470,7 @@ describe('names of guides', () => {
     ['onnxruntim', 'did you mean backend: "onnxruntime"?'],
     ['py', 'did you mean backend: "python"?'],
     ['python3', 'did you mean backend: "python"?'],
-    ['torchscript', 'export the model to ONNX'],
-    ['pytorch_libtorch', 'PyTorch models are not in this release'],
+    ['torchscript', 'did you mean backend: "pytorch"?'],
     ['tensorflow2', 'TensorFlow models are not in this release'],
     ['keras', 'TensorFlow models are not in this release'],
     ['xgboost', 'models of trees are not in this release'],

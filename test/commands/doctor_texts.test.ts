@@ -40,7 +40,6 @@ describe('an image that is made for another backend is not replaced', () => {
   const cases: [string, string][] = [
     ['nvcr.io/nvidia/tritonserver:24.05-vllm-python-py3', 'vLLM is not in this release'],
     ['nvcr.io/nvidia/tritonserver:24.07-trtllm-python-py3', 'TensorRT-LLM engines are not in this release'],
-    ['nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3', 'PyTorch models are not in this release'],
     ['nvcr.io/nvidia/tritonserver:22.12-tf2-python-py3', 'TensorFlow models are not in this release'],
     ['registry.local:5000/ml/tritonserver-vllm:1.2', 'vLLM is not in this release'],
   ]
@@ -61,14 +60,24 @@ describe('an image that is made for another backend is not replaced', () => {
   })
 
   test('unless its models are here and none of them wants that backend', async () => {
-    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver --model-repository=/models\n'
+    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver --model-repository=/models\n'
     const served = await says('run.sh', script, MODELS)
-    expect(served.lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and python; take nereid, which docs/containers.md makes (none of its models wants pytorch')
+    expect(served.lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and python; take nereid, which docs/containers.md makes (none of its models wants tensorflow')
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
-    const torch = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'platform: "pytorch_libtorch"', 'models/t/1/model.pt': '' })
-    expect(torch.lines.join('\n')).toContain('impossible image')
-    expect(torch.lines.join('\n')).toContain('impossible model t')
-    expect(torch.diff).toBe('')
+    const other = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': '' })
+    expect(other.lines.join('\n')).toContain('impossible image')
+    expect(other.lines.join('\n')).toContain('impossible model t')
+    expect(other.diff).toBe('')
+  })
+
+  test('one for PyTorch is, and the image that takes its place needs torch', async () => {
+    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver --model-repository=/models\n'
+    const io = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+    const { lines, commands } = await says('run.sh', script, { 'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK' })
+    expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and python; take nereid-python, which docs/containers.md makes (models of pytorch need the package torch in it)')
+    expect(lines.join('\n')).toContain('same model t: pytorch, version 1')
+    expect(lines.join('\n')).toContain('same model t: Python: its interpreter needs numpy, torch; NEREID_PYTHON names another interpreter')
+    expect(commands).toEqual(['nereid --model-repository=./models'])
   })
 })
 
@@ -178,7 +187,6 @@ spec: { containers: [ { name: t, image: "nereid:1", args: [tritonserver, --model
     '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
     '6 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
     '21 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
-    '21 impossible modelFormat: pytorch: models of this format do not load',
     '26 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write httpGet with /v2/health/live',
   ])
   expect(lines).toContain('13 same ConfigMap notes: is left alone')

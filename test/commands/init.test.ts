@@ -40,9 +40,6 @@ describe('a file that is no model', () => {
   })
 
   const foreign: [string, string][] = [
-    ['model.pt', 'torch.onnx.export(model'],
-    ['model.pth', 'torch.onnx.export(model'],
-    ['model.pt2', 'torch.onnx.export(torch.export.load'],
     ['model.safetensors', 'optimum-cli export onnx'],
     ['model.keras', 'format="onnx"'],
     ['model.tflite', 'tf2onnx'],
@@ -68,6 +65,24 @@ test('the IR of OpenVINO becomes a repository with its weights; what keeps it fr
   }
   const { code, err } = await made({ 'm.xml': '<net/>', 'm.bin': POINTER }, 'm.xml')
   expect([code, err]).toEqual([1, expect.stringContaining('m.bin is a pointer of Git LFS')])
+})
+
+describe('a model of PyTorch', () => {
+  test.each([['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
+    // No interpreter with torch is needed: what does not load yet is told.
+    const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
+    expect([code, err]).toEqual([0, ''])
+    expect(out).toContain(`./out/net/1/${target}\n./out/net/config.pbtxt\n`)
+    expect(out).toContain('Note: the model does not load yet: ')
+    const config = readFileSync(join(directory, 'out/net/config.pbtxt'), 'utf8')
+    expect(config).toContain('backend: "pytorch"\nmax_batch_size: 0\ninput [\n  { name: "INPUT__0" data_type: TYPE_FP32 dims: [ -1 ] }\n]\noutput [\n  { name: "OUTPUT__0"')
+    expect(config).toContain('fill them in')
+  })
+
+  test('a file that was not fetched is refused, and a directory with one file is that model', async () => {
+    expect(await made({ 'm.pt': POINTER }, 'm.pt')).toMatchObject({ code: 1, err: expect.stringContaining('m.pt is a pointer of Git LFS') as string })
+    expect((await made({ 'd/net.pt': 'garbage' }, 'd')).out).toContain('./out/net/1/model.pt')
+  })
 })
 
 describe('a directory', () => {

@@ -32,7 +32,8 @@ class Loaded:
 
     def __init__(self, server, name):
         self.server, self.name = server, name
-        self.client = httpclient.InferenceServerClient(server.http)
+        # A framework takes seconds to import, and much longer on a machine that does something else.
+        self.client = httpclient.InferenceServerClient(server.http, network_timeout=300)
 
     def infer(self, **arrays):
         return self.client.infer(self.name, [given(name, array) for name, array in arrays.items()])

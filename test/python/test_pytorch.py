@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -59,17 +59,18 @@ def load(place):
             shutil.copy(root / "files" / file, directory / to)
         if code is not None:
             (directory / "model.py").write_text(code)
-        status, _, body = server.request("POST", f"/v2/repository/models/{name}/load", b"{}")
+        one = Loaded(server, name)
         if error:
-            assert status != 200
-            return json.loads(body)["error"]
-        assert status == 200, body
-        made.append(name)
-        return Loaded(server, name)
+            with pytest.raises(InferenceServerException) as told:
+                one.client.load_model(name)
+            return told.value.message()
+        one.client.load_model(name)
+        made.append(one)
+        return one
 
     yield go
-    for name in made:
-        server.request("POST", f"/v2/repository/models/{name}/unload", b"{}")
+    for one in made:
+        one.client.unload_model(one.name)
 
 
 A, B = np.array([[1, 2, 3]], np.float32), np.array([[10, 20, 30]], np.float32)
@@ -141,9 +142,17 @@ def test_texts_are_lists_of_strings_both_ways(load):
 
 
 def test_texts_of_a_batch_are_one_for_each_row(load):
-    config = "max_batch_size: 8\n" + io("input", ("texts", "STRING", 1)) + io("output", ("SAME__0", "STRING", 1))
+    config = "max_batch_size: 8\ndynamic_batching { }\n" + io("input", ("texts", "STRING", 1)) + io("output", ("SAME__0", "STRING", 1))
     one = load("rows_of_texts", config, "OnlyStrings.pt")
-    assert one.infer(texts=np.array([["a"], ["bc"]], object)).as_numpy("SAME__0").tolist() == [[b"a"], [b"bc"]]
+
+    def ask(seed):
+        texts = np.array([[f"{seed}.{row}"] for row in range(seed % 3 + 1)], object)
+        client = httpclient.InferenceServerClient(one.server.http)
+        got = [client.infer("rows_of_texts", [given("texts", texts)]).as_numpy("SAME__0") for _ in range(10)]
+        return all(array.tolist() == [[row[0].encode()] for row in texts] for array in got)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(ask, range(6)))
     wide = "max_batch_size: 8\n" + io("input", ("texts", "STRING", -1)) + io("output", ("SAME__0", "STRING", 1))
     assert "Triton only supports 1 dimensional List of String as input for 'texts' for model 'wide'" in load("wide", wide, "OnlyStrings.pt", error=True)
 
@@ -167,7 +176,6 @@ def test_every_datatype_goes_in_and_out(load):
 def test_rows_of_a_batch_come_back_to_their_requests(load, place):
     config = "max_batch_size: 16\ndynamic_batching { max_queue_delay_microseconds: 20000 }\n" + X + Y
     one = load("batches", config, "One.pt")
-    failures = []
 
     def ask(seed):
         chance = np.random.default_rng(seed)
@@ -177,14 +185,11 @@ def test_rows_of_a_batch_come_back_to_their_requests(load, place):
             sent = chance.random((int(chance.integers(1, 6)), int(chance.choice([3, 3, 3, 700]))), np.float32)
             got = client.infer("batches", [given("INPUT__0", sent)]).as_numpy("OUTPUT__0")
             if not np.array_equal(got, sent * 2):
-                failures.append(seed)
+                return False
+        return True
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(ask, range(6)))
     stats = one.client.get_inference_statistics("batches")["model_stats"][0]
     assert stats["inference_stats"]["success"]["count"] == 150
     assert stats["execution_count"] < 150
