@@ -59,7 +59,7 @@ test('the IR of OpenVINO becomes a repository with its weights; what keeps it fr
   const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
   for (const source of ['d/yolo.xml', 'd']) {
     const { code, out, directory } = await made(content, source)
-    expect([code, out]).toEqual([0, expect.stringContaining('./out/yolo/1/model.bin\n./out/yolo/1/model.xml\n./out/yolo/config.pbtxt\n')])
+    expect([code, out]).toEqual([0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')])
     expect(out).toContain('Note: the model does not load yet: ')
     expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
   }

@@ -12,7 +12,7 @@ import tritonclient.http as httpclient
 
 from framework_server import Place, given, io, parameters
 from interpreter import interpreter_with, interpreter_with_numpy_only
-from server import ROOT, waits_for
+from server import COMMAND, ROOT, waits_for
 
 OPENVINO = interpreter_with("openvino")
 pytestmark = pytest.mark.skipif(OPENVINO is None, reason="no interpreter has openvino and numpy: pip install openvino, or name one with NEREID_TEST_PYTHON")
@@ -265,3 +265,11 @@ def test_the_example_of_the_page_runs(start, tmp_path):
     (ask,) = [re.search(r"-d '(.*)'", text, re.S)[1] for kind, text in blocks if kind == "sh" and "curl" in text]
     status, _, body = one.request("POST", "/v2/models/doubler/infer", ask.encode())
     assert (status, json.loads(body)) == (200, json.loads(next(text for kind, text in blocks if kind == "json")))
+
+
+def test_init_writes_a_repository_with_what_the_file_says(place, tmp_path):
+    environment = {**os.environ, "NEREID_PYTHON": OPENVINO[0]}
+    told = subprocess.run([*COMMAND, "init", str(place.files / "pair.xml"), f"--out={tmp_path}/out"], env=environment, capture_output=True, text=True, check=True).stdout
+    config = (tmp_path / "out/pair/config.pbtxt").read_text()
+    assert 'backend: "openvino"\nmax_batch_size: 0\n' in config and 'name: "SUM" data_type: TYPE_FP32 dims: [ -1, -1 ]' in config
+    assert "Ask it, in another terminal:" in told and "Note:" not in told, told
