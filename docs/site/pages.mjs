@@ -12,6 +12,7 @@ export const GROUPS = [
       ['docs/models.md', 'models.html'],
       ['docs/python.md', 'python.html'],
       ['docs/pytorch.md', 'pytorch.html'],
+      ['docs/openvino.md', 'openvino.html'],
       ['docs/trees.md', 'trees.html'],
       ['docs/vllm.md', 'vllm.html'],
       ['docs/shared-memory.md', 'shared-memory.html'],

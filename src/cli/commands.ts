@@ -52,7 +52,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage: '(MODEL.onnx | MODEL.pt | DIRECTORY | --python NAME) [options]',
+    usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | DIRECTORY | --python NAME) [options]',
     meaning: 'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, and print the command that serves it and a request that works.',
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the model; that of the file when not given.' },
@@ -62,7 +62,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace files that are already there.' },
     ],
-    files: ['.onnx', '.pt'],
+    files: ['.onnx', '.pt', '.xml'],
     load: () => import('../commands/init/index.js'),
   },
   {

@@ -73,8 +73,8 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
-    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'],
-    served: 'absent', note: 'OpenVINO models are not in this release; serve the ONNX file that the model was made from (backend: "onnxruntime")',
+    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'], module: 'openvino',
+    served: 'python', note: "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has layouts: [OpenVINO](openvino.md)",
   },
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],

@@ -14,7 +14,7 @@
 export type { ModelConfig } from './generated/model_config_pb.js'
 export { ConfigError, ConfigSyntaxError, noLog } from './error.js'
 export type { Log, Span } from './error.js'
-export { readConfig, completeConfig, loadConfigFile, pollConfig, prepareConfig, finishConfig } from './load.js'
+export { readConfig, completeConfig, defaultMaxBatchSize, loadConfigFile, pollConfig, prepareConfig, finishConfig } from './load.js'
 export { CONFIG_BYTES_MAX, CONFIG_VALUES_MAX, LABEL_BYTES_MAX, readRegularFile, reasonOf, statIfAny } from './files.js'
 export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, pbtxtProblems, emptyConfig } from './pbtxt.js'

@@ -142,7 +142,8 @@ export function finishConfig(config: ModelConfig, io: ModelIo | null, context: F
   return full
 }
 
-function defaultMaxBatchSize(settings: FinishContext['settings']): number {
+/** @throws {ConfigError} `INVALID_ARG` for a value that is no number */
+export function defaultMaxBatchSize(settings: FinishContext['settings']): number {
   const value = settings.findLast((s) => s.key === 'default-max-batch-size')?.value
   if (value === undefined) return DEFAULT_MAX_BATCH_SIZE
   const number = /^\s*[+-]?[0-9]+$/.test(value) ? Number(value) : Number.NaN

@@ -5,8 +5,9 @@
  * `Prepared.publish` is the switch. A handle that is not published must be discarded.
  */
 
-import { finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
-import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
+import { create } from '@bufbuild/protobuf'
+import { copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { onnxPath } from './graph_io.js'
@@ -62,6 +63,7 @@ export async function prepareVersion(
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
   const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
+  const toComplete = flags.autoComplete && codeDirectory !== null && isOwnCode(codeDirectory) ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({
     name: source.name,
     version: source.version,
@@ -70,7 +72,7 @@ export async function prepareVersion(
     backend: codeDirectory === null ? backend : 'python',
     config: toBinary(prepared),
     settings: backendSettings,
-    configJson: toTritonJson(prepared),
+    configJson: toTritonJson(toComplete),
     completes: flags.autoComplete,
     codeDirectory,
   }).catch((error: unknown) => {
@@ -96,6 +98,13 @@ export async function prepareVersion(
     core.discardModel(opened.handle)
     throw error
   }
+}
+
+/** What the `auto_complete_config` of our own backends gets: a setting that no field of a configuration has goes with it as a parameter, and ends there. */
+function withDefaultBatch(config: ModelConfig, settings: RepositorySettings): ModelConfig {
+  const told = copy(config)
+  told.parameters['nereid.default_max_batch_size'] = create(ModelParameterSchema, { stringValue: String(defaultMaxBatchSize(settingsOf(settings, config.backend))) })
+  return told
 }
 
 /** The error of ONNX Runtime, and behind it what the file is instead of a model. */

@@ -164,7 +164,6 @@ describe('a file outside of a model', () => {
     ['backend: "fastertransformer"', 'FasterTransformer models are not in this release'],
     ['backend: "neuron"', 'Neuron models are not in this release'],
     ['backend: "stateful"', 'The stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)'],
-    ['backend: "openvino"', 'OpenVINO models are not in this release'],
     [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
@@ -407,6 +406,15 @@ describe('a model of PyTorch', () => {
     const out = await told({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': IO }, 'none')
     expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'torch', which runs this model: get it with \1 -m pip install torch, or name another interpreter with NEREID_PYTHON$/m)
     expect(out).toContain('1 model, 0 errors, 1 warning\n')
+  })
+
+  test('of OpenVINO needs no inputs in its configuration, and is told the module that runs it', async () => {
+    const content = { 'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx', 'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"' }
+    expect(await told(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    const out = await told({ ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none')
+    expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'openvino', which runs this model: get it with \1 -m pip install openvino, /m)
+    expect(out).toContain("unable to find './r/c/1/model.xml' for model 'c'; there is 'net.xml': call it 'model.xml', or set default_model_filename")
+    expect(out).toContain('3 models, 1 error, 2 warnings\n')
   })
 })
 

@@ -55,6 +55,18 @@ describe('a file that is no model', () => {
   })
 })
 
+test('the IR of OpenVINO becomes a repository with its weights; what keeps it from loading is said', async () => {
+  const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
+  for (const source of ['d/yolo.xml', 'd']) {
+    const { code, out, directory } = await made(content, source)
+    expect([code, out]).toEqual([0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')])
+    expect(out).toContain('Note: the model does not load yet: ')
+    expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
+  }
+  const { code, err } = await made({ 'm.xml': '<net/>', 'm.bin': POINTER }, 'm.xml')
+  expect([code, err]).toEqual([1, expect.stringContaining('m.bin is a pointer of Git LFS')])
+})
+
 describe('a model of PyTorch', () => {
   test.each([['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
     // No interpreter with torch is needed: what does not load yet is told.

@@ -1,10 +1,13 @@
 """Servers of Python models, which run in the interpreter of the tests: it has numpy. Others, with the packages of a framework, are looked for."""
 import functools
+import glob
 import os
 import shutil
 import subprocess
 import sys
+import venv
 
+import numpy
 from server import Server
 
 FLAG = f"--backend-config=python,python-executable={sys.executable}"
@@ -28,3 +31,12 @@ def interpreter_with(module):
         if asked.returncode == 0:
             return python, asked.stdout.strip()
     return None
+
+
+def interpreter_with_numpy_only(directory):
+    """Path of an interpreter, made in a directory, that has the tests' numpy and nothing else."""
+    venv.create(directory, symlinks=True)
+    (packages,) = glob.glob(f"{directory}/lib/python*/site-packages")
+    for part in glob.glob(os.path.join(os.path.dirname(os.path.dirname(numpy.__file__)), "numpy*")):
+        os.symlink(part, os.path.join(packages, os.path.basename(part)))
+    return f"{directory}/bin/python"

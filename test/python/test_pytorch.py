@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from clients import connect
+from framework_server import Loaded, given, io, parameters
 from interpreter import interpreter_with
 from server import ROOT, Server, waits_for
 
@@ -23,16 +23,6 @@ from nereid_shm import Region  # noqa: E402
 TORCH = interpreter_with("torch")
 pytestmark = pytest.mark.skipif(TORCH is None, reason="no interpreter has torch and numpy: apt install python3-torch, or name one with NEREID_TEST_PYTHON")
 HERE = os.path.dirname(__file__)
-
-
-def io(field, *tensors):
-    lines = ", ".join(f'{{ name: "{name}" data_type: TYPE_{kind} dims: [ {dims} ] }}' for name, kind, dims in tensors)
-    return f"{field} [ {lines} ]\n"
-
-
-def parameters(**values):
-    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n' for key, value in values.items())
-
 
 X = io("input", ("INPUT__0", "FP32", -1))
 Y = io("output", ("OUTPUT__0", "FP32", -1))
@@ -51,27 +41,6 @@ def place(tmp_path_factory):
     yield root, one
     assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()
-
-
-class Loaded:
-    """A model that is loaded, and asked over HTTP."""
-
-    def __init__(self, server, name):
-        self.server, self.name = server, name
-        # Torch takes seconds to import, and much longer on a machine that does something else.
-        self.client = httpclient.InferenceServerClient(server.http, network_timeout=300)
-
-    def infer(self, **arrays):
-        return self.client.infer(self.name, [given(name, array) for name, array in arrays.items()])
-
-    def error(self, **arrays):
-        with pytest.raises(InferenceServerException) as told:
-            self.infer(**arrays)
-        return told.value.message()
-
-
-def given(name, array):
-    return httpclient.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)).set_data_from_numpy(array)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Imported by plain name, from beside our own modules. Needs numpy only.
 """
 import importlib
 import json
+import os
 import platform
 import sys
 
@@ -33,17 +34,21 @@ def framework(module, title, model):
     """Imports the user's package of a framework. Raises `LoadError`."""
     python = f"{sys.executable} (Python {platform.python_version()})"
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise LoadError(f"failed to load model '{model.name}': import of {module} in {python}: {error}") from error
-        text = (
-            f"failed to load model '{model.name}': its backend needs {title}, and {python} has no module '{module}'. "
-            "Another interpreter is named by NEREID_PYTHON or by --backend-config=python,python-executable=PATH"
-        )
-        raise _Missing(text, name=module) from None
+        found = None
     except Exception as error:
         raise LoadError(f"failed to load model '{model.name}': import of {module} in {python}: {type(error).__name__}: {error}") from error
+    # Without a file it is a directory of that name: the one of our own backend, which is searched too.
+    if getattr(found, "__file__", None) is not None:
+        return found
+    text = (
+        f"failed to load model '{model.name}': its backend needs {title}, and {python} has no module '{module}'. "
+        "Another interpreter is named by NEREID_PYTHON or by --backend-config=python,python-executable=PATH"
+    )
+    raise _Missing(text, name=module)
 
 
 class Model:
@@ -57,6 +62,26 @@ class Model:
         self.max_batch_size = self.config["max_batch_size"]
         self.inputs = [tensor["name"] for tensor in self.config["input"]]
         self.outputs = {tensor["name"]: _numpy_type(tensor["data_type"]) for tensor in self.config["output"]}
+
+    @classmethod
+    def to_complete(cls, config, default):
+        """The model of a `ModelConfig`, as `auto_complete_config` gets it, whose file is called `default` unless it says otherwise."""
+        model = cls({"model_config": json.dumps(config.as_dict()), "model_name": config.as_dict()["name"], "model_repository": "", "model_version": ""})
+        # The directory of the file, which may be one below the version's.
+        depth = os.path.normpath(model.config["default_model_filename"] or default).count("/")
+        model.version_directory = os.path.normpath(os.path.join(pb_utils.get_model_dir(), *[".."] * depth))
+        return model
+
+    def tensors(self):
+        """Inputs and outputs that the model itself has: those of the configuration, controls of sequences, and states. Dictionaries as in the configuration."""
+        sequences = self.config.get("sequence_batching", {})
+        inputs, outputs = list(self.config["input"]), list(self.config["output"])
+        for control in sequences.get("control_input", []):
+            inputs.append({"name": control["name"], "data_type": _type_of_control(control["control"][0]), "dims": [1]})
+        for state in sequences.get("state", []):
+            inputs.append({"name": state["input_name"], "data_type": state["data_type"], "dims": state["dims"]})
+            outputs.append({"name": state["output_name"], "data_type": state["data_type"], "dims": state["dims"]})
+        return inputs, outputs
 
     def parameter(self, key, default=None):
         """The text of a parameter of the configuration."""
@@ -92,6 +117,22 @@ class Model:
         return sum(group.get("count", 1) for group in self.config.get("instance_group", []) if group.get("kind") == kind)
 
 
+def dims_of(tensor):
+    """The shape that the model sees, without the batch dimension."""
+    return tensor["reshape"].get("shape", []) if "reshape" in tensor else tensor["dims"]
+
+
+def _type_of_control(control):
+    """The datatype of a control input of sequences, as the server makes it."""
+    if control.get("int32_false_true"):
+        return "TYPE_INT32"
+    if control.get("fp32_false_true"):
+        return "TYPE_FP32"
+    if control.get("bool_false_true"):
+        return "TYPE_BOOL"
+    return control.get("data_type", "TYPE_UINT64")
+
+
 def _numpy_type(data_type):
     try:
         return pb_utils.triton_string_to_numpy(data_type)
@@ -102,6 +143,9 @@ def _numpy_type(data_type):
 
 class Arrays:
     """How tensors of requests become arrays of numpy, and arrays tensors of responses. A framework with arrays of its own has a class like this."""
+
+    #: Whether the model runs again before the outputs at hand are sent: memory that its next run writes into has to be copied.
+    runs_again = False
 
     def __init__(self, model):
         self._types = model.outputs
@@ -137,7 +181,9 @@ def run_together(model, requests, run, arrays=None):
             inputs[i] = {tensor.name(): arrays.read(tensor) for tensor in request.inputs()}
         except Exception as error:
             responses[i] = _failure(error)
-    for group in _groups(model, requests, list(inputs)):
+    groups = _groups(model, requests, list(inputs))
+    for at, group in enumerate(groups):
+        arrays.runs_again = at + 1 < len(groups)
         # The arrays of a group go with it: memory of its requests is free for others while the next one runs.
         parts = [inputs.pop(i) for i in group]
         try:

@@ -87,6 +87,11 @@ export function pytorchConfigText(name: string): string {
   ].join('\n')
 }
 
+/** The configuration of a model of OpenVINO that could not be loaded to be asked. */
+export function openvinoConfigText(name: string): string {
+  return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, 'backend: "openvino"', ''].join('\n')
+}
+
 function tensors(field: 'input' | 'output', list: readonly TensorConfig[]): string[] {
   if (list.length === 0) return []
   return [`${field} [`, list.map((tensor) => `  { ${describe(tensor)} }`).join(',\n'), ']']

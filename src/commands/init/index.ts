@@ -6,7 +6,7 @@
  */
 
 import { readdirSync, statSync } from 'node:fs'
-import { basename, dirname, join, relative, resolve } from 'node:path'
+import { basename, dirname, extname, join, relative, resolve } from 'node:path'
 import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
 import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
@@ -16,7 +16,7 @@ import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { onnxConfigText, pythonConfigText, pytorchConfigText } from './config_text.js'
+import { onnxConfigText, openvinoConfigText, pythonConfigText, pytorchConfigText } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -34,7 +34,7 @@ const NAMED_MAX = 20
 
 interface Plan {
   name: string
-  kind: 'onnx' | 'python' | 'pytorch'
+  kind: 'onnx' | 'openvino' | 'python' | 'pytorch'
   files: ModelFile[]
   /** The model as it was named. */
   source: string
@@ -84,11 +84,16 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const file = stat.isDirectory() ? onnxIn(path, source) : path
   const hint = exportHint(file)
   if (hint !== null) throw new CommandError(`${source} ${hint}`)
-  if (!file.endsWith('.onnx') && !PYTORCH.test(file)) throw new CommandError(`${source} is no .onnx or .pt file, and no directory with a model.py`)
+  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, and no directory with a model.py`)
   requireRegular(file)
-  if (PYTORCH.test(file)) {
-    const why = whyNoWeights(file)
-    if (why !== null) throw new CommandError(`${source} ${why}`)
+  if (SERVED.test(file)) {
+    const parts = [file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))]
+    for (const part of parts) {
+      // A graph without constants has weights of no bytes.
+      const why = part === file || statSync(part).size > 0 ? whyNoWeights(part) : null
+      if (why !== null) throw new CommandError(`${part === file ? source : part} ${why}`)
+    }
+    if (OPENVINO.test(file)) return { name: named(nameOf(file)), kind: 'openvino', files: parts.map((from) => ({ from, to: `1/model${extname(from)}` })), source }
     return { name: named(nameOf(file)), kind: 'pytorch', files: [{ from: file, to: `1/model.${file.endsWith('2') ? 'pt2' : 'pt'}` }], source }
   }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
@@ -109,6 +114,10 @@ const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false
 
 /** Files of PyTorch: what is in one, only a load tells. */
 const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
+/** The graph of an IR of OpenVINO; its weights are a `.bin` beside it. */
+const OPENVINO = /\.xml$/
+/** Files that a backend in Python serves. */
+const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 
 /** Files of a Hugging Face export that make the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
@@ -120,8 +129,8 @@ function onnxIn(directory: string, source: string): string {
   const [only] = names
   if (only !== undefined && names.length === 1) return join(directory, only)
   if (only !== undefined) throw new CommandError(`${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`)
-  const [torch, ...more] = readdirSync(directory).filter((name) => PYTORCH.test(name))
-  if (torch !== undefined && more.length === 0) return join(directory, torch)
+  const [served, ...more] = readdirSync(directory).filter((name) => SERVED.test(name))
+  if (served !== undefined && more.length === 0) return join(directory, served)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx or a model.py, or --python NAME for a template`)
@@ -129,9 +138,9 @@ function onnxIn(directory: string, source: string): string {
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 
-/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx` and `resnet.pt` are all called resnet. */
+/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml` and `resnet.pt` are all called resnet. */
 function nameOf(path: string): string {
-  let stem = basename(path).replace(/\.onnx$/, '').replace(PYTORCH, '')
+  let stem = basename(path).replace(/\.onnx$/, '').replace(SERVED, '')
   for (let at = path; /^(?:model|onnx|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
@@ -180,7 +189,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
-    const tried = plan.kind === 'onnx' ? await tryOnnx(staging, plan, batchOf(options)) : await tryPython(staging, plan)
+    const tried = plan.kind === 'onnx' || plan.kind === 'openvino' ? await tryFile(staging, plan, batchOf(options)) : await tryPython(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -192,6 +201,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
 /** A configuration that is there before the model was loaded; of ONNX the model writes it. */
 function configText({ kind, name }: Plan, options: CommandArguments['options']): string {
   if (kind === 'pytorch') return pytorchConfigText(name)
+  if (kind === 'openvino') return openvinoConfigText(name)
   return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
 }
 
@@ -206,17 +216,23 @@ function batchOf(options: CommandArguments['options']): number {
 }
 
 /** Loads the model to learn what it takes, writes that down, and loads it again from what was written. */
-async function tryOnnx(staging: Staging, { name }: Plan, batch: number): Promise<Tried> {
+async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): Promise<Tried> {
   return await withServer(staging.repository, async (server) => {
-    await server.load(name, { config: { name, backend: 'onnxruntime', max_batch_size: batch } }).catch((error: unknown) => {
+    try {
+      await server.load(name, { config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch } })
+    } catch (error) {
+      // Its framework may not be here yet.
+      if (kind !== 'onnx' && error instanceof ServerError) return doesNotLoad(error)
       throw batch > 0 && String(error).includes('does not support batching') ? cannotBatch(error) : error
-    })
+    }
     const config = server.model(name).config() as ModelIoConfig
     staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })
     await server.load(name)
     return { ...(await tryRequests(server, config)), ...(batch === 0 && canBatch(config) ? { mayBatch: true } : {}) }
   })
 }
+
+const doesNotLoad = (error: ServerError): Tried => ({ example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` })
 
 function cannotBatch(cause: unknown): CommandError {
   return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out', { cause })
@@ -234,7 +250,7 @@ async function tryPython(staging: Staging, { name, kind }: Plan): Promise<Tried>
       await server.load(name)
     } catch (error) {
       if (!(error instanceof ServerError)) throw error
-      return { example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` }
+      return doesNotLoad(error)
     }
     // A request with placeholders says nothing.
     if (kind === 'pytorch') return { example: null, refusal: 'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it' }

@@ -112,3 +112,37 @@ def test_b_pyb_03_a_framework_that_is_missing_is_told_with_the_interpreter():
     # What the server makes the command of.
     assert isinstance(told.value, ModuleNotFoundError) and told.value.name == "nereid_no_such_framework"
     assert nereid_shared.framework("json", "JSON", model()) is json
+
+
+def test_b_pyb_03_a_directory_with_the_name_of_a_framework_is_none(tmp_path, monkeypatch):
+    (tmp_path / "nereid_only_a_directory").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(nereid_shared.LoadError, match="has no module 'nereid_only_a_directory'"):
+        nereid_shared.framework("nereid_only_a_directory", "No Such Framework", model())
+
+
+def test_b_pyb_03_controls_and_states_of_sequences_are_tensors_of_the_model():
+    one = model()
+    one.config["sequence_batching"] = {
+        "control_input": [{"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [0, 1]}]}, {"name": "ID", "control": [{"data_type": "TYPE_UINT64"}]}],
+        "state": [{"input_name": "IN", "output_name": "OUT", "data_type": "TYPE_INT32", "dims": [2]}],
+    }
+    inputs, outputs = one.tensors()
+    assert [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in inputs] == [
+        ("A", "TYPE_FP32", [-1]), ("START", "TYPE_FP32", [1]), ("ID", "TYPE_UINT64", [1]), ("IN", "TYPE_INT32", [2]),
+    ]  # fmt: skip
+    assert [tensor["name"] for tensor in outputs] == ["B", "OUT"]
+
+
+def test_b_pyb_03_arrays_are_told_whether_the_model_runs_again_before_they_are_sent():
+    again = []
+
+    class Asks(nereid_shared.Arrays):
+        def finish(self, name, array):
+            again.append(self.runs_again)
+            return super().finish(name, array)
+
+    one = model()
+    nereid_shared.run_together(one, [request([1]), request([1, 2]), request([3])], lambda inputs: {"B": inputs["A"]}, Asks(one))
+    nereid_shared.run_together(one, [request([1]), request([2])], lambda inputs: {"B": inputs["A"]}, Asks(one))
+    assert again == [True, True, False, False]

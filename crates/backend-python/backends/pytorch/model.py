@@ -17,7 +17,7 @@ import numpy as np
 import nereid_pytorch_files as files
 import nereid_pytorch_names as naming
 import triton_python_backend_utils as pb_utils
-from nereid_shared import LoadError, Model, RequestError, framework, run_together
+from nereid_shared import LoadError, Model, RequestError, dims_of, framework, run_together
 
 #: Datatypes of configurations, and the types of torch that are them. Unsigned ones of more than 8 bits came with torch 2.3.
 TYPES = {
@@ -65,30 +65,23 @@ class TritonPythonModel:
 
     def _read_tensors(self):
         """Names and datatypes of inputs and outputs: those of the configuration, controls of sequences, and states."""
-        config, name = self.model.config, self.model.name
-        sequences = config.get("sequence_batching", {})
-        inputs = [(tensor, "input") for tensor in config["input"]]
-        for control in sequences.get("control_input", []):
-            inputs.append(({"name": control["name"], "data_type": _type_of_control(control["control"][0]), "dims": [1]}, "input"))
-        outputs = [(tensor, "output") for tensor in config["output"]]
-        for state in sequences.get("state", []):
-            inputs.append(({"name": state["input_name"], "data_type": state["data_type"], "dims": state["dims"]}, "input"))
-            outputs.append(({"name": state["output_name"], "data_type": state["data_type"], "dims": state["dims"]}, "output"))
-        for tensor, field in inputs + outputs:
+        name = self.model.name
+        inputs, outputs = self.model.tensors()
+        for tensor, field in [(tensor, "input") for tensor in inputs] + [(tensor, "output") for tensor in outputs]:
             kind = tensor["data_type"]
             if kind == STRING:
                 # Beyond what Triton takes: with a batch, a text for each row.
-                if self._rank(tensor) > 1 and not (self.model.max_batch_size > 0 and _dims(tensor) == [1]):
+                if self._rank(tensor) > 1 and not (self.model.max_batch_size > 0 and dims_of(tensor) == [1]):
                     raise LoadError(f"Triton only supports 1 dimensional List of String as {field} for '{tensor['name']}' for model '{name}'")
             elif not hasattr(self.torch, TYPES.get(kind, "")):
                 raise LoadError(f"unsupported datatype {kind} for {field} '{tensor['name']}' for model '{name}'")
-        self.inputs = {tensor["name"]: tensor["data_type"] for tensor, _ in inputs}
-        self.outputs = {tensor["name"]: tensor["data_type"] for tensor, _ in outputs}
+        self.inputs = {tensor["name"]: tensor["data_type"] for tensor in inputs}
+        self.outputs = {tensor["name"]: tensor["data_type"] for tensor in outputs}
         self.types = {getattr(self.torch, of): kind for kind, of in TYPES.items() if hasattr(self.torch, of)}
-        self.ranks = {tensor["name"]: self._rank(tensor) for tensor, _ in outputs}
+        self.ranks = {tensor["name"]: self._rank(tensor) for tensor in outputs}
 
     def _rank(self, tensor):
-        return len(_dims(tensor)) + (self.model.max_batch_size > 0)
+        return len(dims_of(tensor)) + (self.model.max_batch_size > 0)
 
     def _set_up(self, args):
         """Device, threads and settings of the process: it has no other model."""
@@ -374,19 +367,3 @@ class TritonPythonModel:
         if kind == "TYPE_BF16":
             return pb_utils.Tensor.from_dlpack(name, value)
         return pb_utils.Tensor(name, value.numpy())
-
-
-def _dims(tensor):
-    """The shape that the model sees, without the batch dimension."""
-    return tensor["reshape"].get("shape", []) if "reshape" in tensor else tensor["dims"]
-
-
-def _type_of_control(control):
-    """The datatype of a control input of sequences, as the server makes it."""
-    if control.get("int32_false_true"):
-        return "TYPE_INT32"
-    if control.get("fp32_false_true"):
-        return "TYPE_FP32"
-    if control.get("bool_false_true"):
-        return "TYPE_BOOL"
-    return control.get("data_type", "TYPE_UINT64")

@@ -1,0 +1,198 @@
+"""A model of OpenVINO beside its configuration: reading it, settings by Triton's parameters, shapes and datatypes, and the texts of what does not fit."""
+import os
+
+import triton_python_backend_utils as pb_utils
+from nereid_shared import LoadError, dims_of
+
+#: Datatypes of configurations, and the element types that are them. Triton has no FP64 and BF16 here.
+TYPES = {
+    "TYPE_BOOL": "boolean", "TYPE_UINT8": "u8", "TYPE_UINT16": "u16", "TYPE_UINT32": "u32", "TYPE_UINT64": "u64", "TYPE_INT8": "i8", "TYPE_INT16": "i16",
+    "TYPE_INT32": "i32", "TYPE_INT64": "i64", "TYPE_FP16": "f16", "TYPE_FP32": "f32", "TYPE_FP64": "f64", "TYPE_BF16": "bf16",
+}  # fmt: skip
+
+
+def attempt(what, function, *arguments):
+    """Calls OpenVINO; what it raises becomes the error of the load, in Triton's words."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise LoadError(f"openvino error in {what} : {str(error).strip()}") from None
+
+
+def read(ov, core, model, default):
+    path = model.file(default)
+    if not os.path.exists(path):
+        raise LoadError(f"unable to find '{path}' for model '{model.name}'")
+    return attempt("reading model", core.read_model, path)
+
+
+# Parameters.
+
+
+def is_yes(model, key):
+    """Switches of this backend: anything but YES is no."""
+    return (model.parameter(key) or "").lower() == "yes"
+
+
+def settings_of(ov, model):
+    """`(device, properties)` by the model's parameters."""
+    device = (model.parameter("TARGET_DEVICE") or "CPU").upper()
+    settings = {}
+    for key in ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"):
+        if _lower(model, key):
+            settings[key] = _number(model, key)
+    if _lower(model, "HINT_BF16"):
+        if not is_yes(model, "HINT_BF16"):
+            raise _unexpected(model, "HINT_BF16", "YES")
+        settings["INFERENCE_PRECISION_HINT"] = ov.Type.bf16
+    streams = _lower(model, "NUM_STREAMS")
+    if streams:
+        settings["NUM_STREAMS"] = streams.upper() if streams in ("auto", "numa") else _number(model, "NUM_STREAMS", "either AUTO/NUMA/<int_value>")
+    hint = _lower(model, "PERFORMANCE_HINT")
+    if hint:
+        if hint not in ("latency", "throughput", "cumulative_throughput"):
+            raise _unexpected(model, "PERFORMANCE_HINT", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT")
+        settings["PERFORMANCE_HINT"] = hint.upper()
+    instances = model.instances("KIND_CPU")
+    if device == "CPU" and instances > 1 and "INFERENCE_NUM_THREADS" not in settings:
+        # In Triton all instances share the threads of one compiled model; here each is a process, and together they shall not have more.
+        settings["INFERENCE_NUM_THREADS"] = max(1, len(os.sched_getaffinity(0)) // instances)
+    return device, settings
+
+
+def supported(core, device, settings, model):
+    """The properties that a device has; the others have no effect, and a warning says so."""
+    if not settings:
+        return settings
+    known = attempt("configuring openvino core", core.get_property, device, "SUPPORTED_PROPERTIES")
+    for key in settings.keys() - set(known):
+        pb_utils.Logger.log_warn(f"model '{model.name}': {key} has no effect, OpenVINO's device {device} does not have it")
+    return {key: value for key, value in settings.items() if key in known}
+
+
+def _lower(model, key):
+    return (model.parameter(key) or "").lower()
+
+
+def _number(model, key, expected="a non-negative number"):
+    text = _lower(model, key)
+    if not (text.isascii() and text.isdigit()):
+        raise _unexpected(model, key, expected)
+    return int(text)
+
+
+def _unexpected(model, key, expected):
+    return LoadError(f"expected the parameter '{key}' to be {expected}, got {_lower(model, key)}")
+
+
+# Tensors.
+
+
+def shape_of(port, field, model):
+    """Dims of an input or output, -1 where they vary."""
+    shape = port.partial_shape
+    if shape.rank.is_dynamic:
+        raise LoadError(f"unable to load model '{model}', its {field} '{port.any_name}' has no fixed number of dimensions: write inputs and outputs into the configuration")
+    return [dim.get_length() if dim.is_static else -1 for dim in shape]
+
+
+def data_type_of(ov, port, field, model):
+    """The datatype of a configuration for an input or output."""
+    for kind, name in TYPES.items():
+        if port.element_type == getattr(ov.Type, name):
+            return kind
+    raise LoadError(f"unsupported datatype {port.element_type.get_type_name()} for {field} '{port.any_name}' for model '{model}'")
+
+
+def can_batch(ov, read):
+    """Whether the layouts of all inputs and outputs have a batch dimension. Few files have layouts."""
+    return all(ov.layout_helpers.has_batch(one.get_layout()) for one in [*read.get_parameters(), *read.get_results()])
+
+
+def indices(ports, field, tensors, model):
+    """Places of the tensors of a configuration among the model's."""
+    places = {}
+    for at, port in enumerate(ports):
+        places.update(dict.fromkeys(port.names, at))
+    for tensor in tensors:
+        if tensor["name"] not in places:
+            names = ", ".join(port.any_name for port in ports)
+            raise LoadError(f"unexpected inference {field} '{tensor['name']}', allowed {field}s are: {names}")
+    return {tensor["name"]: places[tensor["name"]] for tensor in tensors}
+
+
+# Fitting.
+
+
+def fit(ov, read, model, batch):
+    """The model as its configuration has it: shapes of inputs, and datatypes, which OpenVINO converts. `batch`: the size of a batch dimension, -1 for any."""
+    inputs, outputs = model.tensors()
+    if len(read.inputs) != len(inputs):
+        raise LoadError(f"unable to load model '{model.name}', configuration expects {len(inputs)} inputs, model provides {len(read.inputs)}")
+    types = [(tensor, field) for field, tensors in (("input", inputs), ("output", outputs)) for tensor in tensors]
+    for tensor, field in types:
+        if tensor["data_type"] not in TYPES:
+            raise LoadError(f"unsupported datatype {tensor['data_type']} for {field} '{tensor['name']}' for model '{model.name}'")
+        if tensor.get("optional"):
+            raise LoadError(f"unable to load model '{model.name}', its input '{tensor['name']}' cannot be optional: OpenVINO needs every input")
+    places = {"input": indices(read.inputs, "input", inputs, model.name), "output": indices(read.outputs, "output", outputs, model.name)}
+    reshapes = is_yes(model, "RESHAPE_IO_LAYERS")
+    batches = model.max_batch_size > 0
+    shapes = {}
+    for tensor in inputs:
+        at = places["input"][tensor["name"]]
+        shape = read.inputs[at].partial_shape
+        if reshapes:
+            dims = dims_of(tensor)
+            if any(dim == 0 or dim < -1 for dim in dims):
+                raise LoadError("openvino backend does not support dimensions values other than `-1` or positive integers")
+            shapes[at] = [batch, *dims] if batches else list(dims)
+            continue
+        _compare(tensor, shape, model)
+        if batches and shape.rank.is_static and (batch > 0 or shape[0].is_static):
+            shapes[at] = [batch, *list(shape)[1:]]
+    if shapes:
+        what = "setting shape" if reshapes else "setting max batch size"
+        attempt(what, read.reshape, {at: ov.PartialShape(shape) for at, shape in shapes.items()})
+    if not reshapes:
+        for tensor in outputs:
+            _compare(tensor, read.outputs[places["output"][tensor["name"]]].partial_shape, model)
+    steps = ov.preprocess.PrePostProcessor(read)
+    changed = False
+    for tensor, field in types:
+        at = places[field][tensor["name"]]
+        port = (read.inputs if field == "input" else read.outputs)[at]
+        wanted = getattr(ov.Type, TYPES[tensor["data_type"]])
+        if port.element_type != wanted:
+            attempt(f"setting precision for {tensor['name']}", getattr(steps, field)(at).tensor().set_element_type, wanted)
+            changed = True
+    return attempt("apply model preprocessing", steps.build) if changed else read
+
+
+def _compare(tensor, shape, model):
+    """Refuses dims that the model cannot have, in Triton's words."""
+    batches = model.max_batch_size > 0
+    dims = dims_of(tensor)
+    start = f"model '{model.name}', tensor '{tensor['name']}': "
+    if shape.rank.is_dynamic:
+        return
+    if batches and len(shape) == 0:
+        raise LoadError(start + "for the model to support batching the shape should have at least 1 dimension")
+    full = [model.max_batch_size, *dims] if batches else list(dims)
+    if len(shape) == len(full) and all(_fits(of, dim, batches) for of, dim in list(zip(shape, full))[batches:]):
+        return
+    own = [dim.get_length() if dim.is_static else -1 for dim in shape]
+    how = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape" if batches else "shape"
+    raise LoadError(
+        f"{start}the model expects {len(own)} dimensions (shape {_shown(own)}) but the model configuration specifies {len(full)} dimensions ({how} {_shown(full)})"
+    )
+
+
+def _fits(of, dim, batches):
+    if dim == -1 and (batches or not of.is_static):
+        return True
+    return of.get_length() == dim if of.is_static else of.get_min_length() <= dim and (of.get_max_length() < 0 or dim <= of.get_max_length())
+
+
+def _shown(dims):
+    return "[" + ",".join(map(str, dims)) + "]"
