@@ -336,6 +336,17 @@ def test_a_model_without_inputs_and_outputs_says_that_the_configuration_has_them
     assert "model 'no_io' must specify its inputs and outputs: they are not read from a file of PyTorch" in load("no_io", "", "One.pt", error=True)
 
 
+def test_a_group_on_a_gpu_that_torch_cannot_use_fails_and_an_open_one_is_served_on_the_cpu(place, tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    shutil.copy(place[0] / "files" / "Named.pt", tmp_path / "m" / "1" / "model.pt")
+    ran = subprocess.run([TORCH[0], os.path.join(HERE, "frameworks/pytorch_devices.py"), str(tmp_path / "m")], check=True, capture_output=True, text=True)
+    told = json.loads(ran.stdout)
+    assert told["asked"].startswith("instance group m_0 of model m has kind KIND_GPU but torch ") and "instance_group [ { kind: KIND_CPU } ]" in told["asked"]
+    assert len(told["warned"]) == 1 and told["warned"][0].startswith("model 'm' is served on the CPU: torch ")
+    # The control of the sequence is the second argument.
+    assert told["answer"] == [[6, 7]]
+
+
 # AOT-Inductor.
 
 
