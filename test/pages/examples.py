@@ -3,7 +3,7 @@
 Every block of `sh`, `python` and `ts` is run, every block behind the word "prints" is compared, every `pbtxt` and `json` is checked. A page says what
 cannot be in a comment above the block, which readers do not see:
 
-    <!-- not run: why -->    readers only look at it
+    <!-- not run: why -->    readers only look at it; `not run here but by FILE: why` where a test of its own runs it
     <!-- file: PATH -->      what the page's reader would save under this path
     <!-- exit: N -->         the command ends with this code
     <!-- fragment -->        a part of a config.pbtxt, checked inside a small model
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from server import ROOT
 
 RUN = {"sh", "python", "ts"}
-MARKER = re.compile(r"<!-- (not run|not valid|file|exit|fragment)(?:: (.*?))? -->$")
+MARKER = re.compile(r"<!-- (not run|not valid|file|exit|fragment)(?: here but by [^:\s]+)?(?:: (.*?))? -->$")
 FENCE = re.compile(r"^( *)```([\w-]*)$")
 
 

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 from clients import connect
 from framework_server import Loaded, given, io, parameters
