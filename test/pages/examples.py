@@ -64,6 +64,9 @@ def examples(page, text=None):
         if inside is not None:
             if line.strip() == "```":
                 inside.text = "\n".join(each[indent:] for each in body) + "\n"
+                # What a block would print that is not run is not compared either.
+                if out and inside.prints and "not run" in out[-1].markers:
+                    inside.markers["not run"] = out[-1].markers["not run"]
                 out.append(inside)
                 inside, before, markers = None, [], {}
             else:
