@@ -2,6 +2,7 @@
 
 import type { BindFailure } from '../native/contract.js'
 import { ServerError } from '../native/errors.js'
+import { isUnix } from './address.js'
 import { holderOf } from './holder.js'
 import type { ServerSettings } from './server.js'
 
@@ -23,7 +24,7 @@ export class BindError extends ServerError {
 function adviceOn(service: BindFailure['service'], { http, grpc, metrics, control }: Pick<ServerSettings, 'http' | 'grpc' | 'metrics' | 'control'>): string {
   const name = { HTTP: 'http', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
   const { address = '', port = 0 } = { HTTP: http, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
-  const isFile = address.startsWith('unix:')
+  const isFile = isUnix(address)
   const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
   const holder = holderOf(address, port)
   if (holder === null) return `${flag} is taken: end the process that has it, or choose another`

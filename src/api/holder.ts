@@ -1,6 +1,7 @@
 /** Which process has a port or a Unix socket, by /proc. For the text of a failure: slow where there are many processes, and only a hint. */
 
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { isUnix, unixPath } from './address.js'
 
 /** States in /proc/net: of TCP sockets that listen, and of Unix sockets without a connection. */
 const TCP_LISTENS = '0A'
@@ -8,7 +9,7 @@ const UNIX_UNCONNECTED = '01'
 
 /** The process that listens there; null where that can not be told: without /proc, of other users and containers, and of sockets that do not listen yet. */
 export function holderOf(address: string, port: number): { pid: number; name: string } | null {
-  const inodes = address.startsWith('unix:') ? inodesOfFile(address.replace(/^unix:(\/\/(?=\/))?/, '')) : inodesOfPort(port)
+  const inodes = isUnix(address) ? inodesOfFile(unixPath(address)) : inodesOfPort(port)
   if (inodes.size === 0) return null
   for (const pid of attempt(() => readdirSync('/proc')) ?? []) {
     if (!/^\d+$/.test(pid)) continue

@@ -3,9 +3,10 @@
  * stay open while the server is replaced, so that no connection is refused meanwhile.
  */
 
+import { isUnix } from '../api/address.js'
 import type { GivenSocket } from '../native/contract.js'
 import { OptionError } from './parse.js'
-import { isUnix, type Resolved } from './settings.js'
+import type { Resolved } from './settings.js'
 
 /** The number of the first one, by the protocol. */
 const FIRST_FD = 3

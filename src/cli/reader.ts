@@ -3,12 +3,13 @@
  * request to try. Pure, but for the clock and the environment. What a pipe or a file gets is none of this.
  */
 
+import { isUnix, unixPath } from '../api/address.js'
 import { SERVER_VERSION } from '../api/identity.js'
 import type { Ports } from '../api/ports.js'
 import { shellWord } from '../config/shell_word.js'
 import { cleanCell, fittingEnd, formatTable, textWidth } from '../log/index.js'
 import type { StartReport } from './report.js'
-import { isUnix, type Resolved } from './settings.js'
+import type { Resolved } from './settings.js'
 
 export type Rows = readonly (readonly string[])[]
 
@@ -96,7 +97,7 @@ function request({ settings: { http, metrics, keys } }: Resolved, ports: Ports, 
   // A client would have to show a certificate.
   if (http !== null && path !== null && http.tls?.mutual !== true) {
     const shown = path.includes('health') ? ' -i' : ''
-    if (isUnix(http.address)) return `curl${shown} --unix-socket ${shellWord(http.address.replace(/^unix:(\/\/(?=\/))?/, ''))} http://localhost${path}`
+    if (isUnix(http.address)) return `curl${shown} --unix-socket ${shellWord(unixPath(http.address))} http://localhost${path}`
     return http.tls === null ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}` : `curl${shown} --insecure ${shellWord(`https://${place(http, ports.http)}${path}`)}`
   }
   return metrics === null ? null : `curl ${place(metrics, ports.metrics)}/metrics`

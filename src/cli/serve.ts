@@ -9,6 +9,7 @@
 import { closeSync, openSync } from 'node:fs'
 import { isatty } from 'node:tty'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
+import { isUnix } from '../api/address.js'
 import { BindError } from '../api/bind_error.js'
 import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
@@ -22,7 +23,7 @@ import { Progress, SlowLoads, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
 import { foldLines, summary } from './reader.js'
 import { ServiceManager } from './service.js'
-import { isUnix, resolveSettings, type Resolved } from './settings.js'
+import { resolveSettings, type Resolved } from './settings.js'
 import { readOptions } from './sources.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */

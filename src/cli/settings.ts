@@ -4,6 +4,7 @@
  * Pure apart from the warnings it returns; no files are looked at, and of environment variables those of OpenTelemetry.
  */
 
+import { isUnix } from '../api/address.js'
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
@@ -185,9 +186,6 @@ function grpcOptions(options: Options): GrpcOptions {
     maxConnectionAgeGraceMs: options.grpcMaxConnectionAgeGrace,
   }
 }
-
-/** Whether an address is a Unix socket: `unix:PATH`. */
-export const isUnix = (address: string): boolean => address.startsWith('unix:')
 
 /** The address of operations that manage the server. Over TCP it speaks TLS when the HTTP port does, with the same files. */
 function controlOptions(options: Options): ControlOptions | null {

@@ -55,7 +55,7 @@ import type { Near } from './near.js'
 import { lookAt, whyNoWeights } from './onnx_file.js'
 import { Places, bareName, notUnique } from './places.js'
 import { requirePlanDevices, requireTensors } from './plans.js'
-import { isOwnCode, withPythonBackend } from './python_backends.js'
+import { withPythonBackend } from './python_backends.js'
 import { codeMistake, missingModule } from './python_code.js'
 import { tellQuestionable } from './questionable.js'
 import { needsOf, requireSafeName } from './repository.js'
@@ -285,9 +285,9 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   const completed = note.trying(() => normalise(inferBackend(whole, new Map(), model.key)))
   if (completed === undefined) return
   note.trying(() => {
-    const { config: withBackend, codeDirectory } = withPythonBackend(completed, settings.backendDirectory)
+    const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(completed, settings.backendDirectory)
     if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory })
-    if (codeDirectory === null || isOwnCode(codeDirectory)) requireTensors(withBackend)
+    if (isOwn) requireTensors(withBackend)
   })
   const complete = isComplete(completed)
   if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
@@ -350,14 +350,13 @@ async function inspectVersions(
   let completed: ModelConfig | null = null
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory
-    const { config: withBackend, codeDirectory } = withPythonBackend(adapted, settings.backendDirectory)
+    const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(adapted, settings.backendDirectory)
     const readsFile = depth === 'files' && codeDirectory === null
     note.trying(() => {
       if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
       const devices = devicesOf(settings, withBackend, codeDirectory !== null)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       refuseSpecialFiles(versionDirectory, config.name, version)
-      const isOwn = codeDirectory === null || isOwnCode(codeDirectory)
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
       // Where only configurations are looked at, the devices are elsewhere too.
@@ -369,7 +368,7 @@ async function inspectVersions(
       if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
       completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python'), devices })
     })
-    const module = codeDirectory !== null && isOwnCode(codeDirectory) ? backendRow(withBackend.backend)?.module : undefined
+    const module = codeDirectory !== null && isOwn ? backendRow(withBackend.backend)?.module : undefined
     // What is wrong with the files is told first, and on any machine.
     const missing = module === undefined || depth !== 'files' || note.errors() > 0 ? null : await missingModule(module, withBackend, modelDirectory, settings)
     if (missing !== null) note.warn(missing, null)

@@ -15,7 +15,7 @@ import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
 import { whyForeign } from './onnx_file.js'
 import { requireTensors } from './plans.js'
-import { isOwnCode, withPythonBackend } from './python_backends.js'
+import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
@@ -52,18 +52,19 @@ export async function prepareVersion(
   log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
-  const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
+  const { config: polled, codeDirectory, isOwn } = withPythonBackend(source.config, settings.backendDirectory)
+  const isOwnPython = codeDirectory !== null && isOwn
   if (codeDirectory === null) checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
   const devices = devicesOf(settings, polled, codeDirectory !== null)
   const prepared = prepareConfig(polled, flags, devices, log)
   if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU)) warnOfMissingProvider(settings, prepared, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
-  if (codeDirectory === null || isOwnCode(codeDirectory)) requireModelFile(prepared, source.versionDirectory)
-  if (codeDirectory !== null && isOwnCode(codeDirectory)) requireTensors(prepared)
+  if (isOwn) requireModelFile(prepared, source.versionDirectory)
+  if (isOwnPython) requireTensors(prepared)
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
   const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
-  const toComplete = flags.autoComplete && codeDirectory !== null && isOwnCode(codeDirectory) ? withDefaultBatch(prepared, settings) : prepared
+  const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({
     name: source.name,
     version: source.version,

@@ -16,9 +16,6 @@ export const PYTHON_RUNTIME = 'model.py'
 /** Where ours are: beside the modules that runners import. */
 const OWN_DIRECTORY = join(dirname(fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))), 'backends')
 
-/** Whether the code of a backend is ours, and not a user's of the same name. */
-export const isOwnCode = (directory: string): boolean => dirname(directory) === OWN_DIRECTORY
-
 /** A name that is one directory, and no way out of the one it is looked for in. */
 const isDirectoryName = (name: string): boolean => name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
 
@@ -28,15 +25,25 @@ function codeDirectory(backend: string, backendDirectory: string): string | null
   return places.find((place) => statIfAny(join(place, PYTHON_RUNTIME))?.isFile() === true) ?? null
 }
 
-/** The model's configuration, which says so when it is served by such a backend, and the directory of that. */
-export function withPythonBackend(config: ModelConfig, backendDirectory: string): { config: ModelConfig; codeDirectory: string | null } {
+/** What serves a model. */
+export interface Served {
+  /** The configuration, which says so when it is a backend in Python. */
+  config: ModelConfig
+  /** Of a backend in Python. */
+  codeDirectory: string | null
+  /** The core or a backend of ours, and not a user's, be it one of the same name. */
+  isOwn: boolean
+}
+
+export function withPythonBackend(config: ModelConfig, backendDirectory: string): Served {
   const { backend, runtime } = config
   const wanted = runtime === PYTHON_RUNTIME || (runtime === '' && !isBuiltIn(backend))
   const directory = wanted && backend !== 'python' ? codeDirectory(backend, backendDirectory) : null
-  if (directory === null || runtime === PYTHON_RUNTIME) return { config, codeDirectory: directory }
+  const isOwn = directory === null || dirname(directory) === OWN_DIRECTORY
+  if (directory === null || runtime === PYTHON_RUNTIME) return { config, codeDirectory: directory, isOwn }
   const named = copy(config)
   named.runtime = PYTHON_RUNTIME
-  return { config: named, codeDirectory: directory }
+  return { config: named, codeDirectory: directory, isOwn }
 }
 
 /** All there are: name and path of the code, for the table at the start. */

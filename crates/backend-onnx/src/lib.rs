@@ -35,70 +35,39 @@ use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
-/// Backend `onnxruntime`.
+/// A backend whose models ONNX Runtime runs: of ONNX, or of what an ONNX model is made of when it is opened.
 pub struct OnnxBackend {
     library: Option<PathBuf>,
+    name: &'static str,
+    open: fn(Option<&Path>, &OpenSpec) -> Result<open::OpenedOnnx>,
 }
 
+/// Each is a backend over the shared library at `library`. Nothing is loaded before the first model; without a library only models fail to
+/// load, with UNAVAILABLE. All of them have the settings of the backend `onnxruntime`.
 impl OnnxBackend {
-    /// A backend over the shared library at `library`. Nothing is loaded before the first model; without a library only
-    /// models fail to load, with UNAVAILABLE.
+    /// Backend `onnxruntime`.
     pub fn new(library: Option<PathBuf>) -> Self {
-        Self { library }
+        Self { library, name: "onnxruntime", open: open::open }
+    }
+
+    /// Backend `tensorrt`: plans, which ONNX Runtime's TensorRT provider runs.
+    pub fn plans(library: Option<PathBuf>) -> Self {
+        Self { library, name: "tensorrt", open: open::open_plan }
+    }
+
+    /// Backend `fil`: trees of XGBoost, LightGBM and treelite, as an ONNX model that is made of them.
+    pub fn forests(library: Option<PathBuf>) -> Self {
+        Self { library, name: "fil", open: open::open_forest }
     }
 }
 
 impl Backend for OnnxBackend {
     fn name(&self) -> &'static str {
-        "onnxruntime"
+        self.name
     }
 
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(open::open(self.library.as_deref(), spec)?))
-    }
-}
-
-/// Backend `tensorrt`: plans, which ONNX Runtime's TensorRT provider runs.
-pub struct PlanBackend {
-    library: Option<PathBuf>,
-}
-
-impl PlanBackend {
-    /// A backend over the same library, with the settings of the backend `onnxruntime`.
-    pub fn new(library: Option<PathBuf>) -> Self {
-        Self { library }
-    }
-}
-
-impl Backend for PlanBackend {
-    fn name(&self) -> &'static str {
-        "tensorrt"
-    }
-
-    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(open::open_plan(self.library.as_deref(), spec)?))
-    }
-}
-
-/// Backend `fil`: trees of XGBoost, LightGBM and treelite, as an ONNX model that is made of them.
-pub struct ForestBackend {
-    library: Option<PathBuf>,
-}
-
-impl ForestBackend {
-    /// A backend over the same library, with the settings of the backend `onnxruntime`.
-    pub fn new(library: Option<PathBuf>) -> Self {
-        Self { library }
-    }
-}
-
-impl Backend for ForestBackend {
-    fn name(&self) -> &'static str {
-        "fil"
-    }
-
-    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
-        Ok(Box::new(open::open_forest(self.library.as_deref(), spec)?))
+        Ok(Box::new((self.open)(self.library.as_deref(), spec)?))
     }
 }
 

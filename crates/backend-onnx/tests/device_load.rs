@@ -8,7 +8,7 @@
 mod support;
 
 use backend::{Backend, Need, Opened, Where};
-use backend_onnx::{OnnxBackend, PlanBackend};
+use backend_onnx::OnnxBackend;
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ fn inner_plan() {
         ..if gpus.is_empty() { ModelConfig { name: "m".into(), ..ModelConfig::default() } } else { on_gpu(gpus) }
     };
     let refused = |config: &ModelConfig| {
-        PlanBackend::new(Some(library())).open(&version.spec(config)).map(drop).expect_err("refused")
+        OnnxBackend::plans(Some(library())).open(&version.spec(config)).map(drop).expect_err("refused")
     };
     let on_cpu = refused(&config(&[]));
     assert!(
