@@ -6,6 +6,8 @@ export function flaws(bytes, { glibc, places }) {
   const found = []
   const needs = glibcOf(text)
   if (glibc !== null && newer(needs, glibc)) found.push(`it needs glibc ${needs}, and the package promises ${glibc}`)
+  const unknown = unknownFunctions(bytes)
+  if (unknown.length > 0) found.push(`it calls ${unknown.join(', ')}, which neither glibc ${glibc} nor Node.js has`)
   for (const place of places) {
     const at = text.indexOf(place)
     if (at >= 0) found.push(`it names a directory of this machine: ${printable(text.slice(at, at + 120))}`)
@@ -16,6 +18,44 @@ export function flaws(bytes, { glibc, places }) {
 /** The newest version of glibc that a module asks for; null when it asks for none. */
 export function glibcNeeded(bytes) {
   return glibcOf(bytes.toString('latin1'))
+}
+
+const ELF64 = Buffer.from('\x7fELF\x02\x01', 'latin1')
+const DYNAMIC_SYMBOLS = 11
+const SYMBOL_VERSIONS = 0x6fffffff
+const GLOBAL = 1
+
+/**
+ * Functions that a module of Linux calls and that no library it was linked with has: the linker leaves them for the process that loads the module.
+ * Node.js has its own there; any other name is one of a newer C library, and the module would not load. Weak ones may be missing.
+ */
+export function unknownFunctions(bytes) {
+  if (!bytes.subarray(0, ELF64.length).equals(ELF64)) return []
+  const sections = sectionsOf(bytes)
+  const symbols = sections.find(({ type }) => type === DYNAMIC_SYMBOLS)
+  const versions = sections.find(({ type }) => type === SYMBOL_VERSIONS)
+  const names = sections[symbols?.link]
+  if (symbols === undefined || names === undefined) return []
+  const found = []
+  for (let at = 24; at < symbols.size; at += 24) {
+    const symbol = symbols.offset + at
+    const isCalled = bytes[symbol + 4] >> 4 === GLOBAL && bytes.readUInt16LE(symbol + 6) === 0
+    // 0 and 1 say that no version of a library is asked for.
+    const version = versions === undefined ? 0 : bytes.readUInt16LE(versions.offset + at / 12)
+    const start = names.offset + bytes.readUInt32LE(symbol)
+    const name = bytes.toString('latin1', start, bytes.indexOf(0, start))
+    if (isCalled && version <= 1 && !/^(?:napi|node_api)_/.test(name)) found.push(name)
+  }
+  return found
+}
+
+/** The section headers of a 64-bit ELF file: offsets and sizes are in bytes. */
+function sectionsOf(bytes) {
+  const [table, size, count] = [Number(bytes.readBigUInt64LE(40)), bytes.readUInt16LE(58), bytes.readUInt16LE(60)]
+  return Array.from({ length: count }, (_, n) => {
+    const at = table + n * size
+    return { type: bytes.readUInt32LE(at + 4), offset: Number(bytes.readBigUInt64LE(at + 24)), size: Number(bytes.readBigUInt64LE(at + 32)), link: bytes.readUInt32LE(at + 40) }
+  })
 }
 
 function glibcOf(text) {

@@ -46,7 +46,7 @@ Versions that this release is made for.
 | Node | ${FACTS.node} or newer | runs the server, and the [client](client.md), which runs in browsers as well |
 | ONNX Runtime | ${FACTS.onnxruntime} | comes with the package; another by \`--backend-config=onnxruntime,library=PATH\` |
 | Python | ${FACTS.python} or newer | for [models in Python](python.md), with numpy, and for the [wheel](python.md#from-python-without-node) |
-| CUDA | ${FACTS.cuda} | with cuDNN ${FACTS.cudnn}, which the image \`gpu\` brings along; CUDA ${FACTS.olderCuda} for drivers before ${FACTS.driver} with an older ONNX Runtime: [GPUs](gpu.md). Not yet run on a GPU |
+| CUDA | ${FACTS.cuda} | with cuDNN ${FACTS.cudnn}, which the image \`gpu\` brings along; CUDA ${FACTS.olderCuda} for drivers before ${FACTS.driver} with an older ONNX Runtime: [GPUs](gpu.md). Run on an NVIDIA H200 with CUDA 13: [what passed](../COMPAT.md#not-passed-on-a-gpu) |
 
 ## To build a clone and to test it
 

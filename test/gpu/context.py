@@ -16,12 +16,20 @@ class NotRun(Exception):
 
 
 class Context:
-    def __init__(self, provider=None):
+    def __init__(self, provider=None, logs=None):
+        """`logs` is where the logs of the row's servers stay, as the beginning of their paths."""
         self.provider = place.provider_directory(provider)
         self.directory = tempfile.mkdtemp(prefix="nereid-gpu-")
         self.stack = contextlib.ExitStack()
         self.stack.callback(shutil.rmtree, self.directory, True)
+        if logs is not None:
+            self.stack.callback(self._keep_logs, logs)
         self.servers = 0
+
+    def _keep_logs(self, logs):
+        for name in os.listdir(self.directory):
+            if name.endswith(".log"):
+                shutil.copy(os.path.join(self.directory, name), f"{logs}-{name}")
 
     def __enter__(self):
         return self
@@ -55,6 +63,7 @@ class Context:
         from clients import connect
 
         one = connect(kind, server)
+        one.server = server
         self.stack.callback(one.close)
         return one
 
@@ -65,7 +74,13 @@ class Context:
         handle = cuda.create_shared_memory_region(name, byte_size, device)
         self.stack.callback(cuda.destroy_shared_memory_region, handle)
         client.call("register_cuda_shared_memory", name, cuda.get_raw_handle(handle), device, byte_size)
-        self.stack.callback(client.call, "unregister_cuda_shared_memory", name)
+
+        def unregister():
+            # A row may have ended the server itself.
+            if client.server.process.poll() is None:
+                client.call("unregister_cuda_shared_memory", name)
+
+        self.stack.callback(unregister)
         return handle
 
     def load(self, command, env=None, **arguments):
@@ -73,8 +88,15 @@ class Context:
         words = [f"--{name.replace('_', '-')}={value}" for name, value in arguments.items()]
         done = subprocess.run([place.LOAD, command, *words], capture_output=True, text=True, timeout=SECONDS_MAX, check=False, env={**os.environ, **(env or {})})
         if done.returncode != 0:
-            raise AssertionError(f"nereid-bench {command} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+            raise AssertionError(f"nereid-bench {command} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-400:]}")
         return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def floor(self, answer):
+        """The port of a bare epoll loop that answers each request of HTTP with these bytes."""
+        child = subprocess.Popen([place.LOAD, "floor-epoll", f"--answer={self.file('answer', answer)}"], stdout=subprocess.PIPE, text=True)
+        self.stack.callback(child.wait)
+        self.stack.callback(child.kill)
+        return int(child.stdout.readline().split()[1])
 
     def file(self, name, data):
         path = os.path.join(self.directory, name)

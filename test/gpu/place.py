@@ -81,6 +81,14 @@ def tensorrt():
     return "TensorRT 10 is not here: libnvinfer.so.10 cannot be opened"
 
 
+def torch():
+    """Why PyTorch cannot use the device; None where it can."""
+    if not found("torch"):
+        return f"there is no torch for {sys.executable}: pip install torch"
+    done = subprocess.run([sys.executable, "-c", "import sys, torch; sys.exit(0 if torch.cuda.is_available() else f'torch {torch.__version__} cannot use the device')"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else done.stderr.strip()[-200:]
+
+
 def server():
     if node() is None:
         return "there is no node"
@@ -138,7 +146,7 @@ def facts(probed, given_provider):
         "provider": None if has_provider else wheel,
     }
     # What takes time is looked at only where the answer matters.
-    for name, look in (("counter", counter), ("tensorrt", tensorrt)):
+    for name, look in (("counter", counter), ("tensorrt", tensorrt), ("torch", torch)):
         needs[name] = probed["driver"] or look()
     return needs
 

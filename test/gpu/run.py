@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -22,7 +23,7 @@ import place  # noqa: E402
 import report  # noqa: E402
 from probe import probe  # noqa: E402
 
-ROW_SECONDS_MAX = 600
+ROW_SECONDS_MAX = 120
 
 
 def table():
@@ -34,14 +35,14 @@ def is_met(target, figure):
     return figure <= target["most"] if "most" in target else figure >= target["least"]
 
 
-def run_here(name, provider):
+def run_here(name, options):
     """Runs one row in this process. Its last line of output is what came out, as JSON."""
     import rows
     from context import Context, NotRun
 
     target = next(row.get("target") for row in table() if row["id"] == name)
     try:
-        with Context(provider) as t:
+        with Context(options.provider_directory, options.logs and os.path.join(options.logs, name)) as t:
             found = rows.load()[name](t)
         found = found if isinstance(found, dict) else {"note": found} if isinstance(found, str) else {"figure": found}
         found = {"figure": found.get("figure"), "note": found.get("note") or ""}
@@ -70,7 +71,8 @@ def where(error):
 
 def run_apart(name, options):
     """The same in a process of its own, with all that it started ended at the end of its time."""
-    words = [sys.executable, os.path.abspath(__file__), f"--row={name}", *([f"--provider-directory={options.provider_directory}"] if options.provider_directory else []), *(["--mock"] if options.mock else [])]
+    passed_on = [f"--{flag.replace('_', '-')}={getattr(options, flag)}" for flag in ("provider_directory", "logs") if getattr(options, flag)]
+    words = [sys.executable, os.path.abspath(__file__), f"--row={name}", *passed_on, *(["--mock"] if options.mock else [])]
     with tempfile.TemporaryFile("w+") as said:
         child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True)
         try:
@@ -115,22 +117,35 @@ def run_all(options):
     print(f"probe: driver {probed['driver'] or probed['version']}; " + "; ".join(f"{name} {probed[name] or 'works'}" for name in ("ipc", "host-register", "nvml")))
     for device in probed["devices"]:
         print(f"device: {device['name']}, {device['bytes'] / 2**30:.0f} GiB, compute capability {device['capability']}")
-    done = []
     rows = chosen(options)
-    for row in rows:
+
+    def run(row):
         # Without a device that is the reason, whatever else is missing.
         missing = probed["driver"] or next((needs[need] for need in row["needs"] if needs[need]), None)
         began = time.monotonic()
         found = {"state": "not run", "figure": None, "note": missing} if missing else run_apart(row["id"], options)
         found = {"id": row["id"], **found, "seconds": round(time.monotonic() - began, 1)}
-        done.append(found)
         print(report.line(row, found, options.mock), flush=True)
+        return found
+
+    # Rows with a target measure, so they run alone, behind the others.
+    if options.jobs > 1 and not probed["driver"] and not needs["server"]:
+        write_models()
+    with ThreadPoolExecutor(options.jobs) as together:
+        found = list(together.map(run, [row for row in rows if options.jobs > 1 and "target" not in row]))
+    found += [run(row) for row in rows if options.jobs == 1 or "target" in row]
+    done = [next(one for one in found if one["id"] == row["id"]) for row in rows]
     count = {state: sum(1 for one in done if one["state"] == state) for state in ("passed", "failed", "not run")}
     print(f"\n{count['passed']} passed, {count['failed']} failed, {count['not run']} not run{' (mock: no GPU was used)' if options.mock else ''}")
     if probed["driver"] is None and options.out:
         report.write(options.out, rows, done, probed, options.mock)
     scaled = scale(options) if options.scale else 0
     return 1 if scaled or count["failed"] or (options.require_gpu and count["not run"]) else 0
+
+
+def write_models():
+    """The small models of all rows, before rows that run at the same time would write them."""
+    subprocess.run([place.node(), os.path.join(HERE, "models.mjs"), place.MODELS], check=True)
 
 
 def scale(options):
@@ -146,6 +161,8 @@ def main():
     words.add_argument("--only", action="append", default=[], metavar="ROW", help="this row alone; may be given several times")
     words.add_argument("--out", metavar="DIR", help="where results are written, as JSON and as a page, if there is a GPU")
     words.add_argument("--provider-directory", metavar="DIR", help=f"where {place.PROVIDER} lies")
+    words.add_argument("--jobs", type=int, default=1, metavar="N", help="run N rows at a time, but for those that measure")
+    words.add_argument("--logs", metavar="DIR", help="where the logs of the rows' servers stay")
     words.add_argument("--mock", action="store_true", help="a stand-in of the driver in the place of a GPU, to try the rows themselves")
     words.add_argument("--scale", action="store_true", help="afterwards the bench suite scale: servers of 1 to 8 reactors")
     words.add_argument("--list", action="store_true", help="print which rows have code, and end")
@@ -159,8 +176,10 @@ def main():
 
         print("\n".join(sorted(rows.load())))
         return 0
+    if options.logs:
+        os.makedirs(options.logs, exist_ok=True)
     if options.row:
-        return run_here(options.row, options.provider_directory)
+        return run_here(options.row, options)
     if not options.mock:
         return run_all(options)
     directory = mocked()

@@ -1,8 +1,10 @@
 /** What keeps a module from being released. */
-import { readFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { flaws, glibcNeeded } from '../../scripts/package/check.mjs'
+import { flaws, glibcNeeded, unknownFunctions } from '../../scripts/package/check.mjs'
 import { unready } from '../../scripts/package/version.mjs'
 import { TARGETS } from '../../scripts/package/targets.mjs'
 import { wheelTag } from '../../scripts/package/wheel.mjs'
@@ -19,6 +21,25 @@ test('a newer C library than promised is found, compared as a version', () => {
   expect(glibcNeeded(module('GLIBC_2.4', 'GLIBC_2.17', 'GLIBC_2.2.5'))).toBe('2.17')
   expect(glibcNeeded(module('no version'))).toBeNull()
   expect(flaws(module('GLIBC_2.9', 'GLIBC_2.34'), promised)).toEqual(['it needs glibc 2.34, and the package promises 2.28'])
+})
+
+test.runIf(process.platform === 'linux')('a function that neither the C library nor Node.js has is named: the module would not load', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'nereid-check-'))
+  const path = join(directory, 'module.so')
+  const code = `
+    int napi_call(void);
+    int newer(void);
+    int maybe(void) __attribute__((weak));
+    int puts(const char *);
+    int f(void) { return napi_call() + newer() + (maybe ? maybe() : 0) + puts(""); }
+  `
+  const built = spawnSync('cc', ['-shared', '-fPIC', '-x', 'c', '-', '-o', path], { input: code })
+  expect(built.status, String(built.stderr)).toBe(0)
+  expect(unknownFunctions(readFileSync(path))).toEqual(['newer'])
+  rmSync(directory, { recursive: true })
+  const own = readdirSync(join(ROOT, 'native')).filter((name) => name.endsWith('.node'))
+  expect(own.length).toBeGreaterThan(0)
+  for (const name of own) expect(unknownFunctions(readFileSync(join(ROOT, 'native', name)))).toEqual([])
 })
 
 test('a directory of the machine that built it is found and shown', () => {

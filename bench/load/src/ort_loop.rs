@@ -181,5 +181,9 @@ fn work(
         }
     }
     let rate = tally.rate(begin);
+    if bound {
+        // The process ends next. CUDA's provider is unloaded with the last session, and what is left of it then breaks the heap.
+        std::mem::forget((bindings, session));
+    }
     Ok((tally, rate))
 }

@@ -128,8 +128,9 @@ pub fn step_aside() {
 /// Id of this thread, as the kernel has it; `None` where threads have no niceness of their own.
 pub(crate) fn id() -> Option<i32> {
     #[cfg(target_os = "linux")]
+    // glibc has `gettid` since 2.30, and the packages run with 2.28.
     // SAFETY: no pointers, and no way to fail. Miri has no such thread.
-    let id = (!cfg!(miri)).then(|| unsafe { libc::gettid() });
+    let id = (!cfg!(miri)).then(|| unsafe { libc::syscall(libc::SYS_gettid) } as i32);
     #[cfg(not(target_os = "linux"))]
     let id = None;
     id

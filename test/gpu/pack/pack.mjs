@@ -1,6 +1,6 @@
 /**
  * `npm run test:gpu -- --pack --out=DIR [--cut=sm_90,… | --cut=none] [--provider-directory=DIR | --provider=none] [--python=3.12] [--node=VERSION] [--module=built]
- * [--tarballs=DIR] [--level=0…9]`: the bundle for a GPU machine without a network. DIR gets parts of at most 60 MB, and run.py, which joins and unpacks them and
+ * [--tarballs=DIR] [--level=0…9]`: the bundle for a GPU machine without a network. DIR gets parts of at most 45 MB, and run.py, which joins and unpacks them and
  * runs the rows: `python run.py`. The machine brings Python with numpy, pip's CUDA packages and a driver.
  */
 import { spawn } from 'node:child_process'
@@ -18,7 +18,7 @@ import { architecture } from './fatbin.mjs'
 import { stage } from './stage.mjs'
 
 /** Of one part: what GPU machines take at once. */
-export const PART_BYTES_MAX = 60_000_000
+export const PART_BYTES_MAX = 45_000_000
 
 const STAGE = join(ROOT, 'target/gpu/stage/nereid-gpu')
 const say = (text) => process.stdout.write(`pack: ${text}\n`)

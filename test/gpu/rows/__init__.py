@@ -13,6 +13,6 @@ def row(name):
 
 def load():
     """All of them."""
-    from . import device, memory, onnx, python  # noqa: F401
+    from . import device, memory, onnx, python, pytorch  # noqa: F401
 
     return ROWS

@@ -101,7 +101,7 @@ def command(t):
     if shutil.which("nvidia-smi"):
         for name, in smi("name"):
             assert name in said, f"{name} is not named: {said}"
-    return " / ".join(line.strip() for line in said.splitlines()[:3])
+    return re.sub(r" +", " ", said.splitlines()[0])
 
 
 @row("peers")
