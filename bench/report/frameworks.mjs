@@ -40,8 +40,10 @@ export function frameworkRows(result, { row, ratio }) {
     const ms = bare?.rate ? 1000 / bare.rate.median : null
     const tooFast = ms !== null && ms < DEEP_MS_MIN ? { missing: `a run takes ${short(ms)} ms on this machine, and the target is for ${DEEP_MS_MIN} ms and more` } : null
     for (const c of DEEP_CONCURRENCY) {
-      const found = tooFast ? null : ratio(of(served, DEEP, 'gRPC', c), bare, 'rate')
-      row(`${title}, a network of ${DEEP_MS_MIN} ms and more, c=${c}: rate ÷ a bare loop`, 0.95, 'least', found, { ...missing, ...tooFast, note: ms === null ? '' : `a run of the loop: ${short(ms)} ms` })
+      const ours = of(served, DEEP, 'gRPC', c)
+      const cpu = ratio(ours, bare, 'cpuUs')
+      const note = [ms !== null && `a run of the loop: ${short(ms)} ms`, cpu && Number.isFinite(cpu.median) && `CPU of all processes ÷ the loop's: ${withRange(cpu)}`].filter(Boolean).join('; ')
+      row(`${title}, a network of ${DEEP_MS_MIN} ms and more, c=${c}: rate ÷ a bare loop`, 0.95, 'least', tooFast ? null : ratio(ours, bare, 'rate'), { ...missing, ...tooFast, note })
     }
     const small = [BATCHED, ALONE].map((workload) => of(served, workload, 'gRPC', BATCH_CONCURRENCY))
     row(`${title}, a small network, c=${BATCH_CONCURRENCY}: rate with dynamic batching ÷ without`, 2, 'least', ratio(...small, 'rate'), missing)
