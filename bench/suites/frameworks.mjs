@@ -135,9 +135,10 @@ export async function frameworks(ctx) {
   const cells = []
   const more = { found: [], absent: [] }
   const isAbsent = (family, reason) => {
-    ctx.say(`not measured: ${family.title} models: ${reason}`)
+    const models = family.name === 'trees' ? family.title : `${family.title} models`
+    ctx.say(`not measured: ${models}: ${reason}`)
     more.absent.push({ name: family.name, reason })
-    ctx.absent.push({ name: `${family.title} models`, reason })
+    ctx.absent.push({ name: models, reason })
   }
   for (const family of FAMILIES) {
     const { python, reason } = interpreterWith(family.modules, interpreters(ctx.root, ctx.python))
