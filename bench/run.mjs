@@ -29,6 +29,7 @@ import { client } from './suites/client.mjs'
 import { counts } from './suites/counts.mjs'
 import { embed } from './suites/embed.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
+import { frameworks } from './suites/frameworks.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
@@ -97,7 +98,7 @@ function mergeInto(result, file) {
     ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'scale', 'client']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'frameworks', 'scale', 'client']) result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -119,8 +120,8 @@ async function main(options) {
     execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   }
   // Of servers of one kind and small models: nothing else has to be there, as in a bundle.
-  const isScale = options.suites.every((suite) => suite === 'scale')
-  generateModels({ large: !options.quick, say, only: isScale ? SMALL : null })
+  const isSmall = options.suites.every((suite) => suite === 'scale' || suite === 'frameworks')
+  generateModels({ large: !options.quick, say, only: isSmall ? SMALL : null })
 
   const binary = BENCH
   const library = join(ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
@@ -130,7 +131,7 @@ async function main(options) {
   const has = (suite) => options.suites.includes(suite)
   const models = [...new Set(options.suites.flatMap((s) => [...(SUITE_MODELS[s] ?? []), ...(options.quick ? [] : (FULL_MODELS[s] ?? []))]))]
   const nereid = await startNereid(ROOT, { models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'] })
-  const others = await startOthers({ ...options, peers: options.peers && !isScale }, work, has('front'))
+  const others = await startOthers({ ...options, peers: options.peers && !isSmall }, work, has('front'))
   const resting = new Map([nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]))
 
   const ctx = {
@@ -186,6 +187,8 @@ async function main(options) {
   await end(nereid.child)
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
+  const framed = await attempt('frameworks', () => frameworks(ctx))
+  cells.push(...(framed?.cells ?? []))
   const scaled = await attempt('scale', () => scale(ctx))
   cells.push(...(scaled?.cells ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
@@ -222,6 +225,7 @@ async function main(options) {
     cells: cells.map(summary),
     stream: streamed?.more ?? null,
     python: inPython?.more ?? null,
+    frameworks: framed?.more ?? null,
     scale: scaled?.more ?? null,
     client: asked,
     counts: counted,

@@ -117,6 +117,8 @@ function network(model, inputs, outputBytes) {
 }
 
 export const mlp = (model = 'mlp') => network(model, [tensor('INPUT0', 'FP32', [1, 64])], 64)
+/** Layers of PyTorch and OpenVINO (bench/frameworks). */
+export const deep = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 1024])], 32 * 1024 * 4)
 export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
 const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)

@@ -166,7 +166,7 @@ export class Generator {
     } else if (form === 'shm') {
       cell.verifyRegion()
     } else if (workload.expected !== undefined) {
-      checkAnswer(answer, workload.expected, { transport, form })
+      checkAnswer(answer, workload.expected, { transport, form, tolerance: workload.tolerance })
     } else {
       if (!this.#references.has(workload.name)) this.#references.set(workload.name, answer.subarray(-workload.outputBytes))
       checkAnswer(answer, [this.#references.get(workload.name)], { transport, form, tolerance: workload.tolerance })

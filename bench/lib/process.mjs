@@ -14,12 +14,13 @@ const children = new Set()
  * Starts a process and resolves when it is ready: when its output matches a pattern, or when a function says so.
  *
  * @param ready RegExp over its output, or an async function that is asked every 50 ms
+ * @param stdin `pipe` for a process that is asked on its standard input
  * @param prompt all of its threads get the short slices of the scheduler that Nereid's reactors ask for
  */
-export async function start(name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false } = {}) {
+export async function start(name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false, stdin = 'ignore' } = {}) {
   const began = performance.now()
   const [program, words] = prompt ? [BENCH, ['prompt', command, ...args]] : [command, args]
-  const child = spawn(program, words, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(program, words, { cwd, env: { ...process.env, ...env }, stdio: [stdin, 'pipe', 'pipe'] })
   children.add(child)
   let text = ''
   let ended = null

@@ -4,6 +4,7 @@ import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './cou
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { CLIENT_HEAD, CLIENT_TEXT, clientNotes, clientRows } from './client.mjs'
+import { FRAMEWORKS_TEXT, TREES_HEAD, TREES_TEXT, frameworkNotes, treeRows } from './frameworks.mjs'
 import { STREAM_NOTES } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
@@ -27,6 +28,7 @@ const TITLES = {
   curves: 'Latency over rate, open loop',
   pipeline: 'Ensembles: `identity` alone, and so many times in a chain',
   python: 'Models in Python; decoupled ones: figures of one response',
+  frameworks: 'Models of frameworks, beside bare loops in Python',
   sequence: 'Sequences: `simple` without, and in the middle of 64 sequences',
   cache: 'Response cache',
   tls: 'TLS: `simple` beside the same over plain TCP; 16 MiB beside an echo',
@@ -58,6 +60,9 @@ export function markdown(result) {
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
   const crossed = crosscheckRows(result.cells)
   if (crossed.length > 0) lines.push('### Cross-check of the load generator', '', CROSSCHECK_TEXT, '', ...table(CROSSCHECK_HEAD, crossed))
+  if (result.frameworks) lines.push(...[FRAMEWORKS_TEXT, ...frameworkNotes(result.frameworks)].map((text) => `- ${text}`), '')
+  const forests = treeRows(result.cells)
+  if (forests.length > 0) lines.push('### Trees', '', TREES_TEXT, '', ...table(TREES_HEAD, forests))
   const scaled = scaleRows(result.cells)
   if (scaled.length > 0) lines.push('### Reactors and instances', '', SCALE_TEXT, '', ...table(SCALE_HEAD, scaled), ...(result.scale?.notes ?? []).map((note) => `- ${note}`), '')
   if (result.stream) {

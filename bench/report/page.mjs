@@ -1,6 +1,8 @@
 /** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
+import { DEEP, FAMILIES, LOOP, SERVED } from '../suites/frameworks.mjs'
+import { DEEP_MS_MIN, FRAMEWORKS_TEXT, TREES_HEAD, TREES_TEXT, treeRows } from './frameworks.mjs'
 import { PYTHON_TEXT } from './python.mjs'
 import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { STREAM_NOTES, STREAM_TEXT } from './stream.mjs'
@@ -135,6 +137,20 @@ function pythonPlots(result) {
   })
 }
 
+/** Rates of the slow network in the server and in the bare loop of its framework. */
+function frameworkPlots(result) {
+  const deep = result.cells.filter((c) => c.suite === 'frameworks' && c.workload === DEEP && c.rate !== null)
+  return FAMILIES.map(({ title }) => {
+    const named = deep.filter((c) => [SERVED(title), LOOP(title)].includes(c.subject)).map((c) => ({ ...c, subject: c.kind === 'floor' ? c.subject : `${c.subject}, ${c.c} at a time` }))
+    return named.length === 0 ? null : barChart({ title: `${title}, a network of ${DEEP_MS_MIN} ms and more`, unit: 'requests per second: longer is better', bars: bars(named, 'rate') })
+  })
+}
+
+function treesSection({ cells }) {
+  const rows = treeRows(cells)
+  return rows.length === 0 ? '' : `<h2>Trees</h2><p>${escape(TREES_TEXT)}</p>${table(TREES_HEAD, rows)}`
+}
+
 function sequencePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
     const cells = result.cells.filter((c) => c.suite === 'sequence' && c.transport === transport && c.c === 32 && c.cpuUs !== null)
@@ -221,6 +237,8 @@ ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
 ${section('Ensembles', 'Models that give back what they get, one behind the other: what a step more costs.', pipelinePlots(result))}
 ${section('Models in Python', PYTHON_TEXT, pythonPlots(result))}
+${section('Models of frameworks', FRAMEWORKS_TEXT, frameworkPlots(result))}
+${treesSection(result)}
 ${section('Sequences', 'The same model without sequences and with them, direct and oldest: what it costs that each request finds the slot of its sequence.', sequencePlots(result))}
 ${section('Response cache', 'The answer is there before the model is asked, so what is left is the server alone.', cachePlots(result))}
 ${section('Many answers', STREAM_TEXT, streamPlots(result))}

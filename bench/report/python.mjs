@@ -8,7 +8,7 @@ export const PYTHON_TEXT =
   'The same model.py in Nereid and in Triton, each in a process of its own. CPU is that of the server and of its Python processes together.'
 
 /** µs that a request through Python may take longer than one to what is built in, by size. */
-const ADDED_US = { '64 B': 30, '4 KiB': 30, '600 KB': 120 }
+export const ADDED_US = { '64 B': 30, '4 KiB': 30, '600 KB': 120 }
 const RATE = { 1: 2.3, 8: 3 }
 
 /**

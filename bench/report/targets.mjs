@@ -6,6 +6,7 @@
 import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { clientTargets } from './client.mjs'
+import { frameworkRows } from './frameworks.mjs'
 import { pythonRows } from './python.mjs'
 import { short, withRange } from './format.mjs'
 
@@ -127,6 +128,7 @@ export function judge(result) {
     }
   }
   pythonRows(result, { row, ratio, single, python })
+  frameworkRows(result, { row, ratio })
   for (const [transport, floor] of [['HTTP', 'hyper echo'], ['gRPC', 'h2 echo']]) {
     for (const c of [8, 32]) {
       const of = (subject) => find('cache', subject, transport, (x) => x.c === c)

@@ -52,17 +52,17 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     name: 'init',
-    usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | DIRECTORY | --python NAME) [options]',
-    meaning: 'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, and print the command that serves it and a request that works.',
+    usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | TREES | DIRECTORY | --python NAME) [options]',
+    meaning: 'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, .ubj), LightGBM (.txt) or treelite (.tl).',
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the model; that of the file when not given.' },
       { name: 'out', value: 'path', meaning: 'The model repository to put it in, made when missing. Default: models.' },
-      { name: 'batch', value: 'rows', isValueOptional: true, meaning: 'Let requests run together in batches, of 4 rows unless said otherwise; the first dimension of all inputs and outputs is the batch then.' },
+      { name: 'batch', value: 'rows', isValueOptional: true, meaning: 'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which always batch; the first dimension of all inputs and outputs is the batch then.' },
       { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace files that are already there.' },
     ],
-    files: ['.onnx', '.pt', '.xml'],
+    files: ['.onnx', '.pt', '.xml', 'xgboost.json', '.ubj', 'model.txt', '.tl'],
     load: () => import('../commands/init/index.js'),
   },
   {

@@ -85,6 +85,56 @@ describe('a model of PyTorch', () => {
   })
 })
 
+describe('trees', () => {
+  const model = (name: string): Buffer => readFileSync(new URL(`../../crates/trees/tests/models/${name}`, import.meta.url))
+  const cases: [source: string, from: string, type: string, file: string, isClassifier: boolean][] = [
+    ['xgboost.json', 'logistic.json', 'xgboost_json', 'xgboost.json', true],
+    ['loan.json', 'squared.json', 'xgboost_json', 'xgboost.json', false],
+    ['loan.ubj', 'softprob.ubj', 'xgboost_ubj', 'xgboost.ubj', true],
+    ['loan.ubj', 'squared.ubj', 'xgboost_ubj', 'xgboost.ubj', false],
+    ['model.txt', 'lgb_multiclass.txt', 'lightgbm', 'model.txt', true],
+    ['loan.txt', 'lgb_regression.txt', 'lightgbm', 'model.txt', false],
+    ['checkpoint.tl', 'tl_logistic.tl', 'treelite_checkpoint', 'checkpoint.tl', true],
+    ['loan.tl', 'tl_doubles.tl', 'treelite_checkpoint', 'checkpoint.tl', false],
+    ['loan.model', 'bin_logistic.model', 'xgboost', 'xgboost.model', true],
+    // The bytes say what it is: XGBoost writes UBJSON into a file of any name.
+    ['loan.model', 'logistic.ubj', 'xgboost_ubj', 'xgboost.ubj', true],
+  ]
+  test.each(cases)('%s, which is %s, becomes a repository that answers', async (source, from, type, file, isClassifier) => {
+    const { code, out, err, directory } = await made({ [`loan/${source}`]: model(from) }, `loan/${source}`)
+    expect([code, err]).toEqual([0, ''])
+    expect(out).toContain(`./out/loan/1/${file}\n./out/loan/config.pbtxt\n`)
+    // A request that was answered is printed, and no note.
+    expect(out).toContain('/v2/models/loan/infer -d \'{"inputs":[{"name":"input__0","datatype":"FP32","shape":[1,')
+    expect(out).not.toContain('Note: ')
+    const config = readFileSync(join(directory, 'out/loan/config.pbtxt'), 'utf8')
+    for (const [key, value] of Object.entries({ model_type: type, is_classifier: `${isClassifier}` })) expect(config).toContain(`\nparameters { key: "${key}" value { string_value: "${value}" } }\n`)
+    expect(config).toContain('\nmax_batch_size: 4096\n')
+  })
+
+  test('a directory with one file of trees is that model, and --batch says its rows', async () => {
+    const { code, out, directory } = await made({ 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' }, 'd', ['--batch=64'])
+    expect([code, out]).toEqual([0, expect.stringContaining('./out/d/1/xgboost.ubj')])
+    expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
+  })
+
+  test('files that no framework wrote are refused, and so are trees that are not evaluated; nothing is left', async () => {
+    const none = /is no \.onnx, \.pt or \.xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model\.py/
+    const refused: [string, string | Uint8Array, RegExp][] = [
+      ['package.json', '{"name":"x"}', none],
+      ['notes.txt', 'notes', none],
+      ['loan.json', model('squared.json').subarray(0, 300), /loan/],
+      ['loan.json', model('linear.json'), /gblinear/],
+      ['loan.txt', POINTER, /is a pointer of Git LFS/],
+    ]
+    for (const [name, bytes, told] of refused) {
+      const { code, out, err, directory } = await made({ [name]: bytes }, name)
+      expect([code, out, err]).toEqual([1, '', expect.stringMatching(told)])
+      expect(existsSync(join(directory, 'out'))).toBe(false)
+    }
+  })
+})
+
 describe('a directory', () => {
   test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
     const content = { 'distilbert/model.onnx': external('model.onnx_data'), 'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/config.json': '{}', 'distilbert/tokenizer.json': '{}' }

@@ -1,6 +1,7 @@
 /** The `config.pbtxt` that `nereid init` writes: what the server has to know, and as comments what to try next. */
 
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
+import type { TreesFile } from './trees.js'
 
 /** The configuration of an ONNX model. `canBatch`: all its tensors have a variable first dimension. */
 export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string {
@@ -90,6 +91,25 @@ export function pytorchConfigText(name: string): string {
 /** The configuration of a model of OpenVINO that could not be loaded to be asked. */
 export function openvinoConfigText(name: string): string {
   return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, 'backend: "openvino"', ''].join('\n')
+}
+
+/** The configuration of trees. The output depends on the parameters, so it is left to the server, as the input is. */
+export function treesConfigText(name: string, { type, isClassifier }: TreesFile, batch: number): string {
+  return [
+    '# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.',
+    `name: ${quoted(name)}`,
+    'backend: "fil"',
+    `max_batch_size: ${batch}`,
+    `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`,
+    '',
+    '# true: the answer is a class. false: it is what the framework predicts, which of a classifier is its probabilities.',
+    `parameters { key: "is_classifier" value { string_value: "${isClassifier}" } }`,
+    ...(isClassifier ? ['# For the probability of each class instead of a class:', '# parameters { key: "predict_proba" value { string_value: "true" } }'] : []),
+    '',
+    '# Requests that wait at the same time run together, up to max_batch_size rows.',
+    'dynamic_batching { }',
+    '',
+  ].join('\n')
 }
 
 function tensors(field: 'input' | 'output', list: readonly TensorConfig[]): string[] {

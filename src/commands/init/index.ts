@@ -9,19 +9,20 @@ import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, extname, join, relative, resolve } from 'node:path'
 import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
-import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
+import { DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
 import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { onnxConfigText, openvinoConfigText, pythonConfigText, pytorchConfigText } from './config_text.js'
+import { onnxConfigText, openvinoConfigText, pythonConfigText, pytorchConfigText, treesConfigText } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
 import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
+import { TREES, treesIn, type TreesFile } from './trees.js'
 
 /** What dimensions of any size are tried with: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
@@ -29,15 +30,18 @@ const REQUEST_MS_MAX = 60_000
 /** Files and directories of a Python model. */
 const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
+/** `max_batch_size` of trees, which always batch: rows are cheap. */
+const TREES_BATCH = 4096
 /** Models of a directory that an error lists. */
 const NAMED_MAX = 20
 
 interface Plan {
   name: string
-  kind: 'onnx' | 'openvino' | 'python' | 'pytorch'
+  kind: 'fil' | 'onnx' | 'openvino' | 'python' | 'pytorch'
   files: ModelFile[]
   /** The model as it was named. */
   source: string
+  trees?: TreesFile
   /** Files that lie beside the model and are not part of it. */
   beside?: string[]
 }
@@ -81,10 +85,17 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
   if (stat.isDirectory() && isFile(join(path, 'model.py'))) return { name: named(nameOf(path)), kind: 'python', files: pythonFiles(path, source), source }
-  const file = stat.isDirectory() ? onnxIn(path, source) : path
+  const file = stat.isDirectory() ? modelIn(path, source) : path
   const hint = exportHint(file)
   if (hint !== null) throw new CommandError(`${source} ${hint}`)
-  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, and no directory with a model.py`)
+  if (TREES.test(file)) {
+    requireRegular(file)
+    const why = whyNoWeights(file)
+    if (why !== null) throw new CommandError(`${source} ${why}`)
+    const trees = treesIn(file)
+    if (trees !== null) return { name: named(nameOf(file)), kind: 'fil', files: [{ from: file, to: `1/${trees.file}` }], source, trees }
+  }
+  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model.py`)
   requireRegular(file)
   if (SERVED.test(file)) {
     const parts = [file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))]
@@ -122,8 +133,8 @@ const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 /** Files of a Hugging Face export that make the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
 
-/** The model of a directory such as `optimum-cli export onnx` writes: `model.onnx`, there or in `onnx`, or the only one that is there. */
-function onnxIn(directory: string, source: string): string {
+/** The model of a directory such as `optimum-cli export onnx` writes: `model.onnx`, there or in `onnx`, or the only one that is there. Of trees it has the name of a version's file. */
+function modelIn(directory: string, source: string): string {
   for (const name of ['model.onnx', 'onnx/model.onnx']) if (isFile(join(directory, name))) return join(directory, name)
   const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below)) ? readdirSync(join(directory, below)).filter((name) => name.endsWith('.onnx')).map((name) => join(below, name)) : []))
   const [only] = names
@@ -131,6 +142,8 @@ function onnxIn(directory: string, source: string): string {
   if (only !== undefined) throw new CommandError(`${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`)
   const [served, ...more] = readdirSync(directory).filter((name) => SERVED.test(name))
   if (served !== undefined && more.length === 0) return join(directory, served)
+  const [trees, ...others] = (backendRow('fil')?.chosen ?? []).filter((name) => isFile(join(directory, name)))
+  if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
   throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx or a model.py, or --python NAME for a template`)
@@ -138,10 +151,10 @@ function onnxIn(directory: string, source: string): string {
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 
-/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml` and `resnet.pt` are all called resnet. */
+/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml`, `resnet.pt` and `resnet/xgboost.json` are all called resnet. */
 function nameOf(path: string): string {
-  let stem = basename(path).replace(/\.onnx$/, '').replace(SERVED, '')
-  for (let at = path; /^(?:model|onnx|\d+)$/.test(stem); stem = basename(at)) {
+  let stem = basename(path).replace(/\.onnx$/, '').replace(SERVED, '').replace(TREES, '')
+  for (let at = path; /^(?:model|onnx|xgboost|checkpoint|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
   }
@@ -189,7 +202,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
-    const tried = plan.kind === 'onnx' || plan.kind === 'openvino' ? await tryFile(staging, plan, batchOf(options)) : await tryPython(staging, plan)
+    const tried = plan.kind === 'onnx' || plan.kind === 'openvino' ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -199,17 +212,18 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
 }
 
 /** A configuration that is there before the model was loaded; of ONNX the model writes it. */
-function configText({ kind, name }: Plan, options: CommandArguments['options']): string {
+function configText({ kind, name, trees }: Plan, options: CommandArguments['options']): string {
+  if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name)
   if (kind === 'openvino') return openvinoConfigText(name)
   return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
 }
 
-/** 0 when the model shall not batch. */
-function batchOf(options: CommandArguments['options']): number {
+/** Rows of a batch, where nothing is said `usual`; 0 when the model shall not batch. */
+function batchOf(options: CommandArguments['options'], usual: number): number {
   const text = options.get('batch')
-  if (text === undefined) return 0
-  if (text === '') return DEFAULT_MAX_BATCH_SIZE
+  if (text === undefined) return usual
+  if (text === '') return usual === 0 ? DEFAULT_MAX_BATCH_SIZE : usual
   const batch = /^\d+$/.test(text) ? Number(text) : 0
   if (batch < 1 || batch > BATCH_MAX) throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
   return batch
@@ -243,13 +257,14 @@ function canBatch({ input, output }: ModelIoConfig): boolean {
   return input.length > 0 && [...input, ...output].every(({ dims }) => dims[0] === -1)
 }
 
-/** The code of the model may need what is not here yet: then that is said, and the files are made all the same. */
-async function tryPython(staging: Staging, { name, kind }: Plan): Promise<Tried> {
+/** Loads a model from the configuration that was written. Its code may need what is not here yet: then that is said, and the files are made all the same. */
+async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Tried> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
     } catch (error) {
-      if (!(error instanceof ServerError)) throw error
+      // Nothing but the file can be wrong with trees.
+      if (kind === 'fil' || !(error instanceof ServerError)) throw error
       return doesNotLoad(error)
     }
     // A request with placeholders says nothing.
