@@ -1,6 +1,6 @@
 /** The TypeScript client helper: `nereid/shm`, against a real server. M-31, P-203. */
 import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { ALIGNMENT, Layout, Region, type SpaceOptions, type TensorInput } from '../../src/shm/index.js'
@@ -118,6 +118,36 @@ test('one region serves a request, also when its file is gone', async () => {
     region.close()
   }
   expect(() => region.read('OUTPUT0')).toThrow(`region ${region.name}: it is closed`)
+})
+
+test('a large output that the client finds in its region wakes no thread that prints answers', async () => {
+  const own = await TestServer.start(models.path('main'), ['--allow-client-shm=true'])
+  const tasks = `/proc/${own.process.pid}/task`
+  const printers = () => readdirSync(tasks).filter((task) => readFileSync(`${tasks}/${task}/comm`, 'utf8').startsWith('nereid-offload')).map((task) => readFileSync(`${tasks}/${task}/status`, 'utf8'))
+  /** How often those threads went to sleep, once all of them do. */
+  const wakes = async (): Promise<number> => {
+    await expect.poll(() => printers().every((status) => /^State:\s+S/m.test(status)), { timeout: 10_000 }).toBe(true)
+    return printers().reduce((sum, status) => sum + Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]), 0)
+  }
+  const value = { shape: [1, 16384], data: new Float32Array(16384).fill(0.5) }
+  const region = Region.create({ INPUT0: value, OUTPUT0: { datatype: 'FP32', shape: [1, 16384] } })
+  try {
+    // Registering is such work as well: there is a thread from now on.
+    await region.register(own.url)
+    const inputs = region.inputs('INPUT0')
+    const ask = (body: unknown) => fetch(`${own.url}/v2/models/id_fp32/infer`, { method: 'POST', body: JSON.stringify(body) }).then((answer) => answer.text())
+    const before = await wakes()
+    expect(before).toBeGreaterThan(0)
+    await ask({ inputs, outputs: region.outputs('OUTPUT0') })
+    expect(region.read('OUTPUT0').data).toEqual(value.data)
+    expect(await wakes()).toBe(before)
+    // The same as text is printed there, which shows that the count tells.
+    expect(await ask({ inputs })).toContain('0.5,0.5')
+    expect(await wakes()).toBeGreaterThan(before)
+  } finally {
+    region.close()
+    await own.stop()
+  }
 })
 
 test('strings of any length go in and out, with the shape of the answer', async () => {

@@ -157,6 +157,17 @@ pub struct OutputTensor {
     pub form: OutputForm,
 }
 
+impl OutputTensor {
+    /// Bytes of the contents that an answer is made from. There are none where the client finds them in its region; classes are ranked wherever
+    /// the tensor lies.
+    pub fn answered_bytes(&self) -> usize {
+        match self.data {
+            Data::Region(_) if self.form.classification == 0 => 0,
+            _ => self.data.len(),
+        }
+    }
+}
+
 /// Finds shared memory for a tensor while a request is parsed. Implemented by `memory`'s registry.
 pub trait Regions {
     /// A pinned window of `byte_size` bytes at `offset` inside the region.

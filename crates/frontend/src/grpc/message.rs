@@ -340,8 +340,8 @@ impl Packing {
     pub fn is_long(self, response: &InferResponse) -> bool {
         let mut bytes = response.id.len();
         for output in &response.outputs {
-            bytes += output.data.len();
-            if output.form.classification > 0 && output.data.len() > RANK_BYTES_ON_REACTOR_MAX {
+            bytes += output.answered_bytes();
+            if output.form.classification > 0 && output.answered_bytes() > RANK_BYTES_ON_REACTOR_MAX {
                 return true;
             }
         }

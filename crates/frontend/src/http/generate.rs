@@ -177,7 +177,7 @@ async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<In
     if !is_long_to_print(&response) {
         return encode_generate(&response, &version.signature);
     }
-    let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+    let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
     let work =
         offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
     work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
@@ -186,7 +186,7 @@ async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<In
 /// Whether a response is printed elsewhere: whatever form was asked for, it is printed.
 pub fn is_long_to_print(response: &InferResponse) -> bool {
     is_long_to_encode(response, Encoding::Identity)
-        || response.outputs.iter().any(|output| output.data.len() > PRINT_BYTES_ON_REACTOR_MAX)
+        || response.outputs.iter().any(|output| output.answered_bytes() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
 /// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).

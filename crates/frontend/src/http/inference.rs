@@ -208,7 +208,7 @@ fn reply(
     if !is_long_to_encode(&response, encoding) {
         return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
     }
-    let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+    let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
     let work = offload::start_charged(account, Kind::Answer, bytes, move |_| encode(&version, &response, encoding));
     Err(Box::pin(async move {
         let encoded = async { work?.await.and_then(|(reply, charge)| Ok(reply?.charged(charge))) };
@@ -220,7 +220,7 @@ fn reply(
 pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
     let mut bytes = response.id.len();
     for output in &response.outputs {
-        let length = output.data.len();
+        let length = output.answered_bytes();
         bytes += length;
         if length > PRINT_BYTES_ON_REACTOR_MAX && (!output.form.binary || output.form.classification > 0) {
             return true;
