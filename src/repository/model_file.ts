@@ -45,7 +45,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
 function whatOf({ what, code }: NonNullable<Backend['foreign']>[number], path: string, { input, output }: ModelConfig): string {
   const names = (tensors: readonly { name: string }[]): string[] => tensors.map(({ name }) => name)
   const made = code(path, join(dirname(path), 'model.savedmodel'), names(input), names(output))
-  return `${what}: make a SavedModel of it, which is served: python -c ${shellWord(made)}`
+  return `${what}: make a SavedModel of it, which is served with platform: "tensorflow_savedmodel": python -c ${shellWord(made)}`
 }
 
 /** Why a directory, which should hold one of these files, is no model: a sentence that begins behind its name; null where it may be one. */

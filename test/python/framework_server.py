@@ -71,9 +71,11 @@ class Place:
             target = directory / ((to or self.default_file) if file == files[0] else file.name)
             if isinstance(file, bytes):
                 target.write_bytes(file)
+            elif os.path.isdir(file):
+                shutil.copytree(file, target)
             else:
                 shutil.copy(file, target)
-        status, _, body = self.server.request("POST", f"/v2/repository/models/{name}/load", b"{}")
+        status, _, body = self.server.request("POST", f"/v2/repository/models/{name}/load", b"{}", timeout=300)
         if error:
             assert status != 200
             return json.loads(body)["error"]
