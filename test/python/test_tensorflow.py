@@ -87,11 +87,13 @@ def test_a_signature_with_fixed_sizes_does_not_batch(load, place):
     assert "unable to autofill for 'fixed_batch', configuration specified max-batch 4 but model signature does not support batching" in told
 
 
-def test_scalars_have_to_be_in_the_configuration(load):
-    told = load("no_scalar", "", "scalar", error=True)
-    assert "Unable to autofill for 'no_scalar': the rank of model tensor 'BY' is 0 and dimensions are not defined" in told
-    one = load("scalar", 'max_batch_size: 0\ninput [ { name: "BY" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }, { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]\n' + Y, "scalar")
-    assert one.infer(X=A[0], BY=np.array([3], np.float32)).as_numpy("Y").tolist() == [3, 6, 9]
+def test_scalars_are_vectors_of_one_for_clients(load):
+    one = load("scalar", "", "scalar")
+    assert (one.config()["max_batch_size"], shown(one.config(), "input")) == (0, [("BY", "TYPE_FP32", [1]), ("X", "TYPE_FP32", [-1])])
+    answer = one.infer(X=A[0], BY=np.array([3], np.float32))
+    assert (answer.as_numpy("Y").tolist(), answer.as_numpy("TEXT").tolist()) == ([3, 6, 9], [b"3.000000"])
+    told = load("scalar_batch", "max_batch_size: 4\n", "scalar", error=True)
+    assert "Unable to autofill for 'scalar_batch': the rank of model tensor 'BY' is 0 and dimensions are not defined" in told
 
 
 # Values.
@@ -222,6 +224,84 @@ def test_a_group_on_a_gpu_that_tensorflow_cannot_use_fails_and_an_open_one_is_se
     assert (told["seen"], told["grows"], told["xla"]) == ("1", True, 1)
 
 
+# Repositories as guides to Triton print them: the tutorial of TensorFlow, one that completes everything, examples of the server, a backend beside the platform.
+
+TUTORIAL = """name: "resnet50"
+platform: "tensorflow_savedmodel"
+max_batch_size : 0
+input [
+  {
+    name: "input_1"
+    data_type: TYPE_FP32
+    dims: [-1, 224, 224, 3 ]
+  }
+]
+output [
+  {
+    name: "predictions"
+    data_type: TYPE_FP32
+    dims: [-1, 1000]
+  }
+]
+"""
+IDENTITY = """name: "simple_identity"
+platform: "tensorflow_savedmodel"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_STRING dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ -1 ] } ]
+"""
+LABELS = """name: "add_sub"
+platform: "tensorflow_savedmodel"
+backend: "tensorflow"
+max_batch_size: 8
+version_policy: { latest { num_versions: 1 }}
+input [
+  { name: "INPUT0" data_type: TYPE_INT32 dims: [ 16 ] },
+  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
+]
+output [
+  { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] label_filename: "output0_labels.txt" },
+  { name: "OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
+]
+dynamic_batching { preferred_batch_size: [ 2, 4, 8 ] max_queue_delay_microseconds: 100 }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+parameters: {
+key: "TF_GRAPH_TAG"
+value: {
+string_value: "serve"
+}
+}
+parameters: {
+key: "TF_SIGNATURE_DEF"
+value: {
+string_value: "serving_default"
+}
+}
+"""
+
+
+def test_repositories_of_guides_load_as_they_are(place):
+    images = np.random.default_rng(3).random((2, 224, 224, 3), np.float32)
+    for config, shape in ((TUTORIAL, [-1, 224, 224, 3]), ('name: "resnet50"\nplatform: "tensorflow_savedmodel"\n', [224, 224, 3])):
+        shutil.rmtree(place.models / "resnet50", ignore_errors=True)
+        one = place.load("resnet50", config, place.files / "resnet50", whole=True)
+        assert shown(one.config(), "input") == [("input_1", "TYPE_FP32", shape)]
+        predictions = one.infer(input_1=images).as_numpy("predictions")
+        assert predictions.shape == (2, 1000)
+        np.testing.assert_allclose(predictions[:, 7] - 7, images.mean((1, 2, 3)), rtol=1e-4)
+        place.unload_all()
+    texts = np.array([["one", "zwei"], ["", "drei"]], object)
+    assert place.load("simple_identity", IDENTITY, place.files / "identity", whole=True).infer(INPUT0=texts).as_numpy("OUTPUT0").tolist() == [[b"one", b"zwei"], [b"", b"drei"]]
+    place.unload_all()
+    (place.models / "add_sub").mkdir()
+    (place.models / "add_sub/output0_labels.txt").write_text("".join(f"label {at}\n" for at in range(16)))
+    one = place.load("add_sub", LABELS, place.files / "add_sub", whole=True)
+    first, second = np.arange(16, dtype=np.int32)[None], np.ones((1, 16), np.int32)
+    answer = one.client.infer("add_sub", [given("INPUT0", first), given("INPUT1", second)], outputs=[httpclient.InferRequestedOutput("OUTPUT0", class_count=1), httpclient.InferRequestedOutput("OUTPUT1")])
+    assert (answer.as_numpy("OUTPUT0").tolist(), answer.as_numpy("OUTPUT1").tolist()) == ([[b"16:15:label 15"]], (first - second).tolist())
+    place.unload_all()
+
+
 # Errors and the page.
 
 
@@ -251,7 +331,8 @@ def test_what_is_no_savedmodel_is_told_apart(place, load):
     directory = place.models / "garbage" / "1" / "model.savedmodel"
     directory.mkdir(parents=True)
     (directory / "saved_model.pb").write_bytes(b"garbage")
-    assert f"Cannot parse file {directory}/saved_model.pb" in place.load("garbage", ONE, error=True).replace("b'", "").replace("'", "")
+    told = place.load("garbage", ONE, error=True)
+    assert f"unable to auto-complete model configuration for 'garbage', failed to load model: Cannot parse file b'{directory}/saved_model.pb'" in told and "At:" not in told
 
 
 def test_the_commands_in_errors_make_savedmodels_that_are_served(place, load):

@@ -35,6 +35,11 @@ def texts(TEXT):  # noqa: N803
     return {"LOUD": tf.strings.join([TEXT, "!"]), "LENGTH": tf.strings.length(TEXT)}
 
 
+def classifier(input_1):
+    """Of a thousand classes: the mean of the image, 0, 1, …"""
+    return {"predictions": tf.reduce_mean(input_1, [1, 2, 3])[:, None] + tf.range(1000.0)[None, :]}
+
+
 class Words(tf.Module):
     """Has a table, which an operation of the graph fills when it is loaded, from a file beside it."""
 
@@ -106,8 +111,13 @@ def main(directory):
     save(directory, "types", {"serving_default": (types, {f"IN{at}": ([None, 2], getattr(tf, kind)) for at, kind in enumerate(KINDS)})})
     save(directory, "texts", {"serving_default": (texts, {"TEXT": ([None], tf.string)})})
     save(directory, "more", {"serving_default": (lambda X: {"Y": tf.concat([X, X], 0)}, {"X": ([None, 3], tf.float32)})})
-    save(directory, "scalar", {"serving_default": (lambda X, BY: {"Y": X * BY}, {"X": ([None], tf.float32), "BY": ([], tf.float32)})})
+    save(directory, "scalar", {"serving_default": (lambda X, BY: {"Y": X * BY, "TEXT": tf.strings.as_string(BY)}, {"X": ([None], tf.float32), "BY": ([], tf.float32)})})
     save(directory, "complex", {"serving_default": (lambda X: {"Y": X}, {"X": ([None], tf.complex64)})})
+    # As models of guides have them.
+    save(directory, "resnet50", {"serving_default": (classifier, {"input_1": ([None, 224, 224, 3], tf.float32)})})
+    save(directory, "identity", {"serving_default": (lambda INPUT0: {"OUTPUT0": tf.identity(INPUT0)}, {"INPUT0": ([None, None], tf.string)})})
+    sixteen = ([None, 16], tf.int32)
+    save(directory, "add_sub", {"serving_default": (lambda INPUT0, INPUT1: {"OUTPUT0": INPUT0 + INPUT1, "OUTPUT1": INPUT0 - INPUT1}, {"INPUT0": sixteen, "INPUT1": sixteen})})
     words = Words(directory)
     tf.saved_model.save(words, os.path.join(directory, "words"), signatures={"serving_default": words.serve})
     old(directory)

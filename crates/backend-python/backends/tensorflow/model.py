@@ -53,6 +53,7 @@ class TritonPythonModel:
         inputs, outputs = model.tensors()
         self.feeds = {tensor["name"]: signature.inputs[tensor["name"]].tensor for tensor in inputs}
         self.fetches = {tensor["name"]: signature.outputs[tensor["name"]].tensor for tensor in outputs}
+        self.scalars = {name for name in self.feeds if signature.inputs[name].is_scalar} | {name for name in self.fetches if signature.outputs[name].is_scalar}
         # Outputs may share a tensor.
         self.fetched = list(dict.fromkeys(self.fetches.values()))
         self.call = self._callable()
@@ -72,15 +73,16 @@ class TritonPythonModel:
         return run_together(self.model, requests, self._run, self.arrays)
 
     def _run(self, inputs):
+        given = {name: array.reshape(()) if name in self.scalars else array for name, array in inputs.items()}
         try:
-            if self.call is not None and len(inputs) == len(self.feeds):
-                made = self.call(*[inputs[name] for name in self.feeds])
+            if self.call is not None and len(given) == len(self.feeds):
+                made = self.call(*[given[name] for name in self.feeds])
             else:
-                made = self.session.run(self.fetched, {self.feeds[name]: array for name, array in inputs.items()})
+                made = self.session.run(self.fetched, {self.feeds[name]: array for name, array in given.items()})
         except Exception as error:
             raise RequestError(models.text_of(error)) from error
         values = dict(zip(self.fetched, made))
-        return {name: values[tensor] for name, tensor in self.fetches.items()}
+        return {name: [values[tensor]] if name in self.scalars else values[tensor] for name, tensor in self.fetches.items()}
 
     def finalize(self):
         self.session.close()

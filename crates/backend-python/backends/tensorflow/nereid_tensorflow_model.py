@@ -85,11 +85,12 @@ class Saved:
 
 
 class Tensor(NamedTuple):
-    """An input or output of a signature. `shape` is empty where it is not known, and of a scalar: in Triton they are the same."""
+    """An input or output of a signature. `shape` is empty where it is not known; a scalar is a vector of one for clients, which may not have one in Triton."""
 
     tensor: str
     kind: str
     shape: list
+    is_scalar: bool
 
 
 class Signature:
@@ -121,11 +122,13 @@ class Signature:
                 raise LoadError(f"unable to process {field} '{name}' for '{self.model.name}', it is no dense tensor")
             if kind not in TYPES:
                 raise LoadError(f"unable to process {field} '{name}' for '{self.model.name}', unsupported datatype '{kind}'")
-            made[name] = Tensor(info.name, TYPES[kind], [dim.size for dim in info.tensor_shape.dim])
+            shape = [dim.size for dim in info.tensor_shape.dim]
+            is_scalar = not shape and not info.tensor_shape.unknown_rank
+            made[name] = Tensor(info.name, TYPES[kind], [1] if is_scalar else shape, is_scalar)
         return made
 
     def can_batch(self):
-        return all(tensor.shape[:1] in ([], [-1]) for tensor in [*self.inputs.values(), *self.outputs.values()])
+        return all(tensor.is_scalar or tensor.shape[:1] in ([], [-1]) for tensor in [*self.inputs.values(), *self.outputs.values()])
 
     def compare(self):
         """Refuses a configuration that does not fit, by Triton's rules and in its words."""
@@ -160,7 +163,7 @@ class Signature:
             if batches and own.shape[0] != -1:
                 raise LoadError(
                     f"{start}for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; "
-                    f"but shape expected by the model is {_shown(own.shape)}"
+                    f"but shape expected by the model is {_shown([] if own.is_scalar else own.shape)}"
                 )
             full = [-1, *dims] if batches else list(dims)
             # An input may be narrower than the model; an output is what it is.
@@ -220,15 +223,23 @@ def _complete_batching(config, model, signature):
 
 def _says_batch(model, signature):
     """Whether the inputs and outputs of the configuration are written without a batch dimension; dims that are left out say it least."""
+    # What will be completed. A scalar has no rows.
+    open_ones = [*signature.inputs.values()] + ([] if model.config["output"] else [*signature.outputs.values()])
+    if any(tensor.is_scalar for tensor in open_ones):
+        return False
     said, weakly = set(), not model.config["input"] and not model.config["output"]
     for field, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for tensor in model.config[field]:
             if tensor.get("allow_ragged_batch"):
                 return True
             own = tensors.get(tensor["name"])
-            if own is not None and own.shape and dims_of(tensor):
+            if own is None or not own.shape:
+                continue
+            if own.is_scalar:
+                said.add(False)
+            elif dims_of(tensor):
                 said.add(len(dims_of(tensor)) == len(own.shape) - 1)
-            elif own is not None and own.shape:
+            else:
                 weakly = True
     if len(said) > 1:
         raise LoadError(f"unable to autofill for '{model.name}', model tensor configurations are contradicting each other in terms of whether batching is supported")
@@ -240,7 +251,7 @@ def _fill(given, tensor, batches, model):
     if given.get("data_type", "TYPE_INVALID") == "TYPE_INVALID":
         given["data_type"] = tensor.kind
     if not given.get("dims"):
-        if not tensor.shape:
+        if not tensor.shape or (batches and tensor.is_scalar):
             raise LoadError(f"Unable to autofill for '{model}': the rank of model tensor '{given['name']}' is 0 and dimensions are not defined")
         dims = tensor.shape[1:] if batches else tensor.shape
         given["dims"] = dims or [1]
