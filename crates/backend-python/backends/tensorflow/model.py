@@ -53,7 +53,8 @@ class TritonPythonModel:
         inputs, outputs = model.tensors()
         self.feeds = {tensor["name"]: signature.inputs[tensor["name"]].tensor for tensor in inputs}
         self.fetches = {tensor["name"]: signature.outputs[tensor["name"]].tensor for tensor in outputs}
-        self.scalars = {name for name in self.feeds if signature.inputs[name].is_scalar} | {name for name in self.fetches if signature.outputs[name].is_scalar}
+        self.scalar_inputs = {name for name in self.feeds if signature.inputs[name].is_scalar}
+        self.scalar_outputs = {name for name in self.fetches if signature.outputs[name].is_scalar}
         # Outputs may share a tensor.
         self.fetched = list(dict.fromkeys(self.fetches.values()))
         self.call = self._callable()
@@ -73,7 +74,7 @@ class TritonPythonModel:
         return run_together(self.model, requests, self._run, self.arrays)
 
     def _run(self, inputs):
-        given = {name: array.reshape(()) if name in self.scalars else array for name, array in inputs.items()}
+        given = {name: array.reshape(()) if name in self.scalar_inputs else array for name, array in inputs.items()}
         try:
             if self.call is not None and len(given) == len(self.feeds):
                 made = self.call(*[given[name] for name in self.feeds])
@@ -82,7 +83,7 @@ class TritonPythonModel:
         except Exception as error:
             raise RequestError(models.text_of(error)) from error
         values = dict(zip(self.fetched, made))
-        return {name: [values[tensor]] if name in self.scalars else values[tensor] for name, tensor in self.fetches.items()}
+        return {name: [values[tensor]] if name in self.scalar_outputs else values[tensor] for name, tensor in self.fetches.items()}
 
     def finalize(self):
         self.session.close()
