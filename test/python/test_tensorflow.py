@@ -376,7 +376,9 @@ def test_the_example_of_the_page_runs(start, tmp_path):
     (tmp_path / "export.py").write_text(code)
     subprocess.run([TENSORFLOW[0], "export.py"], cwd=tmp_path, check=True)
     (tmp_path / "models/scale/config.pbtxt").write_text(next(text for kind, text in blocks if kind == "pbtxt"))
-    one = start(tmp_path / "models", f"--backend-config=python,python-executable={TENSORFLOW[0]}", "--backend-config=python,stub-timeout-seconds=300")
+    # The port is open while the model loads: the wait for that is longer than the one for a start.
+    flags = [f"--backend-config=python,python-executable={TENSORFLOW[0]}", "--backend-config=python,stub-timeout-seconds=300", "--listen-early=true"]
+    one = start(tmp_path / "models", *flags)
     waits_for(lambda: one.request("GET", "/v2/models/scale/ready")[0] == 200, "the model is ready", 300)
     (ask,) = [re.search(r"-d '(.*)'", text, re.S)[1] for kind, text in blocks if kind == "sh" and "curl" in text]
     status, _, body = one.request("POST", "/v2/models/scale/infer", ask.encode())
