@@ -13,6 +13,7 @@ export const GROUPS = [
       ['docs/python.md', 'python.html'],
       ['docs/pytorch.md', 'pytorch.html'],
       ['docs/openvino.md', 'openvino.html'],
+      ['docs/tensorflow.md', 'tensorflow.html'],
       ['docs/trees.md', 'trees.html'],
       ['docs/vllm.md', 'vllm.html'],
       ['docs/shared-memory.md', 'shared-memory.html'],

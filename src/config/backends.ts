@@ -19,6 +19,18 @@ export interface ModelFile {
   platform?: string
   /** Further spellings of the platform that tell the backend. */
   aliases?: readonly string[]
+  /** Of a directory: files of which one has to be in it, by any of their names. */
+  holds?: readonly string[]
+}
+
+/** Files that are not served; code in Python makes one of them that is. */
+export interface Foreign {
+  ends: RegExp
+  /** Tells them too. */
+  platform?: string
+  what: string
+  /** The code that reads `file` and writes `to`. Names of inputs and outputs are those of a configuration. */
+  code: (file: string, to: string, inputs: readonly string[], outputs: readonly string[]) => string
 }
 
 export interface Backend {
@@ -29,6 +41,7 @@ export interface Backend {
   spellings?: readonly string[]
   /** The first is the default. */
   files?: readonly ModelFile[]
+  foreign?: readonly Foreign[]
   /** Files of which a parameter of the model chooses one: they tell no backend. */
   chosen?: readonly string[]
   /** Keys of `--backend-config=<name>,…` that its code reads; left out: any. */
@@ -56,11 +69,31 @@ export interface Backend {
 /** Served by the core, for tests and examples. */
 const FOR_TESTS = ['identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 'implicit_state', 'iterative_sequence', 'device_identity']
 
+/** As Python reads it. */
+const literal = (value: string | readonly string[]): string => JSON.stringify(value)
+
+const KERAS: Foreign = {
+  ends: /\.(?:keras|h5|hdf5)$/i, what: 'a model of Keras',
+  code: (file, to) => `import keras; keras.saving.load_model(${literal(file)}, compile=False).export(${literal(to)})`,
+}
+
+const GRAPHDEF = {
+  ends: /\.graphdef$/i, platform: 'tensorflow_graphdef', what: 'a GraphDef, whose inputs and outputs have no signature',
+  code: (file, to, inputs, outputs) =>
+    `import tensorflow as tf; v1 = tf.compat.v1; v1.disable_eager_execution(); g = v1.GraphDef(); g.ParseFromString(open(${literal(file)}, "rb").read()); ` +
+    'tf.import_graph_def(g, name=""); s = v1.Session(); t = lambda names: {n: s.graph.get_tensor_by_name(n + ":0") for n in names}; ' +
+    `v1.saved_model.simple_save(s, ${literal(to)}, t(${literal(inputs)}), t(${literal(outputs)}))`,
+} satisfies Foreign
+
 export const BACKENDS: readonly Backend[] = [
   {
     name: 'tensorflow', spellings: ['tf', 'tensorflow1', 'tensorflow2', 'keras'], cpuInstances: 2, images: ['tf', 'tf1', 'tf2', 'tensorflow'],
-    files: [{ name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel' }, { name: 'model.graphdef', kind: 'file', platform: 'tensorflow_graphdef' }],
-    served: 'absent', note: 'TensorFlow models are not in this release; convert the model to ONNX (tf2onnx), or run it from a model.py (backend: "python")',
+    files: [
+      { name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel', holds: ['saved_model.pb', 'saved_model.pbtxt', 'saved_model.cpb'] },
+      { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
+    ],
+    foreign: [KERAS, GRAPHDEF], devices: 'auto', module: 'tensorflow',
+    served: 'python', note: "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef is refused, with the command that converts it: [TensorFlow](tensorflow.md)",
   },
   {
     name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }], settings: [], devices: 'only', providers: ['tensorrt'],

@@ -8,6 +8,7 @@ import { BACKENDS, type ModelFile } from './backends.js'
 import { copy } from './binary.js'
 import { invalid, quoted } from './error.js'
 import { statIfAny } from './files.js'
+import { shellWord } from './shell_word.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
 /** Entries of a directory, links followed. */
@@ -56,6 +57,7 @@ function list(directory: string): Listing {
 type Rule = ModelFile & { backend: string }
 
 const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) => files.map((file) => ({ backend: name, ...file })))
+const FOREIGN = BACKENDS.flatMap(({ foreign = [] }) => foreign)
 const [TENSORFLOW, OTHERS] = [RULES.filter(({ backend }) => backend === 'tensorflow'), RULES.filter(({ backend }) => backend !== 'tensorflow')]
 
 /**
@@ -97,6 +99,12 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
 
 /** What is there instead of a file that would tell the backend: mostly one with a name of its own. */
 function filesHint(files: Listing): string {
+  for (const name of [...files.keys()].sort()) {
+    const row = FOREIGN.find(({ ends }) => ends.test(name))
+    if (row !== undefined) return ` '${quoted(name)}' is ${row.what}: make a SavedModel of it, which is served: python -c ${shellWord(row.code(name, 'model.savedmodel', [], []))}.`
+    const part = TENSORFLOW.find(({ holds }) => holds?.includes(name))
+    if (part !== undefined) return ` '${name}' and what belongs to it have to be in a directory '${part.name}' of the version.`
+  }
   const foreign = [...files.keys()].sort().find((file) => OTHERS.some((rule) => extension(rule.name) === extension(file)))
   const rule = foreign === undefined ? undefined : OTHERS.find((one) => extension(one.name) === extension(foreign))
   if (foreign === undefined || rule === undefined) return ''
@@ -107,12 +115,13 @@ function extension(file: string): string {
   return file.slice(file.lastIndexOf('.'))
 }
 
-/** TensorFlow is the other way round: the platform decides, and a backend alone is not enough to fill it. */
+/** TensorFlow is the other way round: the platform decides. Where nothing says it, a backend alone is not enough in Triton. */
 function inferTensorflow(config: ModelConfig, files: Listing): boolean {
   if (config.platform === '' && (config.backend === '' || config.backend === 'tensorflow')) {
     const named = TENSORFLOW.find((r) => r.name === config.defaultModelFilename)
     const there = config.defaultModelFilename === '' ? TENSORFLOW.find((r) => exists(r, files)) : undefined
-    config.platform = (named ?? there)?.platform ?? ''
+    const usual = config.backend === '' ? undefined : TENSORFLOW[0]
+    config.platform = (named ?? there ?? usual)?.platform ?? ''
   }
   const rule = TENSORFLOW.find((r) => r.platform === config.platform)
   if (rule === undefined) return false

@@ -217,7 +217,7 @@ test.each([
   [[], /^error: Usage: nereid init /],
   [['nowhere.onnx'], /there is no file nowhere\.onnx/],
   [['.'], /^error: \. has several models: .*once\.onnx.*; name one of them$/m],
-  [['empty'], /has no model\.py; name a \.onnx file, a directory with a model\.onnx or a model\.py, or --python NAME/],
+  [['empty'], /has no model\.py; name a \.onnx file, a directory with a model\.onnx, a model\.py or a saved_model\.pb, or --python NAME/],
   [['once.onnx', '--nmae=x'], /init has no option '--nmae'; it has --name, /],
   [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
   [['once.onnx', '--force=yes'], /--force takes no value/],

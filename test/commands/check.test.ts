@@ -164,7 +164,6 @@ describe('a file outside of a model', () => {
     ['backend: "fastertransformer"', 'FasterTransformer models are not in this release'],
     ['backend: "neuron"', 'Neuron models are not in this release'],
     ['backend: "stateful"', 'The stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)'],
-    [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
     ['default_model_filename: "model.pt"', "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"],
@@ -416,6 +415,37 @@ describe('a model of PyTorch', () => {
     expect(out).toContain("unable to find './r/c/1/model.xml' for model 'c'; there is 'net.xml': call it 'model.xml', or set default_model_filename")
     expect(out).toContain('3 models, 1 error, 2 warnings\n')
   })
+
+  test('of TensorFlow needs no inputs in its configuration, and is told the module that runs it', async () => {
+    const content = { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"' }
+    expect(await told(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    expect(await told(content, 'none')).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m)
+  })
+
+  test.each([
+    ['nothing', { 'r/a/1/': '' }, "unable to find './r/a/1/model.savedmodel' for model 'a'\n"],
+    ['a directory of another name', { 'r/a/1/net/saved_model.pb': 'graph' }, "for model 'a'; there is 'net': call it 'model.savedmodel', or set default_model_filename: \"net\""],
+    [
+      'the files of TensorFlow Serving', { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
+      'its files lie in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv saved_model.pb variables model.savedmodel',
+    ],
+    ['a directory too many', { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' }, "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up"],
+    ['a file', { 'r/a/1/model.savedmodel': 'graph' }, "'./r/a/1/model.savedmodel' is a file, and has to be a directory with a saved_model.pb"],
+    ['weights that are a pointer', { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/a/1/model.savedmodel/variables/variables.index': 'version https://git-lfs.github.com/spec/v1\n' }, "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS"],
+    ['a model of Keras', { 'r/a/1/model.keras': 'PK' }, "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import keras; keras.saving.load_model(\"./r/a/1/model.keras\", compile=False).export(\"./r/a/1/model.savedmodel\")'"],
+  ] as [string, Record<string, string>, string][])('of TensorFlow with %s is told what to do', async (_, content, text) => {
+    expect(await told({ ...content, 'r/a/config.pbtxt': 'backend: "tensorflow"' })).toContain(text)
+  })
+
+  test('of TensorFlow in another format is refused with the command that converts it', async () => {
+    const out = await told({ 'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`, 'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"', 'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph' })
+    expect(out).toContain("'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import tensorflow as tf; ")
+    expect(out).toContain('simple_save(s, "./r/a/1/model.savedmodel", t(["A__0"]), t(["B__0"]))')
+    expect(out).toContain("'./r/b/1/net.h5' is a model of Keras: make a SavedModel of it")
+    expect(out).toContain("'model.h5' is a model of Keras: make a SavedModel of it, which is served: python -c ")
+    expect(out).toContain("'saved_model.pb' and what belongs to it have to be in a directory 'model.savedmodel' of the version.")
+    expect(out).toContain('4 models, 4 errors, ')
+  })
 })
 
 describe('--load', () => {
@@ -495,8 +525,8 @@ describe('names of guides', () => {
     ['py', 'did you mean backend: "python"?'],
     ['python3', 'did you mean backend: "python"?'],
     ['torchscript', 'did you mean backend: "pytorch"?'],
-    ['tensorflow2', 'TensorFlow models are not in this release'],
-    ['keras', 'TensorFlow models are not in this release'],
+    ['tensorflow2', 'did you mean backend: "tensorflow"?'],
+    ['keras', 'did you mean backend: "tensorflow"?'],
     ['xgboost', 'did you mean backend: "fil"?'],
     ['something', ''],
   ]

@@ -100,7 +100,7 @@ describe('a command line', () => {
              as it is          --grpc-server-key=/etc/tls/tls.key
              not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: OpenAI, SageMaker and Vertex AI front ends)
              as it is          --allow-sagemaker=false: accepted without effect; a warning at start names it
-             differs           --backend-config=tensorflow,version=2: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: Loadable backends, and frameworks that are not in this release)
+             as it is          --backend-config=tensorflow,version=2
              differs           --backend-config=python,shm-region-prefix-name=p: is read, and has no effect (COMPAT.md: Python models, \`shm-region-prefix-name\`)
              differs           --cache-config=redis,host=redis: works; starts without a Redis and connects when it can (COMPAT.md: Response cache in Redis, a Redis that cannot be reached)
              as it is          --strict-model-config=false: works. Use --disable-auto-complete-config.
@@ -116,7 +116,7 @@ describe('a command line', () => {
       Starts as:
         nereid --model-store=/nowhere --http-thread-count=16 --grpc-use-ssl=true --grpc-server-cert=/etc/tls/tls.crt --grpc-server-key=/etc/tls/tls.key --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
 
-      9 as it is, 4 differ, 5 to change, 1 not possible yet
+      10 as it is, 3 differ, 5 to change, 1 not possible yet
       "
     `)
   })

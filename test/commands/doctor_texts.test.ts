@@ -39,7 +39,7 @@ async function says(name: string, text: string, more: Record<string, string> = {
 describe('an image that is made for another backend is not replaced', () => {
   const cases: [string, string][] = [
     ['nvcr.io/nvidia/tritonserver:24.07-trtllm-python-py3', 'TensorRT-LLM engines are not in this release'],
-    ['nvcr.io/nvidia/tritonserver:22.12-tf2-python-py3', 'TensorFlow models are not in this release'],
+    ['registry.local:5000/ml/tritonserver-dali:1.2', 'DALI pipelines are not in this release'],
     ['registry.local:5000/ml/tritonserver-trtllm:1.2', 'TensorRT-LLM engines are not in this release'],
   ]
   test.each(cases)('%s', async (image, why) => {
@@ -59,14 +59,23 @@ describe('an image that is made for another backend is not replaced', () => {
   })
 
   test('unless its models are here and none of them wants that backend', async () => {
-    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver --model-repository=/models\n'
+    const script = 'docker run -v ./models:/models registry.local/tritonserver-dali:1.2 tritonserver --model-repository=/models\n'
     const served = await says('run.sh', script, MODELS)
-    expect(served.lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and python; take nereid, which docs/containers.md makes (none of its models wants tensorflow')
+    expect(served.lines.join('\n')).toContain('change image registry.local/tritonserver-dali:1.2: take nereid, which docs/containers.md makes (none of its models wants dali')
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
-    const other = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': '' })
+    const other = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '' })
     expect(other.lines.join('\n')).toContain('impossible image')
     expect(other.lines.join('\n')).toContain('impossible model t')
     expect(other.diff).toBe('')
+  })
+
+  test('one for TensorFlow is, and what has to be converted is told with the command', async () => {
+    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver --model-repository=/models\n'
+    const { lines } = await says('run.sh', script, { 'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': 'graph' })
+    expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and python; take nereid-python, which docs/containers.md makes (models of tensorflow need the package tensorflow in it)')
+    expect(lines.join('\n')).toContain('same model s: tensorflow, version 1')
+    expect(lines.join('\n')).toContain('same model s: Python: its interpreter needs numpy, tensorflow; NEREID_PYTHON names another interpreter')
+    expect(lines.join('\n')).toMatch(/change model t: failed to load model 't': '.*model\.graphdef' is a GraphDef, .*python -c /)
   })
 
   test('one for PyTorch is, and the image that takes its place needs torch', async () => {

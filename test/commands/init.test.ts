@@ -42,6 +42,8 @@ describe('a file that is no model', () => {
   const foreign: [string, string][] = [
     ['model.safetensors', 'optimum-cli export onnx'],
     ['model.keras', 'format="onnx"'],
+    ['model.h5', '.export("'],
+    ['model.graphdef', 'simple_save'],
     ['model.tflite', 'tf2onnx'],
     ['model.plan', 'name the ONNX file that it was made from'],
     ['model.pkl', 'skl2onnx'],
@@ -65,6 +67,18 @@ test('the IR of OpenVINO becomes a repository with its weights; what keeps it fr
   }
   const { code, err } = await made({ 'm.xml': '<net/>', 'm.bin': POINTER }, 'm.xml')
   expect([code, err]).toEqual([1, expect.stringContaining('m.bin is a pointer of Git LFS')])
+})
+
+test('a SavedModel of TensorFlow becomes a repository with all its files', async () => {
+  const content = { 'resnet/1/saved_model.pb': 'graph', 'resnet/1/variables/variables.index': 'v', 'resnet/1/assets/words.txt': '' }
+  for (const source of ['resnet/1', 'resnet/1/saved_model.pb']) {
+    const { code, out, directory } = await made(content, source)
+    expect([code, out]).toEqual([0, expect.stringContaining('./out/resnet/1/model.savedmodel/saved_model.pb\n')])
+    expect(existsSync(join(directory, 'out/resnet/1/model.savedmodel/variables/variables.index'))).toBe(true)
+    expect(existsSync(join(directory, 'out/resnet/1/model.savedmodel/assets/words.txt'))).toBe(true)
+    expect(out).toContain('Note: the model does not load yet: ')
+    expect(readFileSync(join(directory, 'out/resnet/config.pbtxt'), 'utf8')).toContain('backend: "tensorflow"')
+  }
 })
 
 describe('a model of PyTorch', () => {

@@ -101,7 +101,7 @@ describe('R-09, R-10 backend, platform, file', () => {
     ['', ['model.savedmodel/'], 'tensorflow tensorflow_savedmodel model.savedmodel'],
     ['', ['model.savedmodel'], 'dotted  model.dotted'],
     ['backend: "tensorflow"', ['model.graphdef'], 'tensorflow tensorflow_graphdef model.graphdef'],
-    ['backend: "tensorflow"', [], 'tensorflow  '],
+    ['backend: "tensorflow"', [], 'tensorflow tensorflow_savedmodel model.savedmodel'],
     ['platform: "ensemble"', [], ' ensemble '],
     ['backend: "identity"', [], 'identity  '],
     ['', [], 'dotted  model.dotted'],

@@ -61,19 +61,21 @@ class Place:
         self.server = Server(self.models, *flags, log=root / "server.log")
         self.loaded = []
 
-    def load(self, name, config, *files, to=None, error=False):
-        """Writes a model and loads it; with `error` the text of the load that failed. `files`: those of the script, or bytes; the first becomes the model's file."""
+    def load(self, name, config, *files, to=None, error=False, whole=False):
+        """Writes a model and loads it; with `error` the text of the load that failed. `files`: those of the script, or bytes; the first becomes the model's file. `whole`: the configuration names its backend itself."""
         directory = self.models / name / "1"
         directory.mkdir(parents=True, exist_ok=True)
         if config is not None:
-            (directory.parent / "config.pbtxt").write_text(f'backend: "{self.backend}"\n{config}')
+            (directory.parent / "config.pbtxt").write_text(config if whole else f'backend: "{self.backend}"\n{config}')
         for file in files:
             target = directory / ((to or self.default_file) if file == files[0] else file.name)
             if isinstance(file, bytes):
                 target.write_bytes(file)
+            elif os.path.isdir(file):
+                shutil.copytree(file, target)
             else:
                 shutil.copy(file, target)
-        status, _, body = self.server.request("POST", f"/v2/repository/models/{name}/load", b"{}")
+        status, _, body = self.server.request("POST", f"/v2/repository/models/{name}/load", b"{}", timeout=300)
         if error:
             assert status != 200
             return json.loads(body)["error"]

@@ -108,13 +108,13 @@ class Server:
             assert until(lambda: text in self.output(), seconds), f"not in the log within {seconds} s: {text}\n{self.tail()}"
         return self.output()
 
-    def request(self, method, path, body=None, headers=(), port=None):
+    def request(self, method, path, body=None, headers=(), port=None, timeout=30):
         """(status, headers, body) over plain urllib: for what tritonclient does not send."""
         req = urllib.request.Request(
             f"http://127.0.0.1:{port or self.http_port}{path}", data=body, headers=dict(headers), method=method
         )
         try:
-            with urllib.request.urlopen(req, timeout=30) as r:
+            with urllib.request.urlopen(req, timeout=timeout) as r:
                 return r.status, r.headers, r.read()
         except urllib.error.HTTPError as e:
             return e.code, e.headers, e.read()

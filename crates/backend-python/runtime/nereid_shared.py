@@ -51,6 +51,21 @@ def framework(module, title, model):
     raise _Missing(text, name=module)
 
 
+def gpu_of(args, model, why, package):
+    """Whether an instance of a group on a GPU is there. `why` it cannot be, or None: then a group that the configuration has fails the load, and that of the server is on the CPU."""
+    if why is None:
+        return True
+    group = args["model_instance_name"].rpartition("_")[0]
+    if group != model.name:
+        raise LoadError(
+            f"instance group {group} of model {model.name} has kind KIND_GPU but {why}; install a {package} with CUDA there, or serve it on the CPU: "
+            "instance_group [ { kind: KIND_CPU } ]"
+        )
+    # The group that the server made, since the configuration has none: only it is called as the model.
+    pb_utils.Logger.log_warn(f"model '{model.name}' is served on the CPU: {why}")
+    return False
+
+
 class Model:
     """A model's configuration, as `initialize` is told of it."""
 

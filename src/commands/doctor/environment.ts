@@ -11,10 +11,10 @@ const VARIABLES: readonly (readonly [RegExp, FactName | 'works'])[] = [
   [/^TRITON_SERVER_ESCAPE_LOG_MESSAGES$|^TRITONCACHE_REDIS_/, 'works'],
   [/^(?:AWS_|S3_|GOOGLE_|AZURE_|TRITON_(?:CLOUD|AWS|GCS|AZURE)_)/, 'cloudSetting'],
   [/^(?:AIP_|SAGEMAKER_)/, 'frontEnds'],
-  [/^TF_|^TENSORFLOW_|^TORCH_|^PYTORCH_|^TRT_|^TENSORRT_|^OPENVINO_/, 'backends'],
+  [/^TRT_|^TENSORRT_/, 'backends'],
   [/^OTEL_(?:SERVICE_NAME|BSP_|EXPORTER_OTLP_(?:TRACES_)?PROTOCOL)/, 'works'],
   [/^OMP_NUM_THREADS$|^MKL_NUM_THREADS$/, 'onnxThreads'],
-  [/^PYTHON|^VIRTUAL_ENV$|^CONDA_|^HF_|^TRANSFORMERS_|^TOKENIZERS_/, 'works'],
+  [/^PYTHON|^VIRTUAL_ENV$|^CONDA_|^HF_|^TRANSFORMERS_|^TOKENIZERS_|^TF_|^TORCH_|^PYTORCH_|^OPENVINO_/, 'works'],
 ]
 
 export function judgeEnvironment(env: Launch['env'], findings: Findings): void {

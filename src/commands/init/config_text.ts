@@ -88,9 +88,9 @@ export function pytorchConfigText(name: string): string {
   ].join('\n')
 }
 
-/** The configuration of a model of OpenVINO that could not be loaded to be asked. */
-export function openvinoConfigText(name: string): string {
-  return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, 'backend: "openvino"', ''].join('\n')
+/** The configuration of a model whose file says the rest, and could not be loaded to be asked. */
+export function unreadConfigText(name: string, backend: string): string {
+  return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, `backend: ${quoted(backend)}`, ''].join('\n')
 }
 
 /** The configuration of trees. The output depends on the parameters, so it is left to the server, as the input is. */

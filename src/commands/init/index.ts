@@ -9,14 +9,14 @@ import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, extname, join, relative, resolve } from 'node:path'
 import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
-import { DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
+import { BACKENDS, DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
 import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { onnxConfigText, openvinoConfigText, pythonConfigText, pytorchConfigText, treesConfigText } from './config_text.js'
+import { onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -37,7 +37,7 @@ const NAMED_MAX = 20
 
 interface Plan {
   name: string
-  kind: 'fil' | 'onnx' | 'openvino' | 'python' | 'pytorch'
+  kind: 'fil' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow'
   files: ModelFile[]
   /** The model as it was named. */
   source: string
@@ -84,7 +84,9 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const path = resolve(source)
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
-  if (stat.isDirectory() && isFile(join(path, 'model.py'))) return { name: named(nameOf(path)), kind: 'python', files: pythonFiles(path, source), source }
+  if (stat.isDirectory() && isFile(join(path, 'model.py'))) return { name: named(nameOf(path)), kind: 'python', files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))), source }
+  const saved = SAVED_MODEL.includes(basename(path)) ? dirname(path) : path
+  if (isDirectory(saved) && readdirSync(saved).some((name) => SAVED_MODEL.includes(name))) return { name: named(nameOf(saved)), kind: 'tensorflow', files: filesBelow(saved, source, (file) => join('1/model.savedmodel', file)), source }
   const file = stat.isDirectory() ? modelIn(path, source) : path
   const hint = exportHint(file)
   if (hint !== null) throw new CommandError(`${source} ${hint}`)
@@ -95,7 +97,7 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     const trees = treesIn(file)
     if (trees !== null) return { name: named(nameOf(file)), kind: 'fil', files: [{ from: file, to: `1/${trees.file}` }], source, trees }
   }
-  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model.py`)
+  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model.py or a saved_model.pb`)
   requireRegular(file)
   if (SERVED.test(file)) {
     const parts = [file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))]
@@ -127,6 +129,8 @@ const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false
 const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
 /** The graph of an IR of OpenVINO; its weights are a `.bin` beside it. */
 const OPENVINO = /\.xml$/
+/** Files of which a SavedModel of TensorFlow, which is a directory, has one. */
+const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds = [] }) => holds))
 /** Files that a backend in Python serves. */
 const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 
@@ -146,15 +150,15 @@ function modelIn(directory: string, source: string): string {
   if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
-  throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx or a model.py, or --python NAME for a template`)
+  throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py or a saved_model.pb, or --python NAME for a template`)
 }
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 
-/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml`, `resnet.pt` and `resnet/xgboost.json` are all called resnet. */
+/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml`, `resnet.pt`, `resnet/xgboost.json` and `resnet/1/model.savedmodel` are all called resnet. */
 function nameOf(path: string): string {
-  let stem = basename(path).replace(/\.onnx$/, '').replace(SERVED, '').replace(TREES, '')
-  for (let at = path; /^(?:model|onnx|xgboost|checkpoint|\d+)$/.test(stem); stem = basename(at)) {
+  let stem = basename(path).replace(/\.(?:onnx|savedmodel)$/, '').replace(SERVED, '').replace(TREES, '')
+  for (let at = path; /^(?:model|saved_?model|onnx|xgboost|checkpoint|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
   }
@@ -162,7 +166,8 @@ function nameOf(path: string): string {
   return stem.replace(/[^\w.-]+/g, '_').replace(/^\.+/, '') || 'model'
 }
 
-function pythonFiles(directory: string, source: string): ModelFile[] {
+/** The files of a directory, and where they go. */
+function filesBelow(directory: string, source: string, to: (path: string) => string): ModelFile[] {
   const files: ModelFile[] = []
   const places = [directory]
   for (let place = places.pop(); place !== undefined; place = places.pop()) {
@@ -175,8 +180,7 @@ function pythonFiles(directory: string, source: string): ModelFile[] {
         continue
       }
       requireRegular(from)
-      const path = relative(directory, from)
-      files.push({ from, to: path === 'config.pbtxt' ? path : join('1', path) })
+      files.push({ from, to: to(relative(directory, from)) })
       if (files.length + places.length > FILES_MAX) throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
     }
   }
@@ -202,7 +206,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
-    const tried = plan.kind === 'onnx' || plan.kind === 'openvino' ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
+    const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind) ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -215,7 +219,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
 function configText({ kind, name, trees }: Plan, options: CommandArguments['options']): string {
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name)
-  if (kind === 'openvino') return openvinoConfigText(name)
+  if (kind === 'openvino' || kind === 'tensorflow') return unreadConfigText(name, kind)
   return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
 }
 
@@ -235,9 +239,10 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
     try {
       await server.load(name, { config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch } })
     } catch (error) {
+      if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch(error)
       // Its framework may not be here yet.
       if (kind !== 'onnx' && error instanceof ServerError) return doesNotLoad(error)
-      throw batch > 0 && String(error).includes('does not support batching') ? cannotBatch(error) : error
+      throw error
     }
     const config = server.model(name).config() as ModelIoConfig
     staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })

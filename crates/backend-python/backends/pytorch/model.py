@@ -17,7 +17,7 @@ import numpy as np
 import nereid_pytorch_files as files
 import nereid_pytorch_names as naming
 import triton_python_backend_utils as pb_utils
-from nereid_shared import LoadError, Model, RequestError, dims_of, framework, run_together
+from nereid_shared import LoadError, Model, RequestError, dims_of, framework, gpu_of, run_together
 
 #: Datatypes of configurations, and the types of torch that are them. Unsigned ones of more than 8 bits came with torch 2.3.
 TYPES = {
@@ -112,19 +112,10 @@ class TritonPythonModel:
         torch, model = self.torch, self.model
         if self.kind != "GPU":
             return torch.device("cpu")
-        if torch.cuda.is_available():
-            return torch.device(f"cuda:{args['model_instance_device_id']}")
-        instance = args["model_instance_name"]
-        group = instance.rpartition("_")[0]
-        why = f"torch {torch.__version__} of {sys.executable} cannot use GPUs ({'it was built without CUDA' if torch.version.cuda is None else 'CUDA is not available to it'})"
-        if group != model.name:
-            raise LoadError(
-                f"instance group {group} of model {model.name} has kind KIND_GPU but {why}; install a torch with CUDA there, or serve it on the CPU: "
-                "instance_group [ { kind: KIND_CPU } ]"
-            )
-        # The group that the server made, since the configuration has none: only it is called as the model.
-        pb_utils.Logger.log_warn(f"model '{model.name}' is served on the CPU: {why}")
-        return torch.device("cpu")
+        why = None
+        if not torch.cuda.is_available():
+            why = f"torch {torch.__version__} of {sys.executable} cannot use GPUs ({'it was built without CUDA' if torch.version.cuda is None else 'CUDA is not available to it'})"
+        return torch.device(f"cuda:{args['model_instance_device_id']}" if gpu_of(args, model, why, "torch") else "cpu")
 
     # The file.
 
