@@ -5,16 +5,16 @@ Of each model every size of batch is sent, over HTTP, HTTP with JSON and gRPC in
 number for some outputs or all. Each model, family and layout is told in a line of JSON on stdout. What cannot run is told with the reason, as absent.
 """
 import argparse
+import atexit
 import concurrent.futures
 import contextlib
 import json
 import os
 import random
-import re
 import shutil
+import signal
 import subprocess
 import sys
-import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,6 +28,7 @@ import tritonclient.http as httpclient  # noqa: E402
 from case import TOLERANCE  # noqa: E402
 from clients import Client  # noqa: E402
 from interpreter import interpreter_with  # noqa: E402
+from layouts import LAYOUTS  # noqa: E402
 from server import Server  # noqa: E402
 
 #: name → the module whose interpreter makes the models, the script, and flags of the server.
@@ -40,7 +41,8 @@ FAMILIES = {
     # Its script comes with the backend.
     "tensorflow": ("tensorflow", "tensorflow_models.py"),
 }
-INSTALL = {"torch": "torch", "xgboost": "xgboost-cpu", "lightgbm": "lightgbm", "openvino": "openvino", "tensorflow": "tensorflow-cpu"}
+#: Packages that have another name than their module.
+INSTALL = {"xgboost": "xgboost-cpu", "tensorflow": "tensorflow-cpu"}
 WORKERS = 6
 #: Requests of each worker to a model.
 EACH = 8
@@ -108,7 +110,7 @@ def array_of(kind, array):
     return array
 
 
-def compare(name, kind, expected, got, tolerance):
+def compare(name, kind, expected, got, tolerance, is_batch):
     must(got is not None, f"{name} is missing")
     must(got.shape == expected.shape, f"{name} has the shape {got.shape}, expected {expected.shape}")
     if kind not in TOLERANCE:
@@ -118,8 +120,8 @@ def compare(name, kind, expected, got, tolerance):
         return
     limit = tolerance or TOLERANCE[kind]
     a, b = got.astype(np.float64), expected.astype(np.float64)
-    # Of rows, each by its own size: a batch has rows of different ones.
-    largest = np.abs(b).reshape(len(b), -1).max(axis=1, initial=0).reshape(-1, *[1] * (b.ndim - 1)) if b.ndim else np.abs(b)
+    # Of a batch each row by its own size.
+    largest = np.abs(b).max(axis=tuple(range(1 if is_batch else 0, b.ndim)), initial=0, keepdims=True)
     far = np.abs(a - b) - limit * largest
     worst = np.unravel_index(np.argmax(far), far.shape) if far.size else None
     must(worst is None or far[worst] <= 1e-30, f"{name}{list(map(int, worst or ()))} is {a[worst] if worst else ''}, expected {b[worst] if worst else ''}")
@@ -135,7 +137,7 @@ def ask(client, model, questions, chosen, json_body=False, wanted=None):
     must(set(told) == set(outputs), f"the outputs are {sorted(told)}, expected {sorted(outputs)}")
     for name, (kind, expected) in outputs.items():
         must(told[name] == kind, f"{name} has the datatype {told[name]}, expected {kind}")
-        compare(name, kind, expected, result.as_numpy(name), questions.tolerance)
+        compare(name, kind, expected, result.as_numpy(name), questions.tolerance, questions.batch > 0)
 
 
 def asked_at_once(server, model, questions, seed):
@@ -170,9 +172,12 @@ class Place:
         if self.server is None or self.server.process.poll() is not None:
             self.starts += 1
             self.server = Server(os.path.join(self.root, "models"), *self.flags, log=os.path.join(self.root, f"server{self.starts}.log"), env=self.env)
+            # However this script ends.
+            atexit.register(self.server.stop)
         return self.server
 
     def stop(self):
+        """The exit code of the server. One that was never wanted ended well."""
         return 0 if self.server is None else self.server.stop()
 
     def try_model(self, case, also=()):
@@ -208,6 +213,27 @@ class Place:
             grpc.raw.close()
 
 
+    def try_text(self, case):
+        """The same of a model that answers a prompt with text."""
+        server = self.running()
+        name = case["name"]
+        with open(os.path.join(self.root, "questions", f"{name}.json")) as read:
+            questions = json.load(read)
+        status, _, body = server.request("POST", f"/v2/repository/models/{name}/load", b"{}")
+        must(status == 200, f"its load: {body.decode()}")
+
+        def one(question):
+            body = {"text_input": question["text_input"], "parameters": {"max_tokens": question["steps"], "temperature": 0}}
+            status, _, answer = server.request("POST", f"/v2/models/{name}/generate", json.dumps(body).encode())
+            must(status == 200, answer.decode())
+            must(json.loads(answer)["text_output"] == question["text_output"], f"text_output is {json.loads(answer)['text_output']!r}, expected {question['text_output']!r}")
+
+        asked = questions * EACH
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(one, asked))
+        return {"requests": len(asked)}
+
+
 def statistics(http, name):
     return sum(model["execution_count"] for model in http.raw.get_inference_statistics(name)["model_stats"])
 
@@ -215,10 +241,10 @@ def statistics(http, name):
 def absent(module, script):
     """Why models of a framework cannot be tried here, and else the interpreter and the version."""
     if not os.path.exists(os.path.join(HERE, script)):
-        return f"no script writes its models: there is no test/heavy/frameworks/{script}", None
+        return "no script makes its models yet", None
     found = interpreter_with(module)
     if found is None:
-        return f"no interpreter has {module} and numpy: pip install {INSTALL[module]} numpy, and name its Python with --python=PATH", None
+        return f"no interpreter has {module} and numpy: pip install {INSTALL.get(module, module)} numpy, and name its Python with --python=PATH", None
     return None, found
 
 
@@ -272,16 +298,47 @@ def run_family(directory, name, models, only):
     )  # fmt: skip
 
 
+def run_layout(directory, name):
+    after, module, parts, _ = LAYOUTS[name]
+    row = {"layout": name, "after": after, "module": module, "parts": parts}
+    reason, found = absent(module, "layouts.py")
+    if reason is not None:
+        return say(**row, absent=reason)
+    python, version = found
+    root = fresh(os.path.join(directory, name))
+    at = time.monotonic()
+    # Groups of KIND_GPU, as published, are served without a GPU.
+    place = Place(root, python, ["--gpu-fallback=cpu"], {"PYTHONPATH": os.path.join(ROOT, "test/python/frameworks/vllm_stand_in")} if name.startswith("vllm") else None)
+    counted, failures = {}, []
+    try:
+        script(python, "layouts.py", root, name)
+        with open(os.path.join(root, "cases.json")) as made:
+            case = json.load(made)["cases"][0]
+        counted = place.try_text(case) if name.startswith("vllm") else place.try_model(case, also=parts[:-1])
+    except Wrong as error:
+        failures.append({"model": parts[-1], "error": str(error)})
+    if place.stop() != 0:
+        failures.append({"model": "the server", "error": f"ended with {place.server.process.returncode}"})
+    say(**row, **({} if module == "numpy" else {"version": version}), passed=int(not failures), failures=failures, **counted, seconds=round(time.monotonic() - at))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
-    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--families", default=",".join([*FAMILIES, "layouts"]))
     parser.add_argument("--models", type=int, default=50)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     os.makedirs(options.directory, exist_ok=True)
+    # A SIGTERM stops the server, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for name in filter(None, options.families.split(",")):
-        run_family(options.directory, name, options.models, options.only)
+        if name != "layouts":
+            run_family(options.directory, name, options.models, options.only)
+            continue
+        for layout in LAYOUTS:
+            if options.only in layout:
+                run_layout(options.directory, layout)
 
 
 if __name__ == "__main__":
