@@ -8,8 +8,9 @@ import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
 
 /**
- * name → `{ about, missing, notRun, steps, run }`:
+ * name → `{ about, missing, notRun, steps, run, isPart }`:
  * `notRun()`, where there is one, says why nobody can expect it to run as it was called, null when it can;
+ * `isPart()`, where there is one, says that it was called for a part of what it does, whose result is not written to test/heavy/RESULTS.md;
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
