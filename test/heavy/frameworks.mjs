@@ -32,13 +32,14 @@ async function run(checks, commit) {
     const row = JSON.parse(line)
     if (row.model !== undefined) return void process.stdout.write(`${lineOf(row)}\n`)
     results.push({ ...row, date: new Date().toISOString().slice(0, 10), commit })
+    // At once: a run that is interrupted later has these.
+    if (isKept()) keep(results.slice(-1))
     const name = row.family ?? row.layout
     if (row.absent !== undefined) process.stdout.write(`absent ${name}: ${row.absent}\n`)
     else checks.add(name, { passed: row.passed, failed: row.failures.length, failures: row.failures.map(({ model, error }) => `${model}: ${error}`) })
   }
   const { code, errors } = await capture(PYTHON, args, { cwd: ROOT, quiet: true, onLine })
   if (code !== 0) throw new Error(`ask.py ended with ${code}: ${errors.trim().split('\n').slice(-5).join(' | ')}`)
-  if (isKept()) keep(results)
   process.stdout.write(`\n${tables(results)}\n`)
   const ran = results.filter((row) => row.absent === undefined)
   const told = ran.filter((row) => row.family !== undefined).map((row) => `${row.family} ${row.version}: ${row.passed} of ${row.models} models`)

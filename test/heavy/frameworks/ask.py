@@ -212,7 +212,6 @@ class Place:
             http.raw.close()
             grpc.raw.close()
 
-
     def try_text(self, case):
         """The same of a model that answers a prompt with text."""
         server = self.running()
@@ -270,7 +269,10 @@ def run_family(directory, name, models, only):
     python, version = found
     root = fresh(os.path.join(directory, name))
     at = time.monotonic()
-    script(python, file, root, models, *([only] if only else []))
+    try:
+        script(python, file, root, models, *([only] if only else []))
+    except Wrong as error:
+        return say(family=name, version=version, models=models, kinds=0, passed=0, failures=[{"model": file, "error": str(error)}], requests=0, at_once=0, runs=0, seconds=round(time.monotonic() - at))
     with open(os.path.join(root, "cases.json")) as made:
         cases = json.load(made)["cases"]
     place = Place(root, python, flags)
@@ -332,7 +334,11 @@ def main():
     os.makedirs(options.directory, exist_ok=True)
     # A SIGTERM stops the server, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    for name in filter(None, options.families.split(",")):
+    families = options.families.split(",")
+    unknown = [name for name in families if name not in FAMILIES and name != "layouts"]
+    if unknown:
+        sys.exit(f"no family {', '.join(unknown)}: there are {', '.join(FAMILIES)} and layouts")
+    for name in families:
         if name != "layouts":
             run_family(options.directory, name, options.models, options.only)
             continue

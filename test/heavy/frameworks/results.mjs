@@ -33,7 +33,7 @@ export function familyTable(results) {
       ? [`${TITLES[row.family]} ${short(row.version)}`, `${row.models} of ${row.kinds} kinds`, row.passed, number(row.requests), `${number(row.at_once)} in ${number(row.runs)} runs`, `${row.date}, ${row.commit}`]
       : [TITLES[row.family], `not run: ${row.absent}`, '–', '–', '–', '–'],
   )
-  return table(['framework', 'models', 'answer as it does', 'requests', 'of them at once', 'run'], cells)
+  return table(['framework', 'models', 'answered alike', 'requests', 'of them at once', 'last run'], cells)
 }
 
 /** The table of test/heavy/frameworks/README.md. */
@@ -41,7 +41,7 @@ export function layoutTable(results) {
   const rows = results.filter((row) => row.layout !== undefined)
   const found = (row) => (row.absent !== undefined ? `not run: ${row.absent}` : row.failures.length === 0 ? 'answers' : row.failures.map(({ error }) => error).join('; ').replaceAll(/[|\s]+/g, ' '))
   return table(
-    ['layout', 'after', 'models', 'weights made with', 'result', 'run'],
+    ['layout', 'after', 'models', 'weights made with', 'result', 'last run'],
     rows.map((row) => [`\`${row.layout}\``, row.after, row.parts.map((part) => `\`${part}\``).join(', '), row.version === undefined ? row.module : `${row.module} ${short(row.version)}`, found(row), row.date === undefined ? '–' : `${row.date}, ${row.commit}`]),
   )
 }
