@@ -65,7 +65,10 @@ const keyOf = (row) => `${row.family ?? ''} ${row.layout ?? ''}`
 /** The results with these in the place of earlier ones. One that could not run now leaves its earlier result, which has its date. */
 export function merged(before, found) {
   const out = before.map((row) => found.find((one) => keyOf(one) === keyOf(row) && (one.absent === undefined || row.absent !== undefined)) ?? row)
-  return [...out, ...found.filter((row) => !before.some((one) => keyOf(one) === keyOf(row)))]
+  const all = [...out, ...found.filter((row) => !before.some((one) => keyOf(one) === keyOf(row)))]
+  // Families in the order of their titles, then layouts.
+  const place = ({ family }) => (family === undefined ? Infinity : Object.keys(TITLES).indexOf(family))
+  return all.toSorted((a, b) => (place(a) === place(b) ? 0 : place(a) - place(b)))
 }
 
 /** The text with a part between the marks. @throws {Error} without the marks */

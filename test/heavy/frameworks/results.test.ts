@@ -40,6 +40,8 @@ test('a run takes the place of the last one of its family, and one that could no
   const before = [found('pytorch', 1), found('openvino', 2)]
   expect(merged(before, [found('openvino', 3), found('xgboost', 4)])).toEqual([found('pytorch', 1), found('openvino', 3), found('xgboost', 4)])
   expect(merged(before, [absent])).toEqual(before)
+  // In the order of the titles, whatever ran first.
+  expect(merged([found('xgboost', 4)], before)).toEqual([...before, found('xgboost', 4)])
   expect(merged([absent], [found('pytorch', 5)])).toEqual([found('pytorch', 5)])
   expect(merged([absent], [{ ...absent, absent: 'another reason' }])).toEqual([{ ...absent, absent: 'another reason' }])
 })
