@@ -2,23 +2,30 @@
 /**
  * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container tool or much time. Each writes
  * its result to test/heavy/RESULTS.md. One that cannot run here says what is missing, with the command that gets it, and leaves its row as it is.
- * `--uws PATH` is the module of uWebSockets.js for the suite `uws`. Without a name it lists them. The last line is `N passed, N failed`.
+ * `--uws PATH` is the module of uWebSockets.js for the suite `uws`; `--models`, `--families`, `--python` and `--only` are of the suite `frameworks`. Without a
+ * name it lists them. The last line is `N passed, N failed`.
  */
+import { delimiter } from 'node:path'
 import { parseArgs } from 'node:util'
 import { ask } from '../../scripts/lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../../scripts/setup.mjs'
 import { Checks } from './lib/checks.mjs'
 import { parseResults, readResults, writeResult } from './lib/results.mjs'
 
-const { values, positionals } = parseArgs({ allowPositionals: true, options: { uws: { type: 'string' } } })
+/** Option → the variable that a suite reads. */
+const OPTIONS = { uws: 'NEREID_UWS', models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY', python: 'NEREID_TEST_PYTHON' }
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { ...Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, { type: 'string' }])), python: { type: 'string', multiple: true } },
+})
 // Before the suites are read: tests and servers that one starts find it there, too.
-if (values.uws !== undefined) process.env.NEREID_UWS = values.uws
+for (const [name, value] of Object.entries(values)) process.env[OPTIONS[name]] = [value].flat().join(delimiter)
 const { SUITES } = await import('./suites.mjs')
 
-/** The commit that is checked out, with a plus when files differ from it; this page does not count. */
+/** The commit that is checked out, with a plus when files differ from it; pages of results do not count. */
 function commit() {
   const id = ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }) ?? 'unknown'
-  const changed = ask('git', ['status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md'], { cwd: ROOT })
+  const changed = ask('git', ['status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md', ':!test/heavy/frameworks/*.json'], { cwd: ROOT })
   return changed === '' ? id : `${id}+`
 }
 
@@ -34,7 +41,7 @@ function list() {
 
 /** True when everything passed; a suite that could not run did not pass. */
 async function run(name) {
-  const { missing, notRun, steps, run: work } = SUITES[name]
+  const { missing, notRun, steps, run: work, isPart } = SUITES[name]
   process.stdout.write(`\n== ${name}\n`)
   const reason = notRun?.() ?? null
   if (reason !== null) {
@@ -50,10 +57,10 @@ async function run(name) {
   const at = commit()
   const from = Date.now()
   const checks = new Checks()
-  const measured = (await checks.step('to its end', () => work(checks))) ?? `stopped: ${checks.failures.at(-1)}`
+  const measured = (await checks.step('to its end', () => work(checks, at))) ?? `stopped: ${checks.failures.at(-1)}`
   const { passed, failed } = checks
   const seconds = Math.round((Date.now() - from) / 1000)
-  writeResult({ suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured })
+  if (!isPart?.()) writeResult({ suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured })
   for (const failure of checks.failures) process.stdout.write(`FAILED ${failure}\n`)
   return checks
 }

@@ -20,8 +20,8 @@ def python_server(repository, *flags, log, **options):
 
 @functools.lru_cache(None)
 def interpreter_with(module):
-    """`(path, version)` of an interpreter that has numpy and a module: NEREID_TEST_PYTHON, that of the tests, or one of the system. None without one."""
-    wanted = [os.environ.get("NEREID_TEST_PYTHON"), sys.executable, "/usr/bin/python3", shutil.which("python3")]
+    """`(path, version)` of an interpreter that has numpy and a module: of NEREID_TEST_PYTHON (one, or several as PATH has them), that of the tests, or one of the system. None without one."""
+    wanted = [*os.environ.get("NEREID_TEST_PYTHON", "").split(os.pathsep), sys.executable, "/usr/bin/python3", shutil.which("python3")]
     code = f"import numpy, {module}; print({module}.__version__)"
     for python in dict.fromkeys(path for path in wanted if path and os.path.exists(path)):
         try:
