@@ -1,5 +1,5 @@
 """
-Writes the repository of a layout with weights of chance, and what its framework makes of questions: `python layouts.py DIRECTORY NAME`. See case.py.
+Writes the repository of a layout with random weights, and what its framework makes of questions: `python layouts.py DIRECTORY NAME`. See case.py.
 
 A layout is a directory of `layouts`: configurations and code of models, written after a public project. Names, dims and parameters are as they are there.
 """
@@ -97,7 +97,7 @@ def face_detection_openvino(directory, chance):
 
 
 class Onnx:
-    """A network of ONNX, with weights of chance, and what the reference evaluator of the package onnx makes of an input."""
+    """A network of ONNX, with random weights, and what the reference evaluator of the package onnx makes of an input."""
 
     def __init__(self, chance):
         self.chance, self.nodes, self.constants = chance, [], []

@@ -1,4 +1,4 @@
-"""Models of OpenVINO for the suite `frameworks`: nets of images, texts and numbers as IR files, with weights of chance. See case.py."""
+"""Models of OpenVINO for the suite `frameworks`: nets of images, texts and numbers as IR files, with random weights. See case.py."""
 import os
 import shutil
 
@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Net:
-    """Layers with weights of chance, which do not fade."""
+    """Layers with random weights, which do not fade."""
 
     def __init__(self, seed):
         self.chance = np.random.default_rng(seed)

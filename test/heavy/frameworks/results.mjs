@@ -50,7 +50,7 @@ export function layoutTable(results) {
 export function readmePart(results) {
   const layouts = results.filter((row) => row.layout !== undefined)
   const answering = layouts.filter((row) => row.absent === undefined && row.failures.length === 0).length
-  const last = `Of ${layouts.length} layouts of public model repositories, with weights of chance, ${answering} load and answer ([test/heavy/frameworks](test/heavy/frameworks/README.md)).`
+  const last = `Of ${layouts.length} layouts of public model repositories, with random weights, ${answering} load and answer ([test/heavy/frameworks](test/heavy/frameworks/README.md)).`
   return layouts.length === 0 ? familyTable(results) : `${familyTable(results)}\n\n${last}`
 }
 

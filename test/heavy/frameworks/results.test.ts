@@ -49,5 +49,5 @@ test('a run takes the place of the last one of its family, and one that could no
 test('layouts that answer are counted', () => {
   const layout = { layout: 'a', after: 'b', module: 'torch', parts: ['c'], failures: [] }
   const failed = { ...layout, layout: 'd', failures: [{ model: 'c', error: 'no' }] }
-  expect(readmePart([layout, failed, { ...layout, layout: 'e', absent: 'no torch' }])).toContain('Of 3 layouts of public model repositories, with weights of chance, 1 load and answer')
+  expect(readmePart([layout, failed, { ...layout, layout: 'e', absent: 'no torch' }])).toContain('Of 3 layouts of public model repositories, with random weights, 1 load and answer')
 })

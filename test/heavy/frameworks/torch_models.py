@@ -1,4 +1,4 @@
-"""Models of PyTorch for the suite `frameworks`: nets as those of torchvision and small ones of other kinds, with weights of chance. See case.py."""
+"""Models of PyTorch for the suite `frameworks`: nets as those of torchvision and small ones of other kinds, with random weights. See case.py."""
 import math
 import os
 from typing import Dict, List, Optional, Tuple
