@@ -1,6 +1,7 @@
 /** Reads the arguments of a command against the options that the table of commands lists for it. Prints nothing. */
 
 import type { Command, CommandOption } from '../cli/commands.js'
+import { nearest } from '../config/suggest.js'
 
 /** What a user can act on: printed without a stack. */
 export class CommandError extends Error {
@@ -33,7 +34,10 @@ export function readArguments(command: Pick<Command, 'name' | 'options'>, args: 
     const equals = arg.indexOf('=')
     const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals)
     const option = known.find((one) => one.name === name)
-    if (option === undefined) throw new CommandError(`${command.name} has no option '--${name}'; it has ${known.map((one) => `--${one.name}`).join(', ')}`)
+    if (option === undefined) {
+      const meant = nearest(name, known.map((one) => one.name))
+      throw new CommandError(`${command.name} has no option '--${name}'; ${meant === null ? `it has ${known.map((one) => `--${one.name}`).join(', ')}` : `did you mean '--${meant}'?`}`)
+    }
     let value = equals < 0 ? null : arg.slice(equals + 1)
     if (value === null && takes(option) === 'required') {
       i += 1

@@ -46,6 +46,10 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   const model = dirname(resolve(repository))
   if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file))) return `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve --model-repository=${shellWord(dirname(model))}`
   if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
+  const [first, ...others] = [...models.keys()]
+  if (first !== undefined && [first, ...others].every((name) => /^\d+$/.test(name)) && filesOf(join(repository, first)).some((file) => SERVED.has(file))) {
+    return `model repository '${shown}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(resolve(repository)))}`
+  }
   const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')))
   const [stray] = strays
   if (stray !== undefined) {
@@ -64,13 +68,19 @@ export function unversionedHint(directory: string, name: string): string {
   if (/^\d+$/.test(name)) return ''
   const files = filesOf(directory)
   const file = files.find((one) => extname(one) === '.onnx' || SERVED.has(one))
-  if (file === undefined) return ''
+  if (file === undefined) return files.includes('config.pbtxt') ? '' : emptyHint(directory)
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
   // A configuration that is there is not to be written anew, and of the other files `init` writes none.
   if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
+}
+
+/** Of a model without a configuration, of whose file there is no trace. */
+function emptyHint(directory: string): string {
+  const [version] = directoriesOf(directory).filter((name) => /^\d+$/.test(name)).sort()
+  return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1` : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`
 }
 
 /** Names of directories, for a hint; none of a directory that cannot be read. */

@@ -8,10 +8,10 @@ import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
 import * as check from '../../src/commands/check/index.js'
 import { loadProblems } from '../../src/commands/check/load.js'
-import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
+import { ConfigSyntaxError, parsePbtxt, pbtxtProblems, repositoryHint } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
 import { writeFileSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { files, runs } from './harness.js'
 
 const GOOD = `backend: "onnxruntime"
@@ -546,4 +546,14 @@ test('a repository without models, and a model outside a directory of its own, a
   const flat = await checked({ 'flat.onnx': MODEL })
   expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
   expect([empty.code, flat.code]).toEqual([0, 0])
+})
+
+test('a model that is given as a repository is told by its versions, and one without a file by what is not there', async () => {
+  const model = join(files({ 'adder/1/model.onnx': MODEL }), 'adder')
+  expect(repositoryHint(model, new Map([['1', join(model, '1')]]), true)).toBe(
+    `model repository '${model}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${dirname(model)}`,
+  )
+  const bare = await checked({ 'adder/1/': '', 'ghost/notes.txt': '' })
+  expect(bare.out).toMatch(/adder: error: Invalid model name: .*\. There is no model\.onnx, model\.py or other file of a model in '[^']*adder\/1'/)
+  expect(bare.out).toMatch(/ghost: error: Invalid model name: .*\. There is no directory of a version in '[^']*ghost', such as 1/)
 })

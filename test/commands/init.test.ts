@@ -1,5 +1,5 @@
 // `nereid init` in this process: what it says of files that are no models, of directories, and of how it is called.
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
@@ -192,5 +192,10 @@ describe('what is printed', () => {
     expect(invocation('nereid', '', join(directory, 'clone/docs'), script)).toBe('npx nereid')
     expect(invocation('nereid', '', directory, script)).toBe(`node ${script}`)
     expect(invocation('nereid', '', directory, '/venv/bin/nereid')).toBe('/venv/bin/nereid')
+    // As npx has it in a clone: a link in its cache.
+    const linked = files({ 'clone/dist/cli/main.js': '', 'cache/node_modules/.bin/': '' })
+    symlinkSync(join(linked, 'clone'), join(linked, 'cache/node_modules/nereid'))
+    symlinkSync('../nereid/dist/cli/main.js', join(linked, 'cache/node_modules/.bin/nereid'))
+    expect(invocation('nereid', '', join(linked, 'clone'), join(linked, 'cache/node_modules/.bin/nereid'))).toBe('npx nereid')
   })
 })
