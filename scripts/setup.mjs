@@ -106,7 +106,7 @@ const STEPS = [
     name: 'native module',
     inputs: () => filesBelow(ROOT, ['Cargo.toml', 'Cargo.lock', 'crates', 'proto', '.cargo'], isRust),
     outputs: () => [moduleIn('native')],
-    expect: 'a minute and a half the first time',
+    expect: 'some minutes the first time',
     variant: ({ profile }) => profile,
     // A module that is built as it is shipped serves for everything.
     accepted: ({ profile }) => [profile, 'release'],
