@@ -50,7 +50,7 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   if (first !== undefined && [first, ...others].every((name) => /^\d+$/.test(name)) && filesOf(join(repository, first)).some((file) => SERVED.has(file))) {
     return `model repository '${shown}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(resolve(repository)))}`
   }
-  const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')))
+  const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')) && !isServed(join(repository, file), models))
   const [stray] = strays
   if (stray !== undefined) {
     const more = strays.length === 1 ? '' : ` (and ${strays.length - 1} more)`
@@ -58,6 +58,12 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   }
   if (models.size > 0 || !expectsModels) return null
   return `model repository '${shown}' has no models: ${init()} MODEL.onnx --out=${shellWord(repository)} puts one there, ${init()} --python hello --out=${shellWord(repository)} one to start from`
+}
+
+/** Whether a model was made of a file that still lies there: `init` copies it. */
+function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
+  const size = statIfAny(path)?.size
+  return [...models.values()].some((directory) => directoriesOf(directory).some((version) => statIfAny(join(directory, version, 'model.onnx'))?.size === size))
 }
 
 /** Behind the error about a model that has no version: where its file lies instead; '' when it has none, or its directory is another's. */

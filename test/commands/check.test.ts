@@ -546,6 +546,10 @@ test('a repository without models, and a model outside a directory of its own, a
   const flat = await checked({ 'flat.onnx': MODEL })
   expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
   expect([empty.code, flat.code]).toEqual([0, 0])
+  // The model that `init` made of it has the name of the directory.
+  const optimum = join(files({ 'optimum/model.onnx': MODEL, 'optimum/optimum/1/model.onnx': MODEL }), 'optimum')
+  expect(repositoryHint(optimum, new Map(), true)).toMatch(/^'model\.onnx' lies in the model repository itself/)
+  expect(repositoryHint(optimum, new Map([['optimum', join(optimum, 'optimum')]]), true)).toBeNull()
 })
 
 test('a model that is given as a repository is told by its versions, and one without a file by what is not there', async () => {

@@ -44,6 +44,14 @@ impl Places {
             if !python.is_file() {
                 continue;
             }
+            // What pyenv has on the PATH is a script, which chooses one of its interpreters.
+            if directory.ends_with("shims")
+                && let Some(pyenv) = directory.parent()
+            {
+                for version in entries(&pyenv.join("versions"), |_| true) {
+                    add(&mut site_packages, packages_below(&version));
+                }
+            }
             // That of a virtual environment is a link to the interpreter it was made with, whose packages may count as well.
             for program in [Some(python.clone()), python.canonicalize().ok()].into_iter().flatten() {
                 if let Some(root) = program.parent().and_then(Path::parent) {
@@ -127,4 +135,22 @@ fn entries(directory: &Path, wanted: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
     let mut found: Vec<_> = all.filter(|e| wanted(&e.file_name())).map(|e| e.path()).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_of_pyenv_are_looked_into_though_a_script_stands_for_them() {
+        let root = std::env::temp_dir().join(format!("nereid-places-{}", std::process::id()));
+        let packages = root.join("versions/3.11.7/lib/python3.11/site-packages");
+        std::fs::create_dir_all(&packages).expect("made");
+        std::fs::create_dir_all(root.join("shims")).expect("made");
+        std::fs::write(root.join("shims/python3"), "").expect("written");
+        let path = root.join("shims").into_os_string();
+        let places = Places::of(None, &[], |name| (name == "PATH").then(|| path.clone()));
+        assert_eq!(places.site_packages, [packages]);
+        std::fs::remove_dir_all(root).expect("removed");
+    }
 }
