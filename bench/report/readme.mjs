@@ -6,13 +6,12 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { withPart } from '../../scripts/lib/part.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { BARE } from '../subjects/floors.mjs'
 import { short } from './format.mjs'
 import { barChart, colourOf } from './plots.mjs'
 
-const BEGIN = '<!-- written by bench/report/readme.mjs: begin -->'
-const END = '<!-- written by bench/report/readme.mjs: end -->'
 const COLUMNS = [['HTTP', 1], ['HTTP', 8], ['HTTP', 32], ['gRPC', 1], ['gRPC', 8], ['gRPC', 32]]
 /** The echoes speak one transport each: one row for both. */
 const ECHOES = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
@@ -70,12 +69,10 @@ export function readmePart(result, path) {
 function write(from) {
   const file = join(ROOT, 'README.md')
   const text = readFileSync(file, 'utf8')
-  const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
-  if (begin < 0 || end < begin) throw new Error(`README.md has no part between '${BEGIN}' and '${END}'`)
   const result = JSON.parse(readFileSync(from, 'utf8'))
   const part = readmePart(result, relative(ROOT, from.replace(/\.json$/, '.md')))
   writeFileSync(from.replace(/\.json$/, '.svg'), readmeChart(result))
-  writeFileSync(file, `${text.slice(0, begin + BEGIN.length)}\n\n${part}\n\n${text.slice(end)}`)
+  writeFileSync(file, withPart(text, 'bench/report/readme.mjs', part))
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

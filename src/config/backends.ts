@@ -72,12 +72,12 @@ const FOR_TESTS = ['identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 
 /** As Python reads it. */
 const literal = (value: string | readonly string[]): string => JSON.stringify(value)
 
-const KERAS: Foreign = {
+export const KERAS: Foreign = {
   ends: /\.(?:keras|h5|hdf5)$/i, what: 'a model of Keras',
   code: (file, to) => `import keras; keras.saving.load_model(${literal(file)}, compile=False).export(${literal(to)})`,
 }
 
-const GRAPHDEF = {
+export const GRAPHDEF = {
   ends: /\.graphdef$/i, platform: 'tensorflow_graphdef', what: 'a GraphDef, whose inputs and outputs have no signature',
   code: (file, to, inputs, outputs) =>
     `import tensorflow as tf; v1 = tf.compat.v1; v1.disable_eager_execution(); g = v1.GraphDef(); g.ParseFromString(open(${literal(file)}, "rb").read()); ` +

@@ -19,7 +19,7 @@ export { CONFIG_BYTES_MAX, CONFIG_VALUES_MAX, LABEL_BYTES_MAX, readRegularFile, 
 export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, pbtxtProblems, emptyConfig } from './pbtxt.js'
 export { absentBackend, backendHint, backendMeant } from './backend_names.js'
-export { BACKENDS, PROVIDERS, backendRow, isBuiltIn, isOfOnnxRuntime, settingsOwner, type Backend } from './backends.js'
+export { BACKENDS, GRAPHDEF, KERAS, PROVIDERS, backendRow, isBuiltIn, isOfOnnxRuntime, settingsOwner, type Backend } from './backends.js'
 export { parseJsonConfig } from './json_in.js'
 export { toTritonJson } from './json_out.js'
 export { copy, toBinary, fromBinary } from './binary.js'

@@ -46,8 +46,8 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   const model = dirname(resolve(repository))
   if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file))) return `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve --model-repository=${shellWord(dirname(model))}`
   if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
-  const [first, ...others] = [...models.keys()]
-  if (first !== undefined && [first, ...others].every((name) => /^\d+$/.test(name)) && filesOf(join(repository, first)).some((file) => SERVED.has(file))) {
+  const [first] = models.keys()
+  if (first !== undefined && [...models.keys()].every((name) => /^\d+$/.test(name)) && filesOf(join(repository, first)).some((file) => SERVED.has(file))) {
     return `model repository '${shown}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(resolve(repository)))}`
   }
   const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')) && !isServed(join(repository, file), models))

@@ -39,7 +39,7 @@ class Context:
 
     def models(self, *names):
         """Writes those of these models that are ours; they stay for the next row."""
-        subprocess.run([place.node(), os.path.join(place.HERE, "models.mjs"), place.MODELS, *names], check=True, timeout=SECONDS_MAX)
+        place.write_models(*names)
         return place.MODELS
 
     def server(self, *models, flags=(), env=None):

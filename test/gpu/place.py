@@ -27,6 +27,11 @@ def node():
     return own if os.path.exists(own) else shutil.which("node")
 
 
+def write_models(*names):
+    """Writes the models of the rows below MODELS, or those of them that are named; they stay for the next row."""
+    subprocess.run([node(), os.path.join(HERE, "models.mjs"), MODELS, *names], check=True, timeout=240)
+
+
 def prepare(mock=None):
     """Paths of this process: the clients of the tests, and what a bundle brings behind what is installed."""
     sys.path.insert(0, os.path.join(ROOT, "test/python"))

@@ -129,23 +129,19 @@ def run_all(options):
         return found
 
     # Rows with a target measure, so they run alone, behind the others.
-    if options.jobs > 1 and not probed["driver"] and not needs["server"]:
-        write_models()
-    with ThreadPoolExecutor(options.jobs) as together:
-        found = list(together.map(run, [row for row in rows if options.jobs > 1 and "target" not in row]))
-    found += [run(row) for row in rows if options.jobs == 1 or "target" in row]
-    done = [next(one for one in found if one["id"] == row["id"]) for row in rows]
+    together = [row for row in rows if "target" not in row] if options.jobs > 1 else []
+    if together and not probed["driver"] and not needs["server"]:
+        # Before several rows would write one.
+        place.write_models()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = {one["id"]: one for one in pool.map(run, together)}
+    done = [found.get(row["id"]) or run(row) for row in rows]
     count = {state: sum(1 for one in done if one["state"] == state) for state in ("passed", "failed", "not run")}
     print(f"\n{count['passed']} passed, {count['failed']} failed, {count['not run']} not run{' (mock: no GPU was used)' if options.mock else ''}")
     if probed["driver"] is None and options.out:
         report.write(options.out, rows, done, probed, options.mock)
     scaled = scale(options) if options.scale else 0
     return 1 if scaled or count["failed"] or (options.require_gpu and count["not run"]) else 0
-
-
-def write_models():
-    """The small models of all rows, before rows that run at the same time would write them."""
-    subprocess.run([place.node(), os.path.join(HERE, "models.mjs"), place.MODELS], check=True)
 
 
 def scale(options):

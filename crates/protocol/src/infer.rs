@@ -157,6 +157,13 @@ pub struct OutputTensor {
     pub form: OutputForm,
 }
 
+impl InferResponse {
+    /// Of all outputs, [`OutputTensor::answered_bytes`].
+    pub fn answered_bytes(&self) -> usize {
+        self.outputs.iter().map(OutputTensor::answered_bytes).sum()
+    }
+}
+
 impl OutputTensor {
     /// Bytes of the contents that an answer is made from. There are none where the client finds them in its region; classes are ranked wherever
     /// the tensor lies.

@@ -146,7 +146,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
-  tellPackages(['numpy', ...[...packages].filter((name) => name !== 'numpy').sort()], subject, where, findings)
+  tellPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
 }
 
 function tellPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {

@@ -95,10 +95,7 @@ export function unreadConfigText(name: string, backend: string): string {
 
 /** The configuration of trees. The output depends on the parameters, so it is left to the server, as the input is. */
 export function treesConfigText(name: string, { type, isClassifier }: TreesFile, batch: number): string {
-  return [
-    '# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.',
-    `name: ${quoted(name)}`,
-    'backend: "fil"',
+  const more = [
     `max_batch_size: ${batch}`,
     `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`,
     '',
@@ -109,7 +106,8 @@ export function treesConfigText(name: string, { type, isClassifier }: TreesFile,
     '# Requests that wait at the same time run together, up to max_batch_size rows.',
     'dynamic_batching { }',
     '',
-  ].join('\n')
+  ]
+  return unreadConfigText(name, 'fil') + more.join('\n')
 }
 
 function tensors(field: 'input' | 'output', list: readonly TensorConfig[]): string[] {

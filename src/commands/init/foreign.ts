@@ -1,14 +1,14 @@
 /** Models of other frameworks, by the ends of their names: what they are, and the commands that make an ONNX file of them, or another model that is served. Pure. */
 
 import { basename, dirname } from 'node:path'
-import { BACKENDS } from '../../config/index.js'
+import { BACKENDS, GRAPHDEF, KERAS } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
   [/\.safetensors$|^pytorch_model\.bin$/i, 'has weights and no graph: export the model of its directory to ONNX and name what that writes', (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`],
-  [/\.(?:h5|hdf5|keras)$/i, 'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that', (file, onnx) => `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`],
+  [KERAS.ends, 'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that', (file, onnx) => `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`],
   [/\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file', (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`],
-  [/\.graphdef$/i, 'is a GraphDef of TensorFlow: make a SavedModel of it, with the names of its inputs and outputs, and name that directory', () => ''],
+  [GRAPHDEF.ends, 'is a GraphDef of TensorFlow: make a SavedModel of it, with the names of its inputs and outputs, and name that directory', () => ''],
   [/\.(?:plan|engine|trt)$/i, 'is an engine of TensorRT: name the ONNX file that it was made from', () => ''],
   [/\.(?:pkl|pickle|joblib)$/i, 'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''],
 ]

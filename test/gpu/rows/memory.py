@@ -206,10 +206,9 @@ def device_steps(t):
     return {"figure": three - alone, "note": f"one of them copies {alone:.0f} bytes, from region to region"}
 
 
-def asked(t, server, body, seconds):
-    """The load generator on one connection."""
-    address = f"127.0.0.1:{server if isinstance(server, int) else server.http_port}"
-    found = t.load("load", protocol="http", address=address, path="/v2/models/same_gpu/infer", body=t.file("body", body), headers="Content-Type:application/json", connections=1, duration=seconds)
+def asked(t, port, body, seconds):
+    """The median of requests of the load generator on one connection, in microseconds."""
+    found = t.load("load", protocol="http", address=f"127.0.0.1:{port}", path="/v2/models/same_gpu/infer", body=t.file("body", body), headers="Content-Type:application/json", connections=1, duration=seconds)
     assert found["errors"] == 0, found["first_error"]
     return found["p50_us"]
 
@@ -222,7 +221,7 @@ def shm_server_time(t):
     answer = server.request("POST", "/v2/models/same_gpu/infer", body)[2]
     took, floor = [], []
     for _ in range(3):
-        took.append(asked(t, server, body, 2))
+        took.append(asked(t, server.http_port, body, 2))
         floor.append(asked(t, t.floor(answer), body, 1))
     check()
     spent = server.json("/v2/models/same_gpu/stats")["model_stats"][0]["inference_stats"]["compute_infer"]
@@ -238,7 +237,7 @@ def stages(t):
     """Medians of what lies between the timestamps of traced requests."""
     trace = os.path.join(t.directory, "trace.json")
     server = t.server("same_gpu", flags=[f"--trace-config=triton,file={trace}", "--trace-config=rate=1", "--trace-config=level=TIMESTAMPS"])
-    asked(t, server, identity_body(t, t.client("http", server))[0], 2)
+    asked(t, server.http_port, identity_body(t, t.client("http", server))[0], 2)
     assert server.stop() == 0, server.tail()
     times = {}
     with open(trace) as file:

@@ -73,7 +73,7 @@ def network():
 
     torch.manual_seed(7)
     names = {}
-    exec(CLASS, names)  # noqa: S102 - our own text, four lines up
+    exec(CLASS, names)  # noqa: S102 - a text of this file
     return names["Net"]().eval().cuda()
 
 
@@ -95,7 +95,7 @@ def compare(t, one, module, name):
         inputs = [placed(client, "in", "INPUT__0", [rows, WIDTH], "FP32", "given", values.nbytes)]
         client.call("infer", name, inputs, outputs=[placed(client, "out", "OUTPUT__0", None, None, "made", values.nbytes)])
         found.append(cuda.get_contents_as_numpy(made, np.float32, [8, WIDTH])[:rows])
-        worst = max([worst, *[float(np.abs(one - wanted).max()) for one in found]])
+        worst = max([worst, *[float(np.abs(got - wanted).max()) for got in found]])
     assert worst < 1e-2, f"answers differ by {worst} from torch's own"
     return f"at most {worst:.2g} from torch {torch.__version__} itself"
 

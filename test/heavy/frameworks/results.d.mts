@@ -22,8 +22,6 @@ export interface Result {
   commit?: string
 }
 export const RESULTS: string
-export const BEGIN: string
-export const END: string
 export const KEPT_FROM: number
 export const PAGES: [page: string, part: (results: Result[]) => string][]
 export function readResults(): Result[]

@@ -6,12 +6,11 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { withPart as withPartOf } from '../../../scripts/lib/part.mjs'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 const ROOT = join(HERE, '../../..')
 export const RESULTS = join(HERE, 'results.json')
-export const BEGIN = '<!-- written by test/heavy/frameworks/results.mjs: begin -->'
-export const END = '<!-- written by test/heavy/frameworks/results.mjs: end -->'
 /** Results of fewer models for each family are printed, and not kept. */
 export const KEPT_FROM = 50
 
@@ -71,12 +70,8 @@ export function merged(before, found) {
   return all.toSorted((a, b) => (place(a) === place(b) ? 0 : place(a) - place(b)))
 }
 
-/** The text with a part between the marks. @throws {Error} without the marks */
-export function withPart(text, part) {
-  const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
-  if (begin < 0 || end < begin) throw new Error(`there is no part between '${BEGIN}' and '${END}'`)
-  return `${text.slice(0, begin + BEGIN.length)}\n\n${part}\n\n${text.slice(end)}`
-}
+/** The text of a page with its part. @throws {Error} without the marks */
+export const withPart = (text, part) => withPartOf(text, 'test/heavy/frameworks/results.mjs', part)
 
 /** The pages that have a part, with it. */
 export const PAGES = [

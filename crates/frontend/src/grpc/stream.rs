@@ -103,7 +103,7 @@ fn frame_elsewhere(
     is_final: bool,
     packing: Packing,
 ) -> Result<Offloaded<Result<Rope>>> {
-    let bytes = response.outputs.iter().map(|o| o.data.len()).sum();
+    let bytes = response.answered_bytes();
     offload::start(bytes, move |_| framed(&response, &version, is_final, packing))
 }
 

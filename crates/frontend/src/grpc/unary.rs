@@ -213,7 +213,7 @@ impl Future for Waits {
 
 fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: Packing) -> Sent {
     if packing.is_long(&response) {
-        let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
+        let bytes = response.answered_bytes();
         let work = offload::run(bytes, move |_| respond(&version, &response, packing));
         return Sent::Later(Box::pin(async move { work.await? }));
     }

@@ -123,7 +123,7 @@ impl Events {
             if !is_long_to_print(&response) {
                 return Poll::Ready(Some(encode_generate(&response, &self.version.signature)));
             }
-            let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
+            let bytes = response.answered_bytes();
             let version = self.version.clone();
             let print = move |_: &offload::Abandoned<'_>| encode_generate(&response, &version.signature);
             match offload::start_charged(&self.account, Kind::Answer, bytes, print) {

@@ -177,7 +177,7 @@ async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<In
     if !is_long_to_print(&response) {
         return encode_generate(&response, &version.signature);
     }
-    let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
+    let bytes = response.answered_bytes();
     let work =
         offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
     work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))

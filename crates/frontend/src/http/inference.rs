@@ -208,7 +208,7 @@ fn reply(
     if !is_long_to_encode(&response, encoding) {
         return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
     }
-    let bytes = response.outputs.iter().map(|output| output.answered_bytes()).sum();
+    let bytes = response.answered_bytes();
     let work = offload::start_charged(account, Kind::Answer, bytes, move |_| encode(&version, &response, encoding));
     Err(Box::pin(async move {
         let encoded = async { work?.await.and_then(|(reply, charge)| Ok(reply?.charged(charge))) };
