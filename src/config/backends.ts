@@ -19,14 +19,14 @@ export interface ModelFile {
   platform?: string
   /** Further spellings of the platform that tell the backend. */
   aliases?: readonly string[]
-  /** Of a directory: files of which one has to be in it, by any of their names. */
+  /** For a directory: it has to contain one of these files. */
   holds?: readonly string[]
 }
 
 /** Files that are not served; code in Python makes one of them that is. */
 export interface Foreign {
   ends: RegExp
-  /** Tells them too. */
+  /** The platform of configurations that name such a file. */
   platform?: string
   what: string
   /** The code that reads `file` and writes `to`. Names of inputs and outputs are those of a configuration. */

@@ -83,7 +83,7 @@ export function unversionedHint(directory: string, name: string): string {
   return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
 }
 
-/** Of a model without a configuration, of whose file there is no trace. */
+/** Behind the error about a model that has neither a configuration nor a file: what is missing. */
 function emptyHint(directory: string): string {
   const [version] = directoriesOf(directory).filter((name) => /^\d+$/.test(name)).sort()
   return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1` : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`

@@ -29,7 +29,7 @@ function codeDirectory(backend: string, backendDirectory: string): string | null
 export interface Served {
   /** The configuration, which says so when it is a backend in Python. */
   config: ModelConfig
-  /** Of a backend in Python. */
+  /** The directory of the code, for a backend in Python; else null. */
   codeDirectory: string | null
   /** The core or a backend of ours, and not a user's, be it one of the same name. */
   isOwn: boolean

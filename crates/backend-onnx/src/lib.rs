@@ -35,14 +35,14 @@ use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};
 use tensor::Result;
 
-/// A backend whose models ONNX Runtime runs: of ONNX, or of what an ONNX model is made of when it is opened.
+/// A backend whose models ONNX Runtime runs, as they are or converted to ONNX when they are opened.
 pub struct OnnxBackend {
     library: Option<PathBuf>,
     name: &'static str,
     open: fn(Option<&Path>, &OpenSpec) -> Result<open::OpenedOnnx>,
 }
 
-/// Each is a backend over the shared library at `library`. Nothing is loaded before the first model; without a library only models fail to
+/// Each constructor makes a backend over the shared library at `library`. Nothing is loaded before the first model; without a library only models fail to
 /// load, with UNAVAILABLE. All of them have the settings of the backend `onnxruntime`.
 impl OnnxBackend {
     /// Backend `onnxruntime`.

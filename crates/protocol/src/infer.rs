@@ -158,15 +158,15 @@ pub struct OutputTensor {
 }
 
 impl InferResponse {
-    /// Of all outputs, [`OutputTensor::answered_bytes`].
+    /// The sum of [`OutputTensor::answered_bytes`] over all outputs.
     pub fn answered_bytes(&self) -> usize {
         self.outputs.iter().map(OutputTensor::answered_bytes).sum()
     }
 }
 
 impl OutputTensor {
-    /// Bytes of the contents that an answer is made from. There are none where the client finds them in its region; classes are ranked wherever
-    /// the tensor lies.
+    /// Bytes of the tensor that a front end reads to make an answer: none if the tensor already lies in the client's region, unless classes are
+    /// ranked from it.
     pub fn answered_bytes(&self) -> usize {
         match self.data {
             Data::Region(_) if self.form.classification == 0 => 0,
