@@ -70,6 +70,8 @@ function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
 export function unversionedHint(directory: string, name: string): string {
   // Files of a load request are in a directory that is gone soon.
   if (basename(directory) !== name) return ''
+  // What begins with a dot is a tool's, not a model.
+  if (name.startsWith('.')) return ''
   // A version of a model that is served as a repository itself, of which another line tells.
   if (/^\d+$/.test(name)) return ''
   const files = filesOf(directory)
