@@ -3,6 +3,7 @@
  * Their code lives in `src/commands/<name>/`. A command is the first argument, as it stands here; anything else is a flag of the server, as for `tritonserver`.
  */
 
+import { INIT_ENDS } from '../config/backends.js'
 import { TOPICS } from './flags.js'
 
 export interface Command {
@@ -62,7 +63,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace files that are already there.' },
     ],
-    files: ['.onnx', '.pt', '.xml', 'xgboost.json', '.ubj', 'model.txt', '.tl'],
+    files: INIT_ENDS,
     load: () => import('../commands/init/index.js'),
   },
   {

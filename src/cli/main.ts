@@ -25,10 +25,9 @@ if (named !== undefined || asksHelp) {
   })
 }
 if (named !== undefined) {
-  // `check` knows best what to say of itself. Behind -- stands the command line of another program.
+  // Behind -- stands the command line of another program.
   const own = rest.includes('--') ? rest.slice(0, rest.indexOf('--')) : rest
-  const topic = own.some(asks) && named.takesFlags !== true ? [named.name] : null
-  process.exitCode = topic === null ? await (await named.load()).run(program, rest) : await (await import('../commands/help/index.js')).run(program, topic)
+  process.exitCode = own.some(asks) ? await (await import('../commands/help/index.js')).run(program, [named.name]) : await (await named.load()).run(program, rest)
 } else if (asksHelp) {
   process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)
 } else if (command !== '' && command !== 'serve' && !command.startsWith('-')) {

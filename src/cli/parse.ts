@@ -115,9 +115,14 @@ export function findFlag(name: string): Flag {
   if (fitting.length > 1) {
     throw new OptionError(`option '--${name}' is ambiguous; possibilities: ${fitting.map((f) => `--${f.name}`).join(' ')}`)
   }
-  const names = TABLE.flatMap((f) => [f.name, ...(f.aliases ?? [])])
-  throw new OptionError(`unrecognized option '--${name}'${suggestion(name, names, '--')}`)
+  throw new OptionError(`unrecognized option '--${name}'${suggestion(name, FLAG_NAMES, '--')}`)
 }
+
+/** Every flag's name, and those that it had. */
+export const FLAG_NAMES: readonly string[] = TABLE.flatMap((f) => [f.name, ...(f.aliases ?? [])])
+
+/** Whether a name, or the beginning of one, is a flag's. */
+export const isFlag = (name: string): boolean => FLAG_NAMES.some((one) => one.startsWith(name))
 
 /** @throws {OptionError} for a text that is no value of this flag. */
 export function readValue(flag: Flag, text: string): string | number | boolean {

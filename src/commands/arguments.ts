@@ -1,12 +1,12 @@
 /** Reads the arguments of a command against the options that the table of commands lists for it. Prints nothing. */
 
-import type { Command, CommandOption } from '../cli/commands.js'
+import { COMMANDS, type Command, type CommandOption } from '../cli/commands.js'
+import { FLAG_NAMES, OptionError, isFlag } from '../cli/parse.js'
 import { nearest } from '../config/suggest.js'
+import { cleanCell } from '../log/format.js'
 
 /** What a user can act on: printed without a stack. */
-export class CommandError extends Error {
-  override readonly name = 'CommandError'
-}
+export class CommandError extends OptionError {}
 
 export interface CommandArguments {
   /** What stands there without dashes, in order. */
@@ -17,16 +17,31 @@ export interface CommandArguments {
   all: [string, string][]
 }
 
+/** A command of the table. */
+export function commandNamed(name: string): Command {
+  const command = COMMANDS.find((one) => one.name === name)
+  if (command === undefined) throw new Error(`'${name}' is not in the table of commands`)
+  return command
+}
+
+/** The first line of what is said of a command. */
+export const usageOf = (program: string, { name, usage }: Command): string => `Usage: ${program} ${name} ${usage}`.trimEnd()
+
 /**
- * `--name=value` for every option, `--name value` too where a value is required; all else is `rest`.
+ * `--name=value` for every option, `--name value` too where a value is required; all else is `rest`, also the server's options where
+ * the command takes them.
  *
  * @throws {CommandError} for an option that the command does not have, and for a value that is missing or not wanted.
  */
-export function readArguments(command: Pick<Command, 'name' | 'options'>, args: readonly string[]): CommandArguments {
+export function readArguments(command: Pick<Command, 'name' | 'options' | 'takesFlags'>, args: readonly string[]): CommandArguments {
   const known = command.options ?? []
   const read: CommandArguments = { rest: [], options: new Map(), all: [] }
   for (let i = 0; i < args.length; i += 1) {
     const arg = args[i] ?? ''
+    if (arg === '--' && command.takesFlags === true) {
+      read.rest.push(...args.slice(i))
+      break
+    }
     if (!arg.startsWith('--')) {
       read.rest.push(arg)
       continue
@@ -35,7 +50,12 @@ export function readArguments(command: Pick<Command, 'name' | 'options'>, args: 
     const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals)
     const option = known.find((one) => one.name === name)
     if (option === undefined) {
-      const meant = nearest(name, known.map((one) => one.name))
+      const own = known.map((one) => one.name)
+      const meant = nearest(name, command.takesFlags === true ? [...own, ...FLAG_NAMES] : own)
+      if (command.takesFlags === true && (isFlag(name) || meant === null || !own.includes(meant))) {
+        read.rest.push(arg)
+        continue
+      }
       throw new CommandError(`${command.name} has no option '--${name}'; ${meant === null ? `it has ${known.map((one) => `--${one.name}`).join(', ')}` : `did you mean '--${meant}'?`}`)
     }
     let value = equals < 0 ? null : arg.slice(equals + 1)
@@ -46,6 +66,8 @@ export function readArguments(command: Pick<Command, 'name' | 'options'>, args: 
     }
     if (value === null && takes(option) === 'required') throw new CommandError(`--${name} needs a value: --${name}=<${option.value}>`)
     if (value !== null && takes(option) === 'none') throw new CommandError(`--${name} takes no value`)
+    const choices = option.value?.split('|') ?? []
+    if (value !== null && choices.length > 1 && !choices.includes(value)) throw new CommandError(`--${name} is ${choices.join(' or ')}; got '${cleanCell(value)}'`)
     read.options.set(name, value ?? '')
     read.all.push([name, value ?? ''])
   }

@@ -161,6 +161,11 @@ export const BACKENDS: readonly Backend[] = [
 
 const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))
 
+/** How files end that `nereid init` makes a repository of, for hints and shells. */
+export const INIT_ENDS: readonly string[] = ['.onnx', '.pt', '.xml', 'xgboost.json', '.ubj', 'model.txt', '.tl']
+
+export const isForInit = (file: string): boolean => INIT_ENDS.some((end) => file.endsWith(end))
+
 /** The row of a backend; undefined of one that has none. */
 export const backendRow = (name: string): Backend | undefined => ROWS.get(name)
 

@@ -6,7 +6,7 @@
 import { readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { basename, dirname, extname, join, resolve } from 'node:path'
-import { BACKENDS } from './backends.js'
+import { BACKENDS, isForInit } from './backends.js'
 import { quoted } from './error.js'
 import { statIfAny } from './files.js'
 import { invocation } from './invocation.js'
@@ -20,7 +20,7 @@ const SERVED: ReadonlySet<string> = new Set(BACKENDS.flatMap(({ served, files = 
 
 /** Behind the error about a repository that is a file. */
 export function fileHint(path: string): string {
-  if (extname(path) === '.onnx') return `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for --model-repository=models`
+  if (isForInit(path)) return `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for --model-repository=models`
   return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} MODEL.onnx makes it`
 }
 
@@ -64,6 +64,12 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
 function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
   const size = statIfAny(path)?.size
   return [...models.values()].some((directory) => directoriesOf(directory).some((version) => statIfAny(join(directory, version, 'model.onnx'))?.size === size))
+}
+
+/** Behind the error about a directory that is neither a repository nor a model: the model that lies in it, such as what exporters write; '' when there is none. */
+export function exportedHint(directory: string): string {
+  const file = filesOf(directory).find(isForInit)
+  return file === undefined ? '' : `; of '${quoted(file)}' in it ${init()} ${shellWord(directory)} makes a repository`
 }
 
 /** Behind the error about a model that has no version: where its file lies instead; '' when it has none, or its directory is another's. */

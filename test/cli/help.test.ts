@@ -89,13 +89,14 @@ test('a command tells its options, by help and by --help', () => {
   expect(code).toBe(0)
   for (const { name } of COMMANDS.find((c) => c.name === 'init')?.options ?? []) expect(stdout).toContain(`  --${name}`)
   for (const args of [['--help'], ['model.onnx', '--out=x', '-h']]) expect(nereid('init', ...args).stdout, args.join(' ')).toBe(stdout)
-  expect(nereid('gen', 'ts', '--help')).toEqual(nereid('help', 'gen'))
+  for (const name of ['gen', 'check', 'gpu', 'config', 'doctor']) expect(nereid(name, 'x', '--help'), name).toEqual(nereid('help', name))
+  expect(nereid('help', 'serve').stdout).toBe(nereid('serve', '--help').stdout)
   expect(nereid('doctor', '--', 'tritonserver', '--help').stdout).not.toContain('Usage: nereid doctor')
 }, 60_000)
 
 test('an unknown topic ends with 1 and names those there are', () => {
   const { code, stderr } = nereid('help', 'htpt')
-  expect([code, stderr]).toEqual([1, expect.stringContaining("there is no help on 'htpt'; there is on all, server, models, http")])
+  expect([code, stderr]).toEqual([1, expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http")])
 })
 
 test('R-54: tritonserver --help prints every option and ends with 1', () => {

@@ -816,9 +816,16 @@ describe('what cannot be read ends with 2', () => {
   test('wrong arguments', async () => {
     expect((await runs(doctor, [])).code).toBe(2)
     expect((await runs(doctor, ['--http-port=1'])).err).toContain('stands behind --')
+    expect((await runs(doctor, ['--frmat=json', '.'])).err).toBe("doctor has no option '--frmat'; did you mean '--format'?\n")
+    expect((await runs(doctor, ['--format=xml', '.'])).err).toBe("--format is text or json; got 'xml'\n")
     expect((await runs(doctor, ['--', 'ls'])).code).toBe(2)
-    expect((await runs(doctor, ['--help'])).code).toBe(0)
   })
+})
+
+test('a directory as exporters write it is told with the command that makes a repository of it', async () => {
+  const directory = files({ 'config.json': '{}', 'model.onnx': '', 'tokenizer.json': '{}' })
+  const { code, err } = await runs(doctor, [directory])
+  expect([code, err]).toEqual([2, expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m)])
 })
 
 describe('hostile files', () => {

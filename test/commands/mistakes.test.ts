@@ -114,8 +114,17 @@ describe('--format=github', () => {
     expect(out).toMatch(/^::error file=\.\/m\/1\/model\.py,line=1,col=1,endColumn=29,title=nereid check::ModuleNotFoundError: No module named 'nereid_no_such_module'%0A%0AAt:%0A.*\n1 model, 1 error, 0 warnings\n$/)
   }, 60_000)
 
+  test.each([
+    ['--laod', "check has no option '--laod'; did you mean '--load'?"],
+    ['--load=maybe', '--load takes no value'],
+    ['--mdoel-repository=x', "unrecognized option '--mdoel-repository'; did you mean '--model-repository'?"],
+  ])('%s is refused, with what was meant', async (option, text) => {
+    const { code, err } = await runs(check, [option, '.'])
+    expect([code, err]).toEqual([1, expect.stringContaining(text)])
+  })
+
   test('other formats are refused', async () => {
     const { code, err } = await runs(check, ['--format=xml', '.'])
-    expect([code, err]).toEqual([1, expect.stringContaining('It is text or json or github. Got xml')])
+    expect([code, err]).toEqual([1, expect.stringContaining("--format is text or json or github; got 'xml'")])
   })
 })

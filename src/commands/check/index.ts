@@ -13,7 +13,8 @@ import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../conf
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
-import { counted, printable, shown, takeOwn, type Format } from '../output.js'
+import { commandNamed, readArguments, usageOf } from '../arguments.js'
+import { counted, printable, shown, type Format } from '../output.js'
 import { excerpt, placeInLine, placeOf, type Place } from './excerpt.js'
 import { annotation } from './github.js'
 import { loadProblems } from './load.js'
@@ -36,13 +37,11 @@ interface Problem {
 }
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
-  let own
+  const command = commandNamed('check')
+  let format: Format = 'text'
   try {
-    own = takeOwn(args, ['--load', '--help'], ['text', 'json', 'github'])
-    if (own.on.has('--help')) {
-      process.stdout.write(USAGE(program))
-      return 0
-    }
+    const own = readArguments(command, args)
+    format = (own.options.get('format') ?? format) as Format
     const targets: string[] = []
     const parsed = await readOptions(own.rest, process.env, targets)
     if (targets.length === 0 && parsed.options.modelRepository.length === 0) throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
@@ -54,19 +53,17 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const problems: Problem[] = warnings.map((message) => ({ severity: 'warning', model: null, path: null, place: null, message, advice: '' }))
     for (const { path, message } of hintsOf(targets, repository)) problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
     for (const model of models) problems.push(...problemsOf(model))
-    if (own.on.has('--load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
-    return report(problems, models.filter(({ directories }) => directories.length === 1).length, own.format)
+    if (own.options.has('load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
+    return report(problems, models.filter(({ directories }) => directories.length === 1).length, format)
   } catch (error) {
     const isUsage = error instanceof OptionError
     if (isUsage) {
-      process.stderr.write(`${USAGE(program)}${error.message}\n`)
+      process.stderr.write(`${usageOf(program, command)}\n${error.message}\n`)
       return 1
     }
-    return report([{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }], 0, own?.format ?? 'text')
+    return report([{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }], 0, format)
   }
 }
-
-const USAGE = (program: string): string => `Usage: ${program} check [--load] [--format=json|github] [REPOSITORY | MODEL | config.pbtxt ...] [options of the server]\n`
 
 /** What only a load shows. Models that are wrong already are loaded too, which fails: that is not told again. */
 async function problemsOfLoad(settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[]): Promise<Problem[]> {

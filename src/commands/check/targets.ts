@@ -1,7 +1,7 @@
 /** What the arguments of `nereid check` name: repositories, single models, or one configuration file. */
 
 import { basename, dirname, extname, join, resolve } from 'node:path'
-import { fileHint, noLog, statIfAny } from '../../config/index.js'
+import { fileHint, isForInit, noLog, statIfAny } from '../../config/index.js'
 import { ServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
 import { misplacedIn } from '../../repository/scan.js'
@@ -18,7 +18,7 @@ export async function inspectTargets(targets: readonly string[], settings: Repos
   for (const target of targets) {
     const stat = statIfAny(target)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${target}`)
-    if (!stat.isDirectory() && extname(target) === '.onnx') throw new ServerError('INVALID_ARG', `${target} is no configuration${fileHint(target)}`)
+    if (!stat.isDirectory() && isForInit(target)) throw new ServerError('INVALID_ARG', `${target} is no configuration${fileHint(target)}`)
     if (!stat.isDirectory()) models.push(await inspectFile(target, settings))
     else if (isModel(target)) models.push(await inspectModel(basename(resolve(target)), [target], settings))
   }

@@ -9,7 +9,7 @@ import { FLAGS, optionName, type Flag } from '../../cli/flags.js'
 import { OptionError, type Parsed } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { takeOwn } from '../output.js'
+import { commandNamed, readArguments } from '../arguments.js'
 
 interface Row {
   name: string
@@ -24,13 +24,12 @@ interface Row {
 const TABLE: readonly Flag[] = FLAGS
 const MASK = '********'
 
-export async function run(program: string, args: readonly string[]): Promise<number> {
+export async function run(_program: string, args: readonly string[]): Promise<number> {
   try {
-    const own = takeOwn(args, ['--help'])
-    if (own.on.has('--help')) return await (await import('../help/index.js')).run(program, ['config'])
+    const own = readArguments(commandNamed('config'), args)
     const parsed = await readOptions(own.rest, process.env)
     const rows = rowsOf(parsed)
-    process.stdout.write(own.format === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n` : textOf(rows))
+    process.stdout.write(own.options.get('format') === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n` : textOf(rows))
     // The other rules hold without a repository, too: then only what is given is to be seen.
     const isComplete = parsed.options.modelRepository.length > 0
     const { warnings } = resolveSettings(isComplete ? parsed : { ...parsed, options: { ...parsed.options, modelRepository: ['.'] } })

@@ -6,8 +6,10 @@
  */
 
 import { dirname, resolve } from 'node:path'
-import { OptionError } from '../../cli/parse.js'
-import { shown, takeOwn } from '../output.js'
+import type { Command } from '../../cli/commands.js'
+import { OptionError, isFlag } from '../../cli/parse.js'
+import { commandNamed, readArguments, usageOf } from '../arguments.js'
+import { shown } from '../output.js'
 import { readCompose } from './compose.js'
 import { diffOf } from './diff.js'
 import { readDockerfile } from './dockerfile.js'
@@ -25,18 +27,11 @@ import { readYaml, YamlError } from './yaml.js'
 
 type Found = { launch: Launch; judge: () => void }
 
-const USAGE = (program: string): string =>
-  `Usage: ${program} doctor [--format=json] [--image=NAME] [REPOSITORY | FILE | DIRECTORY | - ...] [-- tritonserver ...]\n`
-
 export async function run(program: string, args: readonly string[]): Promise<number> {
   try {
-    const { format, on, rest } = takeOwn(args, ['--help'])
-    if (on.has('--help')) {
-      process.stdout.write(USAGE(program))
-      return 0
-    }
-    const { image, targets, command } = operands(rest)
-    if (targets.length === 0 && command.length === 0) throw new InputError(`${USAGE(program)}Name a model repository, a file that starts a Triton, or -- and its command line`)
+    const doctor = commandNamed('doctor')
+    const { format, image, targets, command } = operands(doctor, args)
+    if (targets.length === 0 && command.length === 0) throw new InputError(`${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or -- and its command line`)
     return report(await examine(targets, command, image), format)
   } catch (error) {
     // Files are looked into as far as it goes: what is too much may show late.
@@ -46,17 +41,16 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-function operands(args: readonly string[]): { image: string | null; targets: string[]; command: string[] } {
+function operands(doctor: Command, args: readonly string[]): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
-  let image: string | null = null
-  const targets: string[] = []
-  for (const arg of own) {
-    if (arg.startsWith('--image=')) image = arg.slice('--image='.length)
-    else if (arg.startsWith('-') && arg !== '-') throw new InputError(`unrecognized option '${arg}'; the command line of a server stands behind --`)
-    else targets.push(arg)
-  }
-  return { image, targets, command: end < 0 ? [] : args.slice(end + 1) }
+  // A flag of the server that the command does not have itself is misplaced, and not misspelt.
+  const flag = own.find((arg) => arg.startsWith('-') && arg !== '-' && !(doctor.options ?? []).some(({ name }) => arg.split('=')[0] === `--${name}`) && isFlag((arg.split('=')[0] ?? '').replace(/^--?/, '')))
+  if (flag !== undefined) throw new InputError(`'${flag}' is an option of the server, whose command line stands behind --: doctor -- tritonserver ${flag}`)
+  const { options, rest } = readArguments(doctor, own)
+  const dashed = rest.find((arg) => arg.startsWith('-') && arg !== '-')
+  if (dashed !== undefined) throw new InputError(`unrecognized option '${dashed}'; the command line of a server stands behind --`)
+  return { format: options.get('format') === 'json' ? 'json' : 'text', image: options.get('image') ?? null, targets: rest, command: end < 0 ? [] : args.slice(end + 1) }
 }
 
 async function examine(targets: readonly string[], command: readonly string[], image: string | null): Promise<Outcome> {

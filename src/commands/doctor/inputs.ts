@@ -2,7 +2,7 @@
 
 import { readSync, readdirSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
-import { readRegularFile, statIfAny } from '../../config/index.js'
+import { exportedHint, readRegularFile, statIfAny } from '../../config/index.js'
 import { isModel } from '../check/targets.js'
 import { looksLikeDockerfile } from './dockerfile.js'
 
@@ -38,7 +38,7 @@ export function readTarget(path: string): Target {
   const files = names.filter((name) => mayStart(name)).slice(0, FILES_MAX).flatMap((name) => startFile(join(path, name)))
   if (names.some((name) => isModel(join(path, name)))) return { repository: path, isModel: false }
   if (files.length > 0) return { files }
-  throw new InputError(`${path}: neither a model repository nor a directory with a file that starts a Triton`)
+  throw new InputError(`${path}: neither a model repository nor a directory with a file that starts a Triton${exportedHint(path)}`)
 }
 
 function entries(path: string): string[] {

@@ -4,14 +4,14 @@
  * Exit code 0 when the file was written or is as it should be, 1 when it differs or the models cannot be had, 2 for arguments that are wrong.
  */
 
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, realpathSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, resolve } from 'node:path'
-import { COMMANDS } from '../../cli/commands.js'
 import { parseObject } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import type { ModelDescription } from '../../api/description.js'
-import { CommandError, readArguments } from '../arguments.js'
+import { CommandError, commandNamed, readArguments } from '../arguments.js'
+import { replaceFile } from '../replace.js'
 import { modelsOfRepository, modelsOfServer } from './source.js'
 import { MARK, typescriptOf } from './typescript.js'
 
@@ -19,7 +19,7 @@ import { MARK, typescriptOf } from './typescript.js'
 const MODULES = ['nereid-client', 'nereid/client'] as const
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
-  const command = COMMANDS.find(({ name }) => name === 'gen') ?? { name: 'gen' }
+  const command = commandNamed('gen')
   let asked: Asked
   try {
     asked = readAsked(readArguments(command, args))
@@ -33,13 +33,21 @@ export async function run(program: string, args: readonly string[]): Promise<num
     if (asked.check !== null) return compare(asked.check, models, asked.module)
     const text = typescriptOf(models, asked.module ?? installed(asked.out === null ? '.' : dirname(asked.out)))
     if (asked.out === null) process.stdout.write(text)
-    else writeFileSync(asked.out, text)
+    else writeOut(asked.out, text)
     return 0
   } catch (error) {
     // Files that cannot be written, models that do not load: what is said of them is enough.
     process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`)
     return 1
   }
+}
+
+/** What a link leads to is replaced, the link stays; a pipe or a device is written to. */
+function writeOut(out: string, text: string): void {
+  const stat = statSync(out, { throwIfNoEntry: false })
+  if (stat === undefined) replaceFile(out, text, 0o666)
+  else if (stat.isFile()) replaceFile(realpathSync(out), text, stat.mode & 0o777)
+  else writeFileSync(out, text)
 }
 
 interface Asked {

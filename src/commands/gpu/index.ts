@@ -10,19 +10,14 @@ import { OptionError } from '../../cli/parse.js'
 import { readBackendConfig } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
 import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'
+import { commandNamed, readArguments } from '../arguments.js'
 import { gpuReport } from './report.js'
 import { reportText } from './text.js'
 
-const USAGE = (program: string): string => `Usage: ${program} gpu [--json] [options of the server]\n`
-
-export async function run(program: string, args: readonly string[]): Promise<number> {
-  const flags = args.filter((arg) => arg !== '--json')
-  if (flags.includes('--help')) {
-    process.stdout.write(USAGE(program))
-    return 0
-  }
+export async function run(_program: string, args: readonly string[]): Promise<number> {
   try {
-    const { options, warnings } = await readOptions(flags, process.env)
+    const own = readArguments(commandNamed('gpu'), args)
+    const { options, warnings } = await readOptions(own.rest, process.env)
     for (const warning of warnings) process.stderr.write(`${warning}\n`)
     const visible = process.env['CUDA_VISIBLE_DEVICES'] ?? null
     const report = gpuReport({
@@ -32,7 +27,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
       machine: listMachineDevices(visible),
       providers: findProviders(findOnnxRuntime(), onnxSettings(options.backendConfig)),
     })
-    process.stdout.write(flags.length < args.length ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
+    process.stdout.write(own.options.has('json') ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.isUsable ? 0 : 1
   } catch (error) {
     if (!(error instanceof OptionError)) throw error

@@ -2,6 +2,7 @@
 
 import { COMMANDS, type Command } from '../../cli/commands.js'
 import { FLAGS, TOPICS, type Flag } from '../../cli/flags.js'
+import { usageOf } from '../arguments.js'
 import { describe, groupLines, helpText, placeholder, wrap } from '../../cli/help.js'
 
 /** What most command lines have; the others are behind topics. */
@@ -19,7 +20,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     process.stdout.write(text)
     return 0
   }
-  const names = ['all', ...TOPICS.map((topic) => topic.name), ...COMMANDS.map((command) => command.name)]
+  const names = ['all', 'serve', ...TOPICS.map((topic) => topic.name), ...COMMANDS.map((command) => command.name)]
   process.stderr.write(`error: there is no help on '${asked}'; there is on ${names.join(', ')}\n`)
   return 1
 }
@@ -48,16 +49,17 @@ export function overviewText(program: string): string {
 
 /** The page of a topic or a command; null when there is none. */
 function pageText(program: string, asked: string): string | null {
-  if (asked === 'all') return helpText(program)
+  if (asked === 'all' || asked === 'serve') return helpText(program)
   const topic = TOPICS.find(({ name }) => name === asked.toLowerCase())
   if (topic !== undefined) return lines(groupLines(topic.group))
   const command = COMMANDS.find(({ name }) => name === asked)
   return command === undefined ? null : commandText(program, command)
 }
 
-function commandText(program: string, { name, usage, meaning, options = [], takesFlags }: Command): string {
+function commandText(program: string, command: Command): string {
+  const { meaning, options = [], takesFlags } = command
   return lines([
-    `Usage: ${program} ${name} ${usage}`.trimEnd(),
+    usageOf(program, command),
     '',
     ...wrap(meaning, WIDTH),
     ...(options.length === 0 ? [] : ['', 'Options:']),

@@ -7,14 +7,13 @@
 
 import { readdirSync, statSync } from 'node:fs'
 import { basename, dirname, extname, join, relative, resolve } from 'node:path'
-import { COMMANDS } from '../../cli/commands.js'
 import type { Server } from '../../index.js'
 import { BACKENDS, DEFAULT_MAX_BATCH_SIZE, backendRow } from '../../config/index.js'
 import { invocation } from '../../config/invocation.js'
 import { shellWord } from '../../config/shell_word.js'
 import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
-import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
+import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
 import { onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText } from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
@@ -55,11 +54,10 @@ interface Tried {
 }
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
-  const command = COMMANDS.find((one) => one.name === 'init')
-  if (command === undefined) throw new Error('the command is not in its table')
+  const command = commandNamed('init')
   try {
     const read = readArguments(command, args)
-    const plan = planOf(read, `Usage: ${program} init ${command.usage}`)
+    const plan = planOf(read, usageOf(program, command))
     process.stdout.write(await make(program, plan, read.options))
     return 0
   } catch (error) {
@@ -239,7 +237,7 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
     try {
       await server.load(name, { config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch } })
     } catch (error) {
-      if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch(error)
+      if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch()
       // Its framework may not be here yet.
       if (kind !== 'onnx' && error instanceof ServerError) return doesNotLoad(error)
       throw error
@@ -253,8 +251,8 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
 
 const doesNotLoad = (error: ServerError): Tried => ({ example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` })
 
-function cannotBatch(cause: unknown): CommandError {
-  return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out', { cause })
+function cannotBatch(): CommandError {
+  return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out')
 }
 
 /** Of a configuration that does not batch. */

@@ -1,7 +1,8 @@
 /** Puts an entry into a keys file, in one step: a server that reads it meanwhile sees the old file or the new one. */
 
-import { closeSync, existsSync, fsyncSync, lstatSync, openSync, readFileSync, realpathSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs'
 import { CommandError } from '../arguments.js'
+import { replaceFile } from '../replace.js'
 import type { Entry } from './entry.js'
 
 /** `access::limits::FILE_BYTES_MAX`. */
@@ -22,7 +23,7 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
   } catch (error) {
     throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message}`)
   }
-  replace(path, text, before?.mode ?? 0o600)
+  replaceFile(path, text, before?.mode ?? 0o600)
 }
 
 function readKeys(path: string, check: (text: string) => void): { text: string; mode: number } {
@@ -35,25 +36,4 @@ function readKeys(path: string, check: (text: string) => void): { text: string; 
     throw new CommandError(`${path}: ${(error as Error).message}`)
   }
   return { text, mode: stat.mode & 0o777 }
-}
-
-function replace(path: string, text: string, mode: number): void {
-  const fresh = `${path}.new`
-  let fd: number
-  try {
-    // Whoever makes it has the file for themselves: two commands at once would lose a key.
-    fd = openSync(fresh, 'wx', mode)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    throw new CommandError(`${fresh} is there: another nereid key is at work, or was interrupted; remove it then`)
-  }
-  try {
-    writeSync(fd, text)
-    fsyncSync(fd)
-    closeSync(fd)
-    renameSync(fresh, path)
-  } catch (error) {
-    rmSync(fresh, { force: true })
-    throw error
-  }
 }

@@ -5,11 +5,10 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { COMMANDS } from '../../cli/commands.js'
 import { checkKeys } from '../../native/index.js'
-import { CommandError, readArguments } from '../arguments.js'
+import { CommandError, commandNamed, readArguments, usageOf } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { entryOf, givenKey } from './entry.js'
+import { entryOf, givenKey, type Entry } from './entry.js'
 import { addEntry } from './file.js'
 
 /** 256 bits: nothing to guess, so a fast hash is enough. */
@@ -19,17 +18,16 @@ const KEY_BYTES = 32
 const STDIN_BYTES_MAX = 64 * 1024
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
-  const command = COMMANDS.find((one) => one.name === 'key')
-  if (command === undefined) throw new Error('the command is not in its table')
+  const command = commandNamed('key')
   try {
     const read = readArguments(command, args)
     const [file] = read.rest
-    if (read.rest.length > 1) throw new CommandError(`Usage: ${program} key ${command.usage}`)
+    if (read.rest.length > 1) throw new CommandError(usageOf(program, command))
     const isGiven = read.options.has('hash')
     const key = isGiven ? givenKey(await readStdin()) : `nk_${randomBytes(KEY_BYTES).toString('base64url')}`
     const entry = entryOf(read, key, new Date())
+    requireEntry(entry)
     if (file === undefined) {
-      checkKeys(JSON.stringify({ keys: [entry] }))
       if (!isGiven) process.stderr.write(`${key}\n`)
       process.stdout.write(`${JSON.stringify(entry, null, 2)}\n`)
       return 0
@@ -41,6 +39,15 @@ export async function run(program: string, args: readonly string[]): Promise<num
     return 0
   } catch (error) {
     return printFailure(error)
+  }
+}
+
+/** @throws {CommandError} for an entry that no server takes. It has no line yet that could be named. */
+function requireEntry(entry: Entry): void {
+  try {
+    checkKeys(JSON.stringify({ keys: [entry] }))
+  } catch (error) {
+    throw new CommandError((error as Error).message.replace(/^line \d+, column \d+: keys\[0\]\./, ''))
   }
 }
 
