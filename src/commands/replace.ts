@@ -1,9 +1,10 @@
 /** Writes files of users as a whole or not at all: a full disk or a kill leaves what was there. */
 
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { reasonOf } from '../config/index.js'
 import { CommandError } from './arguments.js'
 
-/** @throws {CommandError} when another command writes the same file; errors of the system as they are. */
+/** @throws {CommandError} when another command writes the same file, and with the system's reason. */
 export function replaceFile(path: string, text: string, mode: number): void {
   const fresh = `${path}.new`
   let fd: number
@@ -11,7 +12,7 @@ export function replaceFile(path: string, text: string, mode: number): void {
     // Whoever makes it has the file for themselves: two commands at once would lose a key.
     fd = openSync(fresh, 'wx', mode)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw cannotWrite(path, error)
     throw new CommandError(`${fresh} is there: another nereid is at work, or was interrupted; remove it then`)
   }
   try {
@@ -24,6 +25,8 @@ export function replaceFile(path: string, text: string, mode: number): void {
     renameSync(fresh, path)
   } catch (error) {
     rmSync(fresh, { force: true })
-    throw error
+    throw cannotWrite(path, error)
   }
 }
+
+const cannotWrite = (path: string, error: unknown): CommandError => new CommandError(`cannot write '${path}': ${reasonOf(error)}`)
