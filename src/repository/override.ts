@@ -75,9 +75,16 @@ export function unpackPrefix(): string {
   return `${privatePrefix('python')}${servers}-`
 }
 
-/** Removes the directories that begin so. */
+/** Removes the directories that begin so, as far as that can be done: a server that ends has nobody to tell. */
 export function removeUnpacked(prefix: string): void {
-  for (const name of readdirSync(tmpdir())) if (join(tmpdir(), name).startsWith(prefix)) removeOverride(join(tmpdir(), name))
+  let names: string[]
+  try {
+    names = readdirSync(tmpdir())
+  } catch {
+    // The directory is gone, and ours with it.
+    return
+  }
+  for (const name of names) if (join(tmpdir(), name).startsWith(prefix)) removeOverride(join(tmpdir(), name))
 }
 
 /** Removes the directories of processes that are gone, and returns how many those were. */

@@ -22,6 +22,15 @@ test('nothing is written to the home directory, as the telemetry of ONNX Runtime
   rmSync(home, { recursive: true })
 })
 
+test('a directory of TMPDIR that is removed while it serves changes nothing, and the end is a good one', async () => {
+  const temporary = mkdtempSync(join(tmpdir(), 'nereid-temporary-'))
+  const server = await TestServer.start(models.path('small'), [], { env: { ...process.env, TMPDIR: temporary } })
+  rmSync(temporary, { recursive: true })
+  const answer = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
+  expect(answer.status).toBe(200)
+  expect(await server.stop()).toBe(0)
+})
+
 test('R-54: a bad option ends the process with 1 and its text', async () => {
   const server = await TestServer.spawn(models.path('small'), ['--http-prot=1'])
   expect(await server.ended()).toBe(1)
