@@ -21,7 +21,9 @@ const asksHelp = asks(command) && program !== 'tritonserver'
 if (named !== undefined || asksHelp) {
   // A reader that has seen enough, such as `head`, is no failure.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error
+    if (error.code === 'EPIPE') return
+    process.stderr.write(`error: standard output can not be written: ${error.message}\n`)
+    process.exit(1)
   })
 }
 if (named !== undefined) {

@@ -94,6 +94,13 @@ test('a command tells its options, by help and by --help', () => {
   expect(nereid('doctor', '--', 'tritonserver', '--help').stdout).not.toContain('Usage: nereid doctor')
 }, 60_000)
 
+test('output that can not be written is told without a stack', () => {
+  for (const args of ['help all', 'check examples/models', 'config']) {
+    const { status, stderr } = spawnSync('sh', ['-c', `exec node dist/cli/main.js ${args} > /dev/full`], { encoding: 'utf8' })
+    expect([status, stderr], args).toEqual([1, 'error: standard output can not be written: ENOSPC: no space left on device, write\n'])
+  }
+}, 60_000)
+
 test('an unknown topic ends with 1 and names those there are', () => {
   const { code, stderr } = nereid('help', 'htpt')
   expect([code, stderr]).toEqual([1, expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http")])
