@@ -84,6 +84,12 @@ describe('what is wrong', () => {
   })
 })
 
+test('a file that an editor began with a byte order mark, and whose lines end as on Windows, is read', async () => {
+  const path = join(files({ 'keys.json': '\uFEFF{\r\n"keys": []\r\n}\r\n' }), 'keys.json')
+  expect((await runs(key, [path, '--name=new', '--scope=all'])).code).toBe(0)
+  expect(read(path).keys.map(({ name }) => name)).toEqual(['new'])
+})
+
 test('a disk that is full is told, and the file has every key that it had', () => {
   const keys = Array.from({ length: 30 }, (_, i) => ({ name: `k${i}`, sha256: sha256(String(i)), scopes: [] }))
   const before = JSON.stringify({ keys }, null, 1)

@@ -117,6 +117,8 @@ impl File {
         if text.len() > FILE_BYTES_MAX {
             return Err(whole(format!("a keys file has at most {FILE_BYTES_MAX} bytes")));
         }
+        // Some editors begin a file with a byte order mark.
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut reader = serde_json::Deserializer::from_slice(text);
         let Object(file): Object<Self> = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let field = match error.path().to_string() {
@@ -483,6 +485,12 @@ mod tests {
         ] {
             assert_eq!(refused(text), error, "{text}");
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_in_front_is_no_part_of_the_file() {
+        assert!(File::parse("\u{feff}{\"keys\": []}".as_bytes()).is_ok());
+        assert_eq!(refused("\u{feff}\u{feff}{}"), "line 1: expected value");
     }
 
     #[test]

@@ -29,7 +29,8 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
 function readKeys(path: string, check: (text: string) => void): { text: string; mode: number } {
   const stat = lstatSync(path)
   if (!stat.isFile() || stat.size > FILE_BYTES_MAX) throw new CommandError(`${path} is no file of at most ${FILE_BYTES_MAX} bytes`)
-  const text = readFileSync(path, 'utf8')
+  // Some editors begin a file with a byte order mark, which JSON does not have.
+  const text = readFileSync(path, 'utf8').replace(/^\uFEFF/, '')
   try {
     check(text)
   } catch (error) {
