@@ -132,7 +132,7 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   mkdirSync(dirname(report), { recursive: true })
   rmSync(report, { force: true })
   // Mismatches are printed by `replayed`, once it is known which of them were expected.
-  const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1', PYTHONUNBUFFERED: '1' }
+  const env = { ...process.env, ...pythonModels(), PYTHONUNBUFFERED: '1' }
   const { code, text } = await capture(PYTHON, args, { env, quiet: true })
   // Python prints NaN where an answer holds one.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))

@@ -5,6 +5,7 @@
  *   nothing else runs).
  * - `clocks`: looks at clocks, on a machine that may be shared, so a few failed tests are tried once more (lib/twice.mjs).
  * - `python`: needs the environment of the Python tests.
+ * - `fetches`: has npm or a browser get something from beyond this machine, with the certificates that its environment names.
  * - `nightly`: runs only with `--nightly`; `asked`: runs only when it is named.
  */
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
@@ -52,9 +53,8 @@ async function pytest(name, ...places) {
   rmSync(cache, { recursive: true, force: true })
   const settings = ['-o', 'addopts=-q --timeout=120 --tb=short', '-o', `cache_dir=${cache}`]
   const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', ...settings, ...places, '-rs', `--junitxml=${file}`]
-  const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
   const run = async (...more) => {
-    const code = await show(PYTHON, [...args, ...more], { cwd: ROOT, env })
+    const code = await show(PYTHON, [...args, ...more], { cwd: ROOT })
     return { code, counts: junitCounts(code, file) }
   }
   const again = async () => (await run('--last-failed', '--last-failed-no-failures=none')).counts
@@ -156,7 +156,7 @@ export const SUITES = {
   /** The tables of SECURITY.md: every verb, from where, with what, and what is answered. */
   exposed: { lane: 'serve', python: true, run: () => exposed() },
   /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
-  package: { lane: 'serve', python: true, run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }) },
+  package: { lane: 'serve', python: true, fetches: true, run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }) },
   /** Recorded answers out of other servers that have the API inside: a sample of them, or all. */
   embed: { lane: 'serve', python: true, run: ({ nightly }) => embedded(undefined, { all: nightly }) },
   /** HTTP/2 as others read its documents, on the gRPC port or on both; needs Go. */
@@ -164,6 +164,7 @@ export const SUITES = {
   /** The TypeScript client against this server, Triton and in a browser; names the targets that are not here. */
   client: {
     lane: 'serve',
+    fetches: true,
     async run({ triton, nightly }) {
       // Without a network it is one of the targets that are absent.
       const say = (text) => process.stdout.write(`${text}\n`)
@@ -191,7 +192,7 @@ export const SUITES = {
   /** The runtime of Python models under every other interpreter. */
   interpreters: { lane: 'serve', nightly: true, python: true, run: () => interpreters() },
   /** Known vulnerabilities of what is linked and packed; needs the network. */
-  advisories: { lane: 'serve', run: () => advisories() },
+  advisories: { lane: 'serve', fetches: true, run: () => advisories() },
   /** Rows of docs/spec, each with the tests that cite it. */
   ids: { lane: 'serve', run: ({ all, strict }) => ids(ROOT, { all, strict }) },
   /** Rows of docs/limits.md over real sockets: first those that measure nothing, several at once. */

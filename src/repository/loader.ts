@@ -6,7 +6,7 @@
  */
 
 import { create } from '@bufbuild/protobuf'
-import { copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { backendRow, copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
@@ -74,7 +74,8 @@ export async function prepareVersion(
     config: toBinary(prepared),
     settings: backendSettings,
     configJson: toTritonJson(toComplete),
-    completes: flags.autoComplete,
+    // A process is started to ask. The files of an opaque format have nothing to say, and our code of that backend does not ask them.
+    completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,
   }).catch((error: unknown) => {
     throw backend === 'onnxruntime' && codeDirectory === null ? withCause(error, onnxPath(prepared, source.versionDirectory)) : error

@@ -2,13 +2,13 @@
 import pytest
 
 from clients import connect
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 
 
 @pytest.fixture(scope="module")
 def server(driver, repository, tmp_path_factory):
     """`driver` is what the server's environment says of the driver: the stand-in, unless a module puts a library of its own in front."""
-    one = python_server(repository, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=driver)
+    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=driver)
     yield one
     assert one.stop() == 0, one.tail()
 

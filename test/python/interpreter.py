@@ -11,6 +11,8 @@ import numpy
 from server import Server
 
 FLAG = f"--backend-config=python,python-executable={sys.executable}"
+AS_CONFIGURED = "--disable-auto-complete-config"
+"""For models whose configurations are whole: a load starts no process that asks the model for more. Half of the CPU of the load."""
 
 
 def python_server(repository, *flags, log, **options):

@@ -9,7 +9,7 @@ import tritonclient.grpc
 from clients import connect, failure
 from cuda_mock import Region
 from device_server import caller, server  # noqa: F401 - fixtures
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 from server import waits_for
 
 HERE = os.path.dirname(__file__)
@@ -260,7 +260,7 @@ def failing(mock, tmp_path_factory):
         (root / name / "1").mkdir(parents=True)
         (root / name / "config.pbtxt").write_text(CONFIG.format(type=datatype, more=more))
         (root / name / "1/model.py").write_text(HEAD + code)
-    one = python_server(root, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=mock[0])
+    one = python_server(root, AS_CONFIGURED, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=mock[0])
     caller = connect("grpc", one)
     yield one, caller
     caller.close()
@@ -330,7 +330,7 @@ def test_b_pyr_14_a_process_whose_context_is_lost_is_started_again(mock, failing
 
 
 def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp_path_factory, repository):
-    one = python_server(repository, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:700"})
+    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:700"})
     caller = connect("grpc", one)
     values = np.arange(16, dtype=np.float32)
     first, other = Region(mock, caller, "first", 64).set(values), Region(mock, caller, "other", 64, 1).set(values)
@@ -351,7 +351,7 @@ def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp
 
 
 def test_r_49_with_exit_on_device_error_the_process_ends_with_its_reason(mock, tmp_path_factory, repository):
-    one = python_server(repository, "--allow-client-shm=true", "--exit-on-device-error=true", "--exit-grace-secs=2", log=tmp_path_factory.mktemp("log") / "server.log",
+    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", "--exit-on-device-error=true", "--exit-grace-secs=2", log=tmp_path_factory.mktemp("log") / "server.log",
                         env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:719"})
     caller = connect("grpc", one)
     region = Region(mock, caller, "first", 64).set(np.arange(16, dtype=np.float32))

@@ -182,7 +182,7 @@ def test_m_2_bodies_are_checked_in_tritons_order(gpu_server, body, code, text):
 
 
 def test_m_22_a_device_that_fails_costs_the_requests_that_need_it(mock, repositories, start):
-    one = start(repositories / "main", "--allow-client-shm=true", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:0:700"})
+    one = start(repositories / "small", "--allow-client-shm=true", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:0:700"})
     cuda = mock[1]
     caller = connect("http", one)
     block = cuda.create_shared_memory_region("block", BYTES, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from clients import connect
 from device_server import caller, server  # noqa: F401 - fixtures
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 from server import waits_for
 from test_cuda_python import CONFIG, HEAD, NO, parameter
 
@@ -190,7 +190,7 @@ def test_b_py_13_outputs_of_a_called_model_lie_where_it_left_them_unless_the_cal
 
 
 def test_b_pyr_14_without_handles_tensors_go_by_way_of_the_host(mock, repository, tmp_path):
-    one = python_server(repository, log=tmp_path / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuIpcGetMemHandle:0:801"})
+    one = python_server(repository, AS_CONFIGURED, log=tmp_path / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuIpcGetMemHandle:0:801"})
     try:
         caller = connect("grpc", one)
         for _ in range(2):

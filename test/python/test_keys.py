@@ -315,7 +315,7 @@ def test_the_port_of_the_metrics_asks_for_no_key_and_shows_the_names_of_models(k
 def test_restricted_apis_ask_for_their_header_beside_the_key(tmp_path, repositories, start):
     path = tmp_path / "keys.json"
     key = make(path, "all", "--scope=all")
-    server = start(repositories / "main", f"--keys-file={path}", "--http-restricted-api=inference:admin-key=s3cret", "--grpc-restricted-protocol=inference:admin-key=s3cret")
+    server = start(repositories / "small", f"--keys-file={path}", "--http-restricted-api=inference:admin-key=s3cret", "--grpc-restricted-protocol=inference:admin-key=s3cret")
     for module, address, name in ((tritonclient.http, server.http, "admin-key"), (tritonclient.grpc, server.grpc, "triton-grpc-protocol-admin-key")):
         with module.InferenceServerClient(address) as client:
             call = lambda **headers: client.infer("simple", inputs(module), headers=headers)  # noqa: E731
@@ -336,7 +336,7 @@ def test_a_file_that_is_wrong_is_an_error_at_start(tmp_path, repositories, text,
     path = tmp_path / "keys.json"
     if text is not None:
         path.write_text(text)
-    server = Server(repositories / "main", f"--keys-file={path}", log=tmp_path / "wrong.log", wait=False)
+    server = Server(repositories / "small", f"--keys-file={path}", log=tmp_path / "wrong.log", wait=False)
     assert server.wait() == 1
     output = server.output()
     assert f"{path}" in output and error in output, output

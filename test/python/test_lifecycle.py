@@ -82,6 +82,10 @@ def test_a_grpc_deadline_cancels_a_running_model(server):
     client.close()
 
 
+# The models that they ask: to load all takes as much CPU as three starts.
+SLOW = ["--model-control-mode=explicit", "--load-model=slow_drain", "--load-model=simple"]
+
+
 def slow_call(server, answers):
     client = connect("grpc", server)
     try:
@@ -94,7 +98,7 @@ def slow_call(server, answers):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_stopping_server_finishes_what_it_began(repositories, start, number):
     """P-011 P-016 R-51: readiness goes at once, new work is refused, work in flight is answered, exit code 0."""
-    server = start(repositories / "main", "--exit-grace-secs=1")
+    server = start(repositories / "main", *SLOW, "--exit-grace-secs=1")
     keep = socket.create_connection(("127.0.0.1", server.http_port))
     answers = []
     thread = threading.Thread(target=slow_call, args=(server, answers))
@@ -121,7 +125,7 @@ def test_a_stopping_server_finishes_what_it_began(repositories, start, number):
 
 
 def test_a_second_signal_ends_the_server_now(repositories, start):
-    server = start(repositories / "main")
+    server = start(repositories / "main", *SLOW)
     thread = threading.Thread(target=slow_call, args=(server, []))
     thread.start()
     time.sleep(0.2)
@@ -136,7 +140,7 @@ def test_a_second_signal_ends_the_server_now(repositories, start):
 
 def test_the_exit_timeout_is_kept(repositories, start):
     """R-51"""
-    server = start(repositories / "main", "--exit-timeout-secs=0")
+    server = start(repositories / "main", *SLOW, "--exit-timeout-secs=0")
     thread = threading.Thread(target=slow_call, args=(server, []))
     thread.start()
     time.sleep(0.2)

@@ -222,7 +222,7 @@ def test_a_set_is_fetched_and_again_when_a_key_is_not_known(publish, issuer, tmp
     one, two = issuer["RS256"], issuer["ES256"]
     # Two servers, since each waits ten seconds from one fetch to the next: for one the set grows, for the other it is gone.
     sets = [publish(key_set(one).encode()) for _ in range(2)]
-    grows, is_gone = (start(repositories / "main", *flags(tmp_path, published.url)) for published in sets)
+    grows, is_gone = (start(repositories / "small", *flags(tmp_path, published.url)) for published in sets)
     assert metadata(grows, one.token()) is None and metadata(is_gone, one.token()) is None
     sets[0].content, sets[1].content = key_set(one, two).encode(), b""
     token = two.token()
@@ -237,7 +237,7 @@ def test_a_set_is_fetched_and_again_when_a_key_is_not_known(publish, issuer, tmp
 def test_sighup_fetches_the_set_at_once(publish, issuer, tmp_path, repositories, start):
     one, two = issuer["RS256"], issuer["ES256"]
     published = publish(key_set(one, two).encode())
-    server = start(repositories / "main", *flags(tmp_path, published.url))
+    server = start(repositories / "small", *flags(tmp_path, published.url))
     assert is_taken(server, two.token())
     # The issuer took a key back: for up to five minutes nothing else would ask.
     published.content = key_set(one).encode()
@@ -248,7 +248,7 @@ def test_sighup_fetches_the_set_at_once(publish, issuer, tmp_path, repositories,
 
 
 def test_a_set_that_is_too_large_is_not_read(publish, issuer, tmp_path, repositories, start):
-    server = start(repositories / "main", *flags(tmp_path, publish(b" " * (300 << 10)).url))
+    server = start(repositories / "small", *flags(tmp_path, publish(b" " * (300 << 10)).url))
     server.logged("more than 262144 bytes")
     assert "a key that is not known" in metadata(server, issuer["RS256"].token())
 
@@ -262,5 +262,5 @@ def test_a_set_that_is_too_large_is_not_read(publish, issuer, tmp_path, reposito
     ],
 )
 def test_flags_that_do_not_go_together_are_told(tmp_path, repositories, given, text):
-    server = Server(repositories / "main", *given, log=tmp_path / "flags.log", wait=False)
+    server = Server(repositories / "small", *given, log=tmp_path / "flags.log", wait=False)
     assert server.wait() == 1 and text in server.output(), server.output()

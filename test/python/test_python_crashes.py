@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crashes import Asker, Bystanders, descendants, descriptors, is_running, resident, segments, write
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 from memory import named_memory
 from server import until
 
@@ -69,7 +69,7 @@ def crashing(tmp_path_factory):
     def get(*flags):
         if flags not in running:
             log = tmp_path_factory.mktemp("log") / "server.log"
-            one = python_server(repository, "--model-control-mode=explicit", "--load-model=*", *flags, log=log)
+            one = python_server(repository, AS_CONFIGURED, "--model-control-mode=explicit", "--load-model=*", *flags, log=log)
             asker = Asker(one)
             assert until(lambda: asker.ask("GET", "/v2/health/ready")[0] == 200), one.tail()
             running[flags] = one
@@ -270,7 +270,7 @@ def test_b_pyr_09_no_process_and_no_memory_outlive_a_killed_server(tmp_path):
     before = named_memory()
     repository = write(tmp_path / "models")
     for moment, code in AT_WORK.items():
-        server = python_server(repository, "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
+        server = python_server(repository, AS_CONFIGURED, "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
         try:
             asker = Asker(server)
             assert until(lambda: asker.ask("GET", "/v2/health/ready")[0] == 200), server.tail()
@@ -319,7 +319,7 @@ def escaped(asker):
 
 
 def test_b_pyr_09_what_a_model_starts_does_not_outlive_a_killed_server(tmp_path, report):
-    server = python_server(write(tmp_path / "models"), "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
+    server = python_server(write(tmp_path / "models"), AS_CONFIGURED, "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
     try:
         asker = Asker(server)
         runner, pids = escaped(asker)
@@ -381,7 +381,7 @@ def test_b_sec_01_what_a_model_starts_gains_no_privileges(crashing):
 def test_b_pyr_09_a_process_that_is_still_starting_does_not_outlive_its_server(tmp_path):
     repository = write(tmp_path / "models")
     (repository / "victim" / "seconds").write_text("600")
-    server = python_server(repository, "--model-control-mode=explicit", "--load-model=other", log=tmp_path / "server.log")
+    server = python_server(repository, AS_CONFIGURED, "--model-control-mode=explicit", "--load-model=other", log=tmp_path / "server.log")
     try:
         first = until(lambda: descendants(server.process.pid))
         threading.Thread(target=ignoring, args=(Asker(server).control, "load", "victim"), daemon=True).start()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from crashes import Asker
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 
 # The next model of the ring is the model's parameter.
 RING = """import asyncio
@@ -138,7 +138,7 @@ def server(tmp_path_factory):
     step = 'ensemble_scheduling { step [ { model_name: "inside" model_version: -1 input_map { key: "CODE" value: "CODE" } output_map { key: "OUT" value: "OUT" } } ] }\n'
     (root / "around" / "config.pbtxt").write_text('platform: "ensemble"\n' + IO + step)
     log = tmp_path_factory.mktemp("log") / "server.log"
-    one = python_server(root, log=log)
+    one = python_server(root, AS_CONFIGURED, log=log)
     yield one
     assert one.stop() == 0
 

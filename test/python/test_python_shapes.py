@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 
 SHAPES = """import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -58,7 +58,7 @@ def server(tmp_path_factory):
     model("place", "model.py", PLACE, place)
     model("below", "sub/deep/model.py", PLACE, place + 'default_model_filename: "sub/deep/model.py"\n')
     log = tmp_path_factory.mktemp("log") / "server.log"
-    one = python_server(root, log=log)
+    one = python_server(root, AS_CONFIGURED, log=log)
     one.root = root
     yield one
     assert one.stop() == 0

@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,10 +13,9 @@ import steps as step_models
 import tritonclient.http as httpclient
 
 from crashes import Asker, descendants, is_running, write
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 from server import Server, until
 
-GRACE = "--backend-config=python,exit-grace-seconds=1"
 # How each process stays with a request that nobody waits for.
 HANGS = {
     "asleep": "open({!r}, 'w').close()\ntime.sleep(600)",
@@ -24,22 +24,36 @@ HANGS = {
 }
 
 
-@pytest.fixture
-def serving(tmp_path):
-    repository = write(tmp_path / "models")
-    running = []
-
-    def start(*flags):
-        one = python_server(repository, "--model-control-mode=explicit", "--load-model=victim", "--load-model=stream", *flags, log=tmp_path / "server.log")
-        running.append(one)
-        asker = Asker(one)
-        assert until(lambda: asker.ask("GET", "/v2/health/ready")[0] == 200), one.tail()
-        return one, asker
-
-    yield start
-    for one in running:
+@contextmanager
+def running(directory, *flags):
+    """A server with two of the models. It is killed if nobody ended it."""
+    models = ("--model-control-mode=explicit", "--load-model=victim", "--load-model=stream")
+    one = python_server(write(directory / "models"), AS_CONFIGURED, *models, *flags, log=directory / "server.log")
+    try:
+        assert until(lambda: Asker(one).ask("GET", "/v2/health/ready")[0] == 200), one.tail()
+        yield one
+    finally:
         one.process.poll() is None and one.process.kill()
         one.process.wait(10)
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """A server that the test ends, and a connection to it."""
+    with running(tmp_path) as one:
+        yield one, Asker(one)
+
+
+@pytest.fixture(scope="module")
+def with_a_grace(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("unload"), "--backend-config=python,exit-grace-seconds=1") as one:
+        yield one
+
+
+@pytest.fixture
+def graceful(with_a_grace):
+    """The server of all tests that only load and unload, and a connection to it."""
+    return with_a_grace, Asker(with_a_grace)
 
 
 def abandoned(server, code, model="victim"):
@@ -58,9 +72,11 @@ def abandoned(server, code, model="victim"):
 
 @pytest.mark.parametrize("model", ["victim", "stream"])
 @pytest.mark.parametrize("hang", HANGS)
-def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(serving, hang, model):
-    server, asker = serving(GRACE)
+def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(graceful, hang, model):
+    server, asker = graceful
     before = descendants(server.process.pid)
+    said = f"{model}_0: the process is killed: its model left service, and it worked for 1 s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: 1"
+    told = server.output().count(said)
     for _ in range(3):
         pid = asker.pid(model)
         abandoned(server, HANGS[hang], model)
@@ -69,14 +85,13 @@ def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(serving
         assert until(lambda: not is_running(pid), 20), server.tail()
         assert asker.pid(model) != pid
     assert until(lambda: len(descendants(server.process.pid)) == len(before), 20), server.tail()
-    said = f"{model}_0: the process is killed: its model left service, and it worked for 1 s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: 1"
-    assert until(lambda: server.output().count(said) == 3), server.tail()
+    assert until(lambda: server.output().count(said) == told + 3), server.tail()
     assert "started again" not in server.output()
 
 
-def test_b_pyr_09_a_request_whose_client_waits_is_answered_by_the_unloaded_model(serving):
+def test_b_pyr_09_a_request_whose_client_waits_is_answered_by_the_unloaded_model(graceful):
     """Longer than the grace: it is told in the log, and goes on."""
-    server, asker = serving(GRACE)
+    server, asker = graceful
     mark, go = f"{server.log}.began", f"{server.log}.go"
     said = []
     code = f"open({mark!r}, 'w').close()\nwhile not os.path.exists({go!r}): time.sleep(0.01)\nanswer = text('done')"
@@ -92,18 +107,19 @@ def test_b_pyr_09_a_request_whose_client_waits_is_answered_by_the_unloaded_model
     assert said == [(200, "done")]
 
 
-def test_b_pyr_09_an_idle_process_that_was_stopped_ends_with_the_unload_of_its_model(serving):
-    server, asker = serving("--backend-config=python,exit-grace-seconds=20")
-    pid = asker.pid()
-    os.kill(pid, signal.SIGSTOP)
-    asker.control("unload", "victim")
-    assert until(lambda: not is_running(pid), 15), server.tail()
+def test_b_pyr_09_an_idle_process_that_was_stopped_ends_with_the_unload_of_its_model(tmp_path):
+    with running(tmp_path, "--backend-config=python,exit-grace-seconds=20") as server:
+        asker = Asker(server)
+        pid = asker.pid()
+        os.kill(pid, signal.SIGSTOP)
+        asker.control("unload", "victim")
+        assert until(lambda: not is_running(pid), 15), server.tail()
 
 
 @pytest.mark.parametrize("hang", HANGS)
 def test_b_pyr_09_a_process_that_hangs_for_nobody_does_not_keep_its_server(serving, hang):
     """With the graces that are the default: it ends with 0, long before --exit-timeout-secs."""
-    server, asker = serving()
+    server, asker = serving
     pid = asker.pid()
     abandoned(server, HANGS[hang])
     server.signal(signal.SIGTERM)

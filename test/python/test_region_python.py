@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clients import connect, failure
-from interpreter import python_server
+from interpreter import AS_CONFIGURED, python_server
 from server import ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "shm/python"))
@@ -46,7 +46,7 @@ def models(tmp_path_factory):
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(CONFIG.format(datatype))
         (repository / name / "1" / "model.py").write_text(MODEL.format(line))
-    one = python_server(repository, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log")
+    one = python_server(repository, AS_CONFIGURED, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log")
     yield one
     assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()

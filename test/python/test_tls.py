@@ -285,7 +285,7 @@ def test_mutual_tls_refuses_others(mutual, pki, who):
 
 def test_a_server_certificate_of_version_1_is_served(start, pki, repositories):
     pair = pki.root.issue_plain("server")
-    server = start(repositories / "main", *flags("http", pair), *flags("grpc", pair))
+    server = start(repositories / "small", *flags("http", pair), *flags("grpc", pair))
     assert curl(server, pki, "/v2/health/ready")[:2] == (200, "2")
     with grpc_client(server, pki, channel_args=[("grpc.ssl_target_name_override", "localhost")]) as client:
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
@@ -350,7 +350,7 @@ def replace(pair, at):
 def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositories, tmp_path):
     replace(pki.root.issue("first"), tmp_path)
     files = tmp_path / "tls.crt", tmp_path / "tls.key"
-    server = start(repositories / "main", *flags("http", files), *flags("grpc", files))
+    server = start(repositories / "small", *flags("http", files), *flags("grpc", files))
     first = served(server)
     with grpc_client(server, pki) as client:
         assert client.is_server_live()
@@ -376,7 +376,7 @@ def test_of_several_certificates_a_client_is_shown_the_one_it_names(start, pki, 
     # One of them twice, with a key of another kind: a client of old may know only that.
     pairs.append(pki.root.issue("sni-rsa", kind=("rsa:2048",), alternatives="DNS:one.example"))
     files = [",".join(column) for column in zip(*pairs)]
-    server = start(repositories / "main", *flags("http", files), *flags("grpc", files))
+    server = start(repositories / "small", *flags("http", files), *flags("grpc", files))
     shown = lambda name, *more: subject_shown(server, *(["-noservername"] if name is None else ["-servername", name]), *more)
     assert shown(None) == shown("localhost") == shown("unknown.example") == "subject=CN=sni-0"
     assert shown("one.example") == "subject=CN=sni-1"
@@ -400,7 +400,7 @@ def test_a_client_that_comes_again_resumes(tls, tmp_path, version):
 @pytest.mark.parametrize("kind", [("rsa:2048",), ("rsa:4096",), ("ed25519",), ("ec", "-pkeyopt", "ec_paramgen_curve:secp384r1")], ids=lambda kind: kind[-1])
 def test_keys_of_every_kind_are_served(start, pki, repositories, kind):
     pair = pki.root.issue(f"kind-{kind[-1]}".replace(":", "-"), kind=kind)
-    server = start(repositories / "main", *flags("http", pair), *flags("grpc", pair))
+    server = start(repositories / "small", *flags("http", pair), *flags("grpc", pair))
     assert curl(server, pki, "/v2/health/ready")[:2] == (200, "2")
     assert server.stop() == 0
 
@@ -424,7 +424,7 @@ def broken(at):
     (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is no file of at most"),
 ])  # fmt: skip
 def test_a_server_that_cannot_speak_tls_does_not_start(start, pki, repositories, tmp_path, make, text):
-    server = start(repositories / "main", *make(pki, tmp_path), wait=False)
+    server = start(repositories / "small", *make(pki, tmp_path), wait=False)
     assert server.wait() != 0
     assert text in server.output()
 

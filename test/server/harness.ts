@@ -67,7 +67,8 @@ export class TestServer {
         server.readyMs = performance.now() - from
         return server
       } catch {
-        await new Promise((resolve) => setTimeout(resolve, 5))
+        // Each costs a millisecond of CPU that the server could have.
+        await new Promise((resolve) => setTimeout(resolve, 20))
       }
     }
     await server.stop()

@@ -121,7 +121,7 @@ test('one region serves a request, also when its file is gone', async () => {
 })
 
 test('a large output that the client finds in its region wakes no thread that prints answers', async () => {
-  const own = await TestServer.start(models.path('main'), ['--allow-client-shm=true'])
+  const own = await TestServer.start(models.path('main'), ['--allow-client-shm=true', '--model-control-mode=explicit', '--load-model=id_fp32'])
   const tasks = `/proc/${own.process.pid}/task`
   const printers = () => readdirSync(tasks).filter((task) => readFileSync(`${tasks}/${task}/comm`, 'utf8').startsWith('nereid-offload')).map((task) => readFileSync(`${tasks}/${task}/status`, 'utf8'))
   /** How often those threads went to sleep, once all of them do. */

@@ -51,7 +51,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     async (_, notify) => {
       const ports = await freePorts(3)
       const [http, grpc, metrics] = ports
-      const manager = await managed({ command: command(models.path('main'), ...listenFlags(ports)), notify })
+      const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), notify })
       await manager.start()
       await manager.until('readiness', () => manager.notified.includes('READY=1'))
       expect(manager.notified[0]).toMatch(/^STATUS=Loading \S/)
@@ -193,7 +193,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   }, 90_000)
 
   test('a request in flight when the server is told to stop is answered', async () => {
-    const manager = await managed({ command: command(models.path('main')), listen: NAMED })
+    const manager = await managed({ command: command(models.path('main'), '--model-control-mode=explicit', '--load-model=slow_drain'), listen: NAMED })
     const [http = 0] = manager.ports
     await manager.start()
     expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
