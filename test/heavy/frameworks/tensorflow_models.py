@@ -271,10 +271,10 @@ def video(seed, directory):
 def weather(seed, directory):
     """A recurrent net of images."""
     chance = start(seed)
-    maps = keras.Input((None, 6, 6, 1), name="maps")
+    maps = keras.Input((4, 6, 6, 1), name="maps")
     x = layers.ConvLSTM2D(3, 3, padding="same", return_sequences=True)(maps)
     outputs = layers.TimeDistributed(layers.Conv2D(1, 1))(x)
-    return exported(chance, directory, maps, outputs, columns(maps=floats(chance, 3, 6, 6, 1, count=5) + floats(chance, 5, 6, 6, 1, count=5)), batch=4)
+    return exported(chance, directory, maps, outputs, columns(maps=floats(chance, 4, 6, 6, 1)), batch=4)
 
 
 def resized(seed, directory):
