@@ -92,7 +92,7 @@ export const BACKENDS: readonly Backend[] = [
       { name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel', holds: ['saved_model.pb', 'saved_model.pbtxt', 'saved_model.cpb'] },
       { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
     ],
-    foreign: [KERAS, GRAPHDEF], devices: 'auto', module: 'tensorflow',
+    foreign: [KERAS, GRAPHDEF], settings: [], devices: 'auto', module: 'tensorflow',
     served: 'python', note: "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef is refused, with the command that converts it: [TensorFlow](tensorflow.md)",
   },
   {
@@ -106,13 +106,13 @@ export const BACKENDS: readonly Backend[] = [
     served: 'core', note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
-    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], images: ['openvino'], module: 'openvino',
+    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], settings: [], images: ['openvino'], module: 'openvino',
     served: 'python', note: "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has layouts: [OpenVINO](openvino.md)",
   },
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
     files: [{ name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] }, { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' }],
-    devices: 'auto', module: 'torch', opaque: 'a file of PyTorch',
+    settings: [], devices: 'auto', module: 'torch', opaque: 'a file of PyTorch',
     served: 'python', note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {

@@ -55,4 +55,4 @@ async function run(checks, commit) {
 /** Some families, or fewer models, are no run of the suite. */
 const isPart = () => !isKept() || process.env.NEREID_HEAVY_FAMILIES !== undefined
 
-export const frameworks = { about: 'models of PyTorch, OpenVINO, XGBoost and LightGBM, made and answered by these, through the server', missing: async () => [], run, isPart }
+export const frameworks = { about: 'models of PyTorch, OpenVINO, XGBoost, LightGBM and TensorFlow, made and answered by these, through the server', missing: async () => [], run, isPart }

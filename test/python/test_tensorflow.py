@@ -99,9 +99,10 @@ def test_scalars_are_vectors_of_one_for_clients(load):
 # Values.
 
 
-def test_results_of_keras_are_those_of_plain_keras(load, place):
+@pytest.mark.parametrize("stem", ["network", "network_by_tensorflow"])
+def test_results_of_keras_are_those_of_plain_keras(load, place, stem):
     images, classes = np.load(place.files / "images.npy"), np.load(place.files / "classes.npy")
-    one = load("network", "", "network")
+    one = load(stem, "", stem)
     (image,), (output,) = one.config()["input"], one.config()["output"]
     assert (image["dims"], output["dims"]) == ([8, 8, 3], [5])
     for rows in (1, 3, 6):

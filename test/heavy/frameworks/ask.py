@@ -38,7 +38,6 @@ FAMILIES = {
     # Trees answer so fast that few requests would meet: their batches wait out their delay.
     "xgboost": ("xgboost", "xgboost_models.py", "--strict-batching-delay=true"),
     "lightgbm": ("lightgbm", "lightgbm_models.py", "--strict-batching-delay=true"),
-    # Its script comes with the backend.
     "tensorflow": ("tensorflow", "tensorflow_models.py"),
 }
 #: Packages that have another name than their module.
@@ -83,9 +82,9 @@ class Questions:
         #: Those that can be rows of one request.
         self.groups = list(groups.values())
 
-    @property
-    def has_json(self):
-        return not any(kind in ("FP16", "BF16") for side in (self.asked[0], self.answers[0]) for kind, _ in side.values())
+    def has_json(self, chosen):
+        """Whether these questions and their answers can be written as JSON, which has no halves and no bytes that are no text."""
+        return all(kind not in ("FP16", "BF16") and (kind != "BYTES" or is_text(a)) for at in chosen for side in (self.asked, self.answers) for kind, a in side[at].values())
 
     def request(self, chosen):
         """The inputs and the expected outputs of these questions as rows of one request."""
@@ -108,6 +107,13 @@ def array_of(kind, array):
     if kind == "BYTES":
         return np.array([x if isinstance(x, bytes) else x.encode() for x in array.reshape(-1).tolist()], object).reshape(array.shape)
     return array
+
+
+def is_text(array):
+    try:
+        return all(isinstance(one.decode(), str) for one in array.reshape(-1).tolist())
+    except UnicodeDecodeError:
+        return False
 
 
 def compare(name, kind, expected, got, tolerance, is_batch):
@@ -196,7 +202,7 @@ class Place:
             questions = Questions(os.path.join(self.root, "questions", f"{name}.npz"), case)
             sizes = list(questions.sizes())
             for at, chosen in enumerate(sizes):
-                is_json = at % 3 == 2 and questions.has_json
+                is_json = at % 3 == 2 and questions.has_json(chosen)
                 ask(grpc if at % 3 == 1 else http, name, questions, chosen, json_body=is_json)
             before = statistics(http, name)
             at_once = asked_at_once(server, name, questions, name)

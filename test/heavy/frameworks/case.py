@@ -54,7 +54,7 @@ def datatype(array):
 def tensors(field, rows):
     """`input [ … ]` of rows of name, type and dims. One number for each row, without dims, is `[ 1 ]` to clients (see `save`)."""
     of = lambda dims: f"[ {', '.join(map(str, dims))} ]" if dims else "[ 1 ] reshape { shape: [ ] }"  # noqa: E731
-    lines = ",\n".join(f'  {{ name: "{name}" data_type: TYPE_{kind} dims: {of(dims)} }}' for name, kind, dims in rows)
+    lines = ",\n".join(f'  {{ name: "{name}" data_type: TYPE_{kind.replace("BYTES", "STRING")} dims: {of(dims)} }}' for name, kind, dims in rows)
     return f"{field} [\n{lines}\n]\n"
 
 
@@ -67,6 +67,16 @@ def config(backend, batch, inputs, outputs, *more, line=None):
     waits = "dynamic_batching { max_queue_delay_microseconds: 2000 }\n" if batch else ""
     first = line or f'backend: "{backend}"'
     return f'{first}\nmax_batch_size: {batch}\n{tensors("input", inputs)}{tensors("output", outputs)}{waits}{"".join(more)}'
+
+
+def described(backend, questions, batch, *more, line=None):
+    """`config` of what was asked and answered. Dims are -1 where questions differ."""
+
+    def dims(arrays):
+        return [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*(a.shape[1 if batch else 0 :] for a in arrays))]
+
+    rows = [[(name, datatype(sides[0][name]), dims([side[name] for side in sides])) for name in sides[0]] for sides in zip(*questions)]
+    return config(backend, batch, *rows, *more, line=line)
 
 
 def differ(one, other, tolerance):

@@ -6,7 +6,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
 
-from case import Bf16, Case, config, datatype, main, parameters
+from case import Bf16, Case, described, main, parameters
 
 ROWS = 10
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -95,20 +95,12 @@ def answered(file, inputs, outputs, rows):
     return questions
 
 
-def described(questions, batch, more):
-    def dims(arrays):
-        return [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*(a.shape[1 if batch else 0 :] for a in arrays))]
-
-    rows = [[(name, datatype(sides[0][name]), dims([side[name] for side in sides])) for name in sides[0]] for sides in zip(*questions)]
-    return config("openvino", batch, *rows, *more)
-
-
 def case(directory, net, rows, batch=8, more=(), text=..., **options):
     """`rows`: the inputs of each question. `text`: a configuration in the place of the one that says all."""
     file = os.path.join(directory, "model.xml")
     ov.save_model(net.model(), file, compress_to_fp16=False)
     questions = answered(file, [x.get_friendly_name() for x in net.inputs], [name for name, _ in net.results], rows)
-    return Case(questions, described(questions, batch, more) if text is ... else text, batch, **options)
+    return Case(questions, described("openvino", questions, batch, *more) if text is ... else text, batch, **options)
 
 
 def columns(*lists):
@@ -416,7 +408,7 @@ def onnx_file(seed, directory):
     net = Net(seed)
     rows = columns(net.floats(3, count=6) + net.floats(5, count=6))
     questions = answered(file, ["X"], ["DOUBLED", "SUM"], rows)
-    return Case(questions, described(questions, 8, ['default_model_filename: "model.onnx"\n']), 8)
+    return Case(questions, described("openvino", questions, 8, 'default_model_filename: "model.onnx"\n'), 8)
 
 
 def instances(seed, directory):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from case import Bf16, Case, config, datatype, main, parameters
+from case import Bf16, Case, described, main, parameters
 
 ROWS = 10
 
@@ -57,19 +57,6 @@ def answered(module, inputs, outputs, rows, keys=None):
     return questions
 
 
-def dims(arrays, batch):
-    """Dims of a tensor in all questions: -1 where they differ, the batch left out."""
-    shapes = [a.shape[1 if batch else 0 :] for a in arrays]
-    return [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes)]
-
-
-def described(questions, batch, more, inputs, outputs):
-    """config.pbtxt of what was asked and answered."""
-    rows = [[(name, datatype(all_of[0][name]).replace("BYTES", "STRING"), dims([one[name] for one in all_of], batch)) for name in names] for names, all_of in
-            ((inputs, [q for q, _ in questions]), (outputs, [a for _, a in questions]))]  # fmt: skip
-    return config("pytorch", batch, *rows, *more)
-
-
 def case(directory, module, rows, inputs=None, outputs=1, batch=8, traced=False, keys=False, more=(), write=None, **options):
     """A TorchScript file of the module, unless `write` writes other files. Answers are those of the file, read again: a script has strings of its own."""
     inputs = inputs or [f"INPUT__{i}" for i in range(len(rows[0]))]
@@ -81,7 +68,7 @@ def case(directory, module, rows, inputs=None, outputs=1, batch=8, traced=False,
         (torch.jit.trace(module, tuple(rows[0])) if traced else torch.jit.script(module)).save(file)
         read = torch.jit.load(file)
     questions = answered(read, inputs, outputs, rows, keys)
-    return Case(questions, described(questions, batch, more, inputs, outputs), batch, **options)
+    return Case(questions, described("pytorch", questions, batch, *more), batch, **options)
 
 
 def images(size, channels=3, count=ROWS):
@@ -605,7 +592,7 @@ def rows_of_strings(seed, directory):
     start(seed)
     made = case(directory, Same().eval(), [([word],) for word in WORDS], inputs=["texts"], outputs=["MARKED__0"], batch=0)
     rows = [({"texts": q["texts"][None]}, {"MARKED__0": a["MARKED__0"][None]}) for q, a in made.questions]
-    return Case(rows, described(rows, 8, (), ["texts"], ["MARKED__0"]), 8)
+    return Case(rows, described("pytorch", rows, 8), 8)
 
 
 class Keys(nn.Module):

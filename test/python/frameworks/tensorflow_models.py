@@ -98,6 +98,8 @@ def network(directory):
     model = keras.Sequential(layers)
     model.save(os.path.join(directory, "network.keras"))
     model.export(os.path.join(directory, "network"), verbose=False)
+    # Functions of this one read variables of which the file has copies only.
+    tf.saved_model.save(model, os.path.join(directory, "network_by_tensorflow"))
     images = np.random.default_rng(8).standard_normal((6, 8, 8, 3)).astype(np.float32)
     np.save(os.path.join(directory, "images.npy"), images)
     np.save(os.path.join(directory, "classes.npy"), model.predict(images, verbose=0))

@@ -82,6 +82,26 @@ class Saved:
 
     def load(self, session):
         self._loader.load(session, [self.tag])
+        # Saved by TensorFlow 2: else a variable without a value is one that an operation of the model's own initialises.
+        if self.graph.HasField("object_graph_def"):
+            _fill_originals(session)
+
+
+def _fill_originals(session):
+    """Gives variables of Keras 3 their values. What `tf.saved_model.save` writes of its models restores copies only, which are initialised by the variables that functions read."""
+    from tensorflow import raw_ops
+
+    pairs = []
+    for operation in session.graph.get_operations():
+        if operation.type == "AssignVariableOp":
+            copy, value = operation.inputs
+            if value.op.type == "ReadVariableOp" and value.op.inputs[0].op.type == "VarHandleOp":
+                pairs.append((value.op.inputs[0], copy, value.dtype))
+    are_filled = session.run([[raw_ops.VarIsInitializedOp(resource=one) for one in (original, copy)] for original, copy, _ in pairs])
+    session.run([
+        raw_ops.AssignVariableOp(resource=original, value=raw_ops.ReadVariableOp(resource=copy, dtype=kind))
+        for (original, copy, kind), filled in zip(pairs, are_filled) if filled == [False, True]
+    ])  # fmt: skip
 
 
 class Tensor(NamedTuple):
