@@ -116,7 +116,11 @@ function isData(input: unknown): input is TensorData {
 }
 
 function inferDatatype(place: string, data: TensorData): string {
-  if (Array.isArray(data)) return typeof data[0] === 'boolean' ? 'BOOL' : 'BYTES'
+  if (Array.isArray(data)) {
+    const [first] = data as readonly unknown[]
+    if (typeof first === 'number' || typeof first === 'bigint') throw wrong(place, 'a typed array where it has numbers, such as an Int32Array for INT32: a plain array does not say their datatype', data)
+    return typeof first === 'boolean' ? 'BOOL' : 'BYTES'
+  }
   for (const [datatype, type] of ARRAYS) if (data instanceof type) return datatype
   throw wrong(place, 'an array of a kind that has a datatype', data)
 }

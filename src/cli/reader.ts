@@ -67,11 +67,11 @@ export function colourStates(table: string, environment: NodeJS.ProcessEnv = pro
   return table.replace(/^(.*\| )(READY)(?= *\|$)/gm, coloured(32)).replace(/^(.*\| )(UNAVAILABLE|Not loaded)(?=[:\s][^|]*\|$)/gm, coloured(31))
 }
 
-/** The last lines of a start. */
-export async function summary(resolved: Resolved, ports: Ports, { models, ready }: StartReport): Promise<string> {
+/** The last lines of a start, which began at `beganMs` on the clock of the process. */
+export async function summary(resolved: Resolved, ports: Ports, { models, ready }: StartReport, beganMs: number): Promise<string> {
   const { http, grpc, metrics } = resolved.settings
   const { packageVersion } = await import('./version.js')
-  const seconds = (performance.now() / 1000).toFixed(1)
+  const seconds = ((performance.now() - beganMs) / 1000).toFixed(1)
   const loaded = models === 0 ? 'no models' : `${ready.length} of ${models} models ready`
   const lines = [`Nereid ${packageVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`]
   if (http !== null) lines.push(`  http     ${isUnix(http.address) ? http.address : `${scheme(http)}://${place(http, ports.http)}`}`)

@@ -28,6 +28,8 @@ import { readOptions } from './sources.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
+  // Not that of the process, which `npm start` may have spent minutes of on its set-up.
+  const beganMs = performance.now()
   let parsed: Parsed
   let resolved: Resolved
   const manager = new ServiceManager(process.env, process.pid)
@@ -122,7 +124,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     }
     announce(logger, resolved, ports)
   }
-  if (reader !== null) reader.write(await summary(resolved, ports, start))
+  if (reader !== null) reader.write(await summary(resolved, ports, start, beganMs))
   // Also while it stops: what is held up there is held up, too.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`, ports)
@@ -194,8 +196,8 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
   return 1
 }
 
-/** npm and npx pass on the SIGINT of a terminal that this process got as well: within this time a second one is the same key. */
-const SAME_KEY_MS = 250
+/** npm and npx pass on a signal that this process got as well, from a terminal or a supervisor that signals the group: within this time a second one is the same. */
+const SAME_SIGNAL_MS = 250
 
 /**
  * The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. SIGHUP is for files that
@@ -214,7 +216,7 @@ class Signals {
   constructor(logger: Logger) {
     let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
     let count = 0
-    let firstMs = 0
+    let first: { signal: string; atMs: number } | null = null
     const hadTerminal = isatty(0) || isatty(1)
     this.first = new Promise((resolve) => {
       started = resolve
@@ -223,9 +225,9 @@ class Signals {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
         const now = performance.now()
-        if (count === 1 && signal === 'SIGINT' && now - firstMs < SAME_KEY_MS) return
+        if (count === 1 && first?.signal === signal && now - first.atMs < SAME_SIGNAL_MS) return
         count += 1
-        firstMs = now
+        first ??= { signal, atMs: now }
         if (!this.serving) {
           // A start-up probe that gave up would otherwise leave a log that just ends.
           logger.info(`Signal (${NUMBERS[signal]}) received before the server is ready. Exiting immediately.`)

@@ -113,6 +113,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       agentDirectory: options.repoagentDirectory,
     },
   }
+  warnings.push(...unusedTlsFiles('http', options.httpUseSsl, given), ...unusedTlsFiles('grpc', options.grpcUseSsl || options.grpcUseSslMutual, given))
   const table: readonly Flag[] = FLAGS
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
   return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive }
@@ -144,6 +145,12 @@ function httpOptions(options: Options): HttpOptions {
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
+}
+
+/** Whoever names a certificate believes that the port speaks TLS. */
+function unusedTlsFiles(service: 'http' | 'grpc', isUsed: boolean, given: ReadonlyMap<string, string>): string[] {
+  const named = ['server-cert', 'server-key', 'root-cert'].map((file) => `${service}-${file}`).filter((flag) => given.has(flag))
+  return isUsed || named.length === 0 ? [] : [`Warning: ${named.map((flag) => `--${flag}`).join(', ')} has no effect: without --${service}-use-ssl=true the port serves plain text`]
 }
 
 function httpTls(options: Options): TlsOptions | null {

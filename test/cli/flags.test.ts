@@ -245,6 +245,8 @@ test.each([
   ['--host-policy=p,numa_nodes=1', "--host-policy has no setting 'numa_nodes'; did you mean 'numa-node'?"],
   ['--trace-config=rte=1', "--trace-config has no setting 'rte'; did you mean 'rate'?"],
   ['--trace-config=triton,log-freqency=1', "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?"],
+  ['--http-server-cert=c', '--http-server-cert has no effect: without --http-use-ssl=true the port serves plain text'],
+  ['--grpc-server-key=k', '--grpc-server-key has no effect: without --grpc-use-ssl=true the port serves plain text'],
   ['--trace-config=opentelemtry,url=http://x', "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?"],
 ])('a setting that nothing reads is told: %s', (flag, warning) => {
   expect(resolve(flag).warnings).toEqual([`Warning: ${warning}`])

@@ -180,6 +180,7 @@ test.each<[unknown, string]>([
   [{}, 'inputs must be an object, got undefined'],
   [{ inputs: [] }, 'inputs must be an object, got an array'],
   [{ inputs: { A: 5 } }, 'inputs.A must be an object, got 5'],
+  [{ inputs: { A: [1, 2] } }, 'inputs.A must be a typed array where it has numbers, such as an Int32Array for INT32: a plain array does not say their datatype, got an array'],
   [{ inputs: { A: ['a', 5] } }, 'inputs.A[1] must be a string or a Uint8Array, got 5'],
   [{ inputs: { A: [true, 'x'] } }, 'inputs.A[1] must be a boolean, got "x"'],
   [{ inputs: {}, id: 1 }, 'id must be a string, got 1'],

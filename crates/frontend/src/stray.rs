@@ -1,5 +1,6 @@
 //! Clients at the wrong port: TLS where plain text is served, plain text where TLS is, HTTP where gRPC is served, gRPC where HTTP is. Each is
-//! told which port is the right one, in a form that it can read; TLS at a plain port is closed, and the log names the flag.
+//! told which port is the right one, in a form that it can read; TLS at a plain port is closed, and so is plain text at one of TLS, and a line of
+//! the log says so.
 //!
 //! Requests pay nothing for this: it is asked once the beginning of a connection, or a path, was not understood.
 
@@ -8,6 +9,7 @@ use crate::listen::unix_path;
 use crate::origin::{Caller, Face, Origin};
 use crate::socket::Io;
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,6 +38,8 @@ pub struct Strays {
     places: OnceLock<Places>,
     /// Lines about TLS at the HTTP port or the control address, and at the gRPC port.
     lines: [Mutex<Line>; 2],
+    /// Lines about plain text at the same ports.
+    plain_lines: [Mutex<Line>; 2],
 }
 
 /// A line of the log that is written once in [`STRAY_LINE_INTERVAL`].
@@ -89,12 +93,31 @@ impl Strays {
             (false, Face::Control) => ("the control address", "--http-use-ssl"),
             (false, _) => ("the HTTP port", "--http-use-ssl"),
         };
-        let peer = caller.peer.map_or_else(|| "a client".to_owned(), |peer| peer.ip().to_canonical().to_string());
-        let more = if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() };
+        let (peer, more) = (shown(caller.peer), since(left_out));
         log::warn!(
             "{peer} speaks TLS at {port}, which serves plain text; its connection is closed{more}. {flag}=true serves TLS there"
         );
     }
+
+    /// Plain text came to a port that speaks TLS.
+    #[cold]
+    pub fn note_plain(&self, peer: Option<SocketAddr>, is_grpc: bool) {
+        let [http, grpc] = &self.plain_lines;
+        let (line, port) = if is_grpc { (grpc, "the gRPC port") } else { (http, "the HTTP port") };
+        let Some(left_out) = line.lock().take(Instant::now()) else { return };
+        let (peer, more) = (shown(peer), since(left_out));
+        log::warn!(
+            "{peer} speaks plain text at {port}, which serves TLS; its connection is closed{more}. Clients have to ask for TLS there: https://, or ssl=True of tritonclient"
+        );
+    }
+}
+
+fn shown(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "a client".to_owned(), |peer| peer.ip().to_canonical().to_string())
+}
+
+fn since(left_out: u64) -> String {
+    if left_out > 0 { format!(" ({left_out} more since the last such line)") } else { String::new() }
 }
 
 /// Whether a connection begins as TLS does: with a record of a handshake, of version 3.

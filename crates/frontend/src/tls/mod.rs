@@ -123,6 +123,7 @@ impl Tls {
                 // Enough to tell protocols apart.
                 let mut begin = [0; 4];
                 begin.iter_mut().zip(room.get(..n).unwrap_or_default()).for_each(|(to, &byte)| *to = byte);
+                strays.note_plain(io.peer_addr().ok(), !self.speaks_http);
                 stray::end_at_tls(io, &begin, strays, self.speaks_http.then_some(PLAIN_HTTP)).await;
                 return Err("not_tls");
             }
