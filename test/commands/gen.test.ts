@@ -140,7 +140,7 @@ test('the file imports the client from what is installed where it is written', a
   expect(await importOf({ 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_, 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_ }, '--import=./client.js')).toEqual(['./client.js', ''])
-  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install nereid-client' installs; --import=MODULE names another\n"]
+  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n"]
   expect(await importOf({})).toEqual(nothing)
   // Another project has this name in npm's registry.
   expect(await importOf({ nereid: null })).toEqual(nothing)
