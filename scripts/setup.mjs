@@ -7,6 +7,7 @@
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
 import { chmodSync, existsSync, readFileSync, rmSync } from 'node:fs'
+import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { buildModule, moduleIn } from './lib/module.mjs'
@@ -46,7 +47,11 @@ function compilersMissing() {
   const wanted = /rust-version = "([\d.]+)"/.exec(readFileSync(join(ROOT, 'Cargo.toml'), 'utf8'))?.[1] ?? '0'
   const found = ask('cargo', ['--version'])
   const version = /\d+(\.\d+)*/.exec(found ?? '')?.[0] ?? '0'
-  if (found === null) {
+  const home = process.env.CARGO_HOME ?? join(homedir(), '.cargo')
+  if (found === null && existsSync(join(home, 'bin/cargo'))) {
+    missing.push(`Rust is installed in ${home}, and cargo is not on the PATH of this shell.
+  Put it there with: . "${home}/env"     (a new terminal does so by itself)`)
+  } else if (found === null) {
     missing.push(`Rust is needed to build the native module, and cargo is not on the PATH.
   Get it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y`)
   } else if (!atLeast(version, wanted)) {

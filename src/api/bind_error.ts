@@ -28,5 +28,5 @@ function adviceOn(service: BindFailure['service'], { http, grpc, metrics, contro
   const flag = service === 'control' ? `--control-address ${isFile ? address : `${address}:${port}`}` : isFile ? `--${name}-address ${address}` : `--${name}-port ${port}`
   const holder = holderOf(address, port)
   if (holder === null) return `${flag} is taken: end the process that has it, or choose another`
-  return `${flag} is taken by process ${holder.pid} (${holder.name}): end it, or choose another`
+  return `${flag} is taken by process ${holder.pid} (${holder.name}${holder.isNereid ? ', a Nereid server' : ''}): end it, or choose another`
 }

@@ -8,7 +8,7 @@ const TCP_LISTENS = '0A'
 const UNIX_UNCONNECTED = '01'
 
 /** The process that listens there; null where that can not be told: without /proc, of other users and containers, and of sockets that do not listen yet. */
-export function holderOf(address: string, port: number): { pid: number; name: string } | null {
+export function holderOf(address: string, port: number): { pid: number; name: string; isNereid: boolean } | null {
   const inodes = isUnix(address) ? inodesOfFile(unixPath(address)) : inodesOfPort(port)
   if (inodes.size === 0) return null
   for (const pid of attempt(() => readdirSync('/proc')) ?? []) {
@@ -16,7 +16,9 @@ export function holderOf(address: string, port: number): { pid: number; name: st
     for (const fd of attempt(() => readdirSync(`/proc/${pid}/fd`)) ?? []) {
       const inode = /^socket:\[(\d+)\]$/.exec(attempt(() => readlinkSync(`/proc/${pid}/fd/${fd}`)) ?? '')?.[1]
       if (inode === undefined || !inodes.has(inode)) continue
-      return { pid: Number(pid), name: (attempt(() => readFileSync(`/proc/${pid}/comm`, 'utf8')) ?? 'unknown').trim() }
+      // It is called node, as many others: what it has loaded tells them apart.
+      const isNereid = /\/nereid\.linux-[\w-]+\.node$/m.test(attempt(() => readFileSync(`/proc/${pid}/maps`, 'utf8')) ?? '')
+      return { pid: Number(pid), isNereid, name: (attempt(() => readFileSync(`/proc/${pid}/comm`, 'utf8')) ?? 'unknown').trim() }
     }
   }
   return null

@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { createBridge, deviceList, machineDevices, unwrap, type RawModule } from './bridge.js'
 import type { Core, CoreOptions, ControlCall, DeviceList, GivenSocket, LogRecord, MachineDevices, ProviderReport, Route } from './contract.js'
 import { ServerError } from './errors.js'
-import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
+import { builtModules, clone, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
 
 export * from './contract.js'
@@ -42,8 +42,11 @@ export function loadNative(): RawModule {
   }
 
   const installed = findPlatformPackage()
-  if ('missing' in installed) tried.push(installed.missing)
-  else {
+  const from = clone()
+  if ('missing' in installed) {
+    // Nobody who works in a clone misses it.
+    if (from === null) tried.push(installed.missing)
+  } else {
     const [file = ''] = nativeFileNames(process.platform, process.arch)
     const module = open(join(installed.directory, file))
     if (module !== null) {
@@ -53,14 +56,14 @@ export function loadNative(): RawModule {
     }
   }
   const { present, looked } = builtModules()
-  if (present.length === 0) tried.push(`nothing is built in a clone: none of ${looked.join(', ')} exists`)
+  if (present.length === 0) tried.push(from === null ? `there is none of ${looked.join(', ')}` : 'this clone is not built')
   for (const path of present) {
     // The musl binary on a glibc system (or the reverse) fails here; the next one may fit.
     const module = open(path)
     if (module !== null) return module
   }
   const { platform, arch } = process
-  throw new ServerError('UNAVAILABLE', noModuleText({ platform, arch, glibc: glibcVersion() }, ownVersion(), tried))
+  throw new ServerError('UNAVAILABLE', noModuleText({ platform, arch, glibc: glibcVersion(), clone: from }, ownVersion(), tried))
 }
 
 /** What a user should know of the choice of the module: that the one of a clone is not used. Null when there was none. */

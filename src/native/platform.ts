@@ -32,6 +32,8 @@ export interface Host {
   arch: string
   /** Version of glibc, such as `2.36`; null where the C library is another one. Means nothing outside Linux. */
   glibc: string | null
+  /** The clone that this program runs from; null where it is a package. */
+  clone: string | null
 }
 
 /** Why no native module could be loaded: what was looked for, with what was found instead, and what to do on this system. */
@@ -39,7 +41,7 @@ export function noModuleText(host: Host, version: string, tried: readonly string
   return `the native core can not be loaded on ${host.platform}-${host.arch}: ${tried.join('; ')}. ${advice(host, version)}`
 }
 
-function advice({ platform, arch, glibc }: Host, version: string): string {
+function advice({ platform, arch, glibc, clone }: Host, version: string): string {
   if (platform === 'linux' && glibc === null) {
     return (
       'This system has no glibc (Alpine has musl instead), and ONNX Runtime needs it: use an image with glibc, ' +
@@ -49,9 +51,10 @@ function advice({ platform, arch, glibc }: Host, version: string): string {
   if (platform === 'linux' && glibc !== null && older(glibc, GLIBC_MIN)) {
     return `This system has glibc ${glibc}, and ${GLIBC_MIN} or newer is needed: use an image such as node:22-slim, debian:12-slim or redhat/ubi9`
   }
+  if (clone !== null) return `Build it with: npm start (in ${clone})`
   const name = platformPackage(platform, arch)
   if (name === null) return `There are packages for ${[...PACKAGES.keys()].join(', ')}; elsewhere a clone may be built with: npm start`
-  return `Install it with: npm install ${name}@${version} (npm leaves it out with --omit=optional); a clone builds it with: npm start`
+  return `Install it with: npm install ${name}@${version} (npm leaves it out with --omit=optional), or from its file of npm run package`
 }
 
 function older(version: string, than: string): boolean {

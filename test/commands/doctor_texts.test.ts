@@ -89,6 +89,29 @@ describe('an image that is made for another backend is not replaced', () => {
   })
 })
 
+test('placeholders of documentation are text, and the whole image is replaced', async () => {
+  const image = 'nvcr.io/nvidia/tritonserver'
+  const quick = await says('run.sh', `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver --model-repository=/models\n`, MODELS)
+  expect(quick.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu, `))
+  expect(quick.diff).toContain('+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu tritonserver --model-repository=/models\n')
+
+  const mounted = await says('run.sh', `docker run --rm -v</full/path/to/models>:/models ${image}:24.01-py3 tritonserver --model-repository=/models\n`)
+  expect(mounted.lines).toContainEqual(expect.stringContaining(`change image ${image}:24.01-py3: Triton 2.42, `))
+  expect(mounted.lines).toContainEqual(expect.stringContaining('differs shared memory in 24.01-py3: '))
+  expect(mounted.lines).toContain('1 same mount /models: its directory is known when it runs: run doctor on it there')
+  expect(mounted.diff).toContain('+docker run --rm -v</full/path/to/models>:/models nereid tritonserver --model-repository=/models\n')
+
+  const options = await says('run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`)
+  expect(options.diff).toContain('+docker run <your options> nereid tritonserver --model-repository <path> > server.log 2>&1\n')
+
+  const pulled = await says('run.sh', `docker pull ${image}:<xx.yy>-py3\n`, {}, ['--image=nereid:1'])
+  expect(pulled.diff).toContain('+docker pull nereid:1\n')
+
+  const built = await says('Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`)
+  expect(built.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: `))
+  expect(built.diff).toContain('+FROM nereid AS base\n')
+})
+
 test('images of client tools are left alone, with what stands beside them', async () => {
   const script = `docker run --gpus all --net=host -it --rm -v $(pwd):/work nvcr.io/nvidia/tritonserver:24.05-py3-sdk bash
 docker run --rm --net=host nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m -u localhost:8000

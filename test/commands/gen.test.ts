@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../client/src/node.js'
 import type { ModelDescription } from '../../src/api/description.js'
 import * as gen from '../../src/commands/gen/index.js'
+import * as key from '../../src/commands/key/index.js'
 import { typescriptOf } from '../../src/commands/gen/typescript.js'
 import { repositories, ROOT, TestServer } from '../server/harness.js'
 import { files, runs } from './harness.js'
@@ -140,7 +141,7 @@ test('the file imports the client from what is installed where it is written', a
   expect(await importOf({ 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_, 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_ }, '--import=./client.js')).toEqual(['./client.js', ''])
-  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install nereid-client' installs; --import=MODULE names another\n"]
+  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n"]
   expect(await importOf({})).toEqual(nothing)
   // Another project has this name in npm's registry.
   expect(await importOf({ nereid: null })).toEqual(nothing)
@@ -213,6 +214,20 @@ test.each([
 test('what the server refuses is said with its words', async () => {
   const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
   expect([code, err]).toEqual([1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`])
+})
+
+test('at a server with keys it names the variable that gives it one', async () => {
+  const keys = join(files({}), 'keys.json')
+  expect(await runs(key, ['--name=other', '--scope=all', keys])).toMatchObject({ code: 0 })
+  const guarded = await TestServer.start(models.path('small'), [`--keys-file=${keys}`])
+  const from = ['ts', `--url=${guarded.url}`]
+  const missing = await runs(gen, from)
+  expect([missing.code, missing.err]).toEqual([1, expect.stringMatching(/^POST \S+\/index: 401 This needs a key .*; the variable NEREID_KEY gives this command one\n$/)])
+  // Who gave one knows how.
+  const wrong = await runs(gen, [...from, '--header=X-API-Key: wrong'])
+  expect(wrong.err).toContain(': 401 ')
+  expect(wrong.err).not.toContain('NEREID_KEY')
+  await guarded.stop()
 })
 
 test('files that cannot be written or read are named', async () => {

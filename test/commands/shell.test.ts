@@ -16,6 +16,8 @@ describe('words', () => {
     ['a continued word', 'a\\\nb', ['ab']],
     ['comments', 'a # b\nc#d', ['a', 'c#d']],
     ['redirections and their files', 'a > out.log 2>&1 < in b', ['a', 'b']],
+    ['placeholders of documentation', 'a <b> c:<x.y>-z -v</d/e>:/f <g h i> <j>/k', ['a', '<b>', 'c:<x.y>-z', '-v</d/e>:/f', '<g h i>', '<j>/k']],
+    ['redirections that look like them', 'a <b >c <d>e <f>/dev/null <g>"$H" 2<i>j <k -n 2>l < m > n', ['a', '-n']],
     ['a quote that is not closed', `a 'b c`, ['a', 'b c']],
     ['a variable from outside stays', 'a $X ${Y} "$Z/1"', ['a', '$X', '${Y}', '$Z/1']],
     ['defaults', 'a ${X:-b} ${Y-c} ${Z:="d e"} "${V:-}"', ['a', 'b', 'c', 'd e', '']],

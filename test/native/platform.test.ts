@@ -14,11 +14,18 @@ test('the loader and the scripts that build packages agree on names', () => {
 })
 
 const check = (host: Partial<Host>, text: RegExp): void =>
-  expect(noModuleText({ platform: 'linux', arch: 'x64', glibc: '2.36', ...host }, '1.2.3', ['the reason'])).toMatch(text)
+  expect(noModuleText({ platform: 'linux', arch: 'x64', glibc: '2.36', clone: null, ...host }, '1.2.3', ['the reason'])).toMatch(text)
 
 test('a failure says what was looked for, and the command that helps on this system', () => {
   check({}, /^the native core can not be loaded on linux-x64: the reason\. Install it with: npm install @nereid\/linux-x64-gnu@1\.2\.3 /)
   check({ platform: 'darwin', arch: 'arm64', glibc: null }, /npm install @nereid\/darwin-arm64@1\.2\.3 /)
+})
+
+test('in a clone it names the one command that builds', () => {
+  const { platform, arch } = process
+  expect(noModuleText({ platform, arch, glibc: '2.36', clone: '/home/me/nereid/' }, '1.2.3', ['this clone is not built'])).toBe(
+    `the native core can not be loaded on ${platform}-${arch}: this clone is not built. Build it with: npm start (in /home/me/nereid/)`,
+  )
 })
 
 test('without glibc, or with one that is too old, images are named that have it', () => {

@@ -96,7 +96,7 @@ def test_all_ports_that_are_taken_are_named_at_once_with_their_flags_and_the_pro
     said = server.output()
     name = open("/proc/self/comm").read().strip()
     for flag, port in (("http", http), ("metrics", metrics)):
-        assert f"--{flag}-port {port} is taken by process {os.getpid()} ({name})" in said
+        assert f"--{flag}-port {port} is taken by process {os.getpid()} ({name}): end it" in said
     assert "--grpc-port" not in said
     for one in holder:
         one.close()
@@ -108,7 +108,8 @@ def test_a_unix_socket_of_a_server_that_loads_models_is_taken_and_goes_with_it(g
     server.logged("loading: waits:1")
     second = start(gate[0], FLAG, f"--http-address=unix:{place}", wait=False)
     assert second.wait() == 1 and f"Socket 'unix:{place}' already in use" in second.output()
-    assert f"--http-address unix:{place} is taken by process {server.process.pid}" in second.output()
+    assert f"--http-address unix:{place} is taken by process {server.process.pid} (" in second.output()
+    assert ", a Nereid server): end it, or choose another" in second.output()
     assert place.exists()
     server.signal(signal.SIGTERM)
     assert server.wait() == 0

@@ -37,6 +37,7 @@ test('ports that are taken are named together, and no model is loaded; they are 
   for (const [service, port] of [['HTTP', http], ['Metrics', metrics]]) {
     expect((error as Error).message).toContain(`failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use `)
     expect((error as Error).message).toContain(`port ${port} is taken by process ${process.pid} (`)
+    expect((error as Error).message).toContain(', a Nereid server): end it, or choose another')
   }
   await Promise.all(holders.map((one) => new Promise((done) => one.close(done))))
   await using again = await Server.start({ ...options, listenEarly: true })

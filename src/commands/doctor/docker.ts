@@ -69,8 +69,8 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   return { launch, judge }
 }
 
-/** A word of which nothing is known: `$ARGS`, `${ARGS[@]}`, `$(…)`. */
-const isUnknown = ({ text, isOpen }: Located): boolean => isOpen && /^(?:\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
+/** A word of which nothing is known: `$ARGS`, `${ARGS[@]}`, `$(…)`, `<options>`. */
+const isUnknown = ({ text, isOpen }: Located): boolean => isOpen && /^(?:<[^<>]*>|\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
 
 /** Whether an unknown word in front of the image stands for options: the image comes later then, or another unknown word does. */
 function isOptions(words: readonly Located[], at: number): boolean {
@@ -132,7 +132,7 @@ function colonOf(text: string, from: number): number {
 /** Where a mount comes from, as far as the text says. */
 export function placed(source: string, directory: string): Pick<Mount, 'source' | 'isOpen'> {
   const path = hostPath(source, directory)
-  const isOpen = /\$[({A-Za-z0-9]|`|\{\{/.test(path ?? source)
+  const isOpen = /\$[({A-Za-z0-9]|`|\{\{|<[^<>]+>/.test(path ?? source)
   return { source: isOpen ? null : path, isOpen }
 }
 

@@ -104,8 +104,8 @@ function stages(list: readonly Instruction[], path: string, directory: string, w
       if (found.length >= STAGES_MAX) break
       const [image = '', as = '', stage = ''] = words(rest).filter((word) => !word.startsWith('--'))
       const base = named.get(image)
-      const written = rest.split(/\s+/).find((word) => !word.startsWith('--')) ?? image
-      const next = stageOf(base, { text: image, at, isOpen: /\$/.test(image), written }, directory)
+      const written = rest.match(/(?:<[^<>]*>|\S)+/g)?.find((word) => !word.startsWith('--')) ?? image
+      const next = stageOf(base, { text: image, at, isOpen: /[$<]/.test(image), written }, directory)
       if (as.toLowerCase() === 'as') named.set(stage, next)
       found.push(next)
       continue

@@ -52,7 +52,7 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
     findings.add(at, subject, 'same', 'clients and perf_analyzer: work with Nereid as they are')
     return false
   }
-  const flavour = tag.replace(/^\d\d\.\d\d-?/, '').replace(/-(?:igpu|sbsa)$/, '')
+  const flavour = tag.replace(/^(?:\d\d\.\d\d|<[^<>]*>)-?/, '').replace(/-(?:igpu|sbsa)$/, '')
   const version = /triton/i.test(name) ? tritonVersion(tag) : null
   const has = flavourOf(flavour) ?? (/tritonserver/.test(name) ? null : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')

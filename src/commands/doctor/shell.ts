@@ -1,6 +1,7 @@
 /**
  * Reads shell scripts as far as a start of a server needs: words, quotes, continued lines, comments, variables and arrays that the script itself
- * sets, `${X:-default}`. Nothing is run: what only a shell could know (`$(…)`, variables from outside) stays as it is written.
+ * sets, `${X:-default}`. Nothing is run: what only a shell could know (`$(…)`, variables from outside) stays as it is written, and so do the
+ * `<placeholders>` of documentation.
  *
  * Time is linear in the text; nesting and the number of words are bounded.
  */
@@ -57,6 +58,11 @@ const PREFIXES = new Set(['if', 'then', 'else', 'elif', 'do', 'while', 'until', 
 const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
 const ASSIGNMENT = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$/s
 const ASSIGNED = /[A-Za-z_][A-Za-z0-9_]*\+?=/y
+/**
+ * `<xx.yy>` or `<path to models>` of documentation, for the reader to fill in. A shell would read it as two redirections, which scripts do not write
+ * that way: their files have no `>` at the end, and `<in>out`, `<in>"$OUT"` and `<in>/dev/null` name a second one behind it.
+ */
+const PLACEHOLDER = /<[^\s<>|&;()'"`$\\]{1,200}(?: [A-Za-z][\w./-]{0,50}){0,10}>(?![\w&($"'`~>]|\.{1,2}\/|\/dev\/)/y
 /** Parameters that only a run knows. */
 const PARAMETER = /[0-9@*#?!$-]/
 
@@ -149,6 +155,7 @@ class Reader {
 
   /** `2>&1`, `> file`, `<<EOF`; they and their file are no words. */
   private redirection(): boolean {
+    if (this.placeholder() !== null) return false
     const operator = /\d*(?:<<-?|>>|<|>)&?/y
     operator.lastIndex = this.position
     const found = operator.exec(this.text)?.[0]
@@ -160,6 +167,11 @@ class Reader {
     const [target] = this.word()
     if (target !== undefined && found.includes('<<') && this.documents.length < NESTING_MAX) this.documents.push(target.text)
     return true
+  }
+
+  private placeholder(): string | null {
+    PLACEHOLDER.lastIndex = this.position
+    return PLACEHOLDER.exec(this.text)?.[0] ?? null
   }
 
   private hereDocuments(): void {
@@ -184,6 +196,12 @@ class Reader {
     const isAssignment = ASSIGNED.test(this.text)
     for (;;) {
       const c = this.text[this.position]
+      const placeholder = c === '<' ? this.placeholder() : null
+      if (placeholder !== null) {
+        this.position += placeholder.length
+        built.open(placeholder)
+        continue
+      }
       if (c === undefined || BLANK.test(c) || SEPARATORS.has(c) || c === '<' || c === '>') break
       if (c === "'") {
         const end = this.text.indexOf("'", this.position + 1)
@@ -213,7 +231,7 @@ class Reader {
       const c = this.text[this.position]
       if (c === undefined) break
       if (c === '#') this.comment()
-      else if (SEPARATORS.has(c) || c === '<' || c === '>') {
+      else if (SEPARATORS.has(c) || ((c === '<' || c === '>') && this.placeholder() === null)) {
         this.take()
         if (c === ')') break
       } else items.push(...this.word())

@@ -103,7 +103,7 @@ function installed(directory: string): string {
     }
   }
   const [first, second] = MODULES
-  process.stderr.write(`neither ${first} nor ${second} is installed in ${resolve(directory)}: the file imports ${first}, which 'npm install ${first}' installs; --import=MODULE names another\n`)
+  process.stderr.write(`neither ${first} nor ${second} is installed in ${resolve(directory)}: the file imports ${first}, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n`)
   return first
 }
 

@@ -76,7 +76,11 @@ async function ask({ url, headers }: Remote, method: string, path: string, body?
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
     throw new CommandError(`${where}: no answer: ${cause instanceof Error ? cause.message : String(cause)}`)
   }
-  if (status !== 200) throw new CommandError(`${where}: ${status} ${errorOf(text)}${path.endsWith('/index') ? '; --models=A,B asks for these without an index' : ''}`)
+  if (status !== 200) {
+    const isKeyMissing = status === 401 && !Object.keys(headers).some((name) => /^(?:authorization|x-api-key)$/i.test(name))
+    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one' : path.endsWith('/index') ? '; --models=A,B asks for these without an index' : ''
+    throw new CommandError(`${where}: ${status} ${errorOf(text)}${advice}`)
+  }
   try {
     return JSON.parse(text)
   } catch {

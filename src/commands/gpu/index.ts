@@ -11,6 +11,7 @@ import { readBackendConfig } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
 import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'
 import { commandNamed, readArguments } from '../arguments.js'
+import { printFailure } from '../failure.js'
 import { gpuReport } from './report.js'
 import { reportText } from './text.js'
 
@@ -30,7 +31,7 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     process.stdout.write(own.options.has('json') ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.isUsable ? 0 : 1
   } catch (error) {
-    if (!(error instanceof OptionError)) throw error
+    if (!(error instanceof OptionError)) return printFailure(error)
     process.stderr.write(`${error.message}\n`)
     return 2
   }
