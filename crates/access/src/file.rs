@@ -122,7 +122,8 @@ impl File {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let Object(file): Object<Self> = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let field = match error.path().to_string() {
-                path if path == "." => String::new(),
+                // Of the file as a whole, and of what ended before it had a name.
+                path if path == "." || path == "?" => String::new(),
                 path => path,
             };
             FileError::new(field, error.inner())
@@ -149,6 +150,8 @@ impl FileError {
         let text = error.to_string();
         let at = format!(" at line {line} column {column}");
         let reason = text.strip_suffix(&at).unwrap_or(&text);
+        let ended = reason.strip_prefix("EOF while parsing ").map(|what| format!("the file ends while {what} is read"));
+        let reason = ended.as_deref().unwrap_or(reason);
         // Both repeat names of the file, which may be as long as the file.
         let short = |text: &str| text.chars().take(TEXT_CHARS_MAX).collect();
         Self { line, column, field: short(&field), reason: short(reason) }
@@ -432,7 +435,7 @@ mod tests {
     #[test]
     fn an_error_has_the_line_the_field_and_what_would_be_right() {
         for (text, error) in [
-            ("", "line 1: EOF while parsing a value"),
+            ("", "line 1: the file ends while a value is read"),
             ("[]", "line 1: invalid type: sequence, expected an object"),
             ("{}\n{}", "line 2: trailing characters"),
             ("{\n \"kes\": []\n}", "line 2: kes: unknown field `kes`, expected one of `anonymous`, `keys`, `oidc`"),

@@ -112,10 +112,10 @@ impl TlsFiles {
             let secret = secret.map_err(|e| Error::invalid(format!("{} cannot be used: {e}", key.display())))?;
             match matches(&chain, &secret) {
                 Ok(()) => Ok(Arc::new(CertifiedKey::new(chain, secret))),
-                Err(e @ rustls::Error::InconsistentKeys(_)) => {
+                Err(rustls::Error::InconsistentKeys(_)) => {
                     let (certificate, key) = (certificate.display(), key.display());
                     Err(Error::invalid(format!(
-                        "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
+                        "the certificate of {certificate} and the key of {key} cannot be used together: the key is that of another certificate"
                     )))
                 }
                 Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
