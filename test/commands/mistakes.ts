@@ -127,6 +127,16 @@ export const MISTAKES: Mistake[] = [
   { name: 'a control of sequences that the model does not have', files: appended('sequence_batching {\n  control_input [ {\n    name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]\n  } ]\n}\n'), told: ['m/config.pbtxt:13:', "sequence control 'START', but model does not provide that input"] },
 
   {
+    name: 'a name, an input and a type at once',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': `name: "n" ${CONFIG.replace('"INPUT0"', '"IN"').replace('"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]')}` },
+    told: ["m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'n'", "m/config.pbtxt:4:11: error: unexpected inference input 'IN'", 'm/config.pbtxt:5:11:', 'datatype TYPE_FP16', 'making complete shape [-1,5]', '4 errors'],
+  },
+  {
+    name: 'several mistakes in a tensor, and the rest is to be taken from the file',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': 'backend: "onnxruntime"\ninput { name: "INPUT0" data_type: TYPE_INT64 dims: [ 5 ] }\n' },
+    told: ['m/config.pbtxt:2:', 'expects 1 inputs, model provides 2', 'm/config.pbtxt:2:15:', 'datatype TYPE_INT64', 'making complete shape [-1,5]', '3 errors'],
+  },
+  {
     name: 'several tensors that are not those of the graph',
     files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('"INPUT0" data_type: TYPE_INT32', '"INPUT0" data_type: TYPE_INT64').replace('"OUTPUT0"', '"SUM"').replace('"OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"OUTPUT1" data_type: TYPE_INT32 dims: [ 15 ]') },
     told: ['m/config.pbtxt:4:', "for input 'INPUT0'", 'm/config.pbtxt:8:', "unexpected inference output 'SUM'", 'm/config.pbtxt:9:', 'making complete shape [-1,15]', '3 errors'],
