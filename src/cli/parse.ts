@@ -98,8 +98,11 @@ export function assign(parsed: Parsed, flag: Flag, value: string | number | bool
   const options = parsed.options as Record<string, unknown>
   const key = optionName(flag.name)
   if (!parsed.given.has(flag.name)) parsed.given.set(flag.name, origin)
+  const least = 'clamp' in flag && flag.clamp === true ? flag.min : undefined
+  const isLess = typeof value === 'number' && least !== undefined && value < least
+  if (isLess) parsed.warnings.push(`Warning: --${flag.name} is ${least} at least, and is taken as that. Got ${value}${origin === COMMAND_LINE ? '' : ` (${origin})`}`)
   if (flag.list === true) (options[key] as unknown[]).push(value)
-  else options[key] = value
+  else options[key] = isLess ? least : value
 }
 
 /** The flag that an argument names, be it shortened.
@@ -133,7 +136,7 @@ export function readValue(flag: Flag, text: string): string | number | boolean {
     case 'verbosity': {
       const switched = booleanOf(text)
       if (switched !== null) return Number(switched)
-      return readNumber(flag.name, text, /^[+-]?\d+$/, { min: 0, max: 2147483647, clamp: true })
+      return Math.max(0, readNumber(flag.name, text, /^[+-]?\d+$/, { min: 0, max: 2147483647, clamp: true }))
     }
     case 'integer':
       return readNumber(flag.name, text, /^[+-]?\d+$/, flag)
@@ -179,7 +182,8 @@ function readNumber(
   const min = bounds.min ?? Number.MIN_SAFE_INTEGER
   const max = bounds.max ?? Number.MAX_SAFE_INTEGER
   if (value >= min && value <= max) return value
-  if (bounds.clamp === true && value < min) return min
+  // Whoever takes it moves it, and says so.
+  if (bounds.clamp === true && value < min) return value
   if (bounds.outOfBound === undefined) throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
   // What it says is the lower bound.
   throw badOption(name, `${bounds.outOfBound} Got ${text}${value > max ? `; it is at most ${max}` : ''}`)

@@ -40,6 +40,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     resolved = resolveSettings(parsed)
     if (sockets === null) resolved.warnings.push('Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, without a shell or npx between')
     else assignSockets(sockets, describeSocket, resolved)
+    const { http, grpc, control, metrics } = resolved.settings
+    if (http === null && grpc === null && control === null) {
+      resolved.warnings.push(`Warning: no client can reach this server: --allow-http and --allow-grpc are false${metrics === null ? '' : '; only metrics are served'}`)
+    }
   } catch (error) {
     if (error instanceof ServerError) return fail('creating server', error)
     if (!(error instanceof OptionError)) throw error

@@ -53,6 +53,9 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   checkHostPolicies(options.hostPolicy, warnings)
   const backendConfig = options.backendConfig.map(readBackendConfig)
   for (const setting of backendConfig) warnOfBackendSetting(setting, warnings)
+  if (options.memoryLimit > 0 && options.memoryLimit < MEMORY_LIMIT_SMALL) {
+    warnings.push(`Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than of ${Math.floor(options.memoryLimit / 4)} bytes are refused. Got ${options.memoryLimit}`)
+  }
   const http = options.allowHttp ? httpOptions(options) : null
   const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
@@ -118,6 +121,9 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
   return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive }
 }
+
+/** Bytes of a `--memory-limit` below which most requests are refused: MiB or GiB were meant. */
+const MEMORY_LIMIT_SMALL = 1 << 20
 
 function autoComplete(options: Options, warnings: string[]): boolean {
   const strict = options.strictModelConfig

@@ -24,12 +24,12 @@ export function checkAgainstModel(config: ModelConfig, io: ModelIo): void {
   for (const check of checksAgainstModel(config, io)) check()
 }
 
-/** The same, a check for each tensor: whoever wants every difference goes on behind one that throws. */
+/** The same, one check after the other: whoever wants every difference goes on behind one that throws. */
 export function checksAgainstModel(config: ModelConfig, io: ModelIo): (() => void)[] {
   return [
     () => checkCount(config, io),
-    ...config.input.map((input) => () => checkInput(input, config, io)),
-    ...config.output.map((output) => () => checkOutput(output, config, io)),
+    ...config.input.flatMap((input) => [() => checkType(input, find(input.name, io.inputs, 'input'), 'input', config.name), () => checkInput(input, config, io)]),
+    ...config.output.flatMap((output) => [() => checkType(output, find(output.name, io.outputs, 'output'), 'output', config.name), () => checkOutput(output, config, io)]),
   ]
 }
 
@@ -72,7 +72,6 @@ function controlType(control: ModelSequenceBatching_Control): DataType {
 function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
   const model = config.name
   const tensor = find(input.name, io.inputs, 'input')
-  checkType(input, tensor, 'input', model)
   if (input.optional) {
     if (config.maxBatchSize !== 0) throw invalid(`unable to load model '${model}', optional input '${input.name}' is not supported for models that support batching`)
     if (input.allowRaggedBatch) {
@@ -97,7 +96,6 @@ function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
 
 function checkOutput(output: ModelOutput, config: ModelConfig, io: ModelIo): void {
   const tensor = find(output.name, io.outputs, 'output')
-  checkType(output, tensor, 'output', config.name)
   // A scattered output is cut into pieces whose shapes only the requests know.
   if (config.batchOutput.some((entry) => entry.targetName.includes(output.name))) return
   checkShape(output, tensor, config, true)

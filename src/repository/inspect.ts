@@ -13,6 +13,8 @@ import {
   backendRow,
   checksAgainstModel,
   completeConfig,
+  completeFromModel,
+  defaultMaxBatchSize,
   emptyConfig,
   finishConfig,
   fitEnsemble,
@@ -30,6 +32,7 @@ import {
   readConfig,
   readLabels,
   readRegularFile,
+  requireName,
   selectVersions,
   settingsOwner,
   statIfAny,
@@ -191,7 +194,10 @@ export async function inspectModel(key: string | null, directories: string[], se
     } catch (error) {
       note.error(error)
     }
-    const completed = note.trying(() => completeConfig(read, directory, name, flags, note.log)) ?? null
+    // A load tells it last; what else is wrong is looked at under the right name.
+    note.trying(() => requireName(nameOr(read.config, name), name))
+    const right = { ...read, config: named(read.config, name) }
+    const completed = note.trying(() => completeConfig(right, directory, name, flags, note.log)) ?? null
     model.config = completed?.config ?? null
     // Independent of what was wrong with the rest.
     if (completed === null) {
@@ -204,7 +210,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const { config } = model
   // Without a configuration that could be read, whether there are versions at all.
   if (config === null && failed === note.errors()) return model
-  const selected = (): number[] => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log, () => unversionedHint(directory, name))
+  const selected = (): number[] => selectVersions(config ?? normalise(named(read?.config, name)), [...available.keys()], note.log, () => unversionedHint(directory, name))
   model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
@@ -319,10 +325,8 @@ function readAll(directory: string, flags: ConfigFlags, note: Collector): (Loade
   }
 }
 
-function named(read: LoadedConfig | null, name: string): ModelConfig {
-  const config = normalise(read?.config ?? emptyConfig())
-  config.name = name
-  return config
+function named(config: ModelConfig = emptyConfig(), name: string): ModelConfig {
+  return { ...config, name }
 }
 
 /** The rules of inputs and outputs, each tensor by itself, of a configuration that may be wrong elsewhere. */
@@ -364,9 +368,10 @@ async function inspectVersions(
       const io = codeDirectory === null && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note, depth) : null
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
+      const pairs = settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python')
       // A load says the first difference.
-      if (io !== null && isComplete(prepared)) tellDifferences(prepared, io, note)
-      completed = finishConfig(prepared, io, { flags, provided, settings: settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python'), devices })
+      if (io !== null) tellDifferences(flags.autoComplete ? completeFromModel(prepared, io, defaultMaxBatchSize(pairs)) : prepared, io, note)
+      completed = finishConfig(prepared, io, { flags, provided, settings: pairs, devices })
     })
     const module = codeDirectory !== null && isOwn ? backendRow(withBackend.backend)?.module : undefined
     // What is wrong with the files is told first, and on any machine.

@@ -5,4 +5,8 @@ export interface Near {
   value?: string
   /** Which of several, from 1. */
   nth?: number
+  /** Fields that stand in the same message or around it, such as the model of a step. */
+  beside?: readonly { field: string; value: string }[]
+  /** Where else, when nothing of the file is this. */
+  or?: Near
 }

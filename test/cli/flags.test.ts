@@ -87,6 +87,18 @@ test.each([
 })
 
 test.each([
+  ['--exit-timeout-secs=-5', 'Warning: --exit-timeout-secs is 0 at least, and is taken as that. Got -5'],
+  ['--model-load-thread-count=0', 'Warning: --model-load-thread-count is 1 at least, and is taken as that. Got 0'],
+  ['--memory-limit=64', 'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than of 16 bytes are refused. Got 64'],
+])('%s is taken, with a warning', (arg, warning) => {
+  expect(resolve(arg).warnings).toEqual([warning])
+})
+
+test.each(['--log-verbose=-1', '--memory-limit=0', '--memory-limit=1048576', '--exit-timeout-secs=0'])('%s is taken without a warning', (arg) => {
+  expect(resolve(arg).warnings).toEqual([])
+})
+
+test.each([
   [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/],
   [['--listen-early', '--http-port=1'], /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/],
   [['--listen-early'], /The option needs a value, such as --listen-early=true$/],

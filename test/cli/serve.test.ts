@@ -43,6 +43,16 @@ test('R-02: a missing repository ends the process with 1', async () => {
   expect(server.stderr).toBe('error: creating server: Internal - failed to stat file /nowhere\n')
 })
 
+test.each([
+  [['--allow-http=false', '--allow-grpc=false'], 'Warning: no client can reach this server: --allow-http and --allow-grpc are false; only metrics are served\n'],
+  [['--allow-http=false', '--allow-grpc=false', '--allow-metrics=false'], 'Warning: no client can reach this server: --allow-http and --allow-grpc are false\n'],
+  [['--allow-http=false'], ''],
+])('%j is told when no client can reach the server', async (flags, warning) => {
+  const server = await TestServer.spawn('/nowhere', flags)
+  expect(await server.ended()).toBe(1)
+  expect(server.stderr).toBe(`${warning}error: creating server: Internal - failed to stat file /nowhere\n`)
+})
+
 test('R-49: with --exit-on-error=false a repository that can not be read leaves a server neither live nor ready', async () => {
   const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], { path: '/v2' })
   for (const path of ['live', 'ready']) expect((await fetch(`${server.url}/v2/health/${path}`)).status, path).toBe(400)

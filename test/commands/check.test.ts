@@ -122,7 +122,7 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
       "./m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'other', directory name must equal model name
           1 | name: "other"
             |       ^^^^^^^
-      ./m/config.pbtxt:3:17: error: model input 'A' must specify 'dims' for other
+      ./m/config.pbtxt:3:17: error: model input 'A' must specify 'dims' for m
           3 | input [ { name: "A" data_type: TYPE_FP32 dims: [ ] } ]
             |                 ^^^
       ./m/config.pbtxt:2:10: error: unable to find backend library for backend 'onnx_runtime', try specifying runtime on the model configuration. Did you mean backend: "onnxruntime"?

@@ -60,8 +60,17 @@ describe('what is wrong', () => {
     [['--name=a b', '--scope=all'], 'error: name: a name has 1 to 64 letters'],
     [['--name=ci', '--scope=all', '--concurrency=0'], 'error: quota: concurrency is 1 to 1000000'],
     [['--name=ci', '--scope=all', '--burst=lots'], '--burst takes a number'],
-    [['--name=ci', '--scope=all', '--expires=soon'], 'error: expires: a time is written as'],
-    [['--name=old', '--scope=all'], "the name 'old' stands twice"],
+    [['--name=ci', '--scope=all', '--expires=soon'], 'error: --expires: a time is written as'],
+    [['--name=ci', '--scope=all', '--expires=yesterday'], 'or as 90d from now'],
+    [['--name=ci', '--scope=all', '--expires=2020-01-01'], 'error: --expires: the key would have ended at 2020-01-01T00:00:00Z; a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC, or as 90d from now'],
+    [['--name=ci', '--scope=all', '--expires=0d'], 'the key would have ended at'],
+    [['--name=ci', '--scope=health,infer:read'], "; did you mean 'inference'?\n"],
+    [['--name=ci', '--scope=all', '--scope=shared_memory'], "; did you mean 'shared-memory'?\n"],
+    [['--name=ci', '--scope=model'], "with ':read' behind it\n"],
+    [['--name=ci', '--scope=all', '--concurrency=-1'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
+    [['--name=ci', '--scope=all', '--concurrency=5000000000'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
+    [['--name=ci', '--scope=all', '--bytes-per-second=1.5'], 'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n'],
+    [['--name=old', '--scope=all'], /^error: the name 'old' stands in \S*keys\.json already\n$/],
   ])('%j is told, and the file stays', async (args, text) => {
     const before = JSON.stringify({ keys: [{ name: 'old', sha256: sha256('x'), scopes: [] }] })
     const directory = files({ 'keys.json': before })
@@ -69,8 +78,34 @@ describe('what is wrong', () => {
     const { code, out, err } = await runs(key, [path, ...args])
     expect(code).toBe(1)
     expect(out).toBe('')
-    expect(err).toContain(text)
+    if (typeof text === 'string') expect(err).toContain(text)
+    else expect(err).toMatch(text)
     expect(readFileSync(path, 'utf8')).toBe(before)
+  })
+
+  test.each([
+    ['all:red', "the scope 'all:red' is for the model 'red', to read and to change; did you mean 'all:read'?"],
+    ['inference,trace:reads', "did you mean 'inference,trace:read'?"],
+  ])('the scope %s is taken, with a word of what was made', async (scope, text) => {
+    const path = join(files({}), 'keys.json')
+    const { code, err } = await runs(key, [path, '--name=ci', `--scope=${scope}`])
+    expect(code).toBe(0)
+    expect(err).toMatch(/^warning: /)
+    expect(err).toContain(text)
+    expect(read(path).keys).toHaveLength(1)
+  })
+
+  test.each(['all:read', 'all:read:red', 'inference:roads', 'all:red,blue', 'inference:re*', 'inference:reader'])('the scope %s is taken without one', async (scope) => {
+    const path = join(files({}), 'keys.json')
+    expect((await runs(key, [path, '--name=ci', `--scope=${scope}`])).err).not.toContain('warning')
+  })
+
+  test('the place of a hash that is there is not told of a file that is not written', async () => {
+    const directory = files({ 'keys.json': JSON.stringify({ keys: [{ name: 'old', sha256: sha256('0123456789abcdefghij'), scopes: [] }] }) })
+    const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
+    const { err } = await runs(key, [join(directory, 'keys.json'), '--name=own', '--scope=all', '--hash'], directory)
+    stdin.mockRestore()
+    expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' stands twice\n")
   })
 
   test('a file that is none, and one that another command writes, are left alone', async () => {

@@ -68,6 +68,22 @@ ensemble_scheduling {
 
 const STEP = 'model_name: "m" model_version: -1\n    input_map { key: "INPUT0" value: "A" }\n    input_map { key: "INPUT1" value: "B" }\n    output_map { key: "OUTPUT0" value: "SUM" }'
 
+/** An ensemble of two models that differ, each step a line: of `first` in line 6, of the model `next` in line 7. */
+function twoSteps(first: string, second: string, next = 'twin'): Mistake['files'] {
+  const io = (name: string, type = 'TYPE_INT32'): string => `{ name: "${name}" data_type: ${type} dims: [ 16 ] }`
+  const config = (inputs: string[], outputs: string[], batch = 4): string => `backend: "identity"\nmax_batch_size: ${batch}\ninput [ ${inputs.join()} ]\noutput [ ${outputs.join()} ]\n`
+  const step = (model: string, tensor: string, map: string): string => `  step { output_map { ${map} } input_map { key: "INPUT0" value: "${tensor}" } model_name: "${model}" model_version: -1 }\n`
+  const models = {
+    m: config([io('INPUT0')], [io('OUTPUT0'), io('OUTPUT1')]),
+    twin: config([io('INPUT0')], [io('OUTPUT0')]),
+    float: config([io('INPUT0', 'TYPE_FP32')], [io('OUTPUT0')]),
+    add2: config([io('INPUT0'), io('EXTRA')], [io('OUTPUT0')]),
+    small: config([io('INPUT0')], [io('OUTPUT0')], 2),
+  }
+  const e = `platform: "ensemble"\nmax_batch_size: 4\ninput [ ${io('A')} ]\noutput [ ${io('SUM')} ]\nensemble_scheduling {\n${step('m', 'A', first)}${step(next, 'MID', second)}}\n`
+  return Object.fromEntries(Object.entries({ ...models, e }).flatMap(([name, text]) => [[`${name}/1/`, ''], [`${name}/config.pbtxt`, text]]))
+}
+
 /** `OUTPUT0 = INPUT0`, with another version of the operators or of the file format. */
 export function versioned(ir: number, opset: number): Buffer {
   const bytes = model({ nodes: [node('Identity', ['INPUT0'], ['OUTPUT0'])], inputs: [value('INPUT0', TYPE.INT32, ['n'])], outputs: [value('OUTPUT0', TYPE.INT32, ['n'])] })
@@ -110,6 +126,16 @@ export const MISTAKES: Mistake[] = [
   { name: 'batches of such a model, with nothing else said', files: { 'm/1/model.onnx': FIXED, 'm/config.pbtxt': 'max_batch_size: 8\n' }, told: ['m/config.pbtxt:1:', 'model does not support batching'] },
   { name: 'a control of sequences that the model does not have', files: appended('sequence_batching {\n  control_input [ {\n    name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]\n  } ]\n}\n'), told: ['m/config.pbtxt:13:', "sequence control 'START', but model does not provide that input"] },
 
+  {
+    name: 'a name, an input and a type at once',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': `name: "n" ${CONFIG.replace('"INPUT0"', '"IN"').replace('"INPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"INPUT1" data_type: TYPE_FP16 dims: [ 5 ]')}` },
+    told: ["m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'n'", "m/config.pbtxt:4:11: error: unexpected inference input 'IN'", 'm/config.pbtxt:5:11:', 'datatype TYPE_FP16', 'making complete shape [-1,5]', '4 errors'],
+  },
+  {
+    name: 'several mistakes in a tensor, and the rest is to be taken from the file',
+    files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': 'backend: "onnxruntime"\ninput { name: "INPUT0" data_type: TYPE_INT64 dims: [ 5 ] }\n' },
+    told: ['m/config.pbtxt:2:', 'expects 1 inputs, model provides 2', 'm/config.pbtxt:2:15:', 'datatype TYPE_INT64', 'making complete shape [-1,5]', '3 errors'],
+  },
   {
     name: 'several tensors that are not those of the graph',
     files: { 'm/1/model.onnx': GRAPH, 'm/config.pbtxt': CONFIG.replace('"INPUT0" data_type: TYPE_INT32', '"INPUT0" data_type: TYPE_INT64').replace('"OUTPUT0"', '"SUM"').replace('"OUTPUT1" data_type: TYPE_INT32 dims: [ 16 ]', '"OUTPUT1" data_type: TYPE_INT32 dims: [ 15 ]') },
@@ -185,6 +211,10 @@ export const MISTAKES: Mistake[] = [
   { name: 'a step with a tensor that its model does not have', files: { 'e/1/': '', 'e/config.pbtxt': ensemble(STEP.replace('"OUTPUT0"', '"SUM0"')), 'm/1/model.onnx': GRAPH }, told: ['e/config.pbtxt:10:', 'mapped from non-existing output SUM0 in model m'] },
   { name: 'an input of a step that nothing feeds', files: { 'e/1/': '', 'e/config.pbtxt': ensemble(STEP.replace('    input_map { key: "INPUT1" value: "B" }\n', '')), 'm/1/model.onnx': GRAPH }, told: ['e/config.pbtxt:3:', "'B'"] },
   { name: 'a tensor of an ensemble of another datatype', files: { 'e/1/': '', 'e/config.pbtxt': ensemble(STEP).replace('"A" data_type: TYPE_INT32', '"A" data_type: TYPE_FP32'), 'm/1/model.onnx': GRAPH }, told: ['e/config.pbtxt:3:', 'inconsistent data type'] },
+  { name: 'a tensor that another step maps rightly', files: twoSteps('key: "OUTPUT1" value: "MID"', 'key: "OUTPUT1" value: "SUM"'), told: ['e/config.pbtxt:7:', 'SUM is mapped from non-existing output OUTPUT1 in model twin'] },
+  { name: 'a tensor between two steps of another datatype', files: twoSteps('key: "OUTPUT0" value: "MID"', 'key: "OUTPUT0" value: "SUM"', 'float'), told: ['e/config.pbtxt:7:', 'ensemble tensor MID: inconsistent data type'] },
+  { name: 'a step with a tensor that nothing is mapped to', files: twoSteps('key: "OUTPUT0" value: "MID"', 'key: "OUTPUT0" value: "SUM"', 'add2'), told: ['e/config.pbtxt:7:', 'input EXTRA in model add2 is not mapped'] },
+  { name: 'a step whose batches are smaller than those of the ensemble', files: twoSteps('key: "OUTPUT0" value: "MID"', 'key: "OUTPUT0" value: "SUM"', 'small'), told: ['e/config.pbtxt:7:', 'model small which only allows maximum batch size to be 2'] },
   { name: 'a step without a version', files: { 'e/1/': '', 'e/config.pbtxt': ensemble(STEP.replace(' model_version: -1', '')), 'm/1/model.onnx': GRAPH }, told: ['e/config.pbtxt:7:', 'whose required version 0 is not loaded', 'model_version: -1'] },
   { name: 'an ensemble that needs itself', files: { 'e/1/': '', 'e/config.pbtxt': ensemble(STEP.replace('"m"', '"e"')) }, told: ['e/config.pbtxt', 'circular dependency'] },
 

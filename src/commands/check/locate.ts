@@ -45,16 +45,32 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
 }
 
 /** The value of a field, or the field where any value is meant. */
-function placeNear(tokens: readonly Token[], { field, value, nth = 1 }: Near): Span | undefined {
+function placeNear(tokens: readonly Token[], { field, value, nth = 1, beside = [], or }: Near): Span | undefined {
   const found = tokens.flatMap((token, at) => {
     if (value === undefined) return token.kind === 'identifier' && token.text === field ? [spanOf(token)] : []
     // A minus is a token of its own.
     const minus = token.kind !== 'string' && tokens[at - 1]?.text === '-' ? tokens[at - 1] : undefined
     const text = token.kind === 'string' ? token.content : `${minus === undefined ? '' : '-'}${token.text}`
-    const isIt = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field
+    const isIt = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field && standsBeside(tokens, at, beside)
     return isIt ? [{ ...spanOf(token), start: (minus ?? token).offset }] : []
   })
-  return found[nth - 1]
+  return found[nth - 1] ?? (or === undefined ? undefined : placeNear(tokens, or))
+}
+
+/** Whether each of the fields stands in the message of a token, or in one around it. */
+function standsBeside(tokens: readonly Token[], at: number, fields: NonNullable<Near['beside']>): boolean {
+  if (fields.length === 0) return true
+  const missing = new Set(fields)
+  // To the end of its message and of those around it, and then to their beginnings: what is in messages between is skipped.
+  for (const step of [1, -1]) {
+    let depth = 0
+    for (let i = at; missing.size > 0 && i >= 0 && i < tokens.length; i += step) {
+      const { kind, text, content } = tokens[i] as Token
+      if (kind === 'symbol' && /[{}<>]/.test(text)) depth = Math.max(0, depth + (/[{<]/.test(text) ? step : -step))
+      else if (depth === 0) for (const one of missing) if (kind === 'string' && content === one.value && fieldOf(tokens, i) === one.field) missing.delete(one)
+    }
+  }
+  return missing.size === 0
 }
 
 /** Where a value stands in quotes. */

@@ -1,6 +1,7 @@
 /** The entry of a key in a keys file, from the options of the command. Pure. */
 
 import { createHash } from 'node:crypto'
+import { nearest } from '../../config/suggest.js'
 import { CommandError, type CommandArguments } from '../arguments.js'
 
 export interface Entry {
@@ -49,18 +50,53 @@ export function entryOf({ options, all }: CommandArguments, key: string, now: Da
 /** `VERB,VERB` for all models, `VERB,VERB:MODEL,MODEL*` for some. */
 function scopeOf(text: string): Entry['scopes'][number] {
   // A verb may end in `:read`, so the models are behind a colon that no verb continues.
-  const match = /^((?:[a-z-]+(?::read)?,)*[a-z-]+(?::read)?)(?::(.+))?$/s.exec(text)
+  const match = /^((?:[a-z_-]+(?::read)?,)*[a-z_-]+(?::read)?)(?::(.+))?$/s.exec(text)
   if (match === null) throw new CommandError(`a scope is written as VERBS or VERBS:MODELS, such as inference,metadata:resnet*. Got ${text}`)
   const [, verbs = '', models] = match
   return { verbs: verbs.split(','), ...(models === undefined ? {} : { models: models.split(',') }) }
 }
 
+/** What to warn of: a model that is called nearly as the `:read` that was meant. */
+export function misreadScopes({ scopes }: Entry): string[] {
+  return scopes.flatMap(({ verbs, models = [] }) => {
+    const [model = ''] = models
+    const written = verbs.join(',')
+    // Up to this length only one character may differ.
+    if (written.endsWith(':read') || models.length !== 1 || model.length > 5 || nearest(model, ['read']) === null) return []
+    return [`the scope '${written}:${model}' is for the model '${model}', to read and to change; did you mean '${written}:read'?`]
+  })
+}
+
+/** A key that has ended answers nobody. @throws {CommandError} */
+export function requireFuture({ expires }: Entry, now: Date): void {
+  const end = expires === undefined ? Infinity : Date.parse(expires)
+  if (end <= now.getTime()) throw new CommandError(`--expires: the key would have ended at ${secondsOf(new Date(end))}; ${TIMES}`)
+}
+
+const TIMES = 'a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC, or as 90d from now'
+
+/** What the reader of a file says of an entry, in terms of the options that it was made of. */
+export function inOptions(text: string, entry: Entry, refusalOf: (entry: Entry) => string): string {
+  if (text.startsWith('expires: ')) return `--expires: ${TIMES}`
+  // A number that the type of the field has not: the reader tells the range of one that it has.
+  const quota = /^quota\.(\w+): .*expected u\d+$/.exec(text)?.[1]
+  if (quota !== undefined) return `${refusalOf({ ...entry, quota: { [quota]: 0 } })}, a whole number`
+  const [, scope, at, verbs = ''] = /^scopes\[(\d+)\]\.verbs\[(\d+)\]: a verb is one of (.+), or one of these/.exec(text) ?? []
+  const verb = entry.scopes[Number(scope)]?.verbs[Number(at)]?.replace(/:read$/, '')
+  const meant = verb === undefined ? null : nearest(verb, verbs.split(', ')) ?? onlyOne(verbs.split(', ').filter((one) => one.startsWith(verb)))
+  return meant === null ? text : `${text}; did you mean '${meant}'?`
+}
+
+const onlyOne = (words: readonly string[]): string | null => (words.length === 1 ? (words[0] ?? null) : null)
+
 /** `90d` from now, or a time as it stands in the file. */
 function timeOf(text: string, now: Date): string {
   const match = /^(\d{1,5})d$/.exec(text)
   if (match === null) return text
-  return new Date(now.getTime() + Number(match[1]) * 86_400_000).toISOString().replace(/\.\d+Z$/, 'Z')
+  return secondsOf(new Date(now.getTime() + Number(match[1]) * 86_400_000))
 }
+
+const secondsOf = (time: Date): string => time.toISOString().replace(/\.\d+Z$/, 'Z')
 
 /**
  * A key of one's own, without the end of its line.

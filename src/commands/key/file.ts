@@ -17,11 +17,13 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
   const path = existsSync(given) ? realpathSync(given) : given
   const before = existsSync(path) ? readKeys(path, check) : null
   const file = (before === null ? {} : JSON.parse(before.text)) as { keys?: Entry[] }
+  if (file.keys?.some(({ name }) => name === entry.name) === true) throw new CommandError(`the name '${entry.name}' stands in ${given} already`)
   const text = `${JSON.stringify({ ...file, keys: [...(file.keys ?? []), entry] }, null, 2)}\n`
   try {
     check(text)
   } catch (error) {
-    throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message}`)
+    // Its lines are those of a file that is not written.
+    throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message.replace(/^line \d+, column \d+: /, '')}`)
   }
   replaceFile(path, text, before?.mode ?? 0o600)
 }

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto'
 import { checkKeys } from '../../native/index.js'
 import { CommandError, commandNamed, readArguments, usageOf } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { entryOf, givenKey, type Entry } from './entry.js'
+import { entryOf, givenKey, inOptions, misreadScopes, requireFuture, type Entry } from './entry.js'
 import { addEntry } from './file.js'
 
 /** 256 bits: nothing to guess, so a fast hash is enough. */
@@ -25,9 +25,14 @@ export async function run(program: string, args: readonly string[]): Promise<num
     if (read.rest.length > 1) throw new CommandError(usageOf(program, command))
     const isGiven = read.options.has('hash')
     const key = isGiven ? givenKey(await readStdin()) : `nk_${randomBytes(KEY_BYTES).toString('base64url')}`
-    const entry = entryOf(read, key, new Date())
-    requireEntry(entry)
+    const now = new Date()
+    const entry = entryOf(read, key, now)
+    const refusal = refusalOf(entry)
+    if (refusal !== '') throw new CommandError(inOptions(refusal, entry, refusalOf))
+    requireFuture(entry, now)
+    const warnings = misreadScopes(entry).map((text) => `warning: ${text}\n`).join('')
     if (file === undefined) {
+      process.stderr.write(warnings)
       if (!isGiven) process.stderr.write(`${key}\n`)
       process.stdout.write(`${JSON.stringify(entry, null, 2)}\n`)
       return 0
@@ -35,19 +40,20 @@ export async function run(program: string, args: readonly string[]): Promise<num
     addEntry(file, entry, checkKeys)
     // Alone on stdout, for scripts.
     if (!isGiven) process.stdout.write(`${key}\n`)
-    process.stderr.write(`${file} has the hash of the key '${entry.name}'${isGiven ? '' : '; the key itself is shown only here'}\n`)
+    process.stderr.write(`${warnings}${file} has the hash of the key '${entry.name}'${isGiven ? '' : '; the key itself is shown only here'}\n`)
     return 0
   } catch (error) {
     return printFailure(error)
   }
 }
 
-/** @throws {CommandError} for an entry that no server takes. It has no line yet that could be named. */
-function requireEntry(entry: Entry): void {
+/** Why no server takes an entry, which has no line yet that could be named; '' when one does. */
+function refusalOf(entry: Entry): string {
   try {
     checkKeys(JSON.stringify({ keys: [entry] }))
+    return ''
   } catch (error) {
-    throw new CommandError((error as Error).message.replace(/^line \d+, column \d+: keys\[0\]\./, ''))
+    return (error as Error).message.replace(/^line \d+, column \d+: keys\[0\]\./, '')
   }
 }
 
