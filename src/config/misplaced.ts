@@ -3,7 +3,7 @@
  * said behind Triton's text, or as a warning; nothing is loaded from elsewhere.
  */
 
-import { readdirSync } from 'node:fs'
+import { closeSync, openSync, readSync, readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { basename, dirname, extname, join, resolve } from 'node:path'
 import { BACKENDS, isForInit } from './backends.js'
@@ -63,7 +63,37 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
 /** Whether a model was made of a file that still lies there: `init` copies it. */
 function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
   const size = statIfAny(path)?.size
-  return [...models.values()].some((directory) => directoriesOf(directory).some((version) => statIfAny(join(directory, version, 'model.onnx'))?.size === size))
+  return [...models.values()].some((directory) => {
+    const copies = directoriesOf(directory).map((version) => join(directory, version, 'model.onnx'))
+    return copies.some((copy) => {
+      const stat = statIfAny(copy)
+      return stat?.isFile() === true && stat.size === size && endsAlike(path, copy, Number(size))
+    })
+  })
+}
+
+/** Bytes at the beginning and at the end of models of one size that are compared: they have the names and weights of their nodes. */
+const COMPARED_BYTES = 64 * 1024
+
+/** Whether two files of one size have the same content, as far as their beginnings and ends tell; models of one kind have one size. */
+function endsAlike(one: string, other: string, size: number): boolean {
+  const parts = (path: string): Buffer => {
+    const file = openSync(path, 'r')
+    try {
+      const bytes = Buffer.alloc(2 * COMPARED_BYTES)
+      readSync(file, bytes, 0, COMPARED_BYTES, 0)
+      readSync(file, bytes, COMPARED_BYTES, COMPARED_BYTES, Math.max(0, size - COMPARED_BYTES))
+      return bytes
+    } finally {
+      closeSync(file)
+    }
+  }
+  try {
+    return parts(one).equals(parts(other))
+  } catch {
+    // What cannot be read is told by whoever loads it.
+    return true
+  }
 }
 
 /** Behind the error about a directory that is neither a repository nor a model: the model that lies in it, such as what exporters write; '' when there is none. */

@@ -128,6 +128,19 @@ test('nothing is overwritten without --force, which leaves other files alone', (
   expect(readdirSync(join(directory, 'kept'))).toEqual(['once'])
 })
 
+test('--force makes no second model beside one of another kind, and removes nothing', () => {
+  const path = file('kinds.onnx', addSub(TYPE.INT32, ['batch', 4]))
+  expect(init(['kinds', '--python', '--out=mixed']).code).toBe(0)
+  const replaced = init([path, '--out=mixed', '--force'])
+  expect([replaced.code, replaced.stderr]).toEqual([1, 'error: mixed/kinds/1/model.py is there, of another model, and would stay beside this one: remove it (rm -r mixed/kinds/1/model.py), or --name=<name> makes another model\n'])
+  expect(readdirSync(join(directory, 'mixed/kinds/1'))).toEqual(['model.py'])
+  rmSync(join(directory, 'mixed/kinds/1/model.py'))
+  expect(init([path, '--out=mixed', '--force']).code).toBe(0)
+  expect(readdirSync(join(directory, 'mixed/kinds/1'))).toEqual(['model.onnx'])
+  // What the new model brings itself is its own.
+  expect(init(['mixed/kinds/1', '--out=mixed', '--force', '--link']).code).toBe(0)
+})
+
 test('--link shares the file, a copy does not', () => {
   const path = file('shared.onnx', addSub(TYPE.INT32, ['batch', 4]))
   const inode = statSync(path).ino

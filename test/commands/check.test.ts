@@ -546,6 +546,11 @@ test('a repository without models, and a model outside a directory of its own, a
   const flat = await checked({ 'flat.onnx': MODEL })
   expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
   expect([empty.code, flat.code]).toEqual([0, 0])
+  // Another model of the same size says nothing of this one.
+  const other = Buffer.from(MODEL).fill('X', MODEL.length - 8)
+  const beside = await checked({ 'flat.onnx': other, 'real/1/model.onnx': MODEL })
+  expect(beside.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
+  expect((await checked({ 'flat.onnx': MODEL, 'real/1/model.onnx': MODEL })).out).not.toContain('flat.onnx')
   // The model that `init` made of it has the name of the directory.
   const optimum = join(files({ 'optimum/model.onnx': MODEL, 'optimum/optimum/1/model.onnx': MODEL }), 'optimum')
   expect(repositoryHint(optimum, new Map(), true)).toMatch(/^'model\.onnx' lies in the model repository itself/)

@@ -132,6 +132,9 @@ const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds 
 /** Files that a backend in Python serves. */
 const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 
+/** What a version's model is called, by any backend: file or directory. */
+const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = [] }) => [...files.map(({ name }) => name), ...chosen])
+
 /** Files of a Hugging Face export that make the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
 
@@ -204,6 +207,8 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
+    const [other] = staging.besides(MODEL_FILES)
+    if (other !== undefined) throw new CommandError(`${other} is there, of another model, and would stay beside this one: remove it (rm -r ${shellWord(other)}), or --name=<name> makes another model`)
     const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind) ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))

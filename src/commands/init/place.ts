@@ -57,7 +57,13 @@ export class Staging {
 
   /** Files of this model that are already in the repository. */
   inTheWay(): string[] {
-    return this.#files.map((file) => join(this.#out, this.#name, file)).filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined)
+    return this.#files.map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
+  }
+
+  /** Model files of another model, which would stay beside this one, and might be the one that is served. */
+  besides(modelFiles: readonly string[]): string[] {
+    const own = new Set(this.#files.map((file) => file.split(sep).slice(0, 2).join(sep)))
+    return modelFiles.map((name) => join('1', name)).filter((file) => !own.has(file)).map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
   }
 
   /** Moves the files to their place, the configuration last. Returns their paths. Others that are there stay. */
@@ -82,6 +88,8 @@ export class Staging {
     for (const made of this.#made.reverse()) if (readdirSync(made).length === 0) rmdirSync(made)
   }
 }
+
+const isOccupied = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined
 
 /** One by one: where a file system refuses, Node's own way says ENOENT for a disk that is read-only, and never ends in /proc. */
 function makeDirectories(path: string): string[] {
