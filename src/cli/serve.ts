@@ -219,8 +219,7 @@ class Signals {
 
   constructor(logger: Logger) {
     let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
-    let count = 0
-    let first: { signal: string; atMs: number } | null = null
+    let before: { signal: string; atMs: number } | null = null
     const hadTerminal = isatty(0) || isatty(1)
     this.first = new Promise((resolve) => {
       started = resolve
@@ -229,19 +228,18 @@ class Signals {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
         const now = performance.now()
-        if (count === 1 && first?.signal === signal && now - first.atMs < SAME_SIGNAL_MS) return
-        count += 1
-        first ??= { signal, atMs: now }
+        if (before?.signal === signal && now - before.atMs < SAME_SIGNAL_MS) return
         if (!this.serving) {
           // A start-up probe that gave up would otherwise leave a log that just ends.
           logger.info(`Signal (${NUMBERS[signal]}) received before the server is ready. Exiting immediately.`)
           this.release()
           exit(0)
         }
-        if (count > 1) {
+        if (before !== null) {
           logger.error(`Signal (${NUMBERS[signal]}) received again. Exiting immediately.`)
           exit(1)
         }
+        before = { signal, atMs: now }
         logger.info(`Signal (${NUMBERS[signal]}) received.`)
         started(signal)
       })

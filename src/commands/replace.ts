@@ -1,11 +1,19 @@
 /** Writes files of users as a whole or not at all: a full disk or a kill leaves what was there. */
 
-import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, fsyncSync, openSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { reasonOf } from '../config/index.js'
 import { CommandError } from './arguments.js'
 
-/** @throws {CommandError} when another command writes the same file, and with the system's reason. */
-export function replaceFile(path: string, text: string, mode: number): void {
+/**
+ * What a link leads to is replaced, and the link stays; so does the mode of a file that is there.
+ *
+ * @param modeOfNew permissions of a file that is not there yet, before the umask
+ * @throws {CommandError} when another command writes the same file, and with the system's reason.
+ */
+export function replaceFile(given: string, text: string, modeOfNew: number): void {
+  const stat = statSync(given, { throwIfNoEntry: false })
+  const path = stat === undefined ? given : realpathSync(given)
+  const mode = stat === undefined ? modeOfNew : stat.mode & 0o777
   const fresh = `${path}.new`
   let fd: number
   try {

@@ -67,16 +67,16 @@ function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
     const copies = directoriesOf(directory).map((version) => join(directory, version, 'model.onnx'))
     return copies.some((copy) => {
       const stat = statIfAny(copy)
-      return stat?.isFile() === true && stat.size === size && endsAlike(path, copy, Number(size))
+      return stat?.isFile() === true && stat.size === size && isCopy(path, copy, Number(size))
     })
   })
 }
 
-/** Bytes at the beginning and at the end of models of one size that are compared: they have the names and weights of their nodes. */
+/** Bytes at the beginning and at the end that are compared: the names of a model's nodes and its weights are there. */
 const COMPARED_BYTES = 64 * 1024
 
-/** Whether two files of one size have the same content, as far as their beginnings and ends tell; models of one kind have one size. */
-function endsAlike(one: string, other: string, size: number): boolean {
+/** Whether two files of `size` bytes have the same content, as far as their beginnings and ends tell. The size alone says little: models of one kind have one. */
+function isCopy(one: string, other: string, size: number): boolean {
   const parts = (path: string): Buffer => {
     const file = openSync(path, 'r')
     try {

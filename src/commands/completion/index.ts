@@ -1,5 +1,6 @@
 /** `nereid completion SHELL`: a script made from the tables of flags and commands. It starts no process while it completes. */
 
+import { commandNamed, usageOf } from '../arguments.js'
 import { COMMANDS, type CommandOption } from '../../cli/commands.js'
 import { FLAGS, type Flag } from '../../cli/flags.js'
 import { bash } from './bash.js'
@@ -37,7 +38,7 @@ const SCRIPTS: Readonly<Record<string, (completed: Completed) => string>> = { ba
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const script = SCRIPTS[args[0] ?? '']
   if (script === undefined || args.length > 1) {
-    process.stderr.write(`error: Usage: ${program} completion (${Object.keys(SCRIPTS).join(' | ')})\n`)
+    process.stderr.write(`error: ${usageOf(program, commandNamed('completion'))}\n`)
     return 1
   }
   process.stdout.write(script(completedFrom(FLAGS)))

@@ -45,7 +45,10 @@ function operands(doctor: Command, args: readonly string[]): { format: 'text' | 
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
   // A flag of the server that the command does not have itself is misplaced, and not misspelt.
-  const flag = own.find((arg) => arg.startsWith('-') && arg !== '-' && !(doctor.options ?? []).some(({ name }) => arg.split('=')[0] === `--${name}`) && isFlag((arg.split('=')[0] ?? '').replace(/^--?/, '')))
+  const flag = own.find((arg) => {
+    const name = /^--?([^=]+)/.exec(arg)?.[1]
+    return name !== undefined && doctor.options?.some((option) => option.name === name) !== true && isFlag(name)
+  })
   if (flag !== undefined) throw new InputError(`'${flag}' is an option of the server, whose command line stands behind --: doctor -- tritonserver ${flag}`)
   const { options, rest } = readArguments(doctor, own)
   const dashed = rest.find((arg) => arg.startsWith('-') && arg !== '-')

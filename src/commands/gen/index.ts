@@ -4,7 +4,7 @@
  * Exit code 0 when the file was written or is as it should be, 1 when it differs or the models cannot be had, 2 for arguments that are wrong.
  */
 
-import { readFileSync, realpathSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, resolve } from 'node:path'
 import { parseObject } from '../../cli/parse.js'
@@ -42,12 +42,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-/** What a link leads to is replaced, the link stays; a pipe or a device is written to. */
+/** A pipe or a device is written to, and not replaced. */
 function writeOut(out: string, text: string): void {
-  const stat = statSync(out, { throwIfNoEntry: false })
-  if (stat === undefined) replaceFile(out, text, 0o666)
-  else if (stat.isFile()) replaceFile(realpathSync(out), text, stat.mode & 0o777)
-  else writeFileSync(out, text)
+  if (statSync(out, { throwIfNoEntry: false })?.isFile() === false) writeFileSync(out, text)
+  else replaceFile(out, text, 0o666)
 }
 
 interface Asked {

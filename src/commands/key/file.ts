@@ -13,10 +13,10 @@ const FILE_BYTES_MAX = 4 << 20
  * @throws {CommandError} when the file is no keys file, or would be none. It stays as it is then.
  */
 export function addEntry(given: string, entry: Entry, check: (text: string) => void): void {
-  // What a link leads to: the link stays.
+  // What a link leads to is named in errors.
   const path = existsSync(given) ? realpathSync(given) : given
   const before = existsSync(path) ? readKeys(path, check) : null
-  const file = (before === null ? {} : JSON.parse(before.text)) as { keys?: Entry[] }
+  const file = (before === null ? {} : JSON.parse(before)) as { keys?: Entry[] }
   if (file.keys?.some(({ name }) => name === entry.name) === true) throw new CommandError(`the name '${entry.name}' stands in ${given} already`)
   const text = `${JSON.stringify({ ...file, keys: [...(file.keys ?? []), entry] }, null, 2)}\n`
   try {
@@ -25,10 +25,10 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
     // Its lines are those of a file that is not written.
     throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message.replace(/^line \d+, column \d+: /, '')}`)
   }
-  replaceFile(path, text, before?.mode ?? 0o600)
+  replaceFile(path, text, 0o600)
 }
 
-function readKeys(path: string, check: (text: string) => void): { text: string; mode: number } {
+function readKeys(path: string, check: (text: string) => void): string {
   const stat = lstatSync(path)
   if (!stat.isFile() || stat.size > FILE_BYTES_MAX) throw new CommandError(`${path} is no file of at most ${FILE_BYTES_MAX} bytes`)
   // Some editors begin a file with a byte order mark, which JSON does not have.
@@ -38,5 +38,5 @@ function readKeys(path: string, check: (text: string) => void): { text: string; 
   } catch (error) {
     throw new CommandError(`${path}: ${(error as Error).message}`)
   }
-  return { text, mode: stat.mode & 0o777 }
+  return text
 }
