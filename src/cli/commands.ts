@@ -115,7 +115,7 @@ export const COMMANDS: readonly Command[] = [
     meaning: 'Make a random key, print it once, and add its hash to a keys file, which is made when missing; without a file, print the entry. Servers with --keys-file take it within a second.',
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the key in logs, metrics and errors.' },
-      { name: 'scope', value: 'verbs[:models]', meaning: 'What the key may do, such as inference,metadata:resnet* or all; all:read changes nothing. May be given several times.' },
+      { name: 'scope', value: 'verbs[:models]', meaning: 'What the key may do, such as inference,metadata:resnet* or all, or all:read for reading alone. May be given several times.' },
       { name: 'expires', value: 'time', meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.' },
       { name: 'concurrency', value: 'count', meaning: 'Requests of the key in flight at once.' },
       { name: 'requests-per-second', value: 'count', meaning: 'Requests of the key in a second.' },

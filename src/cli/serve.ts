@@ -28,7 +28,7 @@ import { readOptions } from './sources.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
-  // Not that of the process, which `npm start` may have spent minutes of on its set-up.
+  // The process may be older than the start: `npm start` does its set-up in it, which may take minutes.
   const beganMs = performance.now()
   let parsed: Parsed
   let resolved: Resolved

@@ -9,7 +9,7 @@ import { cleanCell } from '../log/format.js'
 export class CommandError extends OptionError {}
 
 export interface CommandArguments {
-  /** What stands there without dashes, in order. */
+  /** What is no option of the command, in order: arguments without dashes and, where it takes them, options of the server. */
   rest: string[]
   /** Values of the options that were given; '' for one that stands without a value. */
   options: Map<string, string>
