@@ -158,7 +158,7 @@ export class Target {
 
   /**
    * Runs `work` and tells how long a reactor was held meanwhile at most: the bound of the highest bucket of
-   * `nereid_reactor_hold_seconds` that grew, in milliseconds of the reactor's own CPU time.
+   * `nereid_reactor_hold_seconds` that grew, in milliseconds of the reactor's own CPU time; `bounds` are those of all buckets.
    */
   async hold(work) {
     const buckets = async () => sample(await this.metrics(), 'nereid_reactor_hold_seconds_bucket', '')
@@ -166,13 +166,16 @@ export class Target {
     const result = await work()
     let below = 0
     let ms = 0
+    const bounds = []
     for (const { labels, value } of await buckets()) {
+      const bound = 1000 * Number(/le="([^"]+)"/.exec(labels)?.[1].replace('+Inf', 'Infinity'))
+      bounds.push(bound)
       const grown = value - (before.get(labels) ?? 0)
-      if (grown > below) ms = 1000 * Number(/le="([^"]+)"/.exec(labels)?.[1].replace('+Inf', 'Infinity'))
+      if (grown > below) ms = bound
       below = Math.max(below, grown)
     }
     if (below === 0) throw new Error('the server has no nereid_reactor_hold_seconds')
-    return { result, ms }
+    return { result, ms, bounds }
   }
 
   /** What has to be true whatever a client did. */
