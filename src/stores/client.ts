@@ -9,7 +9,10 @@ export type Scheme = (typeof SCHEMES)[number]
 
 /** One object below the path of a repository. */
 export interface StoredObject {
-  /** Its name below the path of the repository, without a slash in front: `model/1/model.onnx`. Never a name that ends with a slash. */
+  /**
+   * Its name below the path of the repository, without a slash in front: `model/1/model.onnx`. One that ends with a slash stands for a directory:
+   * consoles make such objects, and a version of an ensemble has nothing else.
+   */
   path: string
   /** In bytes. */
   size: number
@@ -29,8 +32,10 @@ export type StoreFailure =
   | 'changed'
   /** No answer, a cut connection, 5xx, or "slow down": may work later. */
   | 'unavailable'
-  /** The location or the credentials are not written as they have to be. */
+  /** The location, the credentials or the name of an object are not as they have to be. */
   | 'invalid'
+  /** Not storage, but the disk here. */
+  | 'local'
 
 /** The message says what was asked, what storage answered, and what to do; it holds no secrets. */
 export class StoreError extends Error {
