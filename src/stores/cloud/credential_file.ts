@@ -1,0 +1,53 @@
+/** The file that TRITON_CLOUD_CREDENTIAL_PATH names: credentials by the beginning of a repository's URL. */
+import { readFile } from 'node:fs/promises'
+import { StoreError, type Scheme } from '../client.js'
+import { codeOf } from './requests.js'
+
+export const CREDENTIAL_FILE = 'TRITON_CLOUD_CREDENTIAL_PATH'
+
+/**
+ * What the file holds for this URL: that of the longest beginning. Null when no file is named: the variables of the environment hold then.
+ *
+ * @throws {StoreError} `invalid`, without anything of what the file holds
+ */
+export async function credentialFor(scheme: Scheme, url: string, environment: NodeJS.ProcessEnv): Promise<unknown> {
+  const path = environment[CREDENTIAL_FILE]
+  if (path === undefined || path === '') return null
+  const entries = (await readJson(path))[scheme] ?? {}
+  if (typeof entries !== 'object' || Array.isArray(entries)) throw new StoreError('invalid', `${path}: "${scheme}" must be an object of URLs`)
+  const [key] = Object.keys(entries)
+    .filter((prefix) => url.startsWith(prefix))
+    .sort((a, b) => b.length - a.length)
+  // Triton's words, with its two blanks.
+  if (key === undefined) throw new StoreError('invalid', `Cannot match credential for path  ${url}`)
+  return (entries as Record<string, unknown>)[key]
+}
+
+async function readJson(path: string): Promise<Record<string, unknown>> {
+  let text: string
+  try {
+    text = await readFile(path, 'utf8')
+  } catch (error) {
+    throw new StoreError('invalid', `${path}, which ${CREDENTIAL_FILE} names, cannot be read (${codeOf(error)})`)
+  }
+  try {
+    const found: unknown = JSON.parse(text)
+    if (typeof found === 'object' && found !== null) return found as Record<string, unknown>
+  } catch {
+    // The message of the parser shows a part of the text, which may be a key.
+  }
+  throw new StoreError('invalid', `${path}, which ${CREDENTIAL_FILE} names, is not a JSON object`)
+}
+
+/** An entry whose values are strings. Other members are not looked at. @throws {StoreError} */
+export function strings<Name extends string>(entry: unknown, names: readonly Name[], scheme: Scheme): Partial<Record<Name, string>> {
+  if (typeof entry !== 'object' || entry === null) throw new StoreError('invalid', `${CREDENTIAL_FILE}: what stands below "${scheme}" must be an object with ${names.join(', ')}`)
+  const found: Partial<Record<Name, string>> = {}
+  for (const name of names) {
+    const value = (entry as Record<string, unknown>)[name]
+    if (value === undefined || value === null || value === '') continue
+    if (typeof value !== 'string') throw new StoreError('invalid', `${CREDENTIAL_FILE}: "${name}" below "${scheme}" must be a string`)
+    found[name] = value
+  }
+  return found
+}
