@@ -81,7 +81,7 @@ export async function bundle(root) {
 export async function bundleStoreThread(root) {
   const bundled = await rolldown({
     cwd: root,
-    input: { worker: 'src/stores/worker.ts' },
+    input: { store_thread: 'src/stores/worker.ts' },
     platform: 'node',
     external: (id) => id.startsWith('node:'),
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
@@ -91,7 +91,7 @@ export async function bundleStoreThread(root) {
     },
   })
   try {
-    await bundled.write({ dir: join(root, 'dist/stores'), format: 'esm', comments: { legal: true, annotation: false, jsdoc: false } })
+    await bundled.write({ dir: join(root, 'dist/lib'), format: 'esm', comments: { legal: true, annotation: false, jsdoc: false } })
   } finally {
     await bundled.close()
   }

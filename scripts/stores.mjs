@@ -57,7 +57,7 @@ export async function stores() {
   const inputs = filesBelow(ROOT, [CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'])
   if (!stamps.isFresh('stores', inputs, outputs)) {
     await must('the check of the types of src/stores/cloud', join(ROOT, 'node_modules/.bin/tsc'), ['-p', CLOUD], ROOT)
-    rmSync(join(ROOT, 'dist/stores'), { recursive: true, force: true })
+    for (const path of outputs) rmSync(join(ROOT, path), { force: true })
     await bundle()
     stamps.record('stores', inputs)
   }

@@ -76,7 +76,7 @@ export class StoreThread implements Source {
 
   #started(): Worker {
     if (this.#worker !== null) return this.#worker
-    const worker = new Worker(join(ROOT, 'dist', 'stores', 'worker.js'), {
+    const worker = new Worker(join(ROOT, 'dist', 'lib', 'store_thread.js'), {
       workerData: this.#data,
       execArgv: [],
       resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },

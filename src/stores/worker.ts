@@ -1,6 +1,6 @@
 /**
  * A thread that looks at one repository of a cloud and downloads its models: the libraries of the clouds, their timers and their parsing have no part
- * in the thread that answers control requests. Bundled into one file, `dist/stores/worker.js`.
+ * in the thread that answers control requests. Bundled into one file, `dist/lib/store_thread.js`.
  */
 
 import { mkdir, utimes } from 'node:fs/promises'

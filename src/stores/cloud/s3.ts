@@ -129,7 +129,7 @@ class S3Store implements StoreClient {
       const page = await this.#requests.send(asked, signal, (client, abortSignal) => client.send(command, { abortSignal }))
       yield (page.Contents ?? []).flatMap(({ Key = '', Size = 0, ETag = '' }) => {
         const name = page.EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
-        if (name.endsWith('/')) return []
+        if (name === root) return []
         const version = bare(ETag)
         return [{ path: name.slice(root.length), size: Size, version, md5: /^[0-9a-f]{32}$/i.test(version) ? version.toLowerCase() : null }]
       })
@@ -191,6 +191,7 @@ class S3Store implements StoreClient {
       case 'unavailable':
         return fail(failure, status === undefined ? 'see that it can be reached from here' : 'it may answer later')
       case 'invalid':
+      case 'local':
         return fail(failure, `see that '${bucket}' is the name of a bucket there`)
     }
   }
