@@ -30,6 +30,7 @@ import { byteWise, misplacedIn } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
+import type { Store } from './store.js'
 import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
@@ -129,7 +130,8 @@ export class Repository {
    */
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
-    this.#places.open(await this.#stores.open())
+    const { paths, remote } = await this.#stores.open()
+    this.#places.open(paths, remote)
     for (const { message } of misplacedIn(this.#settings.paths, this.#settings.mode !== 'explicit')) this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
@@ -267,6 +269,11 @@ export class Repository {
     // An ensemble that waits for its composing models stands there as if it had not been tried.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
     return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
+  }
+
+  /** What the repositories in clouds are read through. */
+  get remoteStores(): readonly Store[] {
+    return this.#stores.remote
   }
 
   /** True while a version of the model serves; by a name, of any namespace. */

@@ -35,7 +35,7 @@ export function openRepositories(paths: readonly string[]): string[] {
 }
 
 /** Repositories in clouds are the server's (`stores`); anything else that reads a repository knows directories only. Triton without a cloud says INTERNAL, too. */
-function refuseCloud(path: string): void {
+export function refuseCloud(path: string): void {
   const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]
   if (scheme === undefined) return
   const isKnown = (SCHEMES as readonly string[]).includes(scheme)

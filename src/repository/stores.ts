@@ -50,16 +50,16 @@ export class Stores {
   }
 
   /**
-   * Opens the stores. Returns the directories in which models are.
+   * Opens the stores. Returns the directories of repositories on disks, and those of repositories in clouds by what they are named.
    *
    * @throws {ServerError} when a repository cannot be read
    */
-  async open(): Promise<string[]> {
-    const onDisk = openRepositories(this.#settings.paths.filter((path) => schemeOf(path) === null)).map((path) => new DiskStore(path))
-    this.#stores.push(...onDisk, ...this.#remote)
+  async open(): Promise<{ paths: string[]; remote: Map<string, string> }> {
+    const paths = openRepositories(this.#settings.paths.filter((path) => schemeOf(path) === null))
+    this.#stores.push(...paths.map((path) => new DiskStore(path)), ...this.#remote)
     const opened = await Promise.allSettled(this.#remote.map((store) => store.open()))
     for (const one of opened) if (one.status === 'rejected') throw one.reason
-    return this.#stores.map(({ directory }) => directory)
+    return { paths, remote: new Map(this.#remote.map(({ name, directory }) => [name, directory])) }
   }
 
   async #prepareRemote(url: string, scheme: Scheme): Promise<string> {
@@ -111,9 +111,9 @@ export class Stores {
     return this.#stores.find((store) => store.failure !== null)?.failure ?? null
   }
 
-  /** Bytes that came, for each repository that is not on a disk. */
-  downloads(): { repository: string; bytes: number }[] {
-    return this.#remote.map(({ name, downloadedBytes }) => ({ repository: name, bytes: downloadedBytes }))
+  /** Those of clouds. */
+  get remote(): readonly Store[] {
+    return this.#remote
   }
 
   stop(): void {

@@ -38,6 +38,7 @@ const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoExceptio
 export class DownloadCache {
   readonly #directory: string
   readonly #bytesMax: number
+  readonly #retryWaitMs: number
   readonly #reads = new Limit(READS_MAX)
   /** Bytes of objects that are being made room for, or got. */
   #reserved = 0
@@ -45,10 +46,12 @@ export class DownloadCache {
   /**
    * @param directory its owner's alone
    * @param bytesMax of all objects; 0 = as much as the file system has
+   * @param retryWaitMs before a read is tried again; each wait doubles it
    */
-  constructor(directory: string, bytesMax: number) {
+  constructor(directory: string, bytesMax: number, retryWaitMs = RETRY_WAIT_MS) {
     this.#directory = directory
     this.#bytesMax = bytesMax
+    this.#retryWaitMs = retryWaitMs
   }
 
   /** Makes its directories, and removes downloads that nobody goes on with. */
@@ -148,7 +151,7 @@ export class DownloadCache {
       try {
         await file.truncate(object.size)
         const starts = Array.from({ length: Math.ceil(object.size / PART_BYTES) }, (_, i) => i * PART_BYTES)
-        const reads = starts.map((from) => this.#reads.run(() => read(client, object, file, from, Math.min(from + PART_BYTES, object.size), either, progress)))
+        const reads = starts.map((from) => this.#reads.run(() => this.#read(client, object, file, from, Math.min(from + PART_BYTES, object.size), either, progress)))
         await Promise.all(reads.map((one) => one.catch((error: unknown) => {
           stop.abort(error)
           throw error
@@ -190,31 +193,31 @@ export class DownloadCache {
       await rm(path, { force: true })
     }
   }
-}
 
-/** Reads a range into the file; a connection that is cut goes on where it stopped. */
-async function read(client: StoreClient, object: StoredObject, file: FileHandle, from: number, to: number, signal: AbortSignal, progress: Progress): Promise<void> {
-  let at = from
-  for (let failures = 0; at < to; ) {
-    const before = at
-    let failure: unknown = null
-    try {
-      for await (const bytes of await client.read(object, at, to, signal)) {
-        if (bytes.length > to - at) throw new StoreError('changed', `storage sent more than the ${to - from} bytes that were asked of '${object.path}'`)
-        await writeAll(file, bytes, at)
-        at += bytes.length
-        progress(bytes.length)
+  /** Reads a range into the file; a connection that is cut goes on where it stopped. */
+  async #read(client: StoreClient, object: StoredObject, file: FileHandle, from: number, to: number, signal: AbortSignal, progress: Progress): Promise<void> {
+    let at = from
+    for (let failures = 0; at < to; ) {
+      const before = at
+      let failure: unknown = null
+      try {
+        for await (const bytes of await client.read(object, at, to, signal)) {
+          if (bytes.length > to - at) throw new StoreError('changed', `storage sent more than the ${to - from} bytes that were asked of '${object.path}'`)
+          await writeAll(file, bytes, at)
+          at += bytes.length
+          progress(bytes.length)
+        }
+        if (at < to) failure = new StoreError('unavailable', `the connection ended after ${at - from} of ${to - from} bytes of '${object.path}'`)
+      } catch (error) {
+        failure = error
       }
-      if (at < to) failure = new StoreError('unavailable', `the connection ended after ${at - from} of ${to - from} bytes of '${object.path}'`)
-    } catch (error) {
-      failure = error
+      signal.throwIfAborted()
+      if (failure === null) return
+      const isFinal = (failure instanceof StoreError && failure.failure !== 'unavailable') || isOfDisk(failure)
+      failures = at > before ? 0 : failures + 1
+      if (isFinal || failures > RETRIES_MAX) throw failure
+      await sleep(this.#retryWaitMs * 2 ** failures, undefined, { signal })
     }
-    signal.throwIfAborted()
-    if (failure === null) return
-    const isFinal = (failure instanceof StoreError && failure.failure !== 'unavailable') || isOfDisk(failure)
-    failures = at > before ? 0 : failures + 1
-    if (isFinal || failures > RETRIES_MAX) throw failure
-    await sleep(RETRY_WAIT_MS * 2 ** failures, undefined, { signal })
   }
 }
 
