@@ -13,7 +13,7 @@ export const CREDENTIAL_FILE = 'TRITON_CLOUD_CREDENTIAL_PATH'
 export async function credentialFor(scheme: Scheme, url: string, environment: NodeJS.ProcessEnv): Promise<unknown> {
   const path = environment[CREDENTIAL_FILE]
   if (path === undefined || path === '') return null
-  const entries = (await readJson(path))[scheme] ?? {}
+  const entries = (await readJson(path, CREDENTIAL_FILE))[scheme] ?? {}
   if (typeof entries !== 'object' || Array.isArray(entries)) throw new StoreError('invalid', `${path}: "${scheme}" must be an object of URLs`)
   const [key] = Object.keys(entries)
     .filter((prefix) => url.startsWith(prefix))
@@ -23,12 +23,13 @@ export async function credentialFor(scheme: Scheme, url: string, environment: No
   return (entries as Record<string, unknown>)[key]
 }
 
-async function readJson(path: string): Promise<Record<string, unknown>> {
+/** @param name the variable that names the file. @throws {StoreError} `invalid`, without anything of what the file holds */
+export async function readJson(path: string, name: string): Promise<Record<string, unknown>> {
   let text: string
   try {
     text = await readFile(path, 'utf8')
   } catch (error) {
-    throw new StoreError('invalid', `${path}, which ${CREDENTIAL_FILE} names, cannot be read (${codeOf(error)})`)
+    throw new StoreError('invalid', `${path}, which ${name} names, cannot be read (${codeOf(error)})`)
   }
   try {
     const found: unknown = JSON.parse(text)
@@ -36,7 +37,7 @@ async function readJson(path: string): Promise<Record<string, unknown>> {
   } catch {
     // The message of the parser shows a part of the text, which may be a key.
   }
-  throw new StoreError('invalid', `${path}, which ${CREDENTIAL_FILE} names, is not a JSON object`)
+  throw new StoreError('invalid', `${path}, which ${name} names, is not a JSON object`)
 }
 
 /** An entry whose values are strings. Other members are not looked at. @throws {StoreError} */

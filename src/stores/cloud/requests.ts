@@ -3,22 +3,53 @@
  * refused; the bytes of an answer end when the caller does not want them any more, or when none came for some time. The libraries' own repeating is switched off: each
  * has other rules, and none reads credentials again.
  */
+import { Agent as HttpAgent } from 'node:http'
+import { Agent as HttpsAgent } from 'node:https'
+import type { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { StoreError, type StoreFailure } from '../client.js'
+import { StoreError } from '../client.js'
 
 /** For a connection to be there. */
-export const CONNECT_MS_MAX = 5_000
+const CONNECT_MS_MAX = 5_000
 /** Without an answer, or without another byte of it. */
-export const IDLE_MS_MAX = 30_000
-/** Connections to one host: more than are read from at a time, because a request that waits for one counts as a connection that does not come. */
-export const SOCKETS_MAX = 256
+const IDLE_MS_MAX = 30_000
+/** Connections to one host: more than are read from at a time. */
+const SOCKETS_MAX = 256
 /** How often a request is sent, at most. */
 const ATTEMPTS_MAX = 5
 /** No attempt begins later than this after the first. */
 const ATTEMPTS_MS_MAX = 20_000
 /** Before the second attempt; twice as much before each further one. */
 const PAUSE_MS = 200
+
+/** Of one client: `close` ends their connections. */
+export class Agents {
+  readonly http = bounded(new HttpAgent({ keepAlive: true, maxSockets: SOCKETS_MAX }))
+  readonly https = bounded(new HttpsAgent({ keepAlive: true, maxSockets: SOCKETS_MAX }))
+
+  close(): void {
+    this.http.destroy()
+    this.https.destroy()
+  }
+}
+
+interface Connects {
+  createConnection(options: object, done?: unknown): Socket
+}
+
+/** Ends a connection that is not there in time: Node itself waits as long as the system does, which is minutes. */
+function bounded<A extends HttpAgent>(agent: A): A {
+  const connects = agent as unknown as Connects
+  const connect = connects.createConnection
+  connects.createConnection = (options, done) => {
+    const socket = connect.call(agent, options, done)
+    const late = setTimeout(() => socket.destroy(Object.assign(new Error('no connection'), { code: 'ETIMEDOUT' })), CONNECT_MS_MAX)
+    for (const event of ['connect', 'close']) socket.once(event, () => clearTimeout(late))
+    return socket
+  }
+  return agent
+}
 
 /** What storage answered, as its library tells. */
 export interface Answer {
@@ -28,28 +59,12 @@ export interface Answer {
   code: string
 }
 
-/** What a status says, where the code does not say more. */
-export function failureOf({ status }: Answer): StoreFailure {
-  if (status === undefined || status === 408 || status === 429 || status >= 500) return 'unavailable'
-  if (status === 404 || status === 410) return 'absent'
-  if (status === 401 || status === 403) return 'denied'
-  // A range that is beyond the end: the object was longer when it was listed.
-  if (status === 412 || status === 416) return 'changed'
-  return 'invalid'
-}
-
 /** The name that an error has in its library or in the system; of an error of several addresses, that of the first. */
 export function codeOf(error: unknown): string {
   const { code, name, errors } = (error ?? {}) as { code?: unknown; name?: unknown; errors?: unknown }
   if (typeof code === 'string' && code !== '') return code
   if (Array.isArray(errors) && errors.length > 0) return codeOf(errors[0])
   return typeof name === 'string' && name !== 'Error' ? name : 'no code'
-}
-
-/** The text of a failure: what was asked, what storage answered, what to do. */
-export function failed(failure: StoreFailure, asked: string, endpoint: string, { status, code }: Answer, advice: string): StoreError {
-  const said = status === undefined ? `${endpoint} gave no answer (${code})` : `${endpoint} answered ${status} ${code}`
-  return new StoreError(failure, `${asked}: ${said}: ${advice}`)
 }
 
 /** Requests by the client of a library, which is made anew when its credentials are refused. */
@@ -147,9 +162,6 @@ export function bytes(stream: Readable, asked: string, endpoint: string, signal:
   }
   return read()
 }
-
-/** No bytes: no storage has a range for that. */
-export async function* nothing(): AsyncGenerator<Uint8Array> {}
 
 /**
  * Of this thread no library may write a line: warnings of Node's version, or of metadata that are not to be had, would be seen by users who can do
