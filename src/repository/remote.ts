@@ -9,8 +9,8 @@ import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink } from 'node:fs/prom
 import { join } from 'node:path'
 import type { Log } from '../config/index.js'
 import { ServerError, asServerError, type ErrorCode } from '../native/index.js'
-import { StoreError, type StoreFailure } from '../stores/client.js'
-import { mib } from '../stores/cache.js'
+import { storeFailure, type StoreFailure } from '../stores/client.js'
+import { sizeOf } from '../stores/cache.js'
 import type { Listing } from '../stores/mirror.js'
 import { KeyedLock } from './limit.js'
 import { isLeft, nameOf, ownProcess } from './owner.js'
@@ -147,7 +147,7 @@ export class RemoteStore implements Store {
         await this.#materialise(model)
       } catch (error) {
         // Uploaded again meanwhile. A poll waits until that is over.
-        if (!(error instanceof StoreError) || error.failure !== 'changed' || this.#settles) throw this.#failure(error)
+        if (storeFailure(error) !== 'changed' || this.#settles) throw this.#failure(error)
         await this.refresh()
         await this.#materialise(model).catch((again: unknown) => {
           throw this.#failure(again)
@@ -163,7 +163,7 @@ export class RemoteStore implements Store {
     const stamp = shown.wanted
     const startedMs = performance.now()
     let bytes = 0
-    const tell = setInterval(() => this.#log('info', `downloading '${model}' from '${this.name}': ${mib(bytes)} of ${mib(shown.bytes)}`), TELL_MS)
+    const tell = setInterval(() => this.#log('info', `downloading '${model}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(shown.bytes)}`), TELL_MS)
     let directory: string
     try {
       directory = await this.#source.materialise(model, stamp, this.#stop.signal, (more) => {
@@ -175,7 +175,7 @@ export class RemoteStore implements Store {
     }
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
     const cached = shown.bytes - bytes
-    this.#log('info', `model '${model}' of '${this.name}': ${mib(bytes)} downloaded in ${took} s${cached > 0 ? `, ${mib(cached)} were here` : ''}`)
+    this.#log('info', `model '${model}' of '${this.name}': ${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`)
     if (this.#shown.get(model) !== shown) return this.#source.remove(directory)
     await this.#link(model, directory)
     if (shown.made !== null) this.#removeLater(shown.made.directory)
@@ -226,7 +226,8 @@ export class RemoteStore implements Store {
   }
 
   #failure(error: unknown): ServerError {
-    if (error instanceof StoreError) return new ServerError(CODES[error.failure], error.message, { cause: error })
+    const failure = storeFailure(error)
+    if (failure !== null) return new ServerError(CODES[failure], (error as Error).message, { cause: error })
     if (this.#stop.signal.aborted) return new ServerError('UNAVAILABLE', 'the server is ending')
     return asServerError(error)
   }

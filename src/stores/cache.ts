@@ -12,7 +12,7 @@ import { access, chmod, copyFile, link, mkdir, open, readdir, rename, rm, stat, 
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Limit } from '../repository/limit.js'
-import { StoreError, type StoreClient, type StoredObject } from './client.js'
+import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 
 /** Bytes of one read. Large objects are read in several at once. */
 const PART_BYTES = 8 * 1024 * 1024
@@ -109,8 +109,8 @@ export class DownloadCache {
       excess -= size
     }
     if (excess <= 0) return
-    const bound = this.#bytesMax > 0 ? `may have ${mib(this.#bytesMax)} (--repository-cache-bytes)` : `has ${mib(Math.max(0, free))} free`
-    throw new StoreError('local', `the models to download take ${mib(this.#reserved)}, and ${mib(excess)} of that has no room: the directory '${this.#directory}' ${bound}, and models in use stay`)
+    const bound = this.#bytesMax > 0 ? `may have ${sizeOf(this.#bytesMax)} (--repository-cache-bytes)` : `has ${sizeOf(Math.max(0, free))} free`
+    throw new StoreError('local', `the models to download take ${sizeOf(this.#reserved)}, and ${sizeOf(excess)} of that has no room: the directory '${this.#directory}' ${bound}, and models in use stay`)
   }
 
   /**
@@ -213,7 +213,7 @@ export class DownloadCache {
       }
       signal.throwIfAborted()
       if (failure === null) return
-      const isFinal = (failure instanceof StoreError && failure.failure !== 'unavailable') || isOfDisk(failure)
+      const isFinal = ![null, 'unavailable'].includes(storeFailure(failure)) || isOfDisk(failure)
       failures = at > before ? 0 : failures + 1
       if (isFinal || failures > RETRIES_MAX) throw failure
       await sleep(this.#retryWaitMs * 2 ** failures, undefined, { signal })
@@ -248,13 +248,15 @@ async function exists(path: string): Promise<boolean> {
 }
 
 const DISK = new Set(['ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EMFILE', 'ENFILE', 'ENOENT', 'ENAMETOOLONG', 'EFBIG'])
-const isOfDisk = (error: unknown): boolean => !(error instanceof StoreError) && DISK.has(codeOf(error))
+const isOfDisk = (error: unknown): boolean => storeFailure(error) === null && DISK.has(codeOf(error))
 
 /** What the system says of a file, as a failure of the disk here; anything else as it is. */
 export function asLocal(error: unknown): unknown {
   return isOfDisk(error) ? new StoreError('local', (error as Error).message, { cause: error }) : error
 }
 
-export function mib(bytes: number): string {
+/** A number of bytes for people. */
+export function sizeOf(bytes: number): string {
+  if (bytes < 1048576) return `${(bytes / 1024).toFixed(1)} KiB`
   return `${(bytes / 1048576).toFixed(bytes < 10 * 1048576 ? 1 : 0)} MiB`
 }

@@ -39,12 +39,18 @@ export type StoreFailure =
 
 /** The message says what was asked, what storage answered, and what to do; it holds no secrets. */
 export class StoreError extends Error {
+  override readonly name = 'StoreError'
   readonly failure: StoreFailure
 
   constructor(failure: StoreFailure, message: string, options?: ErrorOptions) {
     super(message, options)
     this.failure = failure
   }
+}
+
+/** Why storage failed; null for any other error. The file of a cloud's client has a class of its own, so the class is not asked. */
+export function storeFailure(error: unknown): StoreFailure | null {
+  return error instanceof Error && error.name === 'StoreError' ? (error as StoreError).failure : null
 }
 
 /** One repository in the storage of a cloud. */

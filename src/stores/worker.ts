@@ -6,7 +6,7 @@
 import { mkdir, utimes } from 'node:fs/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { DownloadCache } from './cache.js'
-import { StoreError, type OpenStore } from './client.js'
+import { storeFailure, type OpenStore } from './client.js'
 import { Mirror } from './mirror.js'
 import type { Answer, Call, WorkerData } from './messages.js'
 
@@ -74,7 +74,7 @@ port.on('message', (message: Call | { cancel: number }) => {
     .then(
       (result) => port.postMessage({ id, result } satisfies Answer),
       (error: unknown) => {
-        const failure = error instanceof StoreError ? error.failure : 'unavailable'
+        const failure = storeFailure(error) ?? 'unavailable'
         port.postMessage({ id, failure, message: error instanceof Error ? error.message : String(error) } satisfies Answer)
       },
     )

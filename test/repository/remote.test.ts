@@ -285,7 +285,7 @@ test('the cache removes what nobody uses, the longest unused first, and refuses 
     await vi.waitFor(() => expect(readdirSync(join(store.directory, model))).toEqual([]))
   }
   // Their directories are removed a while after they were released.
-  expect(await load('c')).toMatch(/^INTERNAL the models to download take 1\.0 MiB, and 0\.5 MiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
+  expect(await load('c')).toMatch(/^INTERNAL the models to download take 1\.0 MiB, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
   for (const name of readdirSync(store.directory)) expect(name).toMatch(/^(?:a|b|c|large)$/)
   const root = join(store.directory, '..')
   rmSync(join(root, '1'), { recursive: true })
