@@ -185,11 +185,11 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
 }
 
 /** Of repositories in clouds; none where there are none. */
-function storeFamilies(stores: readonly StoreFacts[]): Family[] {
+export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
   if (stores.length === 0) return []
   const each = (value: (store: StoreFacts) => number): Sample[] => stores.map((store) => ({ labels: { repository: store.name }, value: value(store) }))
   return [
-    { name: 'nereid_download_bytes_total', help: 'Bytes of models that were downloaded, by repository.', type: 'counter', samples: each(({ downloadedBytes }) => downloadedBytes) },
+    { name: 'nereid_download_bytes_total', help: 'Bytes of models that were downloaded from a cloud.', type: 'counter', samples: each(({ downloadedBytes }) => downloadedBytes) },
     { name: 'nereid_repository_readable', help: 'Whether the last look at the repository saw what is there (1) or failed (0).', type: 'gauge', samples: each(({ failure }) => (failure === null ? 1 : 0)) },
   ]
 }
