@@ -12,8 +12,8 @@ import { asLocal, type DownloadCache, type Progress } from './cache.js'
 import { StoreError, type StoreClient, type StoredObject } from './client.js'
 
 /** Objects of one repository, and of one model. */
-const OBJECTS_MAX = 1_000_000
-const MODEL_OBJECTS_MAX = 100_000
+export const OBJECTS_MAX = 1_000_000
+export const MODEL_OBJECTS_MAX = 100_000
 /** Directory levels below a model, and bytes of a name: what file systems have. */
 const DEPTH_MAX = 32
 const NAME_BYTES_MAX = 255
@@ -48,7 +48,8 @@ export class Mirror {
     const found = new Map<string, StoredObject[]>()
     let count = 0
     for await (const page of this.#client.list('', signal)) {
-      count += page.length
+      // Pages without objects, too, end some time.
+      count += Math.max(1, page.length)
       if (count > OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
       for (const object of page) {
         const slash = object.path.indexOf('/')

@@ -12,7 +12,7 @@ import { RemoteStore, privateRoot, sweepStores } from '../../src/repository/remo
 import { schemeOf } from '../../src/repository/stores.js'
 import { DownloadCache } from '../../src/stores/cache.js'
 import { StoreError, type StoreClient, type StoredObject } from '../../src/stores/client.js'
-import { Mirror } from '../../src/stores/mirror.js'
+import { MODEL_OBJECTS_MAX, Mirror, OBJECTS_MAX } from '../../src/stores/mirror.js'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-remote-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
@@ -335,6 +335,33 @@ test('the end of a server ends its downloads', async () => {
   store.stop()
   expect(await loaded).toBe('UNAVAILABLE the server is ending')
   expect([memory.open, isClean(cacheDirectory)]).toEqual([0, true])
+  await store.close()
+})
+
+test('a list that does not end is given up, and a model of too many objects is refused', async () => {
+  const memory = storage({ 'm/1/model': 'x' })
+  const { store, load, refresh } = await setup(memory)
+  memory.list = async function* () {
+    for (;;) yield []
+  }
+  expect(await refresh()).toBe(`INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
+  memory.list = async function* () {
+    yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({ path: `m/1/${i}`, size: 0, version: '1', md5: null }))
+  }
+  expect(await refresh()).toBe('done')
+  expect(await load('m')).toBe(`INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ${MODEL_OBJECTS_MAX}`)
+  await store.close()
+})
+
+test('storage that sends more than was asked for is not believed', async () => {
+  const memory = storage({ 'm/1/model': 'x'.repeat(100) })
+  const { store, load, cacheDirectory } = await setup(memory)
+  memory.read = async () =>
+    (async function* () {
+      for (;;) yield Buffer.alloc(64 * 1024)
+    })()
+  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were asked of 'm/1/model'")
+  expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
 })
 
