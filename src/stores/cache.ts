@@ -16,6 +16,8 @@ import { StoreError, storeFailure, type StoreClient, type StoredObject } from '.
 
 /** Bytes of one read. Large objects are read in several at once. */
 const PART_BYTES = 8 * 1024 * 1024
+/** Bytes that are written at once: a write is a job of another thread, and pieces of a connection are a tenth of this. */
+const WRITE_BYTES = 512 * 1024
 /** Reads at once. */
 const READS_MAX = 16
 /** Times that a read is tried again without a byte that came meanwhile; the waits between them double. */
@@ -197,19 +199,30 @@ export class DownloadCache {
   /** Reads a range into the file; a connection that is cut goes on where it stopped. */
   async #read(client: StoreClient, object: StoredObject, file: FileHandle, from: number, to: number, signal: AbortSignal, progress: Progress): Promise<void> {
     let at = from
-    for (let failures = 0; at < to; ) {
+    for (let failures = 0; ; ) {
       const before = at
       let failure: unknown = null
+      const parts: Uint8Array[] = []
+      let length = 0
+      const write = async (): Promise<void> => {
+        await writeAll(file, parts.splice(0), at)
+        at += length
+        progress(length)
+        length = 0
+      }
       try {
         for await (const bytes of await client.read(object, at, to, signal)) {
-          if (bytes.length > to - at) throw new StoreError('changed', `storage sent more than the ${to - from} bytes that were asked of '${object.path}'`)
-          await writeAll(file, bytes, at)
-          at += bytes.length
-          progress(bytes.length)
+          if (bytes.length > to - at - length) throw new StoreError('changed', `storage sent more than the ${to - from} bytes that were asked of '${object.path}'`)
+          parts.push(bytes)
+          length += bytes.length
+          if (length >= WRITE_BYTES) await write()
         }
+        await write()
         if (at < to) failure = new StoreError('unavailable', `the connection ended after ${at - from} of ${to - from} bytes of '${object.path}'`)
       } catch (error) {
         failure = error
+        // What came is not asked for again.
+        if (!isOfDisk(error)) await write()
       }
       signal.throwIfAborted()
       if (failure === null) return
@@ -221,13 +234,16 @@ export class DownloadCache {
   }
 }
 
-async function writeAll(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  for (let done = 0; done < bytes.length; ) {
-    try {
-      done += (await file.write(bytes, done, bytes.length - done, position + done)).bytesWritten
-    } catch (error) {
-      throw asLocal(error)
-    }
+async function writeAll(file: FileHandle, parts: Uint8Array[], position: number): Promise<void> {
+  try {
+    const length = parts.reduce((sum, part) => sum + part.length, 0)
+    const { bytesWritten } = parts.length === 0 ? { bytesWritten: 0 } : await file.writev(parts, position)
+    if (bytesWritten === length) return
+    // The disk is full, most often: the rest says so.
+    const rest = Buffer.concat(parts).subarray(bytesWritten)
+    for (let done = 0; done < rest.length; ) done += (await file.write(rest, done, rest.length - done, position + bytesWritten + done)).bytesWritten
+  } catch (error) {
+    throw asLocal(error)
   }
 }
 
@@ -248,11 +264,11 @@ async function exists(path: string): Promise<boolean> {
 }
 
 const DISK = new Set(['ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EMFILE', 'ENFILE', 'ENOENT', 'ENAMETOOLONG', 'EFBIG'])
-const isOfDisk = (error: unknown): boolean => storeFailure(error) === null && DISK.has(codeOf(error))
+const isOfDisk = (error: unknown): boolean => storeFailure(error) === 'local' || (storeFailure(error) === null && DISK.has(codeOf(error)))
 
 /** What the system says of a file, as a failure of the disk here; anything else as it is. */
 export function asLocal(error: unknown): unknown {
-  return isOfDisk(error) ? new StoreError('local', (error as Error).message, { cause: error }) : error
+  return storeFailure(error) === null && isOfDisk(error) ? new StoreError('local', (error as Error).message, { cause: error }) : error
 }
 
 /** A number of bytes for people. */
