@@ -12,6 +12,9 @@ const READY_MS_MAX = 60_000
 /** @throws {Error} when pip cannot fetch it */
 export const motoEnvironment = () => peerEnvironment(ROOT, 'moto', PACKAGES, (text) => process.stdout.write(`${text}\n`))
 
+/** It reads for which service a request is, and looks at the rest only when keys are required. */
+const signed = (service) => `AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/${service}/aws4_request, SignedHeaders=host, Signature=x`
+
 /** A server that listens on loopback, and is empty. Who asks is not looked at before `requireKeys`. */
 export async function startMoto() {
   const { bin } = await motoEnvironment()
@@ -30,14 +33,14 @@ export async function startMoto() {
     url,
     /** Makes a bucket, or writes an object: `models/a/b.txt`. */
     async put(path, body = '') {
-      const answer = await fetch(`${url}/${path}`, { method: 'PUT', body })
+      // An object that is there is written anew only for somebody.
+      const answer = await fetch(`${url}/${path}`, { method: 'PUT', body, headers: { authorization: signed('s3') } })
       if (!answer.ok) throw new Error(`moto answered ${answer.status} to PUT ${path}`)
     },
     /** From here on it takes one key only, which is returned. */
     async requireKeys() {
       const iam = async (fields) => {
-        const headers = { authorization: `AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=x` }
-        const answer = await fetch(url, { method: 'POST', headers, body: new URLSearchParams({ Version: '2010-05-08', UserName: 'reader', ...fields }) })
+        const answer = await fetch(url, { method: 'POST', headers: { authorization: signed('iam') }, body: new URLSearchParams({ Version: '2010-05-08', UserName: 'reader', ...fields }) })
         return answer.text()
       }
       await iam({ Action: 'CreateUser' })
