@@ -1,5 +1,4 @@
 /** The client of Google Cloud Storage against fake-gcs-server, and against a service of tokens of its own for what needs one. */
-import { generateKeyPairSync } from 'node:crypto'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { homedir } from 'node:os'
@@ -23,7 +22,7 @@ async function startTokens(given) {
   const server = createServer((_, answer) => {
     const token = given.shift()
     answer.writeHead(token === undefined ? 400 : 200, { 'content-type': 'application/json' })
-    answer.end(JSON.stringify(token === undefined ? { error: 'invalid_grant', error_description: 'hidden' } : { access_token: token, expires_in: 3600, token_type: 'Bearer' }))
+    answer.end(JSON.stringify(token === undefined ? { error: 'invalid_grant', error_description: 'hidden' } : { access_token: token, issued_token_type: 'urn:ietf:params:oauth:token-type:access_token', expires_in: 3600, token_type: 'Bearer' }))
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
   return { url: `http://127.0.0.1:${server.address().port}/token`, stop: () => (server.close(), server.closeAllConnections()) }
@@ -53,13 +52,16 @@ async function run(checks) {
       must(new Set((await all(client)).map(({ path }) => path)).size === PAGES && between.requests.length > 1, `${between.requests.length} requests`)
       client.close()
     })
-    const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048, privateKeyEncoding: { type: 'pkcs8', format: 'pem' }, publicKeyEncoding: { type: 'spki', format: 'pem' } })
+    // Of the kinds of credentials, the one that says where its tokens come from: of a service account they are always Google's.
     const key = join(HERE, 'key.json')
-    writeFileSync(key, JSON.stringify({ type: 'service_account', client_email: 'reader@x.iam.gserviceaccount.com', private_key: privateKey, private_key_id: 'x', token_uri: tokens.url }))
+    const subject = join(HERE, 'subject')
+    writeFileSync(subject, 'hidden')
+    const federated = { type: 'external_account', audience: '//iam.googleapis.com/x', subject_token_type: 'urn:ietf:params:oauth:token-type:jwt', token_url: tokens.url, credential_source: { file: subject } }
+    writeFileSync(key, JSON.stringify(federated))
     const file = join(HERE, 'credentials.json')
     writeFileSync(file, JSON.stringify({ gs: { '': '/nothing', 'gs://models': key } }))
     const asked = () => between.requests.at(-1)?.headers.authorization
-    await checks.step('the key of a service account gives the token that is sent, and is read again when it is refused', async () => {
+    await checks.step('the credential gives the token that is sent, and is read again when it is refused', async () => {
       const client = await open('gs://models/repository', { ...environment, GOOGLE_APPLICATION_CREDENTIALS: key })
       await all(client)
       must(asked() === 'Bearer first', `sent ${asked()}`)
@@ -70,7 +72,7 @@ async function run(checks) {
       await mustThrow('denied', 'answered 403 forbidden: set GOOGLE_APPLICATION_CREDENTIALS', () => all(client))
       client.close()
     })
-    await checks.step('a key that Google does not take, or that is none, is told without what is in it', async () => {
+    await checks.step('a credential that is not taken, or that is none, is told without what is in it', async () => {
       const client = await open('gs://models/repository', { ...environment, TRITON_CLOUD_CREDENTIAL_PATH: file })
       await mustThrow('denied', "Google's service that gives tokens answered 400 invalid_grant", () => all(client))
       client.close()
