@@ -1,17 +1,19 @@
 /** A server in front of an emulator: it answers in its place, cuts connections, and knows who asked. */
 import { createServer, request } from 'node:http'
 
+/** @param {number} port */
 export async function startBetween(port) {
   const between = {
     port: 0,
-    /** What is answered in the place of storage, one for each request: `{ status, body }`. */
+    /** What is answered in the place of storage, one for each request. @type {{ status: number, body: string }[]} */
     answers: [],
-    /** Bytes of a body after which the connection is cut; null for none. */
+    /** Bytes of a body after which the connection is cut; null for none. @type {number | null} */
     cutAfter: null,
-    /** Bytes of a body after which no more come; null for none. */
+    /** Bytes of a body after which no more come; null for none. @type {number | null} */
     holdAfter: null,
-    /** `{ url, headers }` of each request. */
+    /** @type {{ url: string | undefined, headers: import('node:http').IncomingHttpHeaders }[]} */
     requests: [],
+    /** @type {Set<import('node:net').Socket>} */
     connections: new Set(),
     stop: () => new Promise((resolve) => {
       server.close(resolve)
