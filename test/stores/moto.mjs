@@ -18,7 +18,7 @@ const signed = (service) => `AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/${
 /** A server that listens on loopback, and is empty. Who asks is not looked at before `requireKeys`. */
 export async function startMoto() {
   const { bin } = await motoEnvironment()
-  const [port] = await freePorts(1)
+  const [port = 0] = await freePorts(1)
   const env = { ...process.env, INITIAL_NO_AUTH_ACTION_COUNT: String(Number.MAX_SAFE_INTEGER) }
   const child = spawn(join(bin, 'moto_server'), ['-H', '127.0.0.1', '-p', String(port)], { stdio: 'ignore', env })
   const ended = new Promise((resolve) => child.once('exit', resolve))
@@ -31,7 +31,12 @@ export async function startMoto() {
   return {
     port,
     url,
-    /** Makes a bucket, or writes an object: `models/a/b.txt`. */
+    /**
+     * Makes a bucket, or writes an object: `models/a/b.txt`.
+     *
+     * @param {string} path
+     * @param {string | Uint8Array} body
+     */
     async put(path, body = '') {
       // An object that is there is written anew only for somebody.
       const answer = await fetch(`${url}/${path}`, { method: 'PUT', body, headers: { authorization: signed('s3') } })

@@ -39,7 +39,7 @@ beforeAll(async () => {
   between = await startBetween(moto.port)
   await moto.put('models')
   await moto.put('models/repository/simple/config.pbtxt', 'name: "simple"')
-  await moto.put('models/repository/simple/1/model.onnx', BIG as unknown as string)
+  await moto.put('models/repository/simple/1/model.onnx', BIG)
   await moto.put('models/repository/simple/1/', '')
   await moto.put('models/repository/simple_other/1/model.onnx', 'other')
   await moto.put('models/beside/1/model.onnx', 'beside')
