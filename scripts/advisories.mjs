@@ -5,11 +5,14 @@
  *
  * What is in the packages fails the suite; tools that only build and test are named.
  */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { capture } from './lib/run.mjs'
 import { cargoDeny } from './lint.mjs'
 import { packedLibraries } from './package/licences.mjs'
 import { ROOT } from './setup.mjs'
+import { CLOUD } from './stores.mjs'
 
 /** Longer than a slow network takes; one that hangs is one that is not there. */
 const MS_MAX = 60_000
@@ -60,10 +63,17 @@ export function readDeny(text) {
 
 const reason = (text) => text.trim().split('\n').at(-1)?.slice(0, 200) || 'it said nothing'
 
+async function audit(directory, packed) {
+  const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], { cwd: join(ROOT, directory), quiet: true, timeout: MS_MAX })
+  return readAudit(text, new Set(packed))
+}
+
 const CHECKS = {
-  async 'npm audit'() {
-    const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], { cwd: ROOT, quiet: true, timeout: MS_MAX })
-    return readAudit(text, new Set([ONNXRUNTIME, ...packedLibraries().map(({ name }) => name)]))
+  'npm audit': () => audit('.', [ONNXRUNTIME, ...packedLibraries().map(({ name }) => name)]),
+  // Whatever is installed there is packed, or may be.
+  async 'npm audit of cloud storage'() {
+    const { packages } = JSON.parse(readFileSync(join(ROOT, CLOUD, 'package-lock.json'), 'utf8'))
+    return audit(CLOUD, Object.keys(packages).map((path) => path.replace(/^.*node_modules\//, '')))
   },
   async 'cargo-deny advisories'() {
     const deny = await cargoDeny()

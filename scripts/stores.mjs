@@ -11,8 +11,9 @@ import { capture } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
 import { ROOT, STAMPS, SetupError, orExplain, setup } from './setup.mjs'
 
-const CLOUD = 'src/stores/cloud'
-export const SCHEMES = ['s3', 'gs', 'as']
+/** What has packages of its own. */
+export const CLOUD = 'src/stores/cloud'
+const SCHEMES = ['s3', 'gs', 'as']
 const outputs = SCHEMES.map((scheme) => `dist/stores/${scheme}.mjs`)
 
 async function must(what, command, args, cwd) {
@@ -44,16 +45,21 @@ async function bundle() {
   }
 }
 
+/** Installs the libraries. @throws {SetupError} when npm cannot fetch them */
+export async function storePackages() {
+  const stamps = new Stamps(ROOT, STAMPS)
+  const inputs = filesBelow(ROOT, [`${CLOUD}/package-lock.json`, '.npmrc'])
+  if (stamps.isFresh('packages of stores', inputs, [`${CLOUD}/node_modules/.package-lock.json`])) return
+  const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error']
+  await must(`npm ${args.join(' ')} in ${CLOUD}`, 'npm', args, join(ROOT, CLOUD))
+  stamps.record('packages of stores', inputs)
+}
+
 /** Makes what is missing. Resolves with the paths of the files. @throws {SetupError} when npm cannot fetch the packages, or the compiler finds something */
 export async function stores() {
   await setup(['npm packages'])
+  await storePackages()
   const stamps = new Stamps(ROOT, STAMPS)
-  const packages = filesBelow(ROOT, [`${CLOUD}/package-lock.json`, '.npmrc'])
-  if (!stamps.isFresh('packages of stores', packages, [`${CLOUD}/node_modules/.package-lock.json`])) {
-    const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error']
-    await must(`npm ${args.join(' ')} in ${CLOUD}`, 'npm', args, join(ROOT, CLOUD))
-    stamps.record('packages of stores', packages)
-  }
   const inputs = filesBelow(ROOT, [CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'])
   if (!stamps.isFresh('stores', inputs, outputs)) {
     await must('the check of the types of src/stores/cloud', join(ROOT, 'node_modules/.bin/tsc'), ['-p', CLOUD], ROOT)

@@ -18,6 +18,7 @@ import { embedded } from '../test/embed/run.mjs'
 import { exposed } from '../test/exposed/run.mjs'
 import { h2spec } from '../test/h2spec/run.mjs'
 import { packages } from '../test/package/run.mjs'
+import { motoEnvironment } from '../test/stores/moto.mjs'
 import { advisories } from './advisories.mjs'
 import { golden } from './golden.mjs'
 import { ids } from './ids.mjs'
@@ -30,6 +31,7 @@ import { twice } from './lib/twice.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { lint } from './lint.mjs'
 import { ROOT } from './setup.mjs'
+import { storePackages, stores } from './stores.mjs'
 
 export const REPORTS = join(ROOT, 'target', 'reports')
 
@@ -142,7 +144,7 @@ export const SUITES = {
     },
   },
   python: { lane: 'serve', clocks: true, python: true, run: () => pytest('pytest.xml', 'test/python') },
-  vitest: { lane: 'serve', clocks: true, python: true, run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**') },
+  vitest: { lane: 'serve', clocks: true, python: true, run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**', '--exclude=test/stores/**') },
   /** Recorded answers of Triton. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
@@ -173,6 +175,21 @@ export const SUITES = {
       const counts = await vitest('client.json', 'test/client')
       const reasons = existsSync(absent) ? readFileSync(absent, 'utf8').trim().split('\n') : []
       return { ...counts, skipped: reasons.map((line) => `absent: ${line}`).join('; ') }
+    },
+  },
+  /** The clients of cloud storage against an emulator of S3; those of the other clouds are heavy suites. */
+  stores: {
+    lane: 'serve',
+    fetches: true,
+    async run() {
+      try {
+        await storePackages()
+        await motoEnvironment()
+      } catch (error) {
+        return { passed: 0, failed: 0, skipped: `npm or pip cannot fetch what it needs: ${error.message.split('\n')[0]}` }
+      }
+      await stores()
+      return vitest('stores.json', 'test/stores')
     },
   },
   /** Everything about devices, against stand-ins of the drivers: what `rust`, `vitest` and `python` run of it among others. */

@@ -3,7 +3,7 @@
  * `cargo metadata` with the sources it names, and the source maps of dist/.
  */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { ask } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
@@ -35,14 +35,18 @@ export function cratesText(triple) {
 
 /** Libraries whose code is in dist/: name, version, licence and where each is. */
 export function packedLibraries() {
-  const maps = filesBelow(ROOT, ['dist'], (path) => path.endsWith('.map')).map(({ path }) => JSON.parse(readFileSync(join(ROOT, path), 'utf8')))
-  const names = new Set(maps.flatMap(({ sources }) => sources.map((source) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(source)?.[1])))
-  names.delete(undefined)
-  return [...names].map((name) => {
-    const directory = join(ROOT, 'node_modules', name)
-    const { version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
-    return { name, version, license, directory }
-  })
+  // Those of dist/stores are in a node_modules of their own, and may be in another version.
+  const found = new Map()
+  for (const { path } of filesBelow(ROOT, ['dist'], (name) => name.endsWith('.map'))) {
+    for (const source of JSON.parse(readFileSync(join(ROOT, path), 'utf8')).sources) {
+      const directory = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(resolve(ROOT, dirname(path), source))?.[0]
+      if (directory === undefined || found.has(directory)) continue
+      const { name, version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
+      found.set(directory, { name, version, license, directory })
+    }
+  }
+  // The same library may be in both.
+  return [...new Map([...found.values()].map((one) => [`${one.name} ${one.version}`, one])).values()]
 }
 
 /** Their licences. */

@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { show } from '../lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
+import { stores } from '../stores.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
 import { buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
@@ -27,6 +28,7 @@ const say = (text) => process.stdout.write(`${text}\n`)
  * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, the client last, behind it the wheels
  */
 export async function writePackages(out, targets, { built = false, wheel = false } = {}) {
+  await stores()
   const main = stageMain()
   const packed = [await pack(main, out)]
   const wheels = []

@@ -21,10 +21,13 @@ function crateChecksums() {
   return new Map([...found].map(([, name, version, checksum]) => [`${name} ${version}`, checksum]))
 }
 
+/** Of what the start needs, and of the clients of cloud storage. */
+const LOCKS = ['package-lock.json', 'src/stores/cloud/package-lock.json']
+
 /** The SHA-512 of the archive that a package of npm came in, from package-lock.json. @throws {SetupError} when it is not there */
 function npmChecksum(name, version) {
-  const { packages } = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8'))
-  const found = Object.entries(packages).find(([path, one]) => path.endsWith(`node_modules/${name}`) && one.version === version)
+  const packages = LOCKS.flatMap((path) => Object.entries(JSON.parse(readFileSync(join(ROOT, path), 'utf8')).packages))
+  const found = packages.find(([path, one]) => path.endsWith(`node_modules/${name}`) && one.version === version)
   const [, sum] = /^sha512-(.+)$/.exec(found?.[1].integrity ?? '') ?? []
   if (sum === undefined) throw new SetupError(`package-lock.json has no SHA-512 of ${name} ${version}`)
   return Buffer.from(sum, 'base64').toString('hex')

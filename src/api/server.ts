@@ -210,7 +210,10 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     await stores.close()
     throw error
   }
-  bound(() => core.unbind())
+  bound(() => {
+    core.unbind()
+    stores.abandon()
+  })
   const repository = new Repository(core, settings.repository, logger.log, observe, stores)
   // Read while models load, so that the ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')

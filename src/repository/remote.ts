@@ -5,6 +5,7 @@
  * In mode poll a change counts when two looks in a row see the same: uploads take their time, and are not atomic.
  */
 
+import { rmSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, rename, rm, stat, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Log } from '../config/index.js'
@@ -199,6 +200,16 @@ export class RemoteStore implements Store {
 
   stop(): void {
     this.#stop.abort()
+  }
+
+  /** The process ends at once: removes its directories as far as that goes; what is left the next start removes. */
+  abandon(): void {
+    this.stop()
+    try {
+      rmSync(this.#root, { recursive: true, force: true })
+    } catch {
+      // The thread is writing there.
+    }
   }
 
   async close(): Promise<void> {

@@ -120,6 +120,11 @@ export class Stores {
     for (const store of this.#remote) store.stop()
   }
 
+  /** As `close`, where nothing is waited for. */
+  abandon(): void {
+    for (const store of this.#remote) store.abandon()
+  }
+
   async close(): Promise<void> {
     await Promise.allSettled(this.#remote.map((store) => store.close()))
   }

@@ -1,8 +1,10 @@
 /** The heavy suites: those that want another machine's emulator, a container tool or an hour. One file each; a new one is a line here. */
 import { arm64 } from './arm64.mjs'
+import { azure } from './azure.mjs'
 import { bundle } from './bundle.mjs'
 import { frameworks } from './frameworks.mjs'
 import { fuzz } from './fuzz.mjs'
+import { gcs } from './gcs.mjs'
 import { image } from './image.mjs'
 import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
@@ -14,4 +16,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, bundle, frameworks, fuzz, image, sequences, uws }
+export const SUITES = { arm64, azure, bundle, frameworks, fuzz, gcs, image, sequences, uws }

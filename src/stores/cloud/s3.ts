@@ -2,6 +2,7 @@
 import type { Readable } from 'node:stream'
 import { GetObjectCommand, ListObjectsV2Command, S3Client, S3ServiceException, type S3ClientConfig } from '@aws-sdk/client-s3'
 import { fromNodeProviderChain } from '@aws-sdk/credential-providers'
+import { loadSharedConfigFiles } from '@smithy/core/config'
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, strings } from './credential_file.js'
 import { codeOf, silence } from './requests.js'
@@ -53,8 +54,7 @@ function keys(accessKeyId: string, secretAccessKey: string, token: string | unde
 
 async function chain(profile: string | undefined, region: string | undefined): Promise<Access | { region: string; nobody: true }> {
   const named = profile === undefined ? {} : { profile }
-  // Without a region a client throws where neither a variable nor the profile has one.
-  const found = region ?? (await new S3Client({ ...named, logger: silent }).config.region().catch(() => REGION))
+  const found = region ?? (await regionOf(profile ?? 'default'))
   const credentials = fromNodeProviderChain({ ...named, ignoreCache: true, logger: silent, clientConfig: { region: found } })
   const asked = { ...named, credentials, region: found }
   if (profile !== undefined) return asked
@@ -63,6 +63,12 @@ async function chain(profile: string | undefined, region: string | undefined): P
     () => asked,
     () => ({ region: found, nobody: true }),
   )
+}
+
+/** As the profile has it. */
+async function regionOf(profile: string): Promise<string> {
+  const { configFile, credentialsFile } = await loadSharedConfigFiles({ ignoreCache: true })
+  return configFile[profile]?.region ?? credentialsFile[profile]?.region ?? REGION
 }
 
 const NOBODY: Access = { credentials: { accessKeyId: '', secretAccessKey: '' }, signer: { sign: async (request) => request } }

@@ -116,13 +116,14 @@ export class Store<Client> implements StoreClient {
     const { bucket } = location
     const { answer, endpoint = location.endpoint, ...more } = this.#cloud.meaning(error) ?? { answer: { status: undefined, code: codeOf(error) } }
     const { status, code } = answer
-    const failure = more.failure ?? failureOf(answer)
+    const untrusted = status === undefined && /CERT|SELF_SIGNED|^UNABLE_TO_/.test(code)
+    const failure = more.failure ?? (untrusted ? 'invalid' : failureOf(answer))
     const advice = {
       absent: asked.endsWith('listed') ? `the ${noun} '${bucket}' does not exist at ${endpoint}` : 'the object is not there any more',
       denied: this.#cloud.credentials(),
       changed: 'it is another object than was listed',
       unavailable: status === undefined ? 'see that it can be reached from here' : 'it may answer later',
-      invalid: `see that '${bucket}' is the name of a ${noun} there`,
+      invalid: untrusted ? 'its certificate is not trusted here: set NODE_EXTRA_CA_CERTS to the file of its authority' : `see that '${bucket}' is the name of a ${noun} there`,
       local: '',
     }
     const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`

@@ -1,0 +1,85 @@
+/** The client of Azure Blob Storage against Azurite. */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { freePorts } from '../../scripts/lib/ports.mjs'
+import { ROOT } from '../../scripts/setup.mjs'
+import { CLOUD, stores } from '../../scripts/stores.mjs'
+import { startBetween } from '../stores/between.mjs'
+import { must } from './lib/checks.mjs'
+import { OBJECTS, all, askStore, mustThrow, programAt, startEmulator } from './lib/cloud.mjs'
+
+const HERE = join(ROOT, 'target', 'heavy', 'azure')
+const VERSION = '3.35.0'
+const TOOLS = join('target', 'tools', 'azurite')
+/** That of every emulator of Azure, as its documents print it. */
+const ACCOUNT = 'devstoreaccount1'
+const KEY = 'Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=='
+const PAGES = 5050
+
+const program = () => programAt('azurite-blob', join(ROOT, TOOLS, 'node_modules', '.bin'))
+
+async function run(checks) {
+  rmSync(HERE, { recursive: true, force: true })
+  mkdirSync(HERE, { recursive: true })
+  await stores()
+  const [port] = await freePorts(1)
+  const address = `http://127.0.0.1:${port}`
+  const stop = await startEmulator(program(), ['--inMemoryPersistence', '--disableTelemetry', '--silent', '--blobHost', '127.0.0.1', '--blobPort', String(port), '--skipApiVersionCheck'], address)
+  const between = await startBetween(port)
+  try {
+    const { BlobServiceClient, StorageSharedKeyCredential } = createRequire(join(ROOT, CLOUD, 'package.json'))('@azure/storage-blob')
+    const service = new BlobServiceClient(`${address}/${ACCOUNT}`, new StorageSharedKeyCredential(ACCOUNT, KEY))
+    const containers = Object.fromEntries(['models', 'many'].map((name) => [name, service.getContainerClient(name)]))
+    for (const container of Object.values(containers)) await container.create()
+    const put = (name, bytes, options = {}, container = 'models') => containers[container].getBlockBlobClient(name).upload(bytes, bytes.length, options)
+    for (const [name, bytes] of Object.entries(OBJECTS)) await put(name, bytes)
+    await put('repository/a', '', { metadata: { hdi_isfolder: 'true' } })
+    await put('repository/a/1/', '')
+    const environment = { AZURE_STORAGE_ACCOUNT: ACCOUNT, AZURE_STORAGE_KEY: KEY }
+    const urlOf = (bucket) => `as://http://127.0.0.1:${between.port}/${ACCOUNT}//${bucket}/repository/`
+    const open = await askStore(checks, { scheme: 'as', url: urlOf('models'), urlOf, environment, between, put })
+    await checks.step('a long list comes in pages', async () => {
+      for (let i = 0; i < PAGES; i += 50) await Promise.all(Array.from({ length: 50 }, (_, j) => put(`repository/m/${i + j}`, 'x', {}, 'many')))
+      const client = await open(urlOf('many'), environment)
+      between.requests.length = 0
+      must(new Set((await all(client)).map(({ path }) => path)).size === PAGES && between.requests.length > 1, `${between.requests.length} requests`)
+      client.close()
+    })
+    await checks.step('a key that is wrong or missing is refused, and the message says what to set', async () => {
+      for (const [other, words] of [
+        [{ AZURE_STORAGE_KEY: 'aGlkZGVu' }, 'AuthorizationFailure: set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY'],
+        [{ AZURE_STORAGE_KEY: '' }, 'no key was found'],
+      ]) {
+        const client = await open(urlOf('models'), { ...environment, ...other })
+        await mustThrow('denied', words, () => all(client))
+        client.close()
+      }
+      await mustThrow('invalid', "is 'keys'", () => open(urlOf('models'), { AZURE_STORAGE_AUTH_TYPE: 'keys' }))
+    })
+    await checks.step('the credential file has the longest beginning, and is read again when storage refuses', async () => {
+      const file = join(HERE, 'credentials.json')
+      const write = (key) => writeFileSync(file, JSON.stringify({ as: { '': { account_str: 'nobody', account_key: 'aGlkZGVu' }, [urlOf('models').slice(0, -1)]: { account_str: ACCOUNT, account_key: key } } }))
+      write('aGlkZGVu')
+      const client = await open(urlOf('models'), { AZURE_STORAGE_KEY: KEY, TRITON_CLOUD_CREDENTIAL_PATH: file })
+      await mustThrow('denied', file, () => all(client))
+      write(KEY)
+      must((await all(client)).length > 0, 'nothing is listed')
+      client.close()
+    })
+    await checks.step('places that are none are told', async () => {
+      for (const url of ['as://', 'as://account', 'as://http://127.0.0.1:1', 'as://user@account/container']) await mustThrow('invalid', 'write as://ACCOUNT/CONTAINER/PATH', () => open(url, environment))
+    })
+    return `Azurite ${VERSION}, Node ${process.version}`
+  } finally {
+    await between.stop()
+    await stop()
+  }
+}
+
+export const azure = {
+  about: 'the client of Azure Blob Storage (`npm run stores`) against Azurite',
+  missing: () => (program() === null ? [`azurite-blob: npm install --ignore-scripts --prefix ${TOOLS} azurite@${VERSION}`] : []),
+  steps: ['npm packages'],
+  run,
+}
