@@ -760,6 +760,8 @@ export interface VersionStatistics {
   cached: boolean
   failures: Array<bigint>
   pending: bigint
+  inflight: bigint
+  executionNs: bigint
   cancelled: bigint
   firstResponse?: FirstResponse
   summaries?: Array<Summary>

@@ -13,6 +13,8 @@ import type { Family, FamilyType, Sample } from './exposition.js'
 /** What the shell knows about a version beyond the core's counters. */
 export interface VersionFacts {
   loadSeconds: number
+  /** That execute requests; 0 for an ensemble. */
+  instances: number
   /** `metric_tags` of the configuration. */
   tags: Readonly<Record<string, string>>
 }
@@ -30,6 +32,8 @@ export interface FamilyContext {
   facts: (key: string, version: number) => VersionFacts | null
   counterLatencies: boolean
   pinnedPoolBytes: number
+  /** Seconds of work at hand (`metrics/saturation`). */
+  saturation: (key: string, statistics: VersionStatistics, instances: number) => number | null
   /** Log lines that could not be written, by reason. */
   logLost: ReadonlyMap<string, number>
   /** Traces that the exporter lost, by reason. */
@@ -149,6 +153,10 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     )
   }
   families.push(
+    perVersion('nereid_saturation', 'gauge', 'Seconds that the instances of a version need for the requests that wait or run now, going by what requests took in the last minute.', (s, labels, facts) => {
+      const value = facts === null ? null : context.saturation(`${keyOf(s)}:${s.version}`, s, facts.instances)
+      return value === null ? [] : [{ labels, value }]
+    }),
     perVersion('nereid_requests_cancelled_total', 'counter', 'Requests given up by their client.', (s, labels) => [
       { labels, value: s.cancelled },
     ]),
@@ -344,7 +352,7 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
 }
 
 /** What the repository knows a model by. */
-function keyOf({ namespace, name }: VersionStatistics): string {
+export function keyOf({ namespace, name }: VersionStatistics): string {
   return namespace === '' ? name : `${namespace}/${name}`
 }
 

@@ -5,9 +5,10 @@ import type { Core } from '../native/index.js'
 import type { Repository } from '../repository/index.js'
 import type { TraceDrain } from '../trace/index.js'
 import { renderFamilies, type ExpositionFormat } from './exposition.js'
-import { buildFamilies } from './families.js'
+import { buildFamilies, keyOf } from './families.js'
 import { HostSampler } from './host.js'
 import type { ProcessMetrics } from './process.js'
+import { Saturation, instancesOf } from './saturation.js'
 import type { MetricsConfig, MetricsSettings } from './settings.js'
 
 export type { MetricsConfig, MetricsSettings } from './settings.js'
@@ -22,15 +23,20 @@ export function metricsText(
 ): (format?: ExpositionFormat) => Promise<string> {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null
+  const saturation = new Saturation()
   let process: Promise<ProcessMetrics> | null = null
   return async (format = 'text') => {
     process ??= import('./process.js').then((module) => module.createProcessMetrics())
     const own = await (await process).families()
-    const families = buildFamilies(core.snapshot(), {
+    const nowMs = performance.now()
+    const snapshot = core.snapshot()
+    saturation.keep(new Set(snapshot.versions.map((statistics) => `${keyOf(statistics)}:${statistics.version}`)))
+    const families = buildFamilies(snapshot, {
       facts: (name, version) => {
         const served = repository.served(name, version)
-        return served === null ? null : { loadSeconds: served.loadSeconds, tags: served.config.metricTags }
+        return served === null ? null : { loadSeconds: served.loadSeconds, tags: served.config.metricTags, instances: instancesOf(served.config) }
       },
+      saturation: (key, statistics, instances) => saturation.of(key, statistics, instances, nowMs),
       counterLatencies: metricsConfig.counterLatencies,
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       logLost: logger.lost,

@@ -542,7 +542,12 @@ export interface VersionStatistics {
   cached: boolean
   /** Failures by reason, in this order: REJECTED, CANCELED, BACKEND, OTHER. */
   failures: bigint[]
+  /** Accepted and not yet executing. */
   pending: bigint
+  /** Accepted and not yet answered. */
+  inflight: bigint
+  /** Time that instances took for executions, each counted once. */
+  executionNs: bigint
   /** Requests cancelled by their client, queued or running. */
   cancelled: bigint
   /** First-response histogram: `bounds` in ms, one more count than bounds (+Inf last); null when histograms are off. */

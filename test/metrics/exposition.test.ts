@@ -62,6 +62,8 @@ const STATISTICS: VersionStatistics = {
   cached: false,
   failures: [1n, 0n, 2n, 0n],
   pending: 6n,
+  inflight: 8n,
+  executionNs: 1_000_000_000n,
   cancelled: 0n,
   firstResponse: null,
   summaries: null,
@@ -70,7 +72,8 @@ const STATISTICS: VersionStatistics = {
 }
 
 const CONTEXT: FamilyContext = {
-  facts: () => ({ loadSeconds: 0.25, tags: {} }),
+  facts: () => ({ loadSeconds: 0.25, tags: {}, instances: 2 }),
+  saturation: () => 0.5,
   counterLatencies: true,
   pinnedPoolBytes: 1024,
   logLost: new Map([['ENOSPC', 3]]),
@@ -149,6 +152,7 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
     'nv_pinned_memory_pool_used_bytes gauge',
+    'nereid_saturation gauge',
     'nereid_repository_readable gauge',
     'nereid_rate_limiter_resource_units gauge',
     'nereid_rate_limiter_resource_units_max gauge',
@@ -307,7 +311,7 @@ test('O-17 O 1.4: what ran on a GPU is shown with its gpu_uuid, and the rest wit
 
 // O-17
 test('O 1.4: metric tags become labels with an underscore in front', () => {
-  const text = render({}, { facts: () => ({ loadSeconds: 1, tags: { team: 'vision' } }) })
+  const text = render({}, { facts: () => ({ loadSeconds: 1, tags: { team: 'vision' }, instances: 1 }) })
   expect(text).toContain('nv_inference_count{_team="vision",model="m",version="1"} 8')
 })
 

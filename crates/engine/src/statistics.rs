@@ -499,6 +499,8 @@ pub struct VersionStatistics {
     pub responses: Vec<ResponseStatistics>,
     /// Accepted and not yet executing.
     pub pending: u64,
+    /// Accepted and not yet answered.
+    pub inflight: u64,
     /// Cancelled by their client, in the queue or while running.
     pub cancelled: u64,
     /// Bounds in ms, counts per bucket (one more), sum in ms.

@@ -543,6 +543,7 @@ impl ModelVersion {
         s.version = self.number;
         s.namespace = self.namespace.clone();
         s.pending = self.pending.load(Ordering::Relaxed);
+        s.inflight = self.inflight();
         s.cancelled = self.cancelled.load(Ordering::Relaxed);
         s.custom = self.model.metrics();
         s

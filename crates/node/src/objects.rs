@@ -382,6 +382,8 @@ pub struct VersionStatistics {
     pub cached: bool,
     pub failures: Vec<BigInt>,
     pub pending: BigInt,
+    pub inflight: BigInt,
+    pub execution_ns: BigInt,
     pub cancelled: BigInt,
     pub first_response: Option<FirstResponse>,
     pub summaries: Option<Vec<Summary>>,
