@@ -77,6 +77,26 @@ export async function bundle(root) {
   }
 }
 
+/** The thread that reads a repository of a cloud: one file, which no start reads that has no such repository. */
+export async function bundleStoreThread(root) {
+  const bundled = await rolldown({
+    cwd: root,
+    input: { store_thread: 'src/stores/worker.ts' },
+    platform: 'node',
+    external: (id) => id.startsWith('node:'),
+    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
+    onLog(level, log, handler) {
+      if (level === 'warn') throw new Error(log.message)
+      handler(level, log)
+    },
+  })
+  try {
+    await bundled.write({ dir: join(root, 'dist/lib'), format: 'esm', comments: { legal: true, annotation: false, jsdoc: false } })
+  } finally {
+    await bundled.close()
+  }
+}
+
 /** The client: two entries, and what both share in a chunk of its own: that of browsers must not lead to anything of Node. */
 export async function bundleClient(root) {
   const bundled = await rolldown({

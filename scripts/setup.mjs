@@ -138,8 +138,9 @@ const STEPS = [
       await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
       await must('the build of the client', bin('tsc'), ['-p', 'client/tsconfig.json', '--emitDeclarationOnly'])
-      const { bundle, bundleClient } = await import('./bundle.mjs')
+      const { bundle, bundleClient, bundleStoreThread } = await import('./bundle.mjs')
       await bundle(ROOT)
+      await bundleStoreThread(ROOT)
       await bundleClient(ROOT)
       // npx marks it once, when it makes its link, and not after the next build.
       chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)

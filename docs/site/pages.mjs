@@ -15,6 +15,7 @@ export const GROUPS = [
       ['docs/openvino.md', 'openvino.html'],
       ['docs/tensorflow.md', 'tensorflow.html'],
       ['docs/trees.md', 'trees.html'],
+      ['docs/clouds.md', 'clouds.html'],
       ['docs/vllm.md', 'vllm.html'],
       ['docs/shared-memory.md', 'shared-memory.html'],
       ['docs/gpu.md', 'gpu.html'],

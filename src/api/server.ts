@@ -13,7 +13,7 @@ import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { ControlOptions, DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ListenOptions, type ServerError } from '../native/index.js'
-import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
+import { removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
@@ -162,6 +162,8 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   const pythonUnpackPrefix = unpackPrefix()
   const guards = { hasKeys: settings.keys !== null, restrictions: settings.embeddedHttp.restrictions }
   // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
+  const stores = new Stores(settings.repository, logger.log)
+  const roots = await stores.prepare()
   const core = createCore(
     {
       serverId: settings.id,
@@ -187,7 +189,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
       pythonRuntime: pythonRuntime(),
       pythonUnpackPrefix,
       // Only there can clients have a configuration read that names a place.
-      pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
+      pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
     },
     (call) => void answerControl({ core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0, unusable: () => unusable !== null, loading: () => isLoading }, call),
     (record) => logger.record(record),
@@ -205,10 +207,11 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     bindPorts(core, settings, ports)
   } catch (error) {
     await core.close(0)
+    await stores.close()
     throw error
   }
   bound(() => core.unbind())
-  const repository = new Repository(core, settings.repository, logger.log, observe)
+  const repository = new Repository(core, settings.repository, logger.log, observe, stores)
   // Read while models load, so that the ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)
@@ -245,6 +248,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     issuerKeys?.stop()
     await metricsServer?.close()
     await core.close(0)
+    await stores.close()
   }
   if (settings.listenEarly) {
     core.setServerState('loading')
@@ -324,6 +328,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
       await drain.close()
       // The processes that ran in them are gone.
       removeUnpacked(pythonUnpackPrefix)
+      await stores.close()
       return inFlight
     },
   }

@@ -104,6 +104,8 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
       hasNamespaces: options.modelNamespacing,
       mode,
       pollSecs: mode === 'poll' ? options.repositoryPollSecs : 0,
+      cacheDirectory: options.repositoryCacheDirectory === '' ? null : options.repositoryCacheDirectory,
+      cacheBytesMax: options.repositoryCacheBytes,
       loadModels: options.loadModel,
       configName: options.modelConfigName === '' ? null : options.modelConfigName,
       autoComplete: autoComplete(options, warnings),

@@ -17,6 +17,14 @@ export interface VersionFacts {
   tags: Readonly<Record<string, string>>
 }
 
+export interface StoreFacts {
+  /** As it was named. */
+  name: string
+  downloadedBytes: number
+  /** Why the last look failed; null when it did not. */
+  failure: unknown
+}
+
 export interface FamilyContext {
   /** null for a version that no longer serves: its counters are shown until the core drops them. */
   facts: (key: string, version: number) => VersionFacts | null
@@ -26,6 +34,8 @@ export interface FamilyContext {
   logLost: ReadonlyMap<string, number>
   /** Traces that the exporter lost, by reason. */
   tracesLost: ReadonlyMap<string, number>
+  /** Repositories in clouds. */
+  stores: readonly StoreFacts[]
   host: { utilization: number; memoryTotalBytes: number; memoryUsedBytes: number } | null
 }
 
@@ -161,6 +171,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       })),
     },
     ...(snapshot.gpu === null ? [] : [gpuAvailable(snapshot.gpu)]),
+    ...storeFamilies(context.stores),
     ...resourceFamilies(snapshot.resources),
     ...memoryFamilies(snapshot.memory),
     ...deviceMemoryFamilies(snapshot.deviceMemory),
@@ -171,6 +182,16 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   )
   addModelFamilies(families, snapshot.custom)
   return families
+}
+
+/** Of repositories in clouds; none where there are none. */
+export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
+  if (stores.length === 0) return []
+  const each = (value: (store: StoreFacts) => number): Sample[] => stores.map((store) => ({ labels: { repository: store.name }, value: value(store) }))
+  return [
+    { name: 'nereid_download_bytes_total', help: 'Bytes of models that were downloaded from a cloud.', type: 'counter', samples: each(({ downloadedBytes }) => downloadedBytes) },
+    { name: 'nereid_repository_readable', help: 'Whether the last look at the repository saw what is there (1) or failed (0).', type: 'gauge', samples: each(({ failure }) => (failure === null ? 1 : 0)) },
+  ]
 }
 
 /**

@@ -35,6 +35,7 @@ export function metricsText(
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       logLost: logger.lost,
       tracesLost: traces.lost,
+      stores: repository.remoteStores,
       host: host?.sample(performance.now()) ?? null,
     })
     return renderFamilies([...families, ...own], format)

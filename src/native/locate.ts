@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { nativeFileNames, platformPackage } from './platform.js'
 
 /** Root of this package. `dist/lib` and `src/native` are both two levels below it. */
-const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+export const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 
 /** The clone that this program runs from; null where it is a package, which has no sources of the core. */
 export const clone = (): string | null => (existsSync(join(ROOT, 'Cargo.toml')) ? ROOT : null)

@@ -6,11 +6,12 @@
  * behind that dies before, the next start removes: the name of a directory tells whose it is.
  */
 
-import { existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, writeFile } from 'node:fs'
+import { existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFile } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
 import { ServerError, quoted } from '../native/index.js'
+import { isLeft, nameOf, ownProcess } from './owner.js'
 
 /** Path relative to the model directory, without the `file:` of the parameter → contents. */
 export type OverrideFiles = ReadonlyMap<string, Uint8Array>
@@ -18,7 +19,7 @@ export type OverrideFiles = ReadonlyMap<string, Uint8Array>
 /** Files of one request. Each is a file on disk. */
 const OVERRIDE_FILES_MAX = 1024
 
-/** `nereid-<what>-<process namespace>-<process id>-<its start>-<random or numbers>`; `python` are environments that the core unpacked. */
+/** `nereid-<what>-<name of the process>-<random or numbers>`; `python` are environments that the core unpacked. */
 const NAME = /^nereid-(?:model|python)-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{1,10}(?:-\d{1,10})?$/
 
 /**
@@ -27,44 +28,9 @@ const NAME = /^nereid-(?:model|python)-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{1,10}(?:-\d
  */
 const FOREIGN_AGE_MS_MAX = 3_600_000
 
-/** A process as a name holds it. Ids are used again, and mean nothing in another container: the start and the namespace tell. */
-interface Owner {
-  namespace: string
-  pid: string
-  /** In clock ticks since the machine started; 0 where the system does not say. */
-  start: string
-}
-
-function ownProcess(): Owner {
-  let namespace = '0'
-  try {
-    namespace = /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0'
-  } catch {
-    // No /proc: ids are all there is.
-  }
-  return { namespace, pid: String(process.pid), start: startOf(String(process.pid)) ?? '0' }
-}
-
-/** null when there is no such process. */
-function startOf(pid: string): string | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    // Field 22; the name of the program, in brackets, may hold blanks.
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '0'
-  } catch {
-    try {
-      process.kill(Number(pid), 0)
-      return '0'
-    } catch (error) {
-      return (error as NodeJS.ErrnoException).code === 'EPERM' ? '0' : null
-    }
-  }
-}
-
 /** What private directories of this process are called, up to the part that tells them apart. */
 function privatePrefix(what: 'model' | 'python'): string {
-  const { namespace, pid, start } = ownProcess()
-  return join(tmpdir(), `nereid-${what}-${namespace}-${pid}-${start}-`)
+  return join(tmpdir(), `nereid-${what}-${nameOf(ownProcess())}-`)
 }
 
 let servers = 0
@@ -99,8 +65,7 @@ export function sweepOverrides(): number {
       const stat = lstatSync(directory)
       // Any user may write to this directory, and choose names.
       if (!stat.isDirectory() || stat.uid !== process.getuid?.()) continue
-      const left = namespace === own.namespace ? startOf(pid) !== start : Date.now() - stat.mtimeMs > FOREIGN_AGE_MS_MAX
-      if (!left) continue
+      if (!isLeft({ namespace, pid, start: start ?? '' }, own, stat.mtimeMs, FOREIGN_AGE_MS_MAX)) continue
       removeOverride(directory)
       swept += 1
     } catch {

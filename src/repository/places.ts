@@ -9,7 +9,7 @@
 import { resolve } from 'node:path'
 import { statIfAny, type Log } from '../config/index.js'
 import { ServerError } from '../native/index.js'
-import { byteWise, findModels, openRepositories, type FoundModels } from './scan.js'
+import { byteWise, findModels, openRepositories, refuseCloud, type FoundModels } from './scan.js'
 
 /** What a model is known by besides its key: its name. */
 export function bareName(key: string): string {
@@ -20,7 +20,7 @@ export function bareName(key: string): string {
 export interface Look {
   /** Every model that has a directory now. */
   found: FoundModels
-  /** Repositories that cannot be read now: what is in them is not known. */
+  /** Directories of repositories that cannot be read now: what is in them is not known. */
   unreadable: ReadonlySet<string>
 }
 
@@ -33,6 +33,8 @@ export class Places {
   readonly #hasNamespaces: boolean
   /** Repository → names that were given to directories in it when it was registered. */
   readonly #repositories = new Map<string, ReadonlyMap<string, string>>()
+  /** Repository in a cloud → its directory here; others are their own. */
+  readonly #directories = new Map<string, string>()
   /** Repository → the file system that its models were last found on. */
   readonly #devices = new Map<string, bigint>()
   /** Repositories that the last look could not read. */
@@ -45,10 +47,20 @@ export class Places {
   /**
    * The repositories of the start.
    *
+   * @param remote those in clouds, by what they are named, with their directories here
    * @throws {ServerError} as `openRepositories`.
    */
-  open(paths: readonly string[]): void {
+  open(paths: readonly string[], remote: ReadonlyMap<string, string> = new Map()): void {
     for (const path of openRepositories(paths)) this.#repositories.set(path, new Map())
+    for (const [url, directory] of remote) {
+      this.#repositories.set(url, new Map())
+      this.#directories.set(url, directory)
+    }
+  }
+
+  /** The directory of a repository. */
+  #rootOf(repository: string): string {
+    return this.#directories.get(repository) ?? repository
   }
 
   /**
@@ -57,6 +69,7 @@ export class Places {
    * @throws {ServerError} when it is no directory, is there already, or a name is taken.
    */
   register(path: string, names: ReadonlyMap<string, string>): void {
+    refuseCloud(path)
     const repository = resolve(path)
     if (this.#repositories.has(repository)) throw new ServerError('ALREADY_EXISTS', `model repository '${path}' has already been registered`)
     if (statIfAny(repository)?.isDirectory() !== true) throw new ServerError('INVALID_ARG', `failed to register '${path}', repository not found`)
@@ -100,20 +113,21 @@ export class Places {
         all.set(key, [...(all.get(key) ?? []), directory])
       }
     }
-    return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable: new Set(this.#unreadable) }
+    return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable: new Set([...this.#unreadable].map((repository) => this.#rootOf(repository))) }
   }
 
   /** Whether a directory lies in a repository that cannot be read now. */
   isUnreadable(directory: string, log: Log): boolean {
-    const repository = [...this.#repositories.keys()].find((root) => directory.startsWith(`${root}/`))
+    const repository = [...this.#repositories.keys()].find((one) => directory.startsWith(`${this.#rootOf(one)}/`))
     return repository !== undefined && this.#modelsIn(repository, log) === null
   }
 
   /** The models of a repository; null when it cannot be read. */
   #modelsIn(repository: string, log: Log): Map<string, string> | null {
     try {
-      const here = findModels(repository, log)
-      const device = statIfAny(repository)?.dev ?? 0n
+      const root = this.#rootOf(repository)
+      const here = findModels(root, log)
+      const device = statIfAny(root)?.dev ?? 0n
       const before = this.#devices.get(repository) ?? device
       // The directory below a file system that was unmounted is empty, too.
       if (here.size === 0 && before !== device) throw new Error('the file system that the models were on is not mounted')
@@ -179,7 +193,7 @@ export class Places {
   }
 
   #directory(repository: string, name: string): string | null {
-    const directory = `${repository}/${this.#repositories.get(repository)?.get(name) ?? name}`
+    const directory = `${this.#rootOf(repository)}/${this.#repositories.get(repository)?.get(name) ?? name}`
     return statIfAny(directory)?.isDirectory() === true ? directory : null
   }
 }

@@ -10,9 +10,10 @@
  *
  * A model is known by its key: its name, or `<repository>/<name>` where repositories are namespaces (`places`).
  *
- * Not here: cloud storage.
+ * Models are loaded from directories of the local disk, which a store keeps as its repository has them (`store`, `stores`).
  */
 
+import { basename } from 'node:path'
 import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, unversionedHint, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
@@ -29,6 +30,8 @@ import { byteWise, misplacedIn } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
+import type { Store } from './store.js'
+import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
 
@@ -105,10 +108,11 @@ export class Repository {
   /** What the versions that serve were loaded from. */
   readonly #sources = new Map<string, Source>()
   readonly #places: Places
+  readonly #stores: Stores
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
-  constructor(core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void = () => {}) {
+  constructor(core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void, stores: Stores) {
     this.#core = core
     this.#settings = settings
     this.#flags = { autoComplete: settings.autoComplete, configName: settings.configName }
@@ -116,6 +120,7 @@ export class Repository {
     this.#observe = observe
     this.#limit = new Limit(Math.max(1, settings.loadThreads))
     this.#places = new Places(settings.hasNamespaces)
+    this.#stores = stores
   }
 
   /**
@@ -125,7 +130,8 @@ export class Repository {
    */
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
-    this.#places.open(this.#settings.paths)
+    const { paths, remote } = await this.#stores.open()
+    this.#places.open(paths, remote)
     for (const { message } of misplacedIn(this.#settings.paths, this.#settings.mode !== 'explicit')) this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
@@ -151,6 +157,7 @@ export class Repository {
    * its directory is gone for a moment, so that is looked at twice. What a repository that cannot be read now held is not gone.
    */
   async poll(): Promise<void> {
+    await this.#stores.refresh()
     const missing = await this.#missing()
     if (this.#stopped) return
     await this.#ensembles.exclusive(async () => {
@@ -199,6 +206,7 @@ export class Repository {
   stop(): void {
     this.#stopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
+    this.#stores.stop()
     for (const { override } of this.#known.values()) if (override !== null) removeOverride(override)
   }
 
@@ -210,6 +218,7 @@ export class Repository {
    */
   async load(asked: string, parameters: LoadParameters = NO_PARAMETERS, within = ''): Promise<void> {
     this.#requireExplicit()
+    await this.#stores.refresh()
     const asks = this.#isStarting(within)
     const names = this.#places.keysToLoad(asked, this.#known)
     // Files and configurations are those of one model.
@@ -253,12 +262,18 @@ export class Repository {
 
   /** The repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
+    this.#stores.refreshSoon()
     const look = this.#places.look(this.#log)
     const found = new Map(look.found)
     for (const [name, { polled }] of this.#known) if (this.#isKept(name, look)) found.set(name, [polled.directory])
     // An ensemble that waits for its composing models stands there as if it had not been tried.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
     return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
+  }
+
+  /** What the repositories in clouds are read through. */
+  get remoteStores(): readonly Store[] {
+    return this.#stores.remote
   }
 
   /** True while a version of the model serves; by a name, of any namespace. */
@@ -577,7 +592,7 @@ export class Repository {
         override = await writeOverride(parameters.files)
       }
       const directory = override ?? this.#locate(name)
-      const stamp = overridden ? 0n : latestChange(directory)
+      const stamp = overridden ? 0n : await this.#materialise(directory)
       const known = this.#known.get(name)
       const isUnchanged = !overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp
       if (isUnchanged && !this.#wantsReload(name)) return null
@@ -595,6 +610,16 @@ export class Repository {
     }
   }
 
+  /** Brings the directory of a model up to date, and tells when it last changed. */
+  async #materialise(directory: string): Promise<bigint> {
+    const store = this.#stores.of(directory)
+    if (store === undefined) return latestChange(directory)
+    // Whoever asks for a load wants what is there now.
+    if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
+    await store.materialise(basename(directory))
+    return store.stamp(basename(directory))
+  }
+
   /** Whoever loads a model of which a version can not be used any more, say because its process ended, wants it to serve again. */
   #wantsReload(name: string): boolean {
     return this.#settings.mode === 'explicit' && this.#core.unready().some((unready) => unready.model === name)
@@ -609,7 +634,7 @@ export class Repository {
       // What was loaded from files in a request never had a directory, and serves on. A poll looks again first.
       const isGone = known?.override === null && this.#settings.mode !== 'poll' && !this.#places.isUnreadable(known.polled.directory, this.#log)
       if (isGone) this.#unload(name, false)
-      throw new ServerError('NOT_FOUND', 'model not found in any model repository')
+      throw this.#stores.failure() ?? new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
     if (directories.length > 1) throw notUnique(name)
     return directory
@@ -788,16 +813,21 @@ export class Repository {
     const known = this.#known.get(name)
     this.#known.delete(name)
     this.#sources.delete(name)
-    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
+    const retired = [...(this.#served.get(name)?.keys() ?? [])].map((version) => this.#retire(name, version))
     if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
-    if (known !== undefined && known.override !== null) removeOverride(known.override)
+    if (known === undefined) return
+    if (known.override !== null) removeOverride(known.override)
+    const { directory } = known.polled
+    void Promise.all(retired).then(() => {
+      if (!this.#known.has(name)) this.#stores.of(directory)?.release(basename(directory))
+    })
   }
 
-  #retire(name: string, version: number): void {
+  #retire(name: string, version: number): Promise<void> {
     this.#served.get(name)?.delete(version)
     this.#log('info', `unloading: ${name}:${version}`)
     const entry = this.#states.begin(name, version, 'UNLOADING')
-    this.#core.retireModel(name, version, UNLOADED).then(
+    return this.#core.retireModel(name, version, UNLOADED).then(
       () => {
         entry.state = 'UNAVAILABLE'
         entry.reason = UNLOADED

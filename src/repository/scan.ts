@@ -8,6 +8,7 @@
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
+import { SCHEMES } from '../stores/client.js'
 import { absentHint, fileHint, noLog, reasonOf, repositoryHint, statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
@@ -33,19 +34,13 @@ export function openRepositories(paths: readonly string[]): string[] {
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
 }
 
-const CLOUDS: Readonly<Record<string, string>> = {
-  gs: 'Cloud Storage; mount it with gcsfuse',
-  s3: 'S3; mount it with mount-s3 or rclone',
-  as: 'Azure Storage; mount it with blobfuse2',
-}
-
-/** Repositories in cloud storage are not in this release (R-41 to R-44): Triton without them says INTERNAL, too. */
-function refuseCloud(path: string): void {
-  const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]?.toLowerCase()
+/** Repositories in clouds are the server's (`stores`); anything else that reads a repository knows directories only. Triton without a cloud says INTERNAL, too. */
+export function refuseCloud(path: string): void {
+  const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]
   if (scheme === undefined) return
-  const what = CLOUDS[scheme] ?? `the file system '${scheme}'`
-  const advice = `${what}${CLOUDS[scheme] === undefined ? '; copy the models to a directory' : ', or copy the models'}, and name the directory`
-  throw new ServerError('INTERNAL', `model repository '${path}' can not be read: this release has no access to ${advice}`)
+  const isKnown = (SCHEMES as readonly string[]).includes(scheme)
+  const why = isKnown ? `only a server at its start reads '${scheme}://'` : `there is no access to '${scheme}://'`
+  throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}; copy the models to a directory, and name the directory`)
 }
 
 /** What is to be said of files that are not where models are looked for, at most a line for each repository. */

@@ -24,6 +24,10 @@ export interface RepositorySettings {
   minComputeCapability: number
   /** What becomes of instance groups that want a GPU where there is none. */
   gpuFallback: 'error' | 'cpu'
+  /** Where what is downloaded from clouds is kept; null = the directory that Triton's variables name, else that for temporary files. */
+  cacheDirectory: string | null
+  /** Most bytes of it; 0 = as much as the file system has. */
+  cacheBytesMax: number
   /** Named in the error of a backend library that is not there; nothing is loaded from it. */
   backendDirectory: string
   /** Named in the error of a repository agent that is not there; nothing is loaded from it. */

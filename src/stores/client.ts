@@ -9,13 +9,16 @@ export type Scheme = (typeof SCHEMES)[number]
 
 /** One object below the path of a repository. */
 export interface StoredObject {
-  /** Its name below the path of the repository, without a slash in front: `model/1/model.onnx`. Never a name that ends with a slash. */
+  /**
+   * Its name below the path of the repository, without a slash in front: `model/1/model.onnx`. One that ends with a slash stands for a directory:
+   * consoles make such objects, and a version of an ensemble has nothing else.
+   */
   path: string
   /** In bytes. */
   size: number
   /** Differs when the content does, and is read with the bytes: an ETag, or a generation. */
   version: string
-  /** MD5 of the content in hexadecimal digits, where the storage tells it; else null. */
+  /** MD5 of the content in hexadecimal digits, where the storage tells it; else null. A read makes it null when its answer tells that it is none. */
   md5: string | null
 }
 
@@ -29,17 +32,25 @@ export type StoreFailure =
   | 'changed'
   /** No answer, a cut connection, 5xx, or "slow down": may work later. */
   | 'unavailable'
-  /** The location or the credentials are not written as they have to be. */
+  /** The location, the credentials or the name of an object are not as they have to be. */
   | 'invalid'
+  /** Not storage, but the disk here. */
+  | 'local'
 
 /** The message says what was asked, what storage answered, and what to do; it holds no secrets. */
 export class StoreError extends Error {
+  override readonly name = 'StoreError'
   readonly failure: StoreFailure
 
   constructor(failure: StoreFailure, message: string, options?: ErrorOptions) {
     super(message, options)
     this.failure = failure
   }
+}
+
+/** Why storage failed; null for any other error. The file of a cloud's client has a class of its own, so the class is not asked. */
+export function storeFailure(error: unknown): StoreFailure | null {
+  return error instanceof Error && error.name === 'StoreError' ? (error as StoreError).failure : null
 }
 
 /** One repository in the storage of a cloud. */

@@ -7,6 +7,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
+import { renderFamilies } from '../../src/metrics/exposition.js'
+import { storeFamilies } from '../../src/metrics/families.js'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { Mocks } from '../devices/mocks.js'
 import { TestServer } from '../server/harness.js'
@@ -68,6 +70,8 @@ async function scraped(): Promise<Map<string, Family>> {
     ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
   ]
   const families = new Map<string, Family>()
+  // Those of repositories in clouds, which this test has none of, as they are made.
+  familiesOf(renderFamilies(storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }]), 'text'), families)
   try {
     // Nothing answers there, and families of a cache are shown all the same.
     for (const cache of [['--cache-config=local,size=1048576'], ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1']]) {
@@ -98,7 +102,7 @@ of models and keys: [keep it inside](security.md#what-it-does-not-do) with \`--m
 
 Counters of latencies are cumulative: their rate divided by that of \`nv_inference_request_success\` is the mean. Histograms and summaries of latencies are there with
 \`--metrics-config=histogram_latencies=true\` and \`--metrics-config=summary_latencies=true\`, those of a cache with \`--cache-config\`, those of the rate
-limiter with \`--rate-limit=execution_count\`, those of runners where Python models are, those of GPUs where there are any and
+limiter with \`--rate-limit=execution_count\`, those of runners where Python models are, those of repositories where one is in a cloud, those of GPUs where there are any and
 \`libnvidia-ml.so.1\` is found. Labels of the form \`_name\` are the \`metric_tags\` of a model. Behind these
 come \`nereid_process_…\` and \`nereid_nodejs_…\`, which the process says of itself, and the families that Python models make.
 `

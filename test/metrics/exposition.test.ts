@@ -75,6 +75,7 @@ const CONTEXT: FamilyContext = {
   pinnedPoolBytes: 1024,
   logLost: new Map([['ENOSPC', 3]]),
   tracesLost: new Map([['ENOSPC', 4]]),
+  stores: [{ name: 's3://bucket/models', downloadedBytes: 5, failure: null }],
   host: null,
 }
 
@@ -142,11 +143,13 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nereid_requests_cancelled_total counter',
     'nereid_log_lines_lost_total counter',
     'nereid_trace_records_lost_total counter',
+    'nereid_download_bytes_total counter',
     'nereid_memory_refused_total counter',
     'nv_inference_pending_request_count gauge',
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
     'nv_pinned_memory_pool_used_bytes gauge',
+    'nereid_repository_readable gauge',
     'nereid_rate_limiter_resource_units gauge',
     'nereid_rate_limiter_resource_units_max gauge',
     'nereid_memory_limit_bytes gauge',

@@ -169,12 +169,15 @@ test('R-40 repositories are registered and unregistered while the server runs, w
   )
 })
 
-test.each([
-  ['R-41', 's3://bucket/models', 'S3; mount it with mount-s3 or rclone, or copy the models, and name the directory'],
-  ['R-42', 'gs://bucket/models', 'Cloud Storage; mount it with gcsfuse, or copy the models, and name the directory'],
-  ['R-42', 'as://account/container', 'Azure Storage; mount it with blobfuse2, or copy the models, and name the directory'],
-  ['R-43 R-44', 's3://https://host:9000/bucket/models', 'S3; mount it with mount-s3 or rclone, or copy the models, and name the directory'],
-  ['R-41', 'hdfs://host/models', "the file system 'hdfs'; copy the models to a directory, and name the directory"],
-])('%s %s is refused at start, and the text says what to do', async (_, path, advice) => {
-  expect(await failure(() => serving([path]))).toBe(`INTERNAL model repository '${path}' can not be read: this release has no access to ${advice}`)
+test('a file system that is not known is refused at start, and the text says what to do', async () => {
+  expect(await failure(() => serving(['hdfs://host/models']))).toBe(
+    "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy the models to a directory, and name the directory",
+  )
+})
+
+test('a repository in a cloud is for the start of a server', async () => {
+  const server = await serving([repository({})], { modelControlMode: 'explicit' })
+  expect(await failure(() => server.registerRepository('s3://bucket/models'))).toBe(
+    "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads 's3://'; copy the models to a directory, and name the directory",
+  )
 })

@@ -97,10 +97,9 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
       if (page.done) return { objects: [], next: undefined }
       const { segment, continuationToken } = page.value
       const objects = segment.blobItems
-        // Directories of a hierarchical namespace are in the list, too.
-        .filter(({ metadata }) => metadata?.hdi_isfolder !== 'true')
-        .map(({ name, properties: { contentLength = 0, etag, contentMD5, blobType } }) => ({
-          path: name,
+        .map(({ name, metadata, properties: { contentLength = 0, etag, contentMD5, blobType } }) => ({
+          // Directories of a hierarchical namespace are in the list, without the slash.
+          path: metadata?.hdi_isfolder === 'true' ? `${name}/` : name,
           size: contentLength,
           version: bare(etag),
           // Of a blob that is written in pages, nobody keeps it true.

@@ -1,0 +1,101 @@
+/** The thread that looks at one repository of a cloud (`stores/worker`). One that ended by a fault is started again by the next call. */
+
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { Worker } from 'node:worker_threads'
+import { ServerError } from '../native/index.js'
+import { ROOT, clone } from '../native/locate.js'
+import { StoreError, type Scheme } from '../stores/client.js'
+import type { Answer, Call, WorkerData } from '../stores/messages.js'
+import type { Listing } from '../stores/mirror.js'
+import type { Source } from './remote.js'
+
+/** Of JavaScript's heap: a million objects take 300 MB. */
+const HEAP_MB_MAX = 1024
+
+type Task = Call extends infer C ? (C extends { id: number } ? Omit<C, 'id'> : never) : never
+
+interface Waiting {
+  resolve(value: unknown): void
+  reject(error: unknown): void
+  progress: (bytes: number) => void
+}
+
+export class StoreThread implements Source {
+  readonly #data: WorkerData
+  readonly #waiting = new Map<number, Waiting>()
+  #worker: Worker | null = null
+  #calls = 0
+
+  /** @throws {ServerError} `INTERNAL` when the client of this scheme is not there */
+  constructor(scheme: Scheme, data: Omit<WorkerData, 'client'>) {
+    const client = join(ROOT, 'dist', 'stores', `${scheme}.mjs`)
+    if (!existsSync(client)) {
+      const todo = clone() === null ? `the file ${client} is missing: install the package again` : 'make its client with: npm run stores'
+      throw new ServerError('INTERNAL', `model repository '${data.url}' can not be read: ${todo}`)
+    }
+    this.#data = { ...data, client: pathToFileURL(client).href }
+  }
+
+  async list(signal: AbortSignal): Promise<Listing> {
+    return (await this.#call({ task: 'list' }, signal)) as Listing
+  }
+
+  async materialise(model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void): Promise<string> {
+    return (await this.#call({ task: 'materialise', model, stamp }, signal, progress)) as string
+  }
+
+  async remove(directory: string): Promise<void> {
+    await this.#call({ task: 'remove', directory })
+  }
+
+  async close(): Promise<void> {
+    const worker = this.#worker
+    this.#worker = null
+    await worker?.terminate()
+  }
+
+  async #call(task: Task, signal?: AbortSignal, progress: (bytes: number) => void = () => {}): Promise<unknown> {
+    signal?.throwIfAborted()
+    const worker = this.#started()
+    this.#calls += 1
+    const id = this.#calls
+    const cancel = (): void => worker.postMessage({ cancel: id })
+    signal?.addEventListener('abort', cancel, { once: true })
+    try {
+      return await new Promise((resolve, reject) => {
+        this.#waiting.set(id, { resolve, reject, progress })
+        worker.postMessage({ id, ...task })
+      })
+    } finally {
+      this.#waiting.delete(id)
+      signal?.removeEventListener('abort', cancel)
+    }
+  }
+
+  #started(): Worker {
+    if (this.#worker !== null) return this.#worker
+    const worker = new Worker(join(ROOT, 'dist', 'lib', 'store_thread.js'), {
+      workerData: this.#data,
+      execArgv: [],
+      resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },
+    })
+    worker.on('message', (answer: Answer) => {
+      const waiting = this.#waiting.get(answer.id)
+      if ('bytes' in answer) waiting?.progress(answer.bytes)
+      else if ('failure' in answer) waiting?.reject(new StoreError(answer.failure, answer.message))
+      else waiting?.resolve(answer.result)
+    })
+    const ended = (why: string): void => {
+      if (this.#worker === worker) this.#worker = null
+      for (const { reject } of this.#waiting.values()) reject(new StoreError('unavailable', why))
+    }
+    worker.on('error', (error) => ended(`the thread that reads '${this.#data.url}' failed: ${error.message}`))
+    worker.on('exit', () => ended(`the thread that reads '${this.#data.url}' ended`))
+    // The listeners keep the process alive, not this.
+    worker.unref()
+    this.#worker = worker
+    return worker
+  }
+}

@@ -1,0 +1,126 @@
+/** The stores of a server: one for each repository that was named. */
+
+import { lstat, mkdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { reasonOf, type Log } from '../config/index.js'
+import { ServerError } from '../native/index.js'
+import { SCHEMES, type Scheme } from '../stores/client.js'
+import { RemoteStore, privateRoot, sweepStores } from './remote.js'
+import { openRepositories } from './scan.js'
+import type { RepositorySettings } from './settings.js'
+import { DiskStore, type Store } from './store.js'
+import { StoreThread } from './store_thread.js'
+
+/** Where Triton puts what it downloads (R-44). */
+const MOUNT_VARIABLES: Record<Scheme, string> = { s3: 'TRITON_AWS_MOUNT_DIRECTORY', gs: 'TRITON_GCS_MOUNT_DIRECTORY', as: 'TRITON_AZURE_MOUNT_DIRECTORY' }
+
+/** The index shows a repository of a cloud as it was last seen; one that is older is looked at again, for the next time. */
+const LOOK_AGE_MS_MAX = 5_000
+
+/** The scheme of a repository in the storage of a cloud; null for anything else. */
+export function schemeOf(path: string): Scheme | null {
+  const scheme = /^([a-z0-9]+):\/\//.exec(path)?.[1]
+  return SCHEMES.find((known) => known === scheme) ?? null
+}
+
+export class Stores {
+  readonly #settings: RepositorySettings
+  readonly #log: Log
+  readonly #stores: Store[] = []
+  readonly #remote: RemoteStore[] = []
+
+  constructor(settings: RepositorySettings, log: Log) {
+    this.#settings = settings
+    this.#log = log
+  }
+
+  /**
+   * Makes the local directories of repositories in clouds. Returns where models are loaded from.
+   *
+   * @throws {ServerError} when that fails, or a client is missing
+   */
+  async prepare(): Promise<string[]> {
+    const roots: string[] = []
+    for (const path of new Set(this.#settings.paths)) {
+      const scheme = schemeOf(path)
+      roots.push(scheme === null ? path : await this.#prepareRemote(path, scheme))
+    }
+    return roots
+  }
+
+  /**
+   * Opens the stores. Returns the directories of repositories on disks, and those of repositories in clouds by what they are named.
+   *
+   * @throws {ServerError} when a repository cannot be read
+   */
+  async open(): Promise<{ paths: string[]; remote: Map<string, string> }> {
+    const paths = openRepositories(this.#settings.paths.filter((path) => schemeOf(path) === null))
+    this.#stores.push(...paths.map((path) => new DiskStore(path)), ...this.#remote)
+    const opened = await Promise.allSettled(this.#remote.map((store) => store.open()))
+    for (const one of opened) if (one.status === 'rejected') throw one.reason
+    return { paths, remote: new Map(this.#remote.map(({ name, directory }) => [name, directory])) }
+  }
+
+  async #prepareRemote(url: string, scheme: Scheme): Promise<string> {
+    const cacheDirectory = await this.#cacheDirectory(scheme)
+    const trees = join(cacheDirectory, 'trees')
+    const swept = await sweepStores(trees)
+    if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
+    const root = await privateRoot(trees)
+    const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax: this.#settings.cacheBytesMax, directory: root })
+    this.#remote.push(new RemoteStore(url, root, source, this.#settings.mode === 'poll', this.#log))
+    return root
+  }
+
+  /** The directory of the download cache, which is this user's alone: what lies there is loaded. */
+  async #cacheDirectory(scheme: Scheme): Promise<string> {
+    const above = this.#settings.cacheDirectory ?? process.env[MOUNT_VARIABLES[scheme]] ?? tmpdir()
+    const directory = join(resolve(above), `nereid-models-${process.getuid?.() ?? 0}`)
+    try {
+      await mkdir(directory, { recursive: true, mode: 0o700 })
+      const stat = await lstat(directory)
+      if (!stat.isDirectory() || stat.uid !== process.getuid?.() || (stat.mode & 0o022) !== 0) {
+        throw new Error('it belongs to another user, or others may write to it')
+      }
+    } catch (error) {
+      const message = `failed to make the directory '${directory}' for downloaded models: ${reasonOf(error)}; --repository-cache-directory names another place`
+      throw new ServerError('INTERNAL', message, { cause: error })
+    }
+    return directory
+  }
+
+  /** The store of a model's directory; undefined for directories of no repository. */
+  of(directory: string): Store | undefined {
+    return this.#stores.find((store) => directory.startsWith(`${store.directory}/`))
+  }
+
+  /** Looks at all of them. One that cannot be read has said so. */
+  async refresh(): Promise<void> {
+    await Promise.allSettled(this.#stores.map((store) => store.refresh()))
+  }
+
+  /** Looks in the background at those that were not looked at for a while. */
+  refreshSoon(): void {
+    const now = performance.now()
+    for (const store of this.#remote) if (now - store.lookedAtMs > LOOK_AGE_MS_MAX) store.refresh().catch(() => {})
+  }
+
+  /** Why a repository can not be read now, where one can not. */
+  failure(): ServerError | null {
+    return this.#stores.find((store) => store.failure !== null)?.failure ?? null
+  }
+
+  /** Those of clouds. */
+  get remote(): readonly Store[] {
+    return this.#remote
+  }
+
+  stop(): void {
+    for (const store of this.#remote) store.stop()
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#remote.map((store) => store.close()))
+  }
+}

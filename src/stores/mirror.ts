@@ -1,0 +1,143 @@
+/**
+ * One repository of a cloud on the local disk: what was listed last, and directories of models as they were listed.
+ *
+ * A directory is made under a new name each time, of links into the download cache: what is loaded from an older one goes on with it.
+ */
+
+import { createHash } from 'node:crypto'
+import { mkdir, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { Limit } from '../repository/limit.js'
+import { asLocal, type DownloadCache, type Progress } from './cache.js'
+import { StoreError, type StoreClient, type StoredObject } from './client.js'
+
+/** Objects of one repository, and of one model. */
+export const OBJECTS_MAX = 1_000_000
+export const MODEL_OBJECTS_MAX = 100_000
+/** Directory levels below a model, and bytes of a name: what file systems have. */
+const DEPTH_MAX = 32
+const NAME_BYTES_MAX = 255
+/** Files of one model that are placed at once. */
+const FILES_MAX = 32
+
+/** Model → what tells its content from any other, and bytes of all its objects. */
+export type Listing = Map<string, { stamp: string; bytes: number }>
+
+export class Mirror {
+  readonly #client: StoreClient
+  readonly #url: string
+  readonly #cache: DownloadCache
+  readonly #directory: string
+  #models = new Map<string, { stamp: string; objects: StoredObject[] }>()
+  #made = 0
+
+  /** @param directory for the models; its own */
+  constructor(client: StoreClient, url: string, cache: DownloadCache, directory: string) {
+    this.#client = client
+    this.#url = url
+    this.#cache = cache
+    this.#directory = directory
+  }
+
+  /**
+   * Looks at what is there. A failure leaves what was listed before.
+   *
+   * @throws {StoreError}
+   */
+  async list(signal: AbortSignal): Promise<Listing> {
+    const found = new Map<string, StoredObject[]>()
+    let count = 0
+    for await (const page of this.#client.list('', signal)) {
+      // Pages without objects, too, end some time.
+      count += Math.max(1, page.length)
+      if (count > OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
+      for (const object of page) {
+        const slash = object.path.indexOf('/')
+        // What lies beside the models, and what is not meant as one.
+        if (slash <= 0 || object.path.startsWith('.')) continue
+        const model = object.path.slice(0, slash)
+        if (isBad(model)) continue
+        const objects = found.get(model)
+        if (objects === undefined) found.set(model, [object])
+        else objects.push(object)
+      }
+    }
+    this.#models = new Map([...found].map(([model, objects]) => [model, { stamp: stampOf(objects), objects }]))
+    return new Map([...this.#models].map(([model, { stamp, objects }]) => [model, { stamp, bytes: objects.reduce((sum, { size }) => sum + size, 0) }]))
+  }
+
+  /**
+   * Makes a directory with the model as it was listed with this stamp, and gives its path. Nothing is left of it when it fails.
+   *
+   * @throws {StoreError} `changed` when the last listing has another stamp, or an object is another one now
+   */
+  async materialise(model: string, stamp: string, signal: AbortSignal, progress: Progress): Promise<string> {
+    const listed = this.#models.get(model)
+    if (listed?.stamp !== stamp) throw new StoreError('changed', `'${this.#url}/${model}' is another one than was listed`)
+    const { objects } = listed
+    if (objects.length > MODEL_OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}/${model}' has ${objects.length} objects, and a model may have ${MODEL_OBJECTS_MAX}`)
+    this.#made += 1
+    const directory = join(this.#directory, String(this.#made), model)
+    try {
+      const files = new Map<string, StoredObject>()
+      const directories = new Set([directory])
+      for (const object of objects) {
+        const segments = segmentsOf(this.#url, object)
+        const isDirectory = segments.at(-1) === ''
+        if (isDirectory) segments.pop()
+        const path = join(directory, ...segments.slice(1))
+        if (isDirectory) directories.add(path)
+        else files.set(path, object)
+        for (let above = dirname(path); above.length > directory.length; above = dirname(above)) directories.add(above)
+      }
+      for (const path of directories) {
+        const file = files.get(path)
+        if (file !== undefined) throw new StoreError('invalid', `'${this.#url}/${file.path}' is an object, and there are objects below it: a file system has one or the other`)
+      }
+      for (const path of [...directories].sort()) await mkdir(path, { recursive: true })
+      const limit = new Limit(FILES_MAX)
+      const stop = new AbortController()
+      const either = AbortSignal.any([signal, stop.signal])
+      await this.#cache.withRoom(this.#url, [...files.values()], async () => {
+        const placed = [...files].map(([path, object]) => limit.run(async () => this.#cache.place(this.#client, this.#url, object, path, either, progress)))
+        await Promise.all(placed.map((one) => one.catch((error: unknown) => {
+          stop.abort(error)
+          throw error
+        }))).finally(() => Promise.allSettled(placed))
+      })
+      return directory
+    } catch (error) {
+      await this.remove(directory)
+      throw asLocal(error)
+    }
+  }
+
+  /** Removes a directory that `materialise` made; what is in the cache stays. */
+  async remove(directory: string): Promise<void> {
+    await rm(dirname(directory), { recursive: true, force: true })
+  }
+
+  async close(): Promise<void> {
+    this.#client.close()
+  }
+}
+
+/** @throws {StoreError} for a name that a file system does not have, or that leads out of the model */
+function segmentsOf(url: string, { path }: StoredObject): string[] {
+  const segments = path.split('/')
+  const inner = segments.at(-1) === '' ? segments.slice(0, -1) : segments
+  if (inner.some(isBad) || inner.length > DEPTH_MAX) {
+    throw new StoreError('invalid', `the object '${url}/${path.slice(0, 1024)}' can not be a file: a part of its name is empty, '.', '..', longer than ${NAME_BYTES_MAX} bytes, or there are more than ${DEPTH_MAX}`)
+  }
+  return segments
+}
+
+function isBad(segment: string): boolean {
+  return segment === '' || segment === '.' || segment === '..' || segment.includes('\0') || Buffer.byteLength(segment) > NAME_BYTES_MAX
+}
+
+function stampOf(objects: StoredObject[]): string {
+  const hash = createHash('sha256')
+  for (const { path, size, version } of objects.sort((a, b) => (a.path < b.path ? -1 : 1))) hash.update(JSON.stringify([path, size, version]))
+  return hash.digest('hex')
+}

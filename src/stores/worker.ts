@@ -1,0 +1,82 @@
+/**
+ * A thread that looks at one repository of a cloud and downloads its models: the libraries of the clouds, their timers and their parsing have no part
+ * in the thread that answers control requests. Bundled into one file, `dist/lib/store_thread.js`.
+ */
+
+import { mkdir, utimes } from 'node:fs/promises'
+import { parentPort, workerData } from 'node:worker_threads'
+import { DownloadCache } from './cache.js'
+import { storeFailure, type OpenStore } from './client.js'
+import { Mirror } from './mirror.js'
+import type { Answer, Call, WorkerData } from './messages.js'
+
+/** Others take the directories of models for left over when they were not touched for longer than that (`repository/remote`). */
+const TOUCH_MS = 30_000
+/** Progress is told at most so often. */
+const PROGRESS_MS = 200
+
+const port = parentPort
+if (port === null) throw new Error('this is a worker thread')
+const { url, client, cacheDirectory, cacheBytesMax, directory } = workerData as WorkerData
+const running = new Map<number, AbortController>()
+let opening: Promise<Mirror> | null = null
+
+async function open(): Promise<Mirror> {
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  const cache = new DownloadCache(cacheDirectory, cacheBytesMax)
+  await cache.open()
+  const { open: openStore } = (await import(client)) as { open: OpenStore }
+  setInterval(() => void utimes(directory, new Date(), new Date()).catch(() => {}), TOUCH_MS).unref()
+  return new Mirror(await openStore(url, process.env), url, cache, directory)
+}
+
+async function run(call: Call, signal: AbortSignal): Promise<unknown> {
+  const mirror = await (opening ??= open().catch((error: unknown) => {
+    opening = null
+    throw error
+  }))
+  switch (call.task) {
+    case 'list':
+      return mirror.list(signal)
+    case 'materialise': {
+      // Since it was told last.
+      let came = 0
+      let toldAt = 0
+      const tell = (): void => {
+        if (came > 0) port?.postMessage({ id: call.id, bytes: came } satisfies Answer)
+        came = 0
+      }
+      const made = await mirror.materialise(call.model, call.stamp, signal, (bytes) => {
+        came += bytes
+        if (performance.now() - toldAt < PROGRESS_MS) return
+        toldAt = performance.now()
+        tell()
+      })
+      tell()
+      return made
+    }
+    case 'remove':
+      return mirror.remove(call.directory)
+    case 'close':
+      return mirror.close()
+  }
+}
+
+port.on('message', (message: Call | { cancel: number }) => {
+  if ('cancel' in message) {
+    running.get(message.cancel)?.abort()
+    return
+  }
+  const { id } = message
+  const abort = new AbortController()
+  running.set(id, abort)
+  run(message, abort.signal)
+    .then(
+      (result) => port.postMessage({ id, result } satisfies Answer),
+      (error: unknown) => {
+        const failure = storeFailure(error) ?? 'unavailable'
+        port.postMessage({ id, failure, message: error instanceof Error ? error.message : String(error) } satisfies Answer)
+      },
+    )
+    .finally(() => running.delete(id))
+})

@@ -1,0 +1,407 @@
+/** Repositories in storage: what is downloaded, kept, replaced and removed. The storage is in memory, and can fail as one over a network does. */
+
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test, vi } from 'vitest'
+import type { Log } from '../../src/config/index.js'
+import { asServerError } from '../../src/native/errors.js'
+import { nameOf, ownProcess } from '../../src/repository/owner.js'
+import { RemoteStore, privateRoot, sweepStores } from '../../src/repository/remote.js'
+import { schemeOf } from '../../src/repository/stores.js'
+import { DownloadCache } from '../../src/stores/cache.js'
+import { StoreError, type StoreClient, type StoredObject } from '../../src/stores/client.js'
+import { MODEL_OBJECTS_MAX, Mirror, OBJECTS_MAX } from '../../src/stores/mirror.js'
+
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-remote-'))
+afterAll(() => rmSync(ROOT, { recursive: true }))
+const MIB = 1024 * 1024
+
+const md5 = (bytes: Uint8Array): string => createHash('md5').update(bytes).digest('hex')
+
+/** Storage in memory. */
+class Memory implements StoreClient {
+  readonly objects = new Map<string, { bytes: Buffer; version: string; md5: string | null }>()
+  /** Ranges that were asked for. */
+  readonly reads: { path: string; from: number; to: number }[] = []
+  open = 0
+  openMax = 0
+  /** What becomes of the next reads: a number of bytes after which the connection is cut, or an error. */
+  readonly faults: (number | Error)[] = []
+  listFault: Error | null = null
+  /** Called before each read. */
+  before: (path: string) => void = () => {}
+  /** Reads that begin wait for it. */
+  gate: Promise<void> = Promise.resolve()
+  #versions = 0
+
+  put(path: string, content: string | Buffer, checksum: string | null = null): void {
+    this.#versions += 1
+    this.objects.set(path, { bytes: Buffer.from(content), version: String(this.#versions), md5: checksum })
+  }
+
+  async *list(): AsyncGenerator<StoredObject[]> {
+    if (this.listFault !== null) throw this.listFault
+    // Pages of two.
+    const all = [...this.objects].map(([path, { bytes, version, md5: sum }]) => ({ path, size: bytes.length, version, md5: sum }))
+    for (let i = 0; i < all.length; i += 2) yield all.slice(i, i + 2)
+  }
+
+  async read({ path, version }: StoredObject, from: number, to: number, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+    this.reads.push({ path, from, to })
+    this.before(path)
+    const object = this.objects.get(path)
+    if (object?.version !== version) throw new StoreError('changed', `${path} is another object`)
+    const fault = this.faults.shift()
+    if (fault instanceof Error) throw fault
+    this.open += 1
+    this.openMax = Math.max(this.openMax, this.open)
+    return this.#send(object.bytes.subarray(from, Math.min(to, from + (fault ?? Infinity))), signal)
+  }
+
+  async *#send(bytes: Buffer, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    try {
+      await Promise.race([this.gate, new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))])
+      for (let at = 0; at < bytes.length; at += 64 * 1024) yield bytes.subarray(at, at + 64 * 1024)
+    } finally {
+      this.open -= 1
+    }
+  }
+
+  close(): void {}
+}
+
+let next = 0
+interface Setup {
+  memory: Memory
+  store: RemoteStore
+  cacheDirectory: string
+  lines: string[]
+  file: (path: string) => string
+  refresh: () => Promise<string>
+  load: (model: string) => Promise<string>
+}
+
+async function setup(memory: Memory, { settles = false, cacheDirectory = join(ROOT, `cache${(next += 1)}`), bytesMax = 0 } = {}): Promise<Setup> {
+  const cache = new DownloadCache(cacheDirectory, bytesMax, 1)
+  await cache.open()
+  const root = await privateRoot(join(cacheDirectory, 'trees'))
+  const lines: string[] = []
+  const log: Log = (level, message) => void lines.push(`${level} ${message}`)
+  const store = new RemoteStore('s3://bucket/models', root, new Mirror(memory, 's3://bucket/models', cache, root), settles, log)
+  await store.open()
+  const outcome = (task: Promise<void>): Promise<string> =>
+    task.then(
+      () => 'done',
+      (error: unknown) => `${asServerError(error).code} ${asServerError(error).message}`,
+    )
+  return {
+    memory,
+    store,
+    cacheDirectory,
+    lines,
+    file: (path) => readFileSync(join(store.directory, path), 'utf8'),
+    refresh: () => outcome(store.refresh()),
+    load: (model) => outcome(store.materialise(model)),
+  }
+}
+
+const objectsIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'objects'))
+const isClean = (cacheDirectory: string): boolean => ['parts', 'locks'].every((name) => readdirSync(join(cacheDirectory, name)).length === 0)
+
+function storage(files: Record<string, string>): Memory {
+  const memory = new Memory()
+  for (const [path, content] of Object.entries(files)) memory.put(path, content)
+  return memory
+}
+
+test('models stand as directories once they are listed, and have their files once they are loaded', async () => {
+  const { store, memory, file, load, cacheDirectory } = await setup(storage({ 'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x', 'beside.txt': '', '.git/x': '' }))
+  expect(readdirSync(store.directory)).toEqual(['ens', 'm', 'n'])
+  expect(readdirSync(join(store.directory, 'm'))).toEqual([])
+  expect(store.stamp('m')).toBe(1n)
+  expect(await load('m')).toBe('done')
+  expect([file('m/config.pbtxt'), file('m/1/model.onnx'), file('m/1/part/weights')]).toEqual(['c', 'one', 'w'])
+  expect(store.stamp('m')).toBe(2n)
+  expect(await load('ens')).toBe('done')
+  expect(readdirSync(join(store.directory, 'ens'))).toEqual(['1'])
+  expect(memory.reads.map(({ path }) => path).sort()).toEqual(['m/1/model.onnx', 'm/1/part/weights', 'm/config.pbtxt'])
+  expect(isClean(cacheDirectory)).toBe(true)
+  // Nothing changed.
+  await store.refresh()
+  await load('m')
+  expect([store.stamp('m'), memory.reads.length]).toEqual([2n, 3])
+  await store.close()
+  expect(readdirSync(join(cacheDirectory, 'trees'))).toEqual([])
+  expect(objectsIn(cacheDirectory)).toHaveLength(3)
+})
+
+test('only what changed is downloaded again, and what reads the files of before goes on', async () => {
+  const { store, memory, file, load } = await setup(storage({ 'm/1/model': 'old', 'm/1/same': 'same' }))
+  await load('m')
+  const before = join(store.directory, 'm', '1', 'model')
+  memory.put('m/1/model', 'new')
+  memory.objects.delete('m/1/same')
+  memory.put('m/1/more', 'more')
+  await store.refresh()
+  expect(file('m/1/model')).toBe('old')
+  const held = readFileSync(before)
+  await load('m')
+  expect([held.toString(), file('m/1/model'), file('m/1/more'), existsSync(join(store.directory, 'm/1/same'))]).toEqual(['old', 'new', 'more', false])
+  expect(memory.reads.filter(({ path }) => path === 'm/1/model')).toHaveLength(2)
+  expect(store.stamp('m')).toBe(3n)
+  await store.close()
+})
+
+test('a connection that is cut goes on where it ended, in several ranges of a large object at once', async () => {
+  const memory = new Memory()
+  const content = Buffer.alloc(20 * MIB + 123, 'abcdefg')
+  memory.put('m/1/model', content, md5(content))
+  memory.faults.push(3 * MIB, 100, new StoreError('unavailable', '503'))
+  const { store, load, cacheDirectory } = await setup(memory)
+  expect(await load('m')).toBe('done')
+  expect(readFileSync(join(store.directory, 'm/1/model')).equals(content)).toBe(true)
+  expect(memory.reads).toContainEqual({ path: 'm/1/model', from: 3 * MIB, to: 8 * MIB })
+  expect(memory.reads).toContainEqual({ path: 'm/1/model', from: 8 * MIB + 100, to: 16 * MIB })
+  expect(store.downloadedBytes).toBe(content.length)
+  expect(memory.openMax).toBeGreaterThan(1)
+  expect(memory.open).toBe(0)
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('storage that does not answer is asked six times, and nothing is left of what did not come', async () => {
+  const memory = storage({ 'm/1/model': 'x', 'm/1/other': 'y' })
+  const { store, load, cacheDirectory } = await setup(memory)
+  memory.before = (path) => {
+    if (path === 'm/1/model') throw new StoreError('unavailable', 'GET m/1/model: 503 Slow Down')
+  }
+  expect(await load('m')).toBe('UNAVAILABLE GET m/1/model: 503 Slow Down')
+  expect(memory.reads.filter(({ path }) => path === 'm/1/model')).toHaveLength(6)
+  expect(readdirSync(join(store.directory, 'm'))).toEqual([])
+  expect(isClean(cacheDirectory)).toBe(true)
+  memory.before = () => {}
+  expect(await load('m')).toBe('done')
+  // The other one had come.
+  expect(memory.reads.filter(({ path }) => path === 'm/1/other')).toHaveLength(1)
+  await store.close()
+})
+
+test('what was damaged on its way is not kept', async () => {
+  const memory = new Memory()
+  memory.put('m/1/model', 'damaged', md5(Buffer.from('whole')))
+  const { store, load, cacheDirectory } = await setup(memory)
+  expect(await load('m')).toMatch(/^UNAVAILABLE what came of 'm\/1\/model' has the MD5 [0-9a-f]{32}, and storage says [0-9a-f]{32}: it was damaged/)
+  expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
+  await store.close()
+})
+
+test('a model that is uploaded again while it is read is read again', async () => {
+  const memory = storage({ 'm/1/a': 'a1', 'm/1/b': 'b1' })
+  const { store, load, file } = await setup(memory)
+  let isFirst = true
+  memory.before = (path) => {
+    if (path !== 'm/1/b' || !isFirst) return
+    isFirst = false
+    memory.put('m/1/a', 'a2')
+    memory.put('m/1/b', 'b2')
+  }
+  expect(await load('m')).toBe('done')
+  expect([file('m/1/a'), file('m/1/b')]).toEqual(['a2', 'b2'])
+  await store.close()
+})
+
+test('in mode poll a change counts when two looks see the same', async () => {
+  const memory = storage({ 'm/1/a': 'a1' })
+  const { store, load, file, refresh } = await setup(memory, { settles: true })
+  await load('m')
+  memory.put('m/1/a', 'a2')
+  memory.put('new/1/a', 'n')
+  await refresh()
+  await load('m')
+  expect([file('m/1/a'), readdirSync(store.directory)]).toEqual(['a1', ['m']])
+  // Still under way.
+  memory.put('m/1/b', 'b2')
+  await refresh()
+  await load('m')
+  expect([file('m/1/a'), readdirSync(store.directory)]).toEqual(['a1', ['m', 'new']])
+  await refresh()
+  await load('m')
+  expect([file('m/1/a'), file('m/1/b')]).toEqual(['a2', 'b2'])
+  memory.objects.delete('m/1/a')
+  memory.objects.delete('m/1/b')
+  await refresh()
+  expect(readdirSync(store.directory)).toEqual(['m', 'new'])
+  await refresh()
+  expect([readdirSync(store.directory), store.stamp('m')]).toEqual([['new'], 0n])
+  await store.close()
+})
+
+test('a bucket that is gone is told once; what was loaded stays', async () => {
+  const memory = storage({ 'm/1/a': 'a' })
+  const { store, load, file, refresh, lines } = await setup(memory)
+  await load('m')
+  memory.listFault = new StoreError('absent', "the bucket 'bucket' does not exist")
+  const text = "failed to read model repository 's3://bucket/models': the bucket 'bucket' does not exist"
+  expect([await refresh(), await refresh(), file('m/1/a')]).toEqual([`NOT_FOUND ${text}`, `NOT_FOUND ${text}`, 'a'])
+  expect(lines.filter((line) => line.startsWith('error'))).toEqual([`error ${text}; the models that were loaded from it serve on`])
+  expect(store.failure?.code).toBe('NOT_FOUND')
+  memory.listFault = null
+  expect([await refresh(), store.failure, lines.at(-1)]).toEqual(['done', null, "info model repository 's3://bucket/models' can be read again"])
+  await store.close()
+})
+
+test.for([
+  ['m/../../etc/passwd', 'can not be a file'],
+  ['m/1//model', 'can not be a file'],
+  ['m/1/./model', 'can not be a file'],
+  [`m/1/${'x'.repeat(256)}`, 'can not be a file'],
+  [`m/${'d/'.repeat(32)}x`, 'can not be a file'],
+  ['m/1/nul\0', 'can not be a file'],
+])('an object named %s does not become a file', async ([name = '', text]) => {
+  const { store, load, cacheDirectory } = await setup(storage({ [name]: 'x', 'n/1/x': 'x' }))
+  expect(await load('m')).toMatch(new RegExp(`^INVALID_ARG .*${text}`, 's'))
+  expect(await load('n')).toBe('done')
+  expect(isClean(cacheDirectory)).toBe(true)
+  await store.close()
+})
+
+test('an object with objects below it is refused, and names that are no directories are left out', async () => {
+  const { store, load } = await setup(storage({ 'm/1': 'file', 'm/1/model': 'x', '../x/1/a': '', [`${'y'.repeat(256)}/1/a`]: '' }))
+  expect(readdirSync(store.directory)).toEqual(['m'])
+  expect(await load('m')).toBe("INVALID_ARG 's3://bucket/models/m/1' is an object, and there are objects below it: a file system has one or the other")
+  await store.close()
+})
+
+test('the cache removes what nobody uses, the longest unused first, and refuses what has no room', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  memory.put('large/1/model', Buffer.alloc(3 * MIB))
+  const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 2.5 * MIB })
+  for (const model of ['a', 'b']) {
+    expect(await load(model)).toBe('done')
+    store.release(model)
+    await vi.waitFor(() => expect(readdirSync(join(store.directory, model))).toEqual([]))
+  }
+  // Their directories are removed a while after they were released.
+  expect(await load('c')).toMatch(/^INTERNAL the models to download take 1\.0 MiB, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
+  for (const name of readdirSync(store.directory)) expect(name).toMatch(/^(?:a|b|c|large)$/)
+  const root = join(store.directory, '..')
+  rmSync(join(root, '1'), { recursive: true })
+  expect(await load('c')).toBe('done')
+  const reads = memory.reads.length
+  // `a` is gone, `b` is still here.
+  await load('b')
+  expect(memory.reads.length).toBe(reads)
+  expect(objectsIn(cacheDirectory)).toHaveLength(2)
+  expect(await load('large')).toMatch(/^INTERNAL the models to download take 3\.0 MiB/)
+  await store.close()
+})
+
+test('two servers with one cache get an object once, and a lock that is left over is taken away', async () => {
+  const memory = storage({ 'm/1/model': 'x'.repeat(1000) })
+  let open = (): void => {}
+  memory.gate = new Promise((done) => (open = done))
+  const first = await setup(memory)
+  const second = await setup(memory, { cacheDirectory: first.cacheDirectory })
+  const loads = Promise.all([first.load('m'), second.load('m')])
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
+  open()
+  expect(await loads).toEqual(['done', 'done'])
+  expect([memory.reads.length, first.file('m/1/model') === second.file('m/1/model')]).toEqual([1, true])
+  await first.store.close()
+  expect(second.file('m/1/model')).toHaveLength(1000)
+  await second.store.close()
+  // A process that had the lock was ended.
+  const [address = ''] = objectsIn(first.cacheDirectory)
+  rmSync(join(first.cacheDirectory, 'objects', address))
+  const lock = join(first.cacheDirectory, 'locks', address)
+  writeFileSync(lock, '')
+  utimesSync(lock, 1, 1)
+  const third = await setup(memory, { cacheDirectory: first.cacheDirectory })
+  expect(await third.load('m')).toBe('done')
+  expect(isClean(first.cacheDirectory)).toBe(true)
+  await third.store.close()
+})
+
+test('the end of a server ends its downloads', async () => {
+  const memory = new Memory()
+  memory.put('m/1/model', Buffer.alloc(40 * MIB))
+  memory.gate = new Promise(() => {})
+  const { store, load, cacheDirectory } = await setup(memory)
+  const loaded = load('m')
+  await vi.waitFor(() => expect(memory.open).toBe(5))
+  store.stop()
+  expect(await loaded).toBe('UNAVAILABLE the server is ending')
+  expect([memory.open, isClean(cacheDirectory)]).toEqual([0, true])
+  await store.close()
+})
+
+test('a list that does not end is given up, and a model of too many objects is refused', async () => {
+  const memory = storage({ 'm/1/model': 'x' })
+  const { store, load, refresh } = await setup(memory)
+  memory.list = async function* () {
+    for (;;) yield []
+  }
+  expect(await refresh()).toBe(`INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
+  memory.list = async function* () {
+    yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({ path: `m/1/${i}`, size: 0, version: '1', md5: null }))
+  }
+  expect(await refresh()).toBe('done')
+  expect(await load('m')).toBe(`INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ${MODEL_OBJECTS_MAX}`)
+  await store.close()
+})
+
+test('storage that sends more than was asked for is not believed', async () => {
+  const memory = storage({ 'm/1/model': 'x'.repeat(100) })
+  const { store, load, cacheDirectory } = await setup(memory)
+  memory.read = async () =>
+    (async function* () {
+      for (;;) yield Buffer.alloc(64 * 1024)
+    })()
+  expect(await load('m')).toBe("UNAVAILABLE storage sent more than the 100 bytes that were asked of 'm/1/model'")
+  expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
+  await store.close()
+})
+
+test('many objects are read a few at a time', async () => {
+  const memory = new Memory()
+  for (let i = 0; i < 300; i++) memory.put(`m/1/${i}`, String(i))
+  const { store, load, file } = await setup(memory)
+  expect(await load('m')).toBe('done')
+  expect(file('m/1/299')).toBe('299')
+  expect(memory.openMax).toBeLessThanOrEqual(16)
+  await store.close()
+})
+
+test('what processes leave behind is removed by the next one', async () => {
+  const trees = join(ROOT, 'trees')
+  const own = ownProcess()
+  const left = [nameOf({ ...own, pid: '4194305' }), nameOf({ ...own, start: '1' })].map((name) => join(trees, `${name}-abcdef`))
+  const kept = [nameOf(own), nameOf({ ...own, namespace: '1' })].map((name) => join(trees, `${name}-abcdef`))
+  const old = join(trees, `${nameOf({ ...own, namespace: '2' })}-abcdef`)
+  for (const directory of [...left, ...kept, old]) mkdirSync(directory, { recursive: true })
+  utimesSync(old, 1, 1)
+  expect(await sweepStores(trees)).toBe(3)
+  expect(readdirSync(trees).sort()).toEqual(kept.map((path) => path.slice(trees.length + 1)).sort())
+})
+
+test('downloaded files are for reading, and the cache is its owner\'s', async () => {
+  const { store, load, cacheDirectory } = await setup(storage({ 'm/1/model': 'x' }))
+  await load('m')
+  expect((statSync(join(store.directory, 'm/1/model')).mode & 0o777).toString(8)).toBe('444')
+  expect((statSync(join(cacheDirectory, 'objects')).mode & 0o777).toString(8)).toBe('700')
+  await store.close()
+})
+
+test.for([
+  ['s3://bucket/x', 's3'],
+  ['gs://bucket', 'gs'],
+  ['as://account/container', 'as'],
+  ['hdfs://x/y', null],
+  ['/models/s3://x', null],
+  ['models', null],
+])('%s is of scheme %s', ([path, scheme]) => {
+  expect(schemeOf(path ?? '')).toBe(scheme)
+})
