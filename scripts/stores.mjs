@@ -4,7 +4,6 @@
  * src/stores/cloud, installed on the first call: they are many times what a start needs, and a server reads them only when a repository is in a cloud. What is up
  * to date is not made again.
  */
-import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { capture } from './lib/run.mjs'
@@ -63,7 +62,6 @@ export async function stores() {
   const inputs = filesBelow(ROOT, [CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'])
   if (!stamps.isFresh('stores', inputs, outputs)) {
     await must('the check of the types of src/stores/cloud', join(ROOT, 'node_modules/.bin/tsc'), ['-p', CLOUD], ROOT)
-    for (const path of outputs) rmSync(join(ROOT, path), { force: true })
     await bundle()
     stamps.record('stores', inputs)
   }

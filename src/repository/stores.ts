@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { reasonOf, type Log } from '../config/index.js'
 import { ServerError } from '../native/index.js'
-import { SCHEMES, type Scheme } from '../stores/client.js'
+import { schemeOf, type Scheme } from '../stores/client.js'
 import { RemoteStore, privateRoot, sweepStores } from './remote.js'
 import { openRepositories } from './scan.js'
 import type { RepositorySettings } from './settings.js'
@@ -17,12 +17,6 @@ const MOUNT_VARIABLES: Record<Scheme, string> = { s3: 'TRITON_AWS_MOUNT_DIRECTOR
 
 /** The index shows a repository of a cloud as it was last seen; one that is older is looked at again, for the next time. */
 const LOOK_AGE_MS_MAX = 5_000
-
-/** The scheme of a repository in the storage of a cloud; null for anything else. */
-export function schemeOf(path: string): Scheme | null {
-  const scheme = /^([a-z0-9]+):\/\//.exec(path)?.[1]
-  return SCHEMES.find((known) => known === scheme) ?? null
-}
 
 export class Stores {
   readonly #settings: RepositorySettings

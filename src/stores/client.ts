@@ -7,6 +7,12 @@
 export const SCHEMES = ['s3', 'gs', 'as'] as const
 export type Scheme = (typeof SCHEMES)[number]
 
+/** The scheme of a repository in the storage of a cloud; null for anything else. */
+export function schemeOf(path: string): Scheme | null {
+  const scheme = /^([a-z0-9]+):\/\//.exec(path)?.[1]
+  return SCHEMES.find((known) => known === scheme) ?? null
+}
+
 /** One object below the path of a repository. */
 export interface StoredObject {
   /**
@@ -18,7 +24,7 @@ export interface StoredObject {
   size: number
   /** Differs when the content does, and is read with the bytes: an ETag, or a generation. */
   version: string
-  /** MD5 of the content in hexadecimal digits, where the storage tells it; else null. */
+  /** MD5 of the content in hexadecimal digits, where the storage tells it; else null. A read makes it null when its answer tells that it is none. */
   md5: string | null
 }
 

@@ -105,7 +105,7 @@ describe('a command line', () => {
              differs           --cache-config=redis,host=redis: works; starts without a Redis and connects when it can (COMPAT.md: Response cache in Redis, a Redis that cannot be reached)
              as it is          --strict-model-config=false: works. Use --disable-auto-complete-config.
              as it is          --log-verbose=1
-             to change         --model-repo=s3://bucket/models: mount the bucket or copy the models, and name the directory (COMPAT.md: Cloud repositories)
+             differs           --model-repo=s3://bucket/models: works; is read with the same variables; what is downloaded is kept, in --repository-cache-directory (COMPAT.md: Models of a repository in a cloud, where they are)
              to change         --http-prt=8000: unrecognized option '--http-prt'; did you mean '--http-port'?
              as it is          --pinned-memory-pool-byte-size=0
              to change         --grpc-infer-thread-count=1: invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128. Got 1
@@ -114,9 +114,9 @@ describe('a command line', () => {
              to change         the options together: Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...
 
       Starts as:
-        nereid --model-store=/nowhere --http-thread-count=16 --grpc-use-ssl=true --grpc-server-cert=/etc/tls/tls.crt --grpc-server-key=/etc/tls/tls.key --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
+        nereid --model-store=/nowhere --http-thread-count=16 --grpc-use-ssl=true --grpc-server-cert=/etc/tls/tls.crt --grpc-server-key=/etc/tls/tls.key --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --model-repo=s3://bucket/models --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
 
-      10 as it is, 3 differ, 5 to change, 1 not possible yet
+      10 as it is, 4 differ, 4 to change, 1 not possible yet
       "
     `)
   })
@@ -333,7 +333,7 @@ services:
     expect(out).toMatchInlineSnapshot(`
       "./compose.yaml
           4  as it is          CUDA_VISIBLE_DEVICES=0: says which GPUs are there, as for Triton
-          5  differs           AWS_SECRET_ACCESS_KEY=…: credentials are not read; the mount or the copy needs them (COMPAT.md: Cloud repositories)
+          5  as it is          AWS_SECRET_ACCESS_KEY=…: read as by Triton
           9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take nereid:1, which docs/containers.md makes
           9  differs           shared memory in 24.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  as it is          --model-repository=/models
@@ -365,7 +365,7 @@ services:
       -      test: ["CMD", "curl", "-f", "http://localhost:8000/v2/health/ready"]
       -      interval: 10s
 
-      10 as it is, 4 differ, 2 to change, 0 not possible yet
+      11 as it is, 3 differ, 2 to change, 0 not possible yet
       "
     `)
   })
@@ -559,7 +559,7 @@ class TritonPythonModel:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./r/agent/config.pbtxt
-          5  not possible yet  model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; leave it out, and do its work before the models get into the repository (COMPAT.md: Cloud repositories)
+          5  not possible yet  model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; leave it out, and do its work before the models get into the repository (COMPAT.md: Loadable repository agents)
 
       ./r/batched/config.pbtxt
              differs           model batched: optimization.cuda; answers are right without it; may stay (COMPAT.md: Settings of a configuration that have no effect in this release)

@@ -34,11 +34,11 @@ async function run(checks) {
     for (const container of Object.values(containers)) await container.create()
     const put = (name, bytes, options = {}, container = 'models') => containers[container].getBlockBlobClient(name).upload(bytes, bytes.length, options)
     for (const [name, bytes] of Object.entries(OBJECTS)) await put(name, bytes)
-    await put('repository/a', '', { metadata: { hdi_isfolder: 'true' } })
+    await put('repository/a/2', '', { metadata: { hdi_isfolder: 'true' } })
     await put('repository/a/1/', '')
     const environment = { AZURE_STORAGE_ACCOUNT: ACCOUNT, AZURE_STORAGE_KEY: KEY }
     const urlOf = (bucket) => `as://http://127.0.0.1:${between.port}/${ACCOUNT}//${bucket}/repository/`
-    const open = await askStore(checks, { scheme: 'as', url: urlOf('models'), urlOf, environment, between, put })
+    const open = await askStore(checks, { scheme: 'as', url: urlOf('models'), urlOf, environment, between, put, markers: ['a/1/', 'a/2/'] })
     await checks.step('a long list comes in pages', async () => {
       for (let i = 0; i < PAGES; i += 50) await Promise.all(Array.from({ length: 50 }, (_, j) => put(`repository/m/${i + j}`, 'x', {}, 'many')))
       const client = await open(urlOf('many'), environment)

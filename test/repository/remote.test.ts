@@ -9,9 +9,8 @@ import type { Log } from '../../src/config/index.js'
 import { asServerError } from '../../src/native/errors.js'
 import { nameOf, ownProcess } from '../../src/repository/owner.js'
 import { RemoteStore, privateRoot, sweepStores } from '../../src/repository/remote.js'
-import { schemeOf } from '../../src/repository/stores.js'
 import { DownloadCache } from '../../src/stores/cache.js'
-import { StoreError, type StoreClient, type StoredObject } from '../../src/stores/client.js'
+import { StoreError, schemeOf, type StoreClient, type StoredObject } from '../../src/stores/client.js'
 import { MODEL_OBJECTS_MAX, Mirror, OBJECTS_MAX } from '../../src/stores/mirror.js'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-remote-'))

@@ -36,10 +36,11 @@ export async function startMoto() {
      *
      * @param {string} path
      * @param {string | Uint8Array} body
+     * @param {Record<string, string>} headers
      */
-    async put(path, body = '') {
+    async put(path, body = '', headers = {}) {
       // An object that is there is written anew only for somebody.
-      const answer = await fetch(`${url}/${path}`, { method: 'PUT', body, headers: { authorization: signed('s3') } })
+      const answer = await fetch(`${url}/${path}`, { method: 'PUT', body, headers: { authorization: signed('s3'), ...headers } })
       if (!answer.ok) throw new Error(`moto answered ${answer.status} to PUT ${path}`)
     },
     /** From here on it takes one key only, which is returned. */

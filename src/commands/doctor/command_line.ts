@@ -3,6 +3,7 @@
 import type { Flag } from '../../cli/flags.js'
 import { OptionError, findFlag, parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
+import { schemeOf } from '../../stores/client.js'
 import { backendMeant, absentBackend } from '../../config/index.js'
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
@@ -28,7 +29,7 @@ export interface Judged {
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
-  'model-repository': (value) => (isCloud(value) ? 'cloud' : null),
+  'model-repository': (value) => (!isCloud(value) ? null : value !== null && schemeOf(value) !== null ? 'cloud' : 'storage'),
   'cuda-virtual-address-size': () => 'noEffect',
   'http-thread-count': () => 'threads',
   'grpc-infer-thread-count': () => 'threads',
@@ -204,11 +205,11 @@ function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, 
   }
   const name = Object.hasOwn(SPECIAL, flag.name) ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null) : null
   if (name !== null) {
-    const found = flag.state === 'active' && name !== 'cloud' ? 'works' : ''
+    const found = flag.state === 'active' && name !== 'storage' ? 'works' : ''
     findings.fact(at, subject, name, name === 'backends' || name === 'shmKeys' ? '' : found)
     const goes = name === 'cacheTls'
     if (goes) for (const word of words) findings.replace(at, word, '')
-    return !goes && name !== 'cloud'
+    return !goes && name !== 'storage'
   }
   if (flag.state === 'accepted') findings.fact(at, subject, 'noEffect')
   else if (flag.group === 'Deprecated') findings.add(at, subject, 'same', `works. ${flag.meaning}`)

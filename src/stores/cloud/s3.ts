@@ -109,14 +109,17 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
       const objects = Contents.map(({ Key = '', Size = 0, ETag = '' }) => {
         const version = bare(ETag)
         const path = EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
-        return { path, size: Size, version, md5: /^[0-9a-f]{32}$/i.test(version) ? version.toLowerCase() : null }
+        // Of one without bytes nothing is read, so nothing tells how it was encrypted.
+        return { path, size: Size, version, md5: Size > 0 && /^[0-9a-f]{32}$/i.test(version) ? version.toLowerCase() : null }
       })
       return { objects, next: IsTruncated ? NextContinuationToken : undefined }
     },
     async range(client, name, version, from, to, abortSignal) {
       const command = new GetObjectCommand({ Bucket: bucket, Key: name, Range: `bytes=${from}-${to - 1}`, IfMatch: `"${version}"` })
-      const { Body, ETag, ContentLength } = await client.send(command, { abortSignal })
-      return { stream: Body as Readable, version: ETag === undefined ? undefined : bare(ETag), length: ContentLength }
+      const { Body, ETag, ContentLength, ServerSideEncryption } = await client.send(command, { abortSignal })
+      // The ETag of an object that is encrypted by a key of KMS looks like an MD5, and is none. A list does not tell which those are.
+      const isWithoutMd5 = ServerSideEncryption?.startsWith('aws:kms') ?? false
+      return { stream: Body as Readable, version: ETag === undefined ? undefined : bare(ETag), length: ContentLength, isWithoutMd5 }
     },
     meaning: (error) => meaning(error, location),
   }
@@ -128,7 +131,7 @@ const bare = (tag: string) => tag.replace(/^(?:W\/)?"?|"$/g, '')
 function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null {
   // The message of such an error may hold the command that was run for credentials.
   if (error instanceof Error && /^(?:CredentialsProviderError|TokenProviderError|ProviderError)$/.test(error.name)) {
-    return { answer: { status: undefined, code: error.name }, failure: 'denied', endpoint: 'what AWS_PROFILE or the profile names for credentials' }
+    return { answer: { status: undefined, code: error.name }, failure: 'denied', endpoint: 'the profile that has the credentials' }
   }
   // An answer that is no XML, of a proxy for example, is an error with its response.
   const { $response } = (error ?? {}) as { $response?: { statusCode?: number } }
@@ -137,6 +140,8 @@ function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null
   const code = error instanceof S3ServiceException ? error.name : codeOf(error)
   const answer = { status, code }
   if (DENIED.has(code)) return { answer, failure: 'denied' }
+  if (code === 'RequestTimeTooSkewed') return { answer, advice: 'the clock of this machine is another than that of the storage: set it' }
+  if (code === 'InvalidObjectState') return { answer, failure: 'invalid', advice: 'the object is archived: restore it first' }
   if (code === 'NoSuchBucket') return { answer, advice: `the bucket '${bucket}' does not exist at ${endpoint}` }
   if (status === 301 || status === 307 || code === 'AuthorizationHeaderMalformed') return { answer, failure: 'invalid', advice: `the bucket '${bucket}' is in another region: set AWS_DEFAULT_REGION to it` }
   return { answer }

@@ -25,6 +25,15 @@ export interface Meaning {
   advice?: string
 }
 
+/** Bytes from `from` to `to`, without `to`. What the storage does not tell is undefined. */
+export interface Range {
+  stream: Readable
+  version: string | undefined
+  length: number | undefined
+  /** What the list has for an MD5 is none. */
+  isWithoutMd5?: boolean
+}
+
 /** What a cloud's own file does. */
 export interface Cloud<Client> {
   location: Location
@@ -36,8 +45,7 @@ export interface Cloud<Client> {
   open(agents: Agents): Promise<Client>
   /** Objects whose names begin so, with their whole names. */
   page(client: Client, prefix: string, token: string | undefined, signal: AbortSignal): Promise<{ objects: StoredObject[]; next: string | undefined }>
-  /** Bytes from `from` to `to`, without `to`. What the storage does not tell is undefined. */
-  range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<{ stream: Readable; version: string | undefined; length: number | undefined }>
+  range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<Range>
   /** Null when it is an error of the network, or one that nobody thought of. */
   meaning(error: unknown): Meaning | null
 }
@@ -94,8 +102,9 @@ export class Store<Client> implements StoreClient {
     const { url, path, endpoint } = this.#cloud.location
     const asked = `${url}/${object.path} cannot be read`
     const name = path === '' ? object.path : `${path}/${object.path}`
-    const { stream, version, length } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.range(client, name, object.version, from, to, stop))
+    const { stream, version, length, isWithoutMd5 = false } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.range(client, name, object.version, from, to, stop))
     const body = bytes(stream, asked, endpoint, signal)
+    if (isWithoutMd5) object.md5 = null
     // Not every storage looks at the version and the range that are asked for.
     const other = version !== undefined && version !== object.version
     if (other || (length !== undefined && length !== to - from)) {
