@@ -1,4 +1,4 @@
-/** The client of Azure Blob Storage against Azurite. */
+/** the client of Azure Blob Storage against Azurite. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'

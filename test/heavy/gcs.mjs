@@ -1,4 +1,4 @@
-/** The client of Google Cloud Storage against fake-gcs-server, and against a service of tokens of its own for what needs one. */
+/** the client of Google Cloud Storage against fake-gcs-server, and against a service of tokens of its own for what needs one. */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { homedir } from 'node:os'
