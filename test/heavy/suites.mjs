@@ -6,6 +6,7 @@ import { frameworks } from './frameworks.mjs'
 import { fuzz } from './fuzz.mjs'
 import { gcs } from './gcs.mjs'
 import { image } from './image.mjs'
+import { s3 } from './s3.mjs'
 import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
 
@@ -16,4 +17,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, azure, bundle, frameworks, fuzz, gcs, image, sequences, uws }
+export const SUITES = { arm64, azure, bundle, frameworks, fuzz, gcs, image, s3, sequences, uws }
