@@ -1,0 +1,46 @@
+/** Programs of others that suites run: built by Go, or of Debian, below target/. */
+import { existsSync, mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { ask, capture } from '../../../scripts/lib/run.mjs'
+import { ROOT } from '../../../scripts/setup.mjs'
+import { aptMissing, unpacked } from './apt.mjs'
+import { must } from './checks.mjs'
+
+const HERE = join(ROOT, 'target', 'heavy', 'tools')
+const BIN = join(HERE, 'go-bin')
+
+/** Why programs cannot be built by Go here, null when they can. */
+export const goMissing = () => (ask('go', ['version']) === null ? 'go: apt-get install golang-go, or a newer one' : null)
+
+/** The path of a program that Go builds from a module, which takes minutes once. @throws {Error} with what Go said */
+export async function goProgram(name, source, version) {
+  const path = join(BIN, name)
+  // The version is the module's also where the program does not say it.
+  if (existsSync(path) && (ask('go', ['version', '-m', path]) ?? '').includes(`\t${version}\t`)) return path
+  mkdirSync(BIN, { recursive: true })
+  const env = { ...process.env, CGO_ENABLED: '0', GOBIN: BIN }
+  const { code, text } = await capture('go', ['install', '-trimpath', '-ldflags=-s -w', `${source}@${version}`], { env, quiet: true })
+  must(code === 0, `go install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+  return path
+}
+
+/** The directory of a module's files. @throws {Error} with what Go said */
+export async function goModule(name, version) {
+  const { code, text, errors } = await capture('go', ['mod', 'download', '-json', `${name}@${version}`], { quiet: true })
+  must(code === 0, `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+  return JSON.parse(text.slice(0, text.length - errors.length)).Dir
+}
+
+const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }
+
+const isInstalled = () => ['prometheus', 'promtool'].every((name) => ask(name, ['--version']) !== null)
+
+/** Why Prometheus cannot be had here, null when it can. */
+export const prometheusMissing = () => (isInstalled() ? null : aptMissing())
+
+/** Paths of Prometheus and promtool: those of this machine, or Debian's. */
+export async function prometheusPrograms() {
+  if (isInstalled()) return { prometheus: 'prometheus', promtool: 'promtool' }
+  const directory = await unpacked(join(HERE, 'prometheus'), { release: 'bookworm', architecture: ARCHITECTURES[process.arch], packages: ['prometheus'] })
+  return { prometheus: join(directory, 'usr/bin/prometheus'), promtool: join(directory, 'usr/bin/promtool') }
+}
