@@ -3,7 +3,9 @@ import { arm64 } from './arm64.mjs'
 import { bundle } from './bundle.mjs'
 import { frameworks } from './frameworks.mjs'
 import { fuzz } from './fuzz.mjs'
+import { helm } from './helm.mjs'
 import { image } from './image.mjs'
+import { prometheus } from './prometheus.mjs'
 import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
 
@@ -14,4 +16,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, bundle, frameworks, fuzz, image, sequences, uws }
+export const SUITES = { arm64, bundle, frameworks, fuzz, helm, image, prometheus, sequences, uws }
