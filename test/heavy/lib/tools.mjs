@@ -7,19 +7,19 @@ import { aptMissing, unpacked } from './apt.mjs'
 import { must } from './checks.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'tools')
-const BIN = join(HERE, 'go-bin')
 
 /** Why programs cannot be built by Go here, null when they can. */
 export const goMissing = () => (ask('go', ['version']) === null ? 'go: apt-get install golang-go, or a newer one' : null)
 
-/** The path of a program that Go builds from a module, which takes minutes once. @throws {Error} with what Go said */
-export async function goProgram(name, source, version) {
-  const path = join(BIN, name)
-  // The version is the module's also where the program does not say it.
-  if (existsSync(path) && (ask('go', ['version', '-m', path]) ?? '').includes(`\t${version}\t`)) return path
-  mkdirSync(BIN, { recursive: true })
-  const env = { ...process.env, CGO_ENABLED: '0', GOBIN: BIN }
-  const { code, text } = await capture('go', ['install', '-trimpath', '-ldflags=-s -w', `${source}@${version}`], { env, quiet: true })
+/** The path of a program that Go builds from a module, which takes minutes once; `set` are variables of it that its own build sets. @throws {Error} with what Go said */
+export async function goProgram(name, source, version, set = []) {
+  const directory = join(HERE, `${name}-${version}`)
+  const path = join(directory, name)
+  if (existsSync(path)) return path
+  mkdirSync(directory, { recursive: true })
+  const env = { ...process.env, CGO_ENABLED: '0', GOBIN: directory }
+  const flags = ['-s', '-w', ...set.map((one) => `-X ${one}`)].join(' ')
+  const { code, text } = await capture('go', ['install', '-trimpath', `-ldflags=${flags}`, `${source}@${version}`], { env, quiet: true })
   must(code === 0, `go install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
   return path
 }
