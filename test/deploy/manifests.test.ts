@@ -146,6 +146,16 @@ describe('the chart', () => {
   })
 })
 
+test('metrics that alerts, the dashboard and autoscalers name are ones that servers have', () => {
+  const metrics = readFile('../metrics.md')
+  const files = ['prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml']
+  const named = new Set(files.flatMap((path) => [...readFile(path).matchAll(/\b(?:nv|nereid)_[a-z_0-9]+/g)].map(([name]) => name)))
+  expect(named.size).toBeGreaterThan(30)
+  // What the process says of itself is not in the tables, and what is scaled by later is not there yet.
+  const others = [...named].filter((name) => !/^nereid_process_|^nereid_saturation$/.test(name))
+  expect(others.filter((name) => !metrics.includes(`\n| \`${name}\` |`))).toEqual([])
+})
+
 describe('the command lines start the server, and SIGTERM ends it in time', () => {
   const models = repositories()
   const directory = mkdtempSync(join(tmpdir(), 'nereid-deploy-'))

@@ -15,6 +15,7 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { writeTestRepositories } from '../models/generate.mjs'
 import { writeSchemas } from './helm/schemas.mjs'
 import { must } from './lib/checks.mjs'
+import { commandsOf, typed } from './lib/page.mjs'
 import { goMissing, goModule, goProgram } from './lib/tools.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'helm')
@@ -200,6 +201,8 @@ async function run(checks) {
     const listed = ask('tar', ['-tzf', join(HERE, file)]) ?? ''
     for (const name of ['rules.yaml', 'dashboard.json']) must(listed.includes(`nereid/files/${name}`), `${file} has no ${name}`)
   })
+
+  await checks.step('the commands of docs/deploy/README.md', () => typed(commandsOf('docs/deploy/README.md', 'helm'), helm, join(HERE, 'typed')))
 
   const at = await files()
   const dir = join(HERE, 'rendered')

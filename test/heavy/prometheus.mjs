@@ -12,6 +12,7 @@ import { ask, capture } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
+import { commandsOf, typed } from './lib/page.mjs'
 import { prometheusMissing, prometheusPrograms } from './lib/tools.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'prometheus')
@@ -102,6 +103,7 @@ async function run(checks) {
     const { code, text } = await promtool('check', 'rules', RULES)
     must(code === 0, text.trim())
   })
+  await checks.step('the commands of docs/deploy/README.md', () => typed(commandsOf('docs/deploy/README.md', 'promtool'), programs.promtool, join(HERE, 'typed')))
   await checks.step('promtool test rules: each alert fires when it should, and not otherwise', async () => {
     const { code, text } = await promtool('test', 'rules', RULE_TESTS)
     must(code === 0, text.trim())
