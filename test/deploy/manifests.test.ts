@@ -191,11 +191,11 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
   async function sent([http, , metrics]: number[]): Promise<{ infer: Promise<Response> }> {
     const body = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'INT32', data: [7] }] })
     for (;;) {
-      let isOver = false
-      const infer = fetch(`http://127.0.0.1:${http}/v2/models/slow_drain/infer`, { method: 'POST', body }).finally(() => (isOver = true))
-      while (!isOver) {
+      const over = new AbortController()
+      const infer = fetch(`http://127.0.0.1:${http}/v2/models/slow_drain/infer`, { method: 'POST', body }).finally(() => over.abort())
+      while (!over.signal.aborted) {
         const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()
-        if (!isOver && /^nereid_inflight_requests [1-9]/m.test(page)) return { infer }
+        if (!over.signal.aborted && /^nereid_inflight_requests [1-9]/m.test(page)) return { infer }
         await new Promise((resolve) => setTimeout(resolve, 20))
       }
       expect((await infer).status).toBe(200)
@@ -212,7 +212,7 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()))
     const ended = new Promise<number | string | null>((resolve) => void child.once('close', (code, signal) => resolve(code ?? signal)))
     const { startupProbe, readinessProbe, livenessProbe } = containerOf(pod)
-    for (let from = performance.now(); !(await probe(startupProbe, ports)); ) {
+    for (const from = performance.now(); !(await probe(startupProbe, ports)); ) {
       expect(child.exitCode, output).toBe(null)
       expect(performance.now() - from, output).toBeLessThan(30_000)
       await new Promise((resolve) => setTimeout(resolve, 50))

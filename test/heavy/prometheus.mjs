@@ -75,7 +75,7 @@ async function until(what, alive, good) {
 /** `{ title, expr }` of a dashboard, as Grafana asks them with everything chosen. */
 function expressionsOf(dashboard) {
   const chosen = (expr) => expr.replaceAll(/\$(?:job|instance|model)\b/g, '.*').replaceAll('$__rate_interval', '10s')
-  return dashboard.panels.flatMap(({ title, targets = [] }) => targets.map(({ expr, legendFormat }) => ({ title: `${title}${targets.length > 1 ? ` (${legendFormat})` : ''}`, expr: chosen(expr) })))
+  return dashboard.panels.flatMap(({ title, targets = [] }) => targets.map(({ expr, legendFormat }) => ({ title: targets.length > 1 ? `${title}, ${legendFormat.replaceAll(/\{\{\w+\}\} ?/g, '').trim() || 'each'}` : title, expr: chosen(expr) })))
 }
 
 /** What autoscalers ask, as the chart and the adapter's values have it. */
@@ -137,9 +137,9 @@ async function run(checks) {
     const args = [`--config.file=${join(HERE, 'prometheus.yml')}`, `--storage.tsdb.path=${join(HERE, 'data')}`, `--web.listen-address=127.0.0.1:${prometheusPort}`]
     await beside(programs.prometheus, args, async ({ alive }) => {
       await until('Prometheus is ready', alive, () => fetch(`${api}/-/ready`).then(({ ok }) => ok, () => false))
-      let isOver = false
+      const over = new AbortController()
       const traffic = (async () => {
-        for (let i = 0; !isOver; i += 1) {
+        for (let i = 0; !over.signal.aborted; i += 1) {
           const body = JSON.stringify({ inputs: [{ name: 'IN', shape: [1, 2], datatype: 'FP32', data: [i % 3, 1] }] })
           for (const name of names) {
             const { status } = await fetch(`http://127.0.0.1:${ports[0]}/v2/models/${name}/infer`, { method: 'POST', body })
@@ -185,7 +185,7 @@ async function run(checks) {
         })
         for (const { name, health, state, lastError } of rules) must(health === 'ok' && state === 'inactive', `${name} is ${health} ${state} ${lastError ?? ''}`)
       })
-      isOver = true
+      over.abort()
       await checks.step('all requests were answered', () => traffic)
       server.alive()
     })
