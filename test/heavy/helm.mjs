@@ -4,6 +4,7 @@
  * is asked. Programs are built by Go, from its modules; schemas come from the module of Kubernetes.
  */
 import { spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { get } from 'node:https'
 import { basename, join } from 'node:path'
@@ -26,6 +27,8 @@ const MAIN = join(ROOT, 'dist', 'cli', 'main.js')
 const HELM = 'v3.22.0'
 const KUBECONFORM = 'v0.8.0'
 const KUBERNETES = 'v1.34.1'
+/** A server of S3. */
+const VERSITYGW = 'v1.8.0'
 /** As the programs that Helm's own people build: templates are for this version of Kubernetes. */
 const SET = ['Major', 'Minor'].map((part, i) => `helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}=${KUBERNETES.slice(1).split('.')[i]}`)
 /** Definitions of kinds that are not Kubernetes' own. */
@@ -142,14 +145,37 @@ async function status(scheme, port, path) {
   })
 }
 
-/** Starts the server as a pod of a release would, with its directories here; asks its probes, and ends it. */
-async function served(objects, at) {
-  const { spec } = workloadOf(objects).spec.template
-  const [{ args, env = [], startupProbe, readinessProbe, livenessProbe }] = spec.containers
+/** What is in a bucket: models that come later are found by polling. */
+const LATER = 'id_string'
+
+/** A server of S3 over a directory whose directories are buckets, while `use` runs; it gets the variables of a client. */
+async function bucket(program, directory, use) {
+  const [port] = await freePorts(1)
+  const keys = ['helm', randomBytes(16).toString('hex')]
+  const env = { ...process.env, ROOT_ACCESS_KEY: keys[0], ROOT_SECRET_KEY: keys[1] }
+  const child = spawn(program, ['--port', `127.0.0.1:${port}`, 'posix', directory], { stdio: 'ignore', env })
+  const ended = new Promise((resolve) => child.on('close', resolve))
+  try {
+    for (const from = Date.now(); !(await fetch(`http://127.0.0.1:${port}/`).then(() => true, () => false)); await sleep(20)) must(Date.now() - from < READY_MS_MAX, 'versitygw does not answer')
+    return await use({ AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`, AWS_ACCESS_KEY_ID: keys[0], AWS_SECRET_ACCESS_KEY: keys[1], AWS_DEFAULT_REGION: 'us-east-1' })
+  } finally {
+    child.kill('SIGTERM')
+    await ended
+  }
+}
+
+/**
+ * Starts the server as a pod would, with its directories here; asks its probes, and ends it. With `cloud`, the variables of a client, its repositories stay where they are:
+ * then `add` puts another model there, which the server finds.
+ */
+async function served(spec, at, { cloud = null, add = null } = {}) {
+  const [{ command = [], args: given = [], env = [], startupProbe, readinessProbe, livenessProbe }] = spec.containers
+  const args = [...command, ...given]
   const [control, ...ports] = await freePorts(4)
   const here = (flag) =>
     flag
-      .replace(/^(--model-repository)=.*/, `$1=${join(at, 'models')}`)
+      .replace(/^(--model-repository)=.*/, (all, name) => (cloud === null ? `${name}=${join(at, 'models')}` : all))
+      .replace(/^(--repository-poll-secs)=.*/, '$1=1')
       .replace('=/etc/nereid/', `=${at}/`)
       .replace(/^(--repository-cache-directory)=.*/, `$1=${join(at, 'cache')}`)
       .replace(/^(--control-address)=.*/, `$1=127.0.0.1:${control}`)
@@ -158,8 +184,8 @@ async function served(objects, at) {
   // One repository stands for all of them: the same model twice would be refused.
   const flags = [...new Set(args.slice(1).map(here)), ...listenFlags(ports)]
   must(args[0] === 'tritonserver', `the pod starts ${args[0]}`)
-  const given = Object.fromEntries(env.filter(({ name }) => name.startsWith('NEREID_')).map(({ name, value }) => [name, value]))
-  const child = spawn(process.execPath, [MAIN, ...flags], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...given } })
+  const variables = Object.fromEntries(env.filter(({ name }) => name.startsWith('NEREID_')).map(({ name, value }) => [name, value]))
+  const child = spawn(process.execPath, [MAIN, ...flags], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...variables, ...cloud } })
   let log = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (log = (log + chunk).slice(-4000)))
   const ended = new Promise((resolve) => child.on('close', (code, signal) => resolve(code ?? signal)))
@@ -171,6 +197,10 @@ async function served(objects, at) {
     }
     for (const probe of [readinessProbe, livenessProbe]) must((await asked(probe)) === 200, `${probe.httpGet.path} fails`)
     must((await status('HTTP', ports[2], '/metrics')) === 200, 'no metrics')
+    if (add !== null) {
+      add()
+      for (const from = Date.now(); (await status('HTTP', ports[0], `/v2/models/${LATER}/ready`)) !== 200; await sleep(100)) must(Date.now() - from < READY_MS_MAX, `the added model is not there: ${last(log)}`)
+    }
     const from = Date.now()
     child.kill('SIGTERM')
     const code = await ended
@@ -218,7 +248,7 @@ async function run(checks) {
       const { code: found, text: said } = await conform(file)
       must(found === 0, said.trim())
       consistent(objects)
-      await served(objects, at)
+      await served(workloadOf(objects).spec.template.spec, at)
     })
   }
   for (const { name, path } of casesOf('refused')) {
@@ -234,6 +264,20 @@ async function run(checks) {
     const { code, text } = await conform(...manifests)
     must(code === 0, text.trim())
   })
+  const versitygw = await goProgram('versitygw', 'github.com/versity/versitygw/cmd/versitygw', VERSITYGW).catch((error) => error)
+  const clients = await capture(process.execPath, ['scripts/stores.mjs'], { cwd: ROOT, quiet: true })
+  const noBucket = versitygw instanceof Error ? versitygw.message : clients.code === 0 ? null : last(clients.text)
+  if (noBucket === null) {
+    told(`ran    versitygw ${VERSITYGW}`)
+    await checks.step('triton-s3.yaml: its command line serves the bucket that it names, and finds what is added', async () => {
+      const [, deployment] = parseAllDocuments(readFileSync(join(DEPLOY, 'kubernetes/triton-s3.yaml'), 'utf8')).map((document) => document.toJS())
+      const buckets = join(HERE, 'buckets')
+      rmSync(buckets, { recursive: true, force: true })
+      const put = (name) => cpSync(join(at, 'models', name), join(buckets, 'models', 'triton-repo', name), { recursive: true })
+      put('simple')
+      await bucket(versitygw, buckets, (cloud) => served(deployment.spec.template.spec, at, { cloud, add: () => put(LATER) }))
+    })
+  } else told(`absent a bucket: ${noBucket}`)
   const wrong = [
     ['kubernetes/triton-deployment.yaml', 'containerPort: 8000', 'contanerPort: 8000'],
     ['kubernetes/triton-deployment.yaml', 'periodSeconds: 10', 'periodSeconds: soon'],
@@ -255,7 +299,7 @@ async function run(checks) {
       must((await conform(join(HERE, 'wrong.yaml'))).code !== 0, 'a ServiceMonitor without endpoints was taken')
     }
   })
-  return `helm ${HELM}, kubeconform ${KUBECONFORM}, Kubernetes ${KUBERNETES}: ${cases.length} files of values, ${manifests.length} manifests; absent: ${known.absent.join(', ') || 'nothing'}`
+  return `helm ${HELM}, kubeconform ${KUBECONFORM}, Kubernetes ${KUBERNETES}: ${cases.length} files of values, ${manifests.length} manifests; absent: ${[...known.absent, ...(noBucket === null ? [] : ['a bucket'])].join(', ') || 'nothing'}`
 }
 
 export const helm = { about: 'the chart and the manifests of docs/deploy: rendered, validated, their command lines started (Go)', missing, steps: ['npm packages', 'native module', 'TypeScript'], run }
