@@ -23,7 +23,7 @@ const RULE_TESTS = join(ROOT, 'test', 'heavy', 'prometheus', 'rules.test.yaml')
 /** Metrics that a machine without a GPU does not have. */
 const OF_GPUS = /\bnv_(?:gpu|energy)_\w+/
 /** What Kubernetes' discovery adds to each sample. */
-const LABELS = { namespace: 'models', service: 'release-nereid', pod: 'release-nereid-0' }
+const LABELS = { namespace: 'models', service: 'release-nereid-metrics', pod: 'release-nereid-0' }
 const ANSWER_MS_MAX = 60_000
 
 async function missing() {
@@ -81,7 +81,7 @@ function expressionsOf(dashboard) {
 /** What autoscalers ask, as the chart and the adapter's values have it. */
 function scalers() {
   const { autoscaling } = parse(readFileSync(join(DEPLOY, 'helm/nereid/values.yaml'), 'utf8'))
-  const known = { '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': LABELS.namespace, 'include "nereid.fullname" .': LABELS.service }
+  const known = { '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': LABELS.namespace, 'include "nereid.fullname" .': LABELS.service.replace('-metrics', '') }
   const keda = autoscaling.query.replaceAll(/\{\{ (.*?) \}\}/g, (_, name) => known[name])
   const [{ metricsQuery }] = parse(readFileSync(join(DEPLOY, 'prometheus/adapter.yaml'), 'utf8')).rules.custom
   const adapter = metricsQuery.replace('<<.Series>>', autoscaling.metric).replace('<<.LabelMatchers>>', `namespace="${LABELS.namespace}",pod=~"${LABELS.pod}"`).replace('<<.GroupBy>>', 'pod')

@@ -47,6 +47,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.models.claim .Values.models.volume -}}
 {{- fail "models.claim and models.volume are both mounted at models.mountPath: give one of them" -}}
 {{- end -}}
+{{- if and (contains "://" (join " " .Values.models.repositories)) (not .Values.models.cache.enabled) -}}
+{{- fail "models.repositories has a store: models.cache.enabled=true gives what is downloaded a volume" -}}
+{{- end -}}
 {{- if and .Values.tls.mutual (not .Values.tls.secret) -}}
 {{- fail "tls.mutual needs tls.secret" -}}
 {{- end -}}
