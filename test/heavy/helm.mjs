@@ -75,7 +75,8 @@ async function schemas() {
 /** Renders the chart; `{ code, text, objects }`. */
 async function rendered(helm, path) {
   const { code, text, errors } = await capture(helm, ['template', 'release', CHART, '--namespace', 'models', '--values', path], { quiet: true })
-  const objects = code === 0 ? parseAllDocuments(text.slice(0, text.length - errors.length)).map((document) => document.toJS()).filter((object) => object !== null) : []
+  must(code !== 0 || errors === '', `helm warns: ${last(errors)}`)
+  const objects = code === 0 ? parseAllDocuments(text).map((document) => document.toJS()).filter((object) => object !== null) : []
   return { code, text, objects }
 }
 

@@ -26,9 +26,10 @@ export async function goProgram(name, source, version, set = []) {
 
 /** The directory of a module's files. @throws {Error} with what Go said */
 export async function goModule(name, version) {
-  const { code, text, errors } = await capture('go', ['mod', 'download', '-json', `${name}@${version}`], { quiet: true })
-  must(code === 0, `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
-  return JSON.parse(text.slice(0, text.length - errors.length)).Dir
+  const { code, text } = await capture('go', ['mod', 'download', '-json', `${name}@${version}`], { quiet: true })
+  const found = /^\{[^]*^\}/m.exec(text)
+  must(code === 0 && found !== null, `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+  return JSON.parse(found[0]).Dir
 }
 
 const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' }
