@@ -31,6 +31,7 @@ export const GROUPS = [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
       ['docs/containers.md', 'containers.html'],
+      ['docs/deploy/README.md', 'deploy.html'],
       ['docs/systemd.md', 'systemd.html'],
       ['docs/security.md', 'security.html'],
       ['SECURITY.md', 'who-may-do-what.html', 'Who may do what'],

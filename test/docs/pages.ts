@@ -9,7 +9,7 @@ export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 export const PAGES = ['README.md', ...readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
 
 /** Pages about the server as it is: what they name must exist. */
-export const ALL = [...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md']
+export const ALL = [...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md', 'docs/deploy/README.md']
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
 
