@@ -100,6 +100,7 @@ def calls(client, channel, ask):
         "live": lambda: client.is_server_live(headers=headers),
         "ready": lambda: client.is_server_ready(headers=headers),
         "health": lambda: raw(channel, metadata, health + "Check", b""),
+        "load_reports": lambda: raw(channel, metadata, "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", b"", streams=True),
         "watch": lambda: raw(channel, metadata, health + "Watch", b"", streams=True),
         "reflection": lambda: reflection(channel, metadata),
         # As the call comes, with its trailers, which tritonclient does not show.

@@ -34,6 +34,7 @@ export const verbs = ({ key, file }) => [
   verb('ready', 'is it ready', 'health', 'read', get('Ready', '/v2/health/ready'), 'ServerReady'),
   verb('health', "gRPC's health", 'health', 'read', null, 'HealthCheck'),
   verb('watch', "gRPC's health, watched", 'health', 'read', null, 'HealthWatch'),
+  verb('load_reports', 'load, as load balancers ask for it', 'health', 'read', null, 'LoadReports'),
   verb('reflection', 'reflection', null, 'read', null, 'Reflection'),
   verb('metadata', 'metadata of the server', 'metadata', 'read', get('ServerMetadata', '/v2'), 'ServerMetadata'),
   verb('openapi', 'description of the API', 'metadata', 'read', get('OpenApi', '/v2/openapi.json'), null),

@@ -1,11 +1,13 @@
-/** `nereid_saturation` of a real server whose model has more to do than it can. */
+/** What a real server whose model has more to do than it can says of its load: `nereid_saturation`, and reports to load balancers. */
+import { Client, credentials } from '@grpc/grpc-js'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { TestServer } from '../server/harness.js'
 
-test('a model that is behind says for how long, and 0 when all is answered', { timeout: 60_000 }, async () => {
+/** A server with two instances of a model that takes 100 ms for a request. */
+async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response> }> {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-saturated-'))
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
   mkdirSync(join(directory, 'slow', '1'), { recursive: true })
@@ -16,9 +18,14 @@ test('a model that is behind says for how long, and 0 when all is answered', { t
   )
   const server = await TestServer.start(directory, [])
   onTestFinished(async () => void (await server.stop()))
+  const ask = (): Promise<Response> => fetch(`${server.url}/v2/models/slow/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
+  return { server, ask }
+}
+
+test('a model that is behind says for how long, and 0 when all is answered', { timeout: 60_000 }, async () => {
+  const { server, ask } = await slow()
   const saturation = async (): Promise<number> =>
     Number(/^nereid_saturation\{model="slow",version="1"\} (\S+)$/m.exec(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text())?.[1])
-  const ask = (): Promise<Response> => fetch(`${server.url}/v2/models/slow/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
   expect(await saturation()).toBe(0)
   await ask()
   const asked = Promise.all(Array.from({ length: 40 }, ask))
@@ -27,4 +34,45 @@ test('a model that is behind says for how long, and 0 when all is answered', { t
   expect(await saturation()).toBeLessThan(3)
   await asked
   await vi.waitFor(async () => expect(await saturation()).toBe(0), 10_000)
+})
+
+interface Report {
+  requests: number
+  utilization: number
+}
+
+/** `xds.data.orca.v3.OrcaLoadReport`: doubles with the numbers 6, 7 and 9, those that are 0 left out. */
+function readReport(bytes: Buffer): Report {
+  const values = new Map<number, number>()
+  for (let at = 0; at < bytes.length; at += 9) {
+    expect((bytes[at] ?? 0) & 7).toBe(1)
+    values.set((bytes[at] ?? 0) >> 3, bytes.readDoubleLE(at + 1))
+  }
+  return { requests: values.get(6) ?? 0, utilization: values.get(9) ?? 0 }
+}
+
+test('load balancers are told the saturation and the rate once a second, until the server ends', { timeout: 60_000 }, async () => {
+  const { server, ask } = await slow()
+  await ask()
+  const client = new Client(`127.0.0.1:${server.grpcPort}`, credentials.createInsecure())
+  onTestFinished(() => client.close())
+  const reports: Report[] = []
+  // An interval of 10 ms: field 1 is a duration whose nanoseconds are its field 2.
+  const asked = Buffer.from([0x0a, 0x05, 0x10, 0x80, 0xad, 0xe2, 0x04])
+  const from = performance.now()
+  const call = client.makeServerStreamRequest('/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics', (bytes: Buffer) => bytes, readReport, asked)
+  call.on('data', (report: Report) => reports.push(report))
+  const ended = new Promise<number>((resolve) => {
+    call.on('status', ({ code }) => resolve(code))
+    call.on('error', () => {})
+  })
+  const answers = Promise.all(Array.from({ length: 60 }, ask))
+  await vi.waitFor(() => expect(Math.max(...reports.map(({ utilization }) => utilization))).toBeGreaterThan(0.5), 10_000)
+  await answers
+  await vi.waitFor(() => expect(reports.at(-1)?.utilization).toBe(0), 10_000)
+  expect(Math.max(...reports.map(({ requests }) => requests))).toBeGreaterThan(5)
+  // One at once, and then one a second, whatever was asked for.
+  expect(reports.length).toBeLessThanOrEqual(2 + (performance.now() - from) / 1000)
+  server.process.kill('SIGTERM')
+  expect(await ended).toBe(0)
 })

@@ -24,6 +24,7 @@ mod inline;
 mod instances;
 mod later;
 pub mod limits;
+mod load;
 mod lookup;
 mod mail;
 mod model_call;
@@ -56,6 +57,7 @@ pub use answer::{Answer, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use handover::HandOver;
+pub use load::{LOAD_AGE, Load, LoadMeter};
 #[cfg(feature = "loom")]
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};

@@ -6,6 +6,7 @@ use crate::cycles::Cycles;
 use crate::ensemble::{Ensemble, NoModel};
 use crate::instances::Told;
 use crate::limits;
+use crate::load::{Load, LoadMeter};
 use crate::model_call::Deadlines;
 use crate::on_devices::OnDevices;
 use crate::options::{EngineOptions, ServerMetadata};
@@ -51,6 +52,7 @@ pub struct Engine {
     on_change: Mutex<Vec<OnChange>>,
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
+    load: LoadMeter,
     /// Told of devices that fail.
     listening: OnceLock<device::failure::Listening>,
     me: Weak<Engine>,
@@ -132,6 +134,7 @@ impl Engine {
             listening: OnceLock::new(),
             deadlines: OnceLock::new(),
             cycles: OnceLock::new(),
+            load: LoadMeter::default(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
             shared: Arc::new(Shared {
                 pool,
@@ -284,6 +287,12 @@ impl Engine {
             .find(|v| v.number == version)
             .map(|v| vec![v.statistics()])
             .ok_or_else(|| Error::invalid(format!("requested model version is not available for model '{name}'")))
+    }
+
+    /// What load balancers are told.
+    pub fn load(&self) -> Load {
+        let table = self.table.load();
+        self.load.measure(table.models.values().flat_map(|entry| entry.ready()))
     }
 
     /// Everything a metrics scrape needs.

@@ -415,6 +415,13 @@ impl Statistics {
         self.counted_by(instance, |c| c.fail(now.saturating_sub(accepted), reason));
     }
 
+    /// Requests that were answered, those that failed, and the nanoseconds of all executions, each counted once.
+    pub(crate) fn work(&self) -> (u64, u64, u64) {
+        let c = self.counters.lock();
+        let executions = c.batches.values().map(|b| b.input.ns + b.infer.ns + b.output.ns).sum();
+        (c.success.count, c.fail.count, executions)
+    }
+
     pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
         let c = self.counters.lock();
         VersionStatistics {

@@ -536,6 +536,11 @@ impl ModelVersion {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// As [`crate::statistics::Statistics::work`].
+    pub(crate) fn work(&self) -> (u64, u64, u64) {
+        self.statistics.work()
+    }
+
     /// Everything counted so far.
     pub fn statistics(&self) -> VersionStatistics {
         let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.quantiles);

@@ -124,7 +124,7 @@ pub const ANSWERS_AGE_MAX: Duration = Duration::from_secs(60);
 pub const ANSWERS_SENT_AHEAD_BYTES_MAX: usize = UNCHARGED_ANSWER_BYTES_MAX;
 /// Answers that are taken between looks at how long that took. One takes 1 to 2 µs.
 pub const ANSWERS_PER_LOOK: u32 = 32;
-/// Open `grpc.health.v1.Health/Watch` calls of the server.
+/// Open `grpc.health.v1.Health/Watch` calls of the server, with those that are told its load.
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
 /// How often one of them, for all, has models asked that say themselves whether they are ready. Without watchers none is asked.
 pub const HEALTH_WATCH_ASK: Duration = Duration::from_secs(1);

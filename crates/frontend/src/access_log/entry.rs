@@ -595,6 +595,7 @@ fn grpc_verb(rpc: Rpc) -> &'static str {
         Rpc::LogSettings => "log_settings",
         Rpc::HealthCheck => "health_check",
         Rpc::HealthWatch => "health_watch",
+        Rpc::LoadReports => "load_reports",
         Rpc::Reflection => "reflection",
     }
 }

@@ -6,7 +6,7 @@ use super::method::Rpc;
 use super::reply::{finish, refuse};
 use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
-use super::{reflection, stream, timeout, unary, watch};
+use super::{load, reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::gate::{Ask, Grant, Refusal};
 use crate::origin::{Caller, Client};
@@ -220,13 +220,14 @@ async fn go_on(
             Box::pin(stream::serve(&context, call, respond, deadline)).await;
             verbose::grpc_done(head.path());
         }
-        Rpc::HealthWatch | Rpc::Reflection => {
+        Rpc::HealthWatch | Rpc::LoadReports | Rpc::Reflection => {
             // The client ends them, when it has what it wants.
             if let Some(slot) = &call.trace {
                 slot.succeeded();
             }
             match rpc {
                 Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
+                Rpc::LoadReports => Box::pin(load::serve(&context, call, respond, deadline)).await,
                 _ => Box::pin(reflection::serve(call, respond)).await,
             }
         }

@@ -30,6 +30,7 @@ pub enum Rpc {
     HealthCheck,
     HealthWatch,
     Reflection,
+    LoadReports,
 }
 
 impl Rpc {
@@ -66,13 +67,14 @@ impl Rpc {
             "/grpc.health.v1.Health/Watch" => Some(Self::HealthWatch),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflection),
+            "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics" => Some(Self::LoadReports),
             _ => None,
         }
     }
 
     /// Whether it may go on for ever, and counts by its requests, if at all, instead of as one.
     pub fn is_stream(self) -> bool {
-        matches!(self, Self::ModelStreamInfer | Self::HealthWatch | Self::Reflection)
+        matches!(self, Self::ModelStreamInfer | Self::HealthWatch | Self::Reflection | Self::LoadReports)
     }
 
     /// What the gate is asked; nothing for reflection. Settings are read and written by one call: its message says which.
@@ -92,9 +94,12 @@ impl Rpc {
     /// What has to be unlocked for it; reflection tells nothing that is not in the published proto files.
     pub fn category(self) -> Option<Category> {
         Some(match self {
-            Self::ServerLive | Self::ServerReady | Self::ModelReady | Self::HealthCheck | Self::HealthWatch => {
-                Category::Health
-            }
+            Self::ServerLive
+            | Self::ServerReady
+            | Self::ModelReady
+            | Self::HealthCheck
+            | Self::HealthWatch
+            | Self::LoadReports => Category::Health,
             Self::ServerMetadata | Self::ModelMetadata => Category::Metadata,
             Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
             Self::ModelConfig => Category::ModelConfig,

@@ -4,6 +4,7 @@ pub mod call;
 pub mod connection;
 mod control;
 mod delays;
+mod load;
 mod message;
 mod method;
 mod reflection;

@@ -156,7 +156,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
         // Answered elsewhere; they never come here.
-        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::HealthWatch | Rpc::Reflection => {
+        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::HealthWatch | Rpc::LoadReports | Rpc::Reflection => {
             return Err(Status::new(code::UNIMPLEMENTED, ""));
         }
     })

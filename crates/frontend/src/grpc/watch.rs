@@ -110,7 +110,7 @@ async fn asked(call: &mut Call) -> Option<Status> {
     }
 }
 
-async fn sleep_for(until: Option<Instant>) {
+pub(super) async fn sleep_for(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,

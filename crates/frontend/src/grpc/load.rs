@@ -1,0 +1,78 @@
+//! `xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`: the load of the server, as often as a load balancer asks, once a second at most. Triton has no
+//! such service.
+//!
+//! `application_utilization` is the saturation of the model that is furthest behind ([`engine::Load`]). A client that does not read is told nothing
+//! until it does. The first sign of a shutdown ends the call, so that no drain waits for it.
+
+use super::call::{Call, deadline_exceeded};
+use super::connection::GrpcContext;
+use super::message::frame;
+use super::reply;
+use super::status::{Status, code};
+use super::unary::required;
+use super::watch::sleep_for;
+use crate::encoding::Encoding;
+use crate::limits::HEALTH_WATCHERS_MAX;
+use crate::shared::Phase;
+use engine::{LOAD_AGE, Load};
+use http2::Responder;
+use prost::Message;
+use protocol::pb::orca::{OrcaLoadReport, OrcaLoadReportRequest};
+use std::future::poll_fn;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Serves one load balancer until it leaves, its time is up or the server goes.
+pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
+    let until = deadline.map(|limit| Instant::now() + limit);
+    let asked = tokio::select! {
+        biased;
+        asked = interval(&mut call) => asked,
+        () = sleep_for(until) => Err(deadline_exceeded()),
+    };
+    let interval = match asked {
+        Ok(interval) => interval,
+        Err(status) => return reply::refuse(&mut respond, &status),
+    };
+    let Some(_counted) = context.shared.watcher() else {
+        let text = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
+        return reply::refuse(&mut respond, &Status::new(code::RESOURCE_EXHAUSTED, text));
+    };
+    if reply::begin(&mut respond, Encoding::Identity).is_err() {
+        return;
+    }
+    let mut phase = context.shared.watch();
+    let mut is_first = true;
+    let status = loop {
+        // Without room the last report is still on its way.
+        if (is_first || respond.capacity() > 0)
+            && respond.send_data(frame(&report(context.engine.load())), false).is_err()
+        {
+            return;
+        }
+        is_first = false;
+        tokio::select! {
+            biased;
+            // An error means that there is no server any more.
+            _ = phase.wait_for(|p| *p != Phase::Serving) => break Status::ok(),
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+            () = sleep_for(until) => break deadline_exceeded(),
+            () = sleep(interval) => {}
+        }
+    };
+    reply::end(&mut respond, &status);
+}
+
+/// Reads the request: how often it wants reports.
+async fn interval(call: &mut Call) -> Result<Duration, Status> {
+    let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
+    let failed = |e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}"));
+    let asked = OrcaLoadReportRequest::decode(message).map_err(failed)?.report_interval.unwrap_or_default();
+    let seconds = Duration::from_secs(u64::try_from(asked.seconds).unwrap_or(0));
+    let rest = Duration::from_nanos(u64::try_from(asked.nanos).unwrap_or(0));
+    Ok(seconds.saturating_add(rest).max(LOAD_AGE))
+}
+
+fn report(Load { saturation, requests_per_second, errors_per_second }: Load) -> OrcaLoadReport {
+    OrcaLoadReport { rps_fractional: requests_per_second, eps: errors_per_second, application_utilization: saturation }
+}
