@@ -30,6 +30,7 @@ export const GROUPS = [
     pages: [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
+      ['docs/scale.md', 'scale.html'],
       ['docs/containers.md', 'containers.html'],
       ['docs/deploy/README.md', 'deploy.html'],
       ['docs/systemd.md', 'systemd.html'],
