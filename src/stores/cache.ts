@@ -22,8 +22,9 @@ const PART_BYTES = 8 * 1024 * 1024
 const WRITE_BYTES = 512 * 1024
 /** Reads at once. */
 const READS_MAX = 16
-/** Times that a read is tried again without a byte that came meanwhile; the waits between them double. */
+/** Times that a read is tried again in which fewer bytes came than these; the waits between them double. */
 const RETRIES_MAX = 5
+const RETRY_BYTES = 16 * 1024
 const RETRY_WAIT_MS = 200
 /** A lock is touched this often, and is nobody's any more when it was not touched for longer. */
 const LOCK_TOUCH_MS = 3_000
@@ -248,7 +249,7 @@ export class DownloadCache {
       signal.throwIfAborted()
       if (failure === null) return
       const isFinal = ![null, 'unavailable'].includes(storeFailure(failure)) || isOfDisk(failure)
-      failures = at > before ? 0 : failures + 1
+      failures = at - before >= RETRY_BYTES ? 0 : failures + 1
       if (isFinal || failures > RETRIES_MAX) throw failure
       await sleep(this.#retryWaitMs * 2 ** failures, undefined, { signal })
     }
