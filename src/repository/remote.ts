@@ -55,7 +55,9 @@ export class RemoteStore implements Store {
   readonly #settles: boolean
   readonly #log: Log
   readonly #shown = new Map<string, Shown>()
+  /** Held for as long as a model is downloaded; that of `#switches` while what is shown of it changes, which is never long. */
   readonly #locks = new KeyedLock()
+  readonly #switches = new KeyedLock()
   readonly #stop = new AbortController()
   readonly #timers = new Set<NodeJS.Timeout>()
   #last: Listing = new Map()
@@ -65,6 +67,8 @@ export class RemoteStore implements Store {
   #next: Promise<void> | null = null
   #hasLooked = false
   #links = 0
+  /** Of all models: one that is removed and comes back has not had its number before. */
+  #changes = 0n
   downloadedBytes = 0
   /** When it was last seen, on the clock of `performance.now()`. */
   lookedAtMs = 0
@@ -84,9 +88,14 @@ export class RemoteStore implements Store {
 
   /** Makes its directories and looks for the first time. */
   async open(): Promise<void> {
-    await mkdir(this.directory, { recursive: true, mode: 0o700 })
-    await mkdir(join(this.#root, EMPTY), { recursive: true })
+    await this.#makeDirectories()
     await this.refresh()
+  }
+
+  /** Whether they were not there. */
+  async #makeDirectories(): Promise<boolean> {
+    await mkdir(join(this.#root, EMPTY), { recursive: true, mode: 0o700 })
+    return (await mkdir(this.directory, { recursive: true, mode: 0o700 })) !== undefined
   }
 
   /** What is seen counts from when this was called: a look that runs already may miss what its caller knows of. */
@@ -107,9 +116,8 @@ export class RemoteStore implements Store {
   }
 
   async #refresh(): Promise<void> {
-    let now: Listing
     try {
-      now = await this.#source.list(this.#stop.signal)
+      await this.#lookAndShow()
     } catch (error) {
       const failure = this.#failure(error)
       const message = `failed to read model repository '${this.name}': ${failure.message}`
@@ -120,11 +128,19 @@ export class RemoteStore implements Store {
     if (this.failure !== null && this.#hasLooked) this.#log('info', `model repository '${this.name}' can be read again`)
     this.failure = null
     this.lookedAtMs = performance.now()
+    this.#hasLooked = true
+  }
+
+  async #lookAndShow(): Promise<void> {
+    const now = await this.#source.list(this.#stop.signal)
     const before = this.#last
     this.#last = now
+    // Who cleans a directory for temporary files does not know that this one is in use.
+    if (await this.#makeDirectories()) for (const model of this.#shown.keys()) await this.#switches.run(model, () => this.#empty(model))
     const isSettled = (model: string): boolean => !this.#settles || !this.#hasLooked || before.get(model)?.stamp === now.get(model)?.stamp
-    for (const model of new Set([...now.keys(), ...this.#shown.keys()])) if (isSettled(model)) await this.#show(model, now.get(model))
-    this.#hasLooked = true
+    for (const model of new Set([...now.keys(), ...this.#shown.keys()])) {
+      if (isSettled(model)) await this.#switches.run(model, () => this.#show(model, now.get(model)))
+    }
   }
 
   async #show(model: string, listed: { stamp: string; bytes: number } | undefined): Promise<void> {
@@ -134,7 +150,7 @@ export class RemoteStore implements Store {
       shown.bytes = listed.bytes
     } else if (listed !== undefined) {
       await this.#link(model, join(this.#root, EMPTY))
-      this.#shown.set(model, { wanted: listed.stamp, bytes: listed.bytes, made: null, changes: 1n })
+      this.#shown.set(model, { wanted: listed.stamp, bytes: listed.bytes, made: null, changes: this.#change() })
     } else if (shown !== undefined) {
       this.#shown.delete(model)
       await rm(join(this.directory, model), { force: true })
@@ -177,11 +193,23 @@ export class RemoteStore implements Store {
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
     const cached = shown.bytes - bytes
     this.#log('info', `model '${model}' of '${this.name}': ${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`)
-    if (this.#shown.get(model) !== shown) return this.#source.remove(directory)
-    await this.#link(model, directory)
-    if (shown.made !== null) this.#removeLater(shown.made.directory)
-    shown.made = { stamp, directory }
-    shown.changes += 1n
+    const isShown = await this.#switches.run(model, async () => {
+      if (this.#shown.get(model) !== shown) return false
+      await this.#link(model, directory)
+      if (shown.made !== null) this.#removeLater(shown.made.directory)
+      shown.made = { stamp, directory }
+      shown.changes = this.#change()
+      return true
+    })
+    if (isShown) return
+    // Removed meanwhile. Where it came back, it is another one.
+    await this.#source.remove(directory)
+    await this.#materialise(model)
+  }
+
+  #change(): bigint {
+    this.#changes += 1n
+    return this.#changes
   }
 
   stamp(model: string): bigint {
@@ -189,13 +217,21 @@ export class RemoteStore implements Store {
   }
 
   release(model: string): void {
-    void this.#locks.run(model, async () => {
-      const shown = this.#shown.get(model)
-      if (shown === undefined || shown.made === null) return
-      await this.#link(model, join(this.#root, EMPTY))
-      this.#removeLater(shown.made.directory)
-      shown.made = null
-    })
+    const emptied = this.#locks.run(model, () =>
+      this.#switches.run(model, async () => {
+        if ((this.#shown.get(model)?.made ?? null) !== null) await this.#empty(model)
+      }),
+    )
+    emptied.catch((error: unknown) => this.#log('warning', `could not release model '${model}' of '${this.name}': ${asServerError(error).message}`))
+  }
+
+  /** Has the directory of a model be empty, until the next load. */
+  async #empty(model: string): Promise<void> {
+    const shown = this.#shown.get(model)
+    if (shown === undefined) return
+    await this.#link(model, join(this.#root, EMPTY))
+    if (shown.made !== null) this.#removeLater(shown.made.directory)
+    shown.made = null
   }
 
   stop(): void {

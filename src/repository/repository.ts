@@ -818,9 +818,10 @@ export class Repository {
     if (known === undefined) return
     if (known.override !== null) removeOverride(known.override)
     const { directory } = known.polled
-    void Promise.all(retired).then(() => {
+    // A load that began meanwhile reads from there.
+    void Promise.all(retired).then(() => this.#ensembles.shared(() => this.#locks.run(name, async () => {
       if (!this.#known.has(name)) this.#stores.of(directory)?.release(basename(directory))
-    })
+    })))
   }
 
   #retire(name: string, version: number): Promise<void> {

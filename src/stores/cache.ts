@@ -4,14 +4,16 @@
  * `objects/<address>` are whole and never change; the address is made of the repository, the object's path and its version. Who needs an object
  * makes a hard link to it, so the count of links says whether it is in use, in every process. `parts/` are downloads under way, and come to
  * `objects/` by a rename. `locks/` keep two processes from getting the same object at once; where a lock fails both get it, and no harm is done.
+ * Both tell whose they are: what a process left that was killed is nobody's.
  */
 
 import { createHash, randomBytes } from 'node:crypto'
 import { constants, createReadStream } from 'node:fs'
-import { access, chmod, copyFile, link, mkdir, open, readdir, rename, rm, stat, statfs, utimes, writeFile, type FileHandle } from 'node:fs/promises'
+import { access, chmod, copyFile, link, mkdir, open, readFile, readdir, rename, rm, stat, statfs, utimes, writeFile, type FileHandle } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Limit } from '../repository/limit.js'
+import { isLeft, nameOf, ownProcess, type Owner } from '../repository/owner.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 
 /** Bytes of one read. Large objects are read in several at once. */
@@ -20,8 +22,9 @@ const PART_BYTES = 8 * 1024 * 1024
 const WRITE_BYTES = 512 * 1024
 /** Reads at once. */
 const READS_MAX = 16
-/** Times that a read is tried again without a byte that came meanwhile; the waits between them double. */
+/** Times that a read is tried again in which fewer bytes came than these; the waits between them double. */
 const RETRIES_MAX = 5
+const RETRY_BYTES = 16 * 1024
 const RETRY_WAIT_MS = 200
 /** A lock is touched this often, and is nobody's any more when it was not touched for longer. */
 const LOCK_TOUCH_MS = 3_000
@@ -42,6 +45,7 @@ export class DownloadCache {
   readonly #bytesMax: number
   readonly #retryWaitMs: number
   readonly #reads = new Limit(READS_MAX)
+  readonly #own = ownProcess()
   /** Bytes of objects that are being made room for, or got. */
   #reserved = 0
 
@@ -56,14 +60,23 @@ export class DownloadCache {
     this.#retryWaitMs = retryWaitMs
   }
 
-  /** Makes its directories, and removes downloads that nobody goes on with. */
+  /** Makes its directories where they are not there, and removes downloads that nobody goes on with. */
   async open(): Promise<void> {
     for (const name of ['objects', 'parts', 'locks']) await mkdir(join(this.#directory, name), { recursive: true, mode: 0o700 })
     for (const name of await readdir(join(this.#directory, 'parts'))) {
       const path = join(this.#directory, 'parts', name)
-      const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Infinity }))
-      if (Date.now() - mtimeMs > PART_AGE_MS_MAX) await rm(path, { force: true })
+      if (await this.#isLeft(path, name.split('.')[1] ?? '', PART_AGE_MS_MAX)) await rm(path, { force: true })
     }
+  }
+
+  /** Whether a part or a lock is nobody's any more: its process is gone, or did not touch it for so long. */
+  async #isLeft(path: string, owner: string, ageMsMax: number): Promise<boolean> {
+    const found = await stat(path).catch(() => null)
+    if (found === null) return false
+    if (Date.now() - found.mtimeMs > ageMsMax) return true
+    const [namespace, pid, start] = owner.split('-')
+    if (namespace === undefined || pid === undefined || start === undefined) return false
+    return isLeft({ namespace, pid, start } satisfies Owner, this.#own, found.mtimeMs, ageMsMax)
   }
 
   /** Where an object is kept. */
@@ -78,6 +91,7 @@ export class DownloadCache {
    * @throws {StoreError} `local` where that is not possible
    */
   async withRoom<T>(url: string, objects: readonly StoredObject[], task: () => Promise<T>): Promise<T> {
+    await this.open()
     let bytes = 0
     for (const object of objects) if (!(await exists(this.#pathOf(url, object)))) bytes += object.size
     this.#reserved += bytes
@@ -125,9 +139,14 @@ export class DownloadCache {
     for (;;) {
       signal.throwIfAborted()
       try {
-        return await link(path, to)
+        await link(path, to).catch(async (error: unknown) => {
+          if (!['EMLINK', 'EPERM', 'EXDEV', 'ENOSYS', 'EOPNOTSUPP'].includes(codeOf(error))) throw error
+          await copyFile(path, to)
+        })
+        if ((await stat(to)).size === object.size) return
+        // Somebody wrote to it, or the disk lost a part.
+        for (const damaged of [to, path]) await rm(damaged, { force: true })
       } catch (error) {
-        if (['EMLINK', 'EPERM', 'EXDEV', 'ENOSYS', 'EOPNOTSUPP'].includes(codeOf(error))) return copyFile(path, to)
         if (codeOf(error) !== 'ENOENT') throw asLocal(error)
       }
       const unlock = await this.#lock(basename(path))
@@ -136,7 +155,10 @@ export class DownloadCache {
         continue
       }
       try {
-        if (!(await exists(path))) await this.#download(client, object, path, signal, progress)
+        if (await exists(path)) continue
+        // Of a process that had this lock: of another container it cannot be seen whether it lives.
+        for (const name of await readdir(join(this.#directory, 'parts'))) if (name.startsWith(basename(path))) await rm(join(this.#directory, 'parts', name), { force: true })
+        await this.#download(client, object, path, signal, progress)
       } finally {
         await unlock()
       }
@@ -144,7 +166,7 @@ export class DownloadCache {
   }
 
   async #download(client: StoreClient, object: StoredObject, path: string, signal: AbortSignal, progress: Progress): Promise<void> {
-    const part = join(this.#directory, 'parts', `${basename(path)}.${randomBytes(6).toString('hex')}`)
+    const part = join(this.#directory, 'parts', `${basename(path)}.${nameOf(this.#own)}.${randomBytes(6).toString('hex')}`)
     // One read that fails ends the others.
     const stop = new AbortController()
     const either = AbortSignal.any([signal, stop.signal])
@@ -167,7 +189,8 @@ export class DownloadCache {
       await chmod(part, 0o444)
       await rename(part, path)
     } catch (error) {
-      throw asLocal(error)
+      // Taken by one who had the lock meanwhile, and has the object.
+      if (codeOf(error) !== 'ENOENT' || (await exists(part))) throw asLocal(error)
     } finally {
       await rm(part, { force: true })
     }
@@ -177,12 +200,11 @@ export class DownloadCache {
   async #lock(address: string): Promise<(() => Promise<void>) | null> {
     const path = join(this.#directory, 'locks', address)
     try {
-      await writeFile(path, '', { flag: 'wx', mode: 0o600 })
+      await writeFile(path, nameOf(this.#own), { flag: 'wx', mode: 0o600 })
     } catch (error) {
       if (codeOf(error) !== 'EEXIST') throw asLocal(error)
-      const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Infinity }))
       // Taken away by a rename, which only one of those who see it does.
-      if (Date.now() - mtimeMs > LOCK_AGE_MS_MAX) {
+      if (await this.#isLeft(path, await readFile(path, 'utf8').catch(() => ''), LOCK_AGE_MS_MAX)) {
         const away = `${path}.${randomBytes(6).toString('hex')}`
         await rename(path, away).catch(() => {})
         await rm(away, { force: true })
@@ -227,7 +249,7 @@ export class DownloadCache {
       signal.throwIfAborted()
       if (failure === null) return
       const isFinal = ![null, 'unavailable'].includes(storeFailure(failure)) || isOfDisk(failure)
-      failures = at > before ? 0 : failures + 1
+      failures = at - before >= RETRY_BYTES ? 0 : failures + 1
       if (isFinal || failures > RETRIES_MAX) throw failure
       await sleep(this.#retryWaitMs * 2 ** failures, undefined, { signal })
     }

@@ -83,6 +83,7 @@ export class Mirror {
       const directories = new Set([directory])
       for (const object of objects) {
         const segments = segmentsOf(this.#url, object)
+        if (!Number.isSafeInteger(object.size) || object.size < 0) throw new StoreError('invalid', `the object '${this.#url}/${object.path}' can not be a file: storage says that it has ${object.size} bytes`)
         const isDirectory = segments.at(-1) === ''
         if (isDirectory) segments.pop()
         const path = join(directory, ...segments.slice(1))

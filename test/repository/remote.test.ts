@@ -1,7 +1,7 @@
 /** Repositories in storage: what is downloaded, kept, replaced and removed. The storage is in memory, and can fail as one over a network does. */
 
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -119,10 +119,11 @@ test('models stand as directories once they are listed, and have their files onc
   const { store, memory, file, load, cacheDirectory } = await setup(storage({ 'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x', 'beside.txt': '', '.git/x': '' }))
   expect(readdirSync(store.directory)).toEqual(['ens', 'm', 'n'])
   expect(readdirSync(join(store.directory, 'm'))).toEqual([])
-  expect(store.stamp('m')).toBe(1n)
+  const before = store.stamp('m')
   expect(await load('m')).toBe('done')
   expect([file('m/config.pbtxt'), file('m/1/model.onnx'), file('m/1/part/weights')]).toEqual(['c', 'one', 'w'])
-  expect(store.stamp('m')).toBe(2n)
+  const loaded = store.stamp('m')
+  expect(loaded).toBeGreaterThan(before)
   expect(await load('ens')).toBe('done')
   expect(readdirSync(join(store.directory, 'ens'))).toEqual(['1'])
   expect(memory.reads.map(({ path }) => path).sort()).toEqual(['m/1/model.onnx', 'm/1/part/weights', 'm/config.pbtxt'])
@@ -130,7 +131,7 @@ test('models stand as directories once they are listed, and have their files onc
   // Nothing changed.
   await store.refresh()
   await load('m')
-  expect([store.stamp('m'), memory.reads.length]).toEqual([2n, 3])
+  expect([store.stamp('m'), memory.reads.length]).toEqual([loaded, 3])
   await store.close()
   expect(readdirSync(join(cacheDirectory, 'trees'))).toEqual([])
   expect(objectsIn(cacheDirectory)).toHaveLength(3)
@@ -237,6 +238,72 @@ test('in mode poll a change counts when two looks see the same', async () => {
   await store.close()
 })
 
+test('a model that is removed and comes back is another one than before', async () => {
+  const { store, memory, load, file } = await setup(storage({ 'm/1/a': 'a1' }))
+  await load('m')
+  const before = store.stamp('m')
+  memory.objects.clear()
+  await store.refresh()
+  memory.put('m/1/a', 'a2')
+  await store.refresh()
+  expect(await load('m')).toBe('done')
+  expect(file('m/1/a')).toBe('a2')
+  expect(store.stamp('m')).toBeGreaterThan(before)
+  await store.close()
+})
+
+test('a model that is removed and comes back while it is downloaded is downloaded as it is now', async () => {
+  const { store, memory, load, file } = await setup(storage({ 'm/1/a': 'a1' }))
+  let open = (): void => {}
+  memory.gate = new Promise((done) => (open = done))
+  const loaded = load('m')
+  await vi.waitFor(() => expect(memory.reads).toHaveLength(1))
+  memory.objects.clear()
+  await store.refresh()
+  memory.put('m/1/a', 'a2')
+  await store.refresh()
+  open()
+  expect(await loaded).toBe('done')
+  expect(file('m/1/a')).toBe('a2')
+  expect(readdirSync(join(store.directory, '..')).sort()).toEqual(['2', 'empty', 'models'])
+  await store.close()
+})
+
+test('a cache directory that somebody removes is made again, and what was in it is downloaded again', async () => {
+  const { store, load, refresh, file, lines, cacheDirectory } = await setup(storage({ 'm/1/a': 'a', 'n/1/a': 'n' }))
+  await load('m')
+  rmSync(cacheDirectory, { recursive: true })
+  store.release('m')
+  await vi.waitFor(() => expect(lines.at(-1)).toMatch(/^warning could not release model 'm' of 's3:\/\/bucket\/models': ENOENT/))
+  expect(await refresh()).toBe('done')
+  expect([await load('m'), await load('n'), file('m/1/a'), file('n/1/a')]).toEqual(['done', 'done', 'a', 'n'])
+  await store.close()
+})
+
+test('an object of the cache that lost a part is downloaded again', async () => {
+  const first = await setup(storage({ 'm/1/a': 'whole', 'm/1/b': 'b' }))
+  await first.load('m')
+  await first.store.close()
+  for (const name of objectsIn(first.cacheDirectory)) truncateSync(join(first.cacheDirectory, 'objects', name), 1)
+  const { memory, cacheDirectory } = first
+  const { store, load, file } = await setup(memory, { cacheDirectory })
+  expect(await load('m')).toBe('done')
+  expect([file('m/1/a'), file('m/1/b'), memory.reads.length]).toEqual(['whole', 'b', 3])
+  await store.close()
+})
+
+test.each([-5, 1e18, NaN, 1.5])('an object of %s bytes is refused, and others load', async (size) => {
+  const memory = storage({ 'm/1/a': 'a', 'n/1/a': 'n' })
+  const list = memory.list.bind(memory)
+  memory.list = async function* () {
+    for await (const page of list()) yield page.map((object) => (object.path === 'm/1/a' ? { ...object, size } : object))
+  }
+  const { store, load } = await setup(memory)
+  expect(await load('m')).toBe(`INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage says that it has ${size} bytes`)
+  expect(await load('n')).toBe('done')
+  await store.close()
+})
+
 test('a bucket that is gone is told once; what was loaded stays', async () => {
   const memory = storage({ 'm/1/a': 'a' })
   const { store, load, file, refresh, lines } = await setup(memory)
@@ -312,16 +379,35 @@ test('two servers with one cache get an object once, and a lock that is left ove
   await first.store.close()
   expect(second.file('m/1/model')).toHaveLength(1000)
   await second.store.close()
-  // A process that had the lock was ended.
+  // A process that had the lock was ended: one of this machine, which can be seen at once, or one of another container.
   const [address = ''] = objectsIn(first.cacheDirectory)
-  rmSync(join(first.cacheDirectory, 'objects', address))
-  const lock = join(first.cacheDirectory, 'locks', address)
-  writeFileSync(lock, '')
-  utimesSync(lock, 1, 1)
-  const third = await setup(memory, { cacheDirectory: first.cacheDirectory })
-  expect(await third.load('m')).toBe('done')
-  expect(isClean(first.cacheDirectory)).toBe(true)
-  await third.store.close()
+  const own = ownProcess()
+  for (const { owner, touched } of [
+    { owner: nameOf({ ...own, pid: '4194305' }), touched: new Date() },
+    { owner: nameOf({ ...own, namespace: '1' }), touched: new Date(1) },
+    { owner: '', touched: new Date(1) },
+  ]) {
+    rmSync(join(first.cacheDirectory, 'objects', address))
+    const lock = join(first.cacheDirectory, 'locks', address)
+    writeFileSync(lock, owner)
+    utimesSync(lock, touched, touched)
+    writeFileSync(join(first.cacheDirectory, 'parts', `${address}.${owner}.012345`), 'half')
+    const third = await setup(memory, { cacheDirectory: first.cacheDirectory })
+    expect(await third.load('m')).toBe('done')
+    expect(isClean(first.cacheDirectory)).toBe(true)
+    await third.store.close()
+  }
+})
+
+test('a download that a killed process left behind is removed, whatever it was of', async () => {
+  const { cacheDirectory, memory, store } = await setup(storage({ 'm/1/a': 'a' }))
+  const own = ownProcess()
+  const parts = [nameOf({ ...own, pid: '4194305' }), nameOf(own), nameOf({ ...own, namespace: '1' })].map((owner) => `other.${owner}.012345`)
+  for (const part of parts) writeFileSync(join(cacheDirectory, 'parts', part), 'half')
+  const second = await setup(memory, { cacheDirectory })
+  expect(readdirSync(join(cacheDirectory, 'parts')).sort()).toEqual(parts.slice(1).sort())
+  await store.close()
+  await second.store.close()
 })
 
 test('the end of a server ends its downloads', async () => {

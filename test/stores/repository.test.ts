@@ -1,8 +1,9 @@
 /** R-41, R-44: a server whose models are in S3, in every control mode, and what becomes of it when storage fails. */
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
 import { ROOT, TestServer } from '../server/harness.js'
 import { startBetween } from './between.mjs'
 import { startMoto } from './moto.mjs'
@@ -150,6 +151,79 @@ test('mode explicit: a load looks at the storage, an unload leaves the downloads
   await vi.waitFor(async () => expect(await isReady(server, 'simple')).toBe(false), WITHIN)
   expect(objects(here.cache)).toHaveLength(kept)
   expect([(await load(server, 'simple')).status, await sum(server)]).toEqual([200, 6])
+})
+
+test('mode explicit: a model that was removed and uploaded anew is loaded anew, though nobody unloaded it', async () => {
+  const here = place()
+  await upload(here.bucket, 'simple', 'simple_string')
+  const server = await serve(here, '--model-control-mode=explicit')
+  const batch = async (): Promise<number> => (JSON.parse(await (await fetch(`${server.url}/v2/models/simple/config`)).text()) as { max_batch_size: number }).max_batch_size
+  expect((await load(server, 'simple')).status).toBe(200)
+  for (const file of ['config.pbtxt', '1/model.onnx', '1/']) await remove(`${here.bucket}/repo/simple/${file}`)
+  // A load of another model sees that it is gone.
+  expect((await load(server, 'simple_string')).status).toBe(200)
+  await upload(here.bucket, 'simple')
+  await moto.put(`${here.bucket}/repo/simple/config.pbtxt`, readFileSync(join(EXAMPLES, 'simple/config.pbtxt'), 'utf8').replace(/max_batch_size: *\d+/, 'max_batch_size: 3'))
+  expect([(await load(server, 'simple')).status, await batch()]).toEqual([200, 3])
+})
+
+test('a load beside the end of what was unloaded has its files', { timeout: 120_000 }, async () => {
+  await pythonEnvironment()
+  const here = place()
+  await moto.put(here.bucket)
+  await moto.put(`${here.bucket}/repo/slow/config.pbtxt`, 'backend: "python"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]\n')
+  await moto.put(`${here.bucket}/repo/slow/1/number.txt`, '7')
+  // The second load reads its file after the last request of the first has ended.
+  await moto.put(`${here.bucket}/repo/slow/1/model.py`, `import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+ENDED = ${JSON.stringify(join(here.cache, 'ended'))}
+AGAIN = ${JSON.stringify(join(here.cache, 'again'))}
+
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+class TritonPythonModel:
+    def initialize(self, args):
+        if os.path.exists(AGAIN + "-asked"):
+            open(AGAIN, "w").close()
+            wait(ENDED)
+            time.sleep(0.5)
+        with open(os.path.join(args["model_repository"], args["model_version"], "number.txt")) as file:
+            self.number = np.float32(file.read())
+
+    def execute(self, requests):
+        wait(AGAIN)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.number]))]) for _ in requests]
+`)
+  const server = await serve(here, '--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`)
+  expect((await load(server, 'slow')).status).toBe(200)
+  const infer = () => post(server, '/v2/models/slow/infer', { inputs: [{ name: 'IN', shape: [1], datatype: 'FP32', data: [1] }] })
+  const pending = infer()
+  await vi.waitFor(async () => expect(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()).toMatch(/^nv_inference_pending_request_count\{model="slow".*\} 0$/m), WITHIN)
+  expect((await post(server, '/v2/repository/models/slow/unload')).status).toBe(200)
+  writeFileSync(join(here.cache, 'again-asked'), '')
+  const again = load(server, 'slow')
+  expect((await pending).status).toBe(200)
+  await vi.waitFor(() => expect(server.output()).toContain("successfully unloaded 'slow' version 1"), WITHIN)
+  writeFileSync(join(here.cache, 'ended'), '')
+  const { status, text } = await again
+  expect([status, text]).toEqual([200, ''])
+  expect((await infer()).text).toContain('"data":[7')
+})
+
+test('a cache directory that somebody removes: the server goes on, and has it again', { timeout: 60_000 }, async () => {
+  const here = place()
+  await upload(here.bucket, 'simple', 'simple_string')
+  const server = await serve(here, '--model-control-mode=explicit', '--load-model=simple')
+  for (const name of readdirSync(here.cache)) rmSync(join(here.cache, name), { recursive: true })
+  expect(await sum(server)).toBe(6)
+  await post(server, '/v2/repository/models/simple/unload')
+  await vi.waitFor(async () => expect(await isReady(server, 'simple')).toBe(false), WITHIN)
+  expect([(await load(server, 'simple_string')).status, (await load(server, 'simple')).status, await sum(server)]).toEqual([200, 200, 6])
+  expect(server.alive).toBe(true)
 })
 
 test('a repository on a disk and two in clouds are served together; with namespaces by what they are named', async () => {

@@ -1,7 +1,7 @@
 /** R-41, R-43: repositories in S3, against moto's server. */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -341,6 +341,37 @@ describe('credentials', () => {
     client.close()
   })
 
+  test.each([
+    ['one that is named', '[profile hangs]', { AWS_PROFILE: 'hangs' }, /^s3:.* cannot be listed: the profile that has the credentials gave no answer \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/],
+    ['the default', '[default]', {}, null],
+  ])('a program of a profile that hangs, %s, is waited for a while, and is not begun again', { timeout: 60_000 }, async (_, section, environment, words) => {
+    file('begun', '')
+    const program = file('hangs.sh', `#!/bin/sh\necho $$ >> ${join(home, 'begun')}\nexec sleep 300\n`)
+    chmodSync(program, 0o755)
+    file('config', `${section}\ncredential_process = ${program}\n`)
+    try {
+      const client = await open(place(), environment)
+      if (words === null) expect(await all(client)).toHaveLength(4)
+      else expect(await thrown(() => all(client))).toMatchObject({ failure: 'denied', message: expect.stringMatching(words) as string })
+      client.close()
+    } finally {
+      const begun = readFileSync(join(home, 'begun'), 'utf8').trim().split('\n').map(Number)
+      for (const pid of begun) process.kill(pid)
+      expect(begun).toHaveLength(1)
+      rmSync(join(home, 'config'))
+    }
+  })
+
+  test.each(['head -c 10000000 /dev/zero', '/nothing/here'])('a program of a profile that is no such program: %s', async (program) => {
+    file('config', `[profile program]\ncredential_process = ${program}\n`)
+    const client = await open(place(), { AWS_PROFILE: 'program' })
+    const { failure, message } = await thrown(() => all(client))
+    expect([failure, message]).toEqual(['denied', expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)')])
+    expect(message.length).toBeLessThan(1000)
+    client.close()
+    rmSync(join(home, 'config'))
+  })
+
   test('R-43: of the file, those with the longest beginning of the URL, and no variables', async () => {
     file('config', PROFILES)
     const path = file('keys.json', JSON.stringify({
@@ -383,6 +414,37 @@ describe('credentials', () => {
     }
     const { message } = await thrown(() => open(url, { TRITON_CLOUD_CREDENTIAL_PATH: join(home, 'nothing.json') }))
     expect(message).toContain('cannot be read (ENOENT)')
+  })
+})
+
+describe('answers of something else than storage', () => {
+  const page = (text: string) => Array.from({ length: 20 }, () => ({ status: 200, body: text }))
+
+  test.each(['<html><body>Please log in</body></html>', '<!doctype html><br>Please log in', '<Error/>', '', '{}'])('a list that is %j is none, and not one of no models', { timeout: 60_000 }, async (text) => {
+    const client = await open(place(), KEYS)
+    between.answers = page(text)
+    const { failure, message } = await thrown(() => all(client))
+    expect([failure, message]).toEqual(['unavailable', expect.stringMatching(/^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/)])
+    client.close()
+  })
+
+  test('an object that is a page without a length is not read', async () => {
+    const client = await open(place(), KEYS)
+    const model = (await all(client)).find(({ path }) => path === 'simple/1/model.onnx')
+    if (model === undefined) throw new Error('no object')
+    between.answers = page('<html>Please log in</html>')
+    const { failure, message } = await thrown(() => read(client, model))
+    expect([failure, message]).toEqual(['unavailable', expect.stringContaining('that is not what storage answers')])
+    client.close()
+  })
+
+  test.each([1, 2, 3])('a list whose tokens repeat after %d pages ends', async (round) => {
+    const client = await open(place(), KEYS)
+    const list = (token: string) => `<ListBucketResult><Name>models</Name><IsTruncated>true</IsTruncated><NextContinuationToken>${token}</NextContinuationToken></ListBucketResult>`
+    between.answers = Array.from({ length: 50 }, (_, i) => ({ status: 200, body: list(`token${i % round}`) }))
+    const { failure, message } = await thrown(() => all(client))
+    expect([failure, message]).toEqual(['invalid', expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/)])
+    client.close()
   })
 })
 

@@ -5,7 +5,7 @@ import { AnonymousCredential, BlobServiceClient, StorageSharedKeyCredential, typ
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, strings } from './credential_file.js'
 import { codeOf, silence } from './requests.js'
-import { Store, split, type Cloud, type Location, type Meaning } from './store.js'
+import { Foreign, Store, split, type Cloud, type Location, type Meaning } from './store.js'
 
 const MEMBERS = ['account_str', 'account_key', 'auth_type', 'client_id'] as const
 const AUTH_TYPES = ['key', 'managed_identity', 'default']
@@ -96,6 +96,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<ContainerClie
       const page = await pages.next()
       if (page.done) return { objects: [], next: undefined }
       const { segment, continuationToken } = page.value
+      // Against its type: of an answer that is no list nothing is there.
+      if ((segment as typeof segment | undefined)?.blobItems === undefined) throw new Foreign()
       const objects = segment.blobItems
         .map(({ name, metadata, properties: { contentLength = 0, etag, contentMD5, blobType } }) => ({
           // Directories of a hierarchical namespace are in the list, without the slash.

@@ -9,7 +9,7 @@ import { GoogleAuth, PassThroughClient, type AuthClient, type JWTInput } from 'g
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, readJson } from './credential_file.js'
 import { codeOf, silence, type Agents, type Answer } from './requests.js'
-import { Store, split, type Cloud, type Location, type Meaning } from './store.js'
+import { Foreign, Store, split, type Cloud, type Location, type Meaning } from './store.js'
 
 const ENDPOINT = 'https://storage.googleapis.com'
 const SCOPE = 'https://www.googleapis.com/auth/devstorage.read_only'
@@ -58,6 +58,17 @@ class Refused extends Error {
 interface Page {
   nextPageToken?: string
   items?: { name: string; size: string; generation: string; md5Hash?: string }[]
+}
+
+/** @throws {Foreign} */
+function pageOf(text: string): Page {
+  try {
+    const found: unknown = JSON.parse(text)
+    if (typeof found === 'object' && found !== null) return found
+  } catch {
+    // A page of a proxy.
+  }
+  throw new Foreign()
 }
 
 /** @throws {Refused} */
@@ -111,7 +122,7 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<{ auth: AuthC
     async page({ auth, agents }, prefix, token, signal) {
       const query = new URLSearchParams({ prefix, maxResults: '1000', fields: 'nextPageToken,items(name,size,generation,md5Hash)' })
       if (token !== undefined) query.set('pageToken', token)
-      const { items = [], nextPageToken } = JSON.parse(await text(await get(auth, agents, new URL(`${objects}?${query}`), {}, signal))) as Page
+      const { items = [], nextPageToken } = pageOf(await text(await get(auth, agents, new URL(`${objects}?${query}`), {}, signal)))
       const md5 = (hash: string | undefined) => (hash === undefined ? null : Buffer.from(hash, 'base64').toString('hex'))
       return { objects: items.map((item) => ({ path: item.name, size: Number(item.size), version: item.generation, md5: md5(item.md5Hash) })), next: nextPageToken || undefined }
     },

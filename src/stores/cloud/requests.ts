@@ -12,8 +12,9 @@ import { StoreError } from '../client.js'
 
 /** For a connection to be there. */
 const CONNECT_MS_MAX = 5_000
-/** Without an answer, or without another byte of it. */
+/** Without an answer, or without so many bytes of it: a connection that drips is one that stands. */
 const IDLE_MS_MAX = 30_000
+const IDLE_BYTES = 16 * 1024
 /** Connections to one host: more than are read from at a time. */
 const SOCKETS_MAX = 256
 /** How often a request is sent, at most. */
@@ -144,11 +145,18 @@ export function bytes(stream: Readable, asked: string, endpoint: string, signal:
   async function* read(): AsyncGenerator<Uint8Array> {
     const idle = () => stream.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' }))
     let timer = setTimeout(idle, IDLE_MS_MAX)
+    let came = 0
+    let waited = 0
+    let from = performance.now()
     try {
       for await (const chunk of stream) {
         clearTimeout(timer)
+        came += (chunk as Uint8Array).length
+        waited += performance.now() - from
+        if (came >= IDLE_BYTES) came = waited = 0
         yield chunk as Uint8Array
-        timer = setTimeout(idle, IDLE_MS_MAX)
+        from = performance.now()
+        timer = setTimeout(idle, Math.max(0, IDLE_MS_MAX - waited))
       }
       signal.throwIfAborted()
     } catch (error) {

@@ -1,14 +1,17 @@
 /** Repositories in S3, and in what others make with its interface. */
 import type { Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { GetObjectCommand, ListObjectsV2Command, S3Client, S3ServiceException, type S3ClientConfig } from '@aws-sdk/client-s3'
 import { fromNodeProviderChain } from '@aws-sdk/credential-providers'
 import { loadSharedConfigFiles } from '@smithy/core/config'
 import { StoreError, type OpenStore } from '../client.js'
 import { CREDENTIAL_FILE, credentialFor, strings } from './credential_file.js'
 import { codeOf, silence } from './requests.js'
-import { Store, split, type Cloud, type Location, type Meaning } from './store.js'
+import { Foreign, Store, split, type Cloud, type Location, type Meaning } from './store.js'
 
 const REGION = 'us-east-1'
+/** For credentials to come: from a process, a service, or the metadata of the machine. */
+const CREDENTIALS_MS_MAX = 10_000
 const MEMBERS = ['secret_key', 'key_id', 'region', 'session_token', 'profile'] as const
 
 /** Codes that come with the status 400. */
@@ -55,7 +58,7 @@ function keys(accessKeyId: string, secretAccessKey: string, token: string | unde
 async function chain(profile: string | undefined, region: string | undefined): Promise<Access | { region: string; nobody: true }> {
   const named = profile === undefined ? {} : { profile }
   const found = region ?? (await regionOf(profile ?? 'default'))
-  const credentials = fromNodeProviderChain({ ...named, ignoreCache: true, logger: silent, clientConfig: { region: found } })
+  const credentials = inTime(profile ?? '', fromNodeProviderChain({ ...named, ignoreCache: true, logger: silent, clientConfig: { region: found } }))
   const asked = { ...named, credentials, region: found }
   if (profile !== undefined) return asked
   // Nobody's credentials are enough for a bucket that everybody may read.
@@ -63,6 +66,22 @@ async function chain(profile: string | undefined, region: string | undefined): P
     () => asked,
     () => ({ region: found, nobody: true }),
   )
+}
+
+/** By the profile. */
+const asked = new Map<string, Promise<unknown>>()
+
+/** Credentials come in a time, or not. Whatever gives them, a process perhaps, is not asked again before it answered. */
+function inTime<T, A extends unknown[]>(profile: string, provide: (...given: A) => Promise<T>): (...given: A) => Promise<T> {
+  return async (...given) => {
+    const answer = (asked.get(profile) as Promise<T> | undefined) ?? provide(...given).finally(() => asked.delete(profile))
+    asked.set(profile, answer)
+    const stop = new AbortController()
+    const late = sleep(CREDENTIALS_MS_MAX, undefined, { signal: stop.signal }).then(() => {
+      throw Object.assign(new Error('no answer'), { name: 'CredentialsProviderError', code: 'ETIMEDOUT' })
+    })
+    return Promise.race([answer, late]).finally(() => stop.abort())
+  }
 }
 
 /** As the profile has it. */
@@ -105,7 +124,8 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
     async page(client, prefix, token, abortSignal) {
       // Names may hold what XML cannot: they come as in a URL.
       const command = new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix, EncodingType: 'url', ...(token === undefined ? {} : { ContinuationToken: token }) })
-      const { Contents = [], EncodingType, IsTruncated, NextContinuationToken } = await client.send(command, { abortSignal })
+      const { Name, KeyCount, Contents = [], EncodingType, IsTruncated, NextContinuationToken } = await client.send(command, { abortSignal })
+      if ((Name ?? KeyCount ?? IsTruncated) === undefined) throw new Foreign()
       const objects = Contents.map(({ Key = '', Size = 0, ETag = '' }) => {
         const version = bare(ETag)
         const path = EncodingType === 'url' ? decodeURIComponent(Key.replaceAll('+', ' ')) : Key
@@ -116,10 +136,12 @@ function cloud(url: string, environment: NodeJS.ProcessEnv): Cloud<S3Client> {
     },
     async range(client, name, version, from, to, abortSignal) {
       const command = new GetObjectCommand({ Bucket: bucket, Key: name, Range: `bytes=${from}-${to - 1}`, IfMatch: `"${version}"` })
-      const { Body, ETag, ContentLength, ServerSideEncryption } = await client.send(command, { abortSignal })
+      const { Body, ETag, ContentLength, ContentEncoding, ServerSideEncryption } = await client.send(command, { abortSignal })
       // The ETag of an object that is encrypted by a key of KMS looks like an MD5, and is none. A list does not tell which those are.
       const isWithoutMd5 = ServerSideEncryption?.startsWith('aws:kms') ?? false
-      return { stream: Body as Readable, version: ETag === undefined ? undefined : bare(ETag), length: ContentLength, isWithoutMd5 }
+      // An object that was stored compressed has a length. A proxy that compresses does not know it before.
+      const isOwn = ETag !== undefined && (ContentLength !== undefined || ContentEncoding === undefined)
+      return { stream: Body as Readable, version: isOwn ? bare(ETag) : undefined, length: ContentLength, isWithoutMd5 }
     },
     meaning: (error) => meaning(error, location),
   }
@@ -131,7 +153,7 @@ const bare = (tag: string) => tag.replace(/^(?:W\/)?"?|"$/g, '')
 function meaning(error: unknown, { bucket, endpoint }: Location): Meaning | null {
   // The message of such an error may hold the command that was run for credentials.
   if (error instanceof Error && /^(?:CredentialsProviderError|TokenProviderError|ProviderError)$/.test(error.name)) {
-    return { answer: { status: undefined, code: error.name }, failure: 'denied', endpoint: 'the profile that has the credentials' }
+    return { answer: { status: undefined, code: codeOf(error) }, failure: 'denied', endpoint: 'the profile that has the credentials' }
   }
   // An answer that is no XML, of a proxy for example, is an error with its response.
   const { $response } = (error ?? {}) as { $response?: { statusCode?: number } }

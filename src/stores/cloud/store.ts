@@ -34,6 +34,9 @@ export interface Range {
   isWithoutMd5?: boolean
 }
 
+/** An answer of success that no storage gives, but a proxy in its place may. Read as a list it would have no models. */
+export class Foreign extends Error {}
+
 /** What a cloud's own file does. */
 export interface Cloud<Client> {
   location: Location
@@ -88,11 +91,17 @@ export class Store<Client> implements StoreClient {
     const root = path === '' ? '' : `${path}/`
     const prefix = model === '' ? root : `${root}${model}/`
     const asked = `${url}${model === '' ? '' : `/${model}`} cannot be listed`
-    for (let token: string | undefined, more = true; more; more = token !== undefined) {
+    // A token that comes again begins a round without an end. One of those that were is kept, later ones each time: it is in the round some time.
+    let kept: string | undefined
+    for (let token: string | undefined, pages = 1, keptAt = 1, more = true; more; more = token !== undefined, pages += 1) {
       const { objects, next } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.page(client, prefix, token, stop))
       // The directory of the repository itself may have an object, too.
       yield objects.filter(({ path: name }) => name !== root).map((object) => ({ ...object, path: object.path.slice(root.length) }))
       token = next
+      if (token !== undefined && token === kept) throw new StoreError('invalid', `${asked}: ${this.#cloud.location.endpoint} gives the same pages again and again`)
+      if (pages < keptAt) continue
+      kept = token
+      keptAt = 2 * pages
     }
   }
 
@@ -107,9 +116,11 @@ export class Store<Client> implements StoreClient {
     if (isWithoutMd5) object.md5 = null
     // Not every storage looks at the version and the range that are asked for.
     const other = version !== undefined && version !== object.version
-    if (other || (length !== undefined && length !== to - from)) {
+    const isForeign = version === undefined && length === undefined
+    if (other || isForeign || (length !== undefined && length !== to - from)) {
       await body.return(undefined)
       stream.destroy()
+      if (isForeign) throw this.#explain(new Foreign(), asked)
       if (other) throw new StoreError('changed', `${asked}: it is another object than was listed`)
       throw new StoreError('invalid', `${asked}: ${endpoint} sends ${length} bytes where ${to - from} were asked for: it must know the header Range`)
     }
@@ -123,7 +134,7 @@ export class Store<Client> implements StoreClient {
   #explain(error: unknown, asked: string): StoreError {
     const { location, noun } = this.#cloud
     const { bucket } = location
-    const { answer, endpoint = location.endpoint, ...more } = this.#cloud.meaning(error) ?? { answer: { status: undefined, code: codeOf(error) } }
+    const { answer, endpoint = location.endpoint, ...more } = meaningOf(error, this.#cloud) ?? { answer: { status: undefined, code: codeOf(error) } }
     const { status, code } = answer
     const untrusted = status === undefined && /CERT|SELF_SIGNED|^UNABLE_TO_/.test(code)
     const failure = more.failure ?? (untrusted ? 'invalid' : failureOf(answer))
@@ -138,6 +149,11 @@ export class Store<Client> implements StoreClient {
     const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`
     return new StoreError(failure, `${asked}: ${endpoint} ${said}: ${more.advice ?? advice[failure]}`)
   }
+}
+
+function meaningOf(error: unknown, cloud: { meaning(error: unknown): Meaning | null }): Meaning | null {
+  const found = error instanceof Foreign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error)
+  return found?.answer.status === 200 ? { ...found, failure: 'unavailable', advice: 'that is not what storage answers: see that no proxy does in its place' } : found
 }
 
 /** No storage has a range for no bytes. */
