@@ -90,6 +90,9 @@ export class RemoteStore implements Store {
   async open(): Promise<void> {
     await this.#makeDirectories()
     await this.refresh()
+    const models = [...this.#shown.keys()]
+    if (models.length === 0) this.#log('warning', `model repository '${this.name}' has no models: no object has a name of the form ${this.name}/MODEL/FILE`)
+    else if (models.every((model) => /^\d+$/.test(model))) this.#log('warning', `model repository '${this.name}' has only directories of versions: if it is a model itself, serve the directory above it`)
   }
 
   /** Whether they were not there. */
@@ -192,7 +195,8 @@ export class RemoteStore implements Store {
     }
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
     const cached = shown.bytes - bytes
-    this.#log('info', `model '${model}' of '${this.name}': ${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`)
+    const all = bytes === 0 ? `${sizeOf(cached)}, all of it was here` : `${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`
+    this.#log('info', `model '${model}' of '${this.name}': ${all}`)
     const isShown = await this.#switches.run(model, async () => {
       if (this.#shown.get(model) !== shown) return false
       await this.#link(model, directory)
@@ -219,18 +223,22 @@ export class RemoteStore implements Store {
   release(model: string): void {
     const emptied = this.#locks.run(model, () =>
       this.#switches.run(model, async () => {
-        if ((this.#shown.get(model)?.made ?? null) !== null) await this.#empty(model)
+        const made = this.#shown.get(model)?.made ?? null
+        if (made === null) return
+        await this.#empty(model, false)
+        // Nobody reads there any more: its files may make room.
+        await this.#source.remove(made.directory)
       }),
     )
     emptied.catch((error: unknown) => this.#log('warning', `could not release model '${model}' of '${this.name}': ${asServerError(error).message}`))
   }
 
   /** Has the directory of a model be empty, until the next load. */
-  async #empty(model: string): Promise<void> {
+  async #empty(model: string, removes = true): Promise<void> {
     const shown = this.#shown.get(model)
     if (shown === undefined) return
     await this.#link(model, join(this.#root, EMPTY))
-    if (shown.made !== null) this.#removeLater(shown.made.directory)
+    if (shown.made !== null && removes) this.#removeLater(shown.made.directory)
     shown.made = null
   }
 

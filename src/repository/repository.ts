@@ -592,7 +592,8 @@ export class Repository {
         override = await writeOverride(parameters.files)
       }
       const directory = override ?? this.#locate(name)
-      const stamp = overridden ? 0n : await this.#materialise(directory)
+      const changed = override === null ? await this.#materialise(directory) : 0n
+      const stamp = overridden ? 0n : changed
       const known = this.#known.get(name)
       const isUnchanged = !overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp
       if (isUnchanged && !this.#wantsReload(name)) return null
@@ -644,7 +645,7 @@ export class Repository {
     const available = findVersions(polled.directory, this.#log)
     let selected: number[]
     try {
-      selected = selectVersions(polled.config, [...available.keys()], this.#log, () => unversionedHint(polled.directory, bareName(name)))
+      selected = selectVersions(polled.config, [...available.keys()], this.#log, () => this.#stores.unversionedHint(polled.directory) ?? unversionedHint(polled.directory, bareName(name)))
     } catch (error) {
       if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
       const reason = asServerError(error).message

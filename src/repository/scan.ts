@@ -23,7 +23,11 @@ export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
     refuseCloud(path)
     const stat = statIfAny(path)
-    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}${absentHint(path)}`)
+    if (stat === undefined) {
+      const [, cloud] = /^(s3|gs|as)(?::|\/\/)/.exec(path) ?? []
+      const hint = cloud !== undefined ? `; a repository in a cloud is written ${cloud}://…` : absentHint(path)
+      throw new ServerError('INTERNAL', `failed to stat file ${path}${hint}`)
+    }
     if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
     try {
       readdirSync(path)
@@ -34,13 +38,36 @@ export function openRepositories(paths: readonly string[]): string[] {
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
 }
 
+/** What others call the schemes of clouds, and what is to be written. */
+const OTHER_SCHEMES: Readonly<Record<string, string>> = {
+  s3: 's3://BUCKET/PATH, in small letters',
+  gs: 'gs://BUCKET/PATH, in small letters',
+  as: 'as://ACCOUNT/CONTAINER/PATH, in small letters',
+  s3a: 's3://BUCKET/PATH',
+  s3n: 's3://BUCKET/PATH',
+  gcs: 'gs://BUCKET/PATH',
+  az: 'as://ACCOUNT/CONTAINER/PATH',
+  azure: 'as://ACCOUNT/CONTAINER/PATH',
+  abfs: 'as://ACCOUNT/CONTAINER/PATH',
+  abfss: 'as://ACCOUNT/CONTAINER/PATH',
+  wasbs: 'as://ACCOUNT/CONTAINER/PATH',
+  http: 's3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the protocol of S3',
+  https: 's3://https://HOST:PORT/BUCKET/PATH for a storage that speaks the protocol of S3',
+}
+
 /** Repositories in clouds are the server's (`stores`); anything else that reads a repository knows directories only. Triton without a cloud says INTERNAL, too. */
 export function refuseCloud(path: string): void {
   const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]
   if (scheme === undefined) return
   const isKnown = (SCHEMES as readonly string[]).includes(scheme)
-  const why = isKnown ? `only a server at its start reads '${scheme}://'` : `there is no access to '${scheme}://'`
-  throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}; copy the models to a directory, and name the directory`)
+  const meant = OTHER_SCHEMES[scheme.toLowerCase()]
+  const copy = '; copy the models to a directory, and name the directory'
+  const why = isKnown
+    ? `only a server at its start reads '${scheme}://'${copy}`
+    : meant === undefined
+      ? `there is no access to '${scheme}://'${copy}`
+      : `there is no access to '${scheme}://': write ${meant}`
+  throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}`)
 }
 
 /** What is to be said of files that are not where models are looked for, at most a line for each repository. */

@@ -2,7 +2,7 @@
 
 import { lstat, mkdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { reasonOf, type Log } from '../config/index.js'
 import { ServerError } from '../native/index.js'
 import { schemeOf, type Scheme } from '../stores/client.js'
@@ -82,6 +82,13 @@ export class Stores {
       throw new ServerError('INTERNAL', message, { cause: error })
     }
     return directory
+  }
+
+  /** What is to be said of a model in a cloud that has no version; null for one on a disk. */
+  unversionedHint(directory: string): string | null {
+    const store = this.of(directory)
+    if (store === undefined || schemeOf(store.name) === null) return null
+    return `storage has no empty directories: upload an object whose name ends with a slash, '${store.name}/${basename(directory)}/1/', or a file into it`
   }
 
   /** The store of a model's directory; undefined for directories of no repository. */

@@ -46,8 +46,11 @@ export class DownloadCache {
   readonly #retryWaitMs: number
   readonly #reads = new Limit(READS_MAX)
   readonly #own = ownProcess()
-  /** Bytes of objects that are being made room for, or got. */
+  readonly #admissions = new Limit(1)
+  /** Bytes of objects that are got, of models that were admitted. */
   #reserved = 0
+  /** Told when a model is done. */
+  readonly #waiting: (() => void)[] = []
 
   /**
    * @param directory its owner's alone
@@ -86,7 +89,7 @@ export class DownloadCache {
   }
 
   /**
-   * Frees room for what is not here of these objects, and keeps it until `task` is done.
+   * Frees room for what is not here of these objects, and keeps it until `task` is done. What has no room while others are downloaded waits for those.
    *
    * @throws {StoreError} `local` where that is not possible
    */
@@ -94,17 +97,31 @@ export class DownloadCache {
     await this.open()
     let bytes = 0
     for (const object of objects) if (!(await exists(this.#pathOf(url, object)))) bytes += object.size
-    this.#reserved += bytes
+    if (bytes === 0) return task()
+    await this.#admissions.run(() => this.#admit(bytes))
     try {
-      if (bytes > 0) await this.#makeRoom()
       return await task()
     } finally {
       this.#reserved -= bytes
+      for (const wake of this.#waiting.splice(0)) wake()
     }
   }
 
-  /** Removes what nobody uses, the longest unused first, until all that is reserved has room. */
-  async #makeRoom(): Promise<void> {
+  async #admit(bytes: number): Promise<void> {
+    for (;;) {
+      const { excess, bound } = await this.#makeRoom(bytes)
+      if (excess <= 0) break
+      if (this.#reserved === 0 || (this.#bytesMax > 0 && bytes > this.#bytesMax)) {
+        throw new StoreError('local', `the model takes ${sizeOf(bytes)} to download, and ${sizeOf(excess)} of that has no room: the directory '${this.#directory}' ${bound}, and models in use stay`)
+      }
+      await new Promise<void>((wake) => this.#waiting.push(wake))
+    }
+    this.#reserved += bytes
+  }
+
+  /** Removes what nobody uses, the longest unused first, until so much has room beside what is reserved. What is missing then, and what bounds it. */
+  async #makeRoom(bytes: number): Promise<{ excess: number; bound: string }> {
+    const wanted = this.#reserved + bytes
     const directory = join(this.#directory, 'objects')
     const kept: { path: string; size: number; usedMs: number }[] = []
     let total = 0
@@ -118,15 +135,14 @@ export class DownloadCache {
     }
     const { bsize, blocks, bavail } = await statfs(directory)
     const free = bsize * (bavail - blocks * FREE_PART)
-    let excess = Math.max(this.#bytesMax > 0 ? total + this.#reserved - this.#bytesMax : 0, this.#reserved - free)
+    let excess = Math.max(this.#bytesMax > 0 ? total + wanted - this.#bytesMax : 0, wanted - free)
     for (const { path, size } of kept.sort((a, b) => a.usedMs - b.usedMs)) {
       if (excess <= 0) break
       await rm(path, { force: true })
       excess -= size
     }
-    if (excess <= 0) return
     const bound = this.#bytesMax > 0 ? `may have ${sizeOf(this.#bytesMax)} (--repository-cache-bytes)` : `has ${sizeOf(Math.max(0, free))} free`
-    throw new StoreError('local', `the models to download take ${sizeOf(this.#reserved)}, and ${sizeOf(excess)} of that has no room: the directory '${this.#directory}' ${bound}, and models in use stay`)
+    return { excess, bound }
   }
 
   /**

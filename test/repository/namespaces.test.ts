@@ -169,6 +169,19 @@ test('R-40 repositories are registered and unregistered while the server runs, w
   )
 })
 
+test.each([
+  ['S3://bucket/models', "there is no access to 'S3://': write s3://BUCKET/PATH, in small letters"],
+  ['s3a://bucket/models', "there is no access to 's3a://': write s3://BUCKET/PATH"],
+  ['azure://a/b', "there is no access to 'azure://': write as://ACCOUNT/CONTAINER/PATH"],
+  ['http://127.0.0.1:9000/bucket', "there is no access to 'http://': write s3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the protocol of S3"],
+])('%s is told how it is written', async (path, why) => {
+  expect(await failure(() => serving([path]))).toBe(`INTERNAL model repository '${path}' can not be read: ${why}`)
+})
+
+test.each(['s3:/bucket', 's3:bucket', 's3//bucket'])('%s is told to lack its slashes', async (path) => {
+  expect(await failure(() => serving([path]))).toBe(`INTERNAL failed to stat file ${path}; a repository in a cloud is written s3://…`)
+})
+
 test('a file system that is not known is refused at start, and the text says what to do', async () => {
   expect(await failure(() => serving(['hdfs://host/models']))).toBe(
     "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy the models to a directory, and name the directory",

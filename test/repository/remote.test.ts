@@ -345,23 +345,30 @@ test('the cache removes what nobody uses, the longest unused first, and refuses 
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.put('large/1/model', Buffer.alloc(3 * MIB))
   const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 2.5 * MIB })
-  for (const model of ['a', 'b']) {
-    expect(await load(model)).toBe('done')
-    store.release(model)
-    await vi.waitFor(() => expect(readdirSync(join(store.directory, model))).toEqual([]))
-  }
-  // Their directories are removed a while after they were released.
-  expect(await load('c')).toMatch(/^INTERNAL the models to download take 1\.0 MiB, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
-  for (const name of readdirSync(store.directory)) expect(name).toMatch(/^(?:a|b|c|large)$/)
-  const root = join(store.directory, '..')
-  rmSync(join(root, '1'), { recursive: true })
-  expect(await load('c')).toBe('done')
+  expect([await load('a'), await load('b')]).toEqual(['done', 'done'])
+  expect(await load('c')).toMatch(/^INTERNAL the model takes 1\.0 MiB to download, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
+  store.release('a')
+  await vi.waitFor(() => expect(readdirSync(join(store.directory, 'a'))).toEqual([]))
+  await vi.waitFor(async () => expect(await load('c')).toBe('done'))
   const reads = memory.reads.length
+  store.release('b')
+  await vi.waitFor(() => expect(readdirSync(join(store.directory, 'b'))).toEqual([]))
   // `a` is gone, `b` is still here.
   await load('b')
   expect(memory.reads.length).toBe(reads)
   expect(objectsIn(cacheDirectory)).toHaveLength(2)
-  expect(await load('large')).toMatch(/^INTERNAL the models to download take 3\.0 MiB/)
+  expect(await load('large')).toMatch(/^INTERNAL the model takes 3\.0 MiB to download/)
+  await store.close()
+})
+
+test('a model that is too large for the cache takes no other with it; what fits side by side waits for its turn', async () => {
+  const memory = new Memory()
+  for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
+  memory.put('large/1/model', Buffer.alloc(4 * MIB))
+  const { store, load } = await setup(memory, { bytesMax: 3.2 * MIB })
+  const [large, ...others] = await Promise.all(['large', 'a', 'b', 'c'].map(load))
+  expect(large).toMatch(/^INTERNAL the model takes 4\.0 MiB to download/)
+  expect(others).toEqual(['done', 'done', 'done'])
   await store.close()
 })
 

@@ -226,6 +226,42 @@ test('a cache directory that somebody removes: the server goes on, and has it ag
   expect(server.alive).toBe(true)
 })
 
+test('a load with a configuration of its own reads the files in the bucket; one with files of its own does not', async () => {
+  const here = place()
+  await upload(here.bucket, 'simple')
+  const server = await serve(here, '--model-control-mode=explicit')
+  const config = JSON.stringify({ backend: 'onnxruntime', max_batch_size: 4 })
+  expect(await post(server, '/v2/repository/models/simple/load', { parameters: { config } })).toEqual({ status: 200, text: '' })
+  expect([await sum(server), await (await fetch(`${server.url}/v2/models/simple/config`)).text()]).toEqual([6, expect.stringContaining('"max_batch_size":4')])
+})
+
+test('a path without models is told, and so is a model that is taken for a repository, and a version that storage cannot have', async () => {
+  const here = place()
+  await upload(here.bucket, 'simple')
+  await moto.put(`${here.bucket}/repo/repeat/config.pbtxt`, readFileSync(join(EXAMPLES, 'repeat/config.pbtxt')))
+  const at = async (path: string): Promise<string> => {
+    const server = await TestServer.start(`s3://127.0.0.1:${between.port}/${here.bucket}/${path}`, [...here.flags, '--model-control-mode=explicit', '--load-model=*', '--exit-on-error=false'], { env: environment() })
+    await server.stop()
+    return server.output()
+  }
+  expect(await at('rep')).toMatch(/model repository 's3:.*\/rep' has no models: no object has a name of the form s3:.*\/rep\/MODEL\/FILE/)
+  expect(await at('repo/simple')).toMatch(/model repository 's3:.*\/simple' has only directories of versions: if it is a model itself, serve the directory above it/)
+  expect(await at('repo')).toMatch(/under the version policy of model 'repeat'; storage has no empty directories: upload an object whose name ends with a slash, 's3:.*\/repo\/repeat\/1\/', or a file into it/)
+})
+
+test('what an unloaded model took makes room for others', async () => {
+  const here = place()
+  await upload(here.bucket, 'simple')
+  await moto.put(`${here.bucket}/repo/simple/1/large.bin`, Buffer.alloc(1_000_000))
+  await upload(here.bucket, 'simple_auto')
+  await moto.put(`${here.bucket}/repo/simple_auto/1/large.bin`, Buffer.alloc(1_000_000))
+  const server = await serve(here, '--repository-cache-bytes=1500000', '--model-control-mode=explicit', '--load-model=simple')
+  expect((await load(server, 'simple_auto')).status).toBe(500)
+  expect(server.output()).toMatch(/the model takes 9\d\d\.\d KiB to download, and .* of that has no room/)
+  await post(server, '/v2/repository/models/simple/unload')
+  await vi.waitFor(async () => expect((await load(server, 'simple_auto')).status).toBe(200), WITHIN)
+})
+
 test('a repository on a disk and two in clouds are served together; with namespaces by what they are named', async () => {
   const [here, other] = [place(), place()]
   await upload(here.bucket, 'simple')
