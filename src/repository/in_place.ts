@@ -8,7 +8,7 @@
 import { basename, relative, sep } from 'node:path'
 import { copy, toBinary, type ModelConfig } from '../config/index.js'
 import { changeOf } from './stamp.js'
-import { walk } from './walk.js'
+import { eachIn } from './walk.js'
 
 /** What a model was loaded from. */
 export interface Source {
@@ -24,15 +24,15 @@ export interface Source {
  *
  * @param configName `--model-config-name`: with one everything in `configs` is configuration, too
  */
-export function sourceOf(directory: string, config: ModelConfig, configName: string | null): Source {
+export async function sourceOf(directory: string, config: ModelConfig, configName: string | null): Promise<Source> {
   const entries = new Map<string, bigint>()
-  for (const { path, stat } of walk(directory)) {
+  await eachIn(directory, (path, stat) => {
     const [name = ''] = relative(directory, path).split(sep)
     // The time of the directory itself says that an entry came or went, which the names say as well.
-    if (name === '' || name === 'config.pbtxt' || (name === 'configs' && configName !== null)) continue
+    if (name === '' || name === 'config.pbtxt' || (name === 'configs' && configName !== null)) return
     const change = changeOf(stat)
     if (change > (entries.get(name) ?? 0n)) entries.set(name, change)
-  }
+  })
   return { directory, config, entries }
 }
 

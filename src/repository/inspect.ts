@@ -356,11 +356,12 @@ async function inspectVersions(
     const versionDirectory = available.get(version) ?? modelDirectory
     const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(adapted, settings.backendDirectory)
     const readsFile = depth === 'files' && codeDirectory === null
+    const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((error: unknown) => error)
     note.trying(() => {
       if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
       const devices = devicesOf(settings, withBackend, codeDirectory !== null)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
-      refuseSpecialFiles(versionDirectory, config.name, version)
+      if (special !== undefined) throw special
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
       // Where only configurations are looked at, the devices are elsewhere too.

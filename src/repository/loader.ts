@@ -58,7 +58,7 @@ export async function prepareVersion(
   const devices = devicesOf(settings, polled, codeDirectory !== null)
   const prepared = prepareConfig(polled, flags, devices, log)
   if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU)) warnOfMissingProvider(settings, prepared, devices, log)
-  refuseSpecialFiles(source.versionDirectory, source.name, source.version)
+  await refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   if (isOwn) requireModelFile(prepared, source.versionDirectory)
   if (isOwnPython) requireTensors(prepared)
   const backend = prepared.backend

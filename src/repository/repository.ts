@@ -665,7 +665,7 @@ export class Repository {
         config,
         composingDecoupled,
       }))
-    const from = sourceOf(polled.directory, polled.config, this.#settings.configName)
+    const from = await sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
     const changed: VersionSource[] = []
     for (const source of sources) if (!(await this.#update(source, from, failed))) changed.push(source)

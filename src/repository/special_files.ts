@@ -4,17 +4,17 @@
  */
 import type { BigIntStats } from 'node:fs'
 import { ServerError } from '../native/index.js'
-import { walk } from './walk.js'
+import { eachIn } from './walk.js'
 
 /** @throws {ServerError} `INVALID_ARG` naming the first one. */
-export function refuseSpecialFiles(versionDirectory: string, model: string, version: number): void {
-  for (const { path, stat } of walk(versionDirectory)) {
-    if (stat.isFile() || stat.isDirectory()) continue
+export async function refuseSpecialFiles(versionDirectory: string, model: string, version: number): Promise<void> {
+  await eachIn(versionDirectory, (path, stat) => {
+    if (stat.isFile() || stat.isDirectory()) return
     throw new ServerError(
       'INVALID_ARG',
       `unable to load model '${model}' version ${version}: '${path}' is ${kindOf(stat)}; a version directory may hold files and directories only`,
     )
-  }
+  })
 }
 
 function kindOf(stat: BigIntStats): string {

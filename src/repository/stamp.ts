@@ -4,7 +4,7 @@
  */
 
 import type { BigIntStats } from 'node:fs'
-import { walk } from './walk.js'
+import { eachIn } from './walk.js'
 
 /** When one entry changed, or was put where it is. */
 export function changeOf({ mtimeNs, ctimeNs }: BigIntStats): bigint {
@@ -12,11 +12,11 @@ export function changeOf({ mtimeNs, ctimeNs }: BigIntStats): bigint {
 }
 
 /** 0 when the path is gone. */
-export function latestChange(path: string): bigint {
+export async function latestChange(path: string): Promise<bigint> {
   let latest = 0n
-  for (const { stat } of walk(path)) {
+  await eachIn(path, (_, stat) => {
     const change = changeOf(stat)
     if (change > latest) latest = change
-  }
+  })
   return latest
 }

@@ -25,7 +25,7 @@ export interface Store {
    */
   materialise(model: string): Promise<void>
   /** Grows when the content of the subdirectory has changed; 0 when it is not there. */
-  stamp(model: string): bigint
+  stamp(model: string): bigint | Promise<bigint>
   /** Nothing is loaded from the subdirectory of the model any more. */
   release(model: string): void
   /** Why the last look failed; null when it did not. */
@@ -56,7 +56,7 @@ export class DiskStore implements Store {
   stop(): void {}
   async close(): Promise<void> {}
 
-  stamp(model: string): bigint {
+  async stamp(model: string): Promise<bigint> {
     return latestChange(`${this.directory}/${model}`)
   }
 }

@@ -4,6 +4,7 @@
  */
 import { readdirSync, type BigIntStats } from 'node:fs'
 import { join } from 'node:path'
+import { setImmediate as turn } from 'node:timers/promises'
 import { statIfAny } from '../config/index.js'
 
 /** Directory levels that are followed. */
@@ -28,6 +29,19 @@ export function* walk(root: string, entriesMax = ENTRIES_MAX): Generator<{ path:
     if (!stat.isDirectory() || depth >= DEPTH_MAX || entered.has(key)) continue
     entered.add(key)
     for (const name of namesIn(path)) waiting.push({ path: join(path, name), depth: depth + 1 })
+  }
+}
+
+/** Entries that are looked at before others have the thread. */
+const TURN_ENTRIES = 128
+
+/** As `walk`, for the thread that answers control requests: a model may have as many files as it likes. */
+export async function eachIn(root: string, visit: (path: string, stat: BigIntStats) => void): Promise<void> {
+  let seen = 0
+  for (const { path, stat } of walk(root)) {
+    visit(path, stat)
+    seen += 1
+    if (seen % TURN_ENTRIES === 0) await turn()
   }
 }
 

@@ -14,7 +14,7 @@ beforeAll(() => writeTestRepositories(ROOT))
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
 const MODEL = join(ROOT, 'm')
-const source = (text = '', configName: string | null = null): Source => sourceOf(MODEL, parsePbtxt(`name: "m" ${text}`, ''), configName)
+const source = (text = '', configName: string | null = null): Promise<Source> => sourceOf(MODEL, parsePbtxt(`name: "m" ${text}`, ''), configName)
 
 let seconds = 4_000_000_000
 /** Changed, also for a clock that ticks a few hundred times a second. */
@@ -23,40 +23,40 @@ function change(path: string): void {
   utimesSync(join(MODEL, path), seconds, seconds)
 }
 
-test('what a change concerns decides whether a version serves on', () => {
+test('what a change concerns decides whether a version serves on', async () => {
   for (const version of ['1', '2', 'configs']) mkdirSync(join(MODEL, version), { recursive: true })
   for (const file of ['1/model.onnx', '2/model.onnx', 'labels.txt', 'config.pbtxt', 'configs/a.pbtxt']) writeFileSync(join(MODEL, file), '')
-  const before = source('instance_group { count: 2 }')
-  const completed = source('max_batch_size: 9 instance_group { name: "m_0" count: 1 }').config
-  const goesOn = (text = '', version = '1'): boolean => servesOn(before, source(text), join(MODEL, version), completed)
+  const before = await source('instance_group { count: 2 }')
+  const { config: completed } = await source('max_batch_size: 9 instance_group { name: "m_0" count: 1 }')
+  const goesOn = async (text = '', version = '1'): Promise<boolean> => servesOn(before, await source(text), join(MODEL, version), completed)
 
   expect(servesOn(undefined, before, join(MODEL, '1'), completed)).toBe(false)
   expect(servesOn({ ...before, directory: ROOT }, before, join(MODEL, '1'), completed)).toBe(false)
-  expect(goesOn()).toBe(true)
-  expect(goesOn('instance_group [ { count: 3 }, { kind: KIND_CPU } ] version_policy { all { } }')).toBe(true)
-  expect(goesOn('max_batch_size: 9 instance_group { count: 5 }')).toBe(true)
-  expect(goesOn('max_batch_size: 2')).toBe(false)
-  expect(goesOn('instance_group { rate_limiter { priority: 1 } }')).toBe(true)
+  expect(await goesOn()).toBe(true)
+  expect(await goesOn('instance_group [ { count: 3 }, { kind: KIND_CPU } ] version_policy { all { } }')).toBe(true)
+  expect(await goesOn('max_batch_size: 9 instance_group { count: 5 }')).toBe(true)
+  expect(await goesOn('max_batch_size: 2')).toBe(false)
+  expect(await goesOn('instance_group { rate_limiter { priority: 1 } }')).toBe(true)
 
   change('config.pbtxt')
-  expect(goesOn()).toBe(true)
+  expect(await goesOn()).toBe(true)
   change('configs/a.pbtxt')
-  expect(goesOn()).toBe(false)
-  const custom = source('', 'a')
+  expect(await goesOn()).toBe(false)
+  const custom = await source('', 'a')
   change('configs/a.pbtxt')
-  expect(servesOn(custom, source('', 'a'), join(MODEL, '1'), completed)).toBe(true)
+  expect(servesOn(custom, await source('', 'a'), join(MODEL, '1'), completed)).toBe(true)
 
-  const whole = source()
+  const whole = await source()
   change('2/model.onnx')
-  expect(servesOn(whole, source(), join(MODEL, '1'), completed)).toBe(true)
-  expect(servesOn(whole, source(), join(MODEL, '2'), completed)).toBe(false)
+  expect(servesOn(whole, await source(), join(MODEL, '1'), completed)).toBe(true)
+  expect(servesOn(whole, await source(), join(MODEL, '2'), completed)).toBe(false)
   rmSync(join(MODEL, '2/model.onnx'))
-  expect(servesOn(whole, source(), join(MODEL, '2'), completed)).toBe(false)
+  expect(servesOn(whole, await source(), join(MODEL, '2'), completed)).toBe(false)
   rmSync(join(MODEL, 'labels.txt'))
-  expect(servesOn(whole, source(), join(MODEL, '1'), completed)).toBe(false)
-  const without = source()
+  expect(servesOn(whole, await source(), join(MODEL, '1'), completed)).toBe(false)
+  const without = await source()
   writeFileSync(join(MODEL, 'labels.txt'), '')
-  expect(servesOn(without, source(), join(MODEL, '1'), completed)).toBe(false)
+  expect(servesOn(without, await source(), join(MODEL, '1'), completed)).toBe(false)
 })
 
 const ones = { data: new Int32Array(16).fill(1), shape: [1, 16] }

@@ -8,6 +8,7 @@ import { readLoadParameters } from '../../src/api/control.js'
 import { parsePbtxt, type Log } from '../../src/config/index.js'
 import { asServerError } from '../../src/native/errors.js'
 import { warnOfIneffective } from '../../src/repository/ineffective.js'
+import { sourceOf } from '../../src/repository/in_place.js'
 import { KeyedLock, Limit, SharedLock } from '../../src/repository/limit.js'
 import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
 import { Places } from '../../src/repository/places.js'
@@ -125,37 +126,37 @@ test('R-23: the latest change sees nested files, replaced and removed ones', asy
   const model = tree({ '1/model.onnx': 'a', 'config.pbtxt': '' })
   const past = new Date(2001, 1, 1)
   const pause = (): Promise<void> => new Promise((done) => setTimeout(done, 15))
-  const first = latestChange(model)
-  expect(latestChange(model)).toBe(first)
+  const first = await latestChange(model)
+  expect(await latestChange(model)).toBe(first)
   await pause()
   writeFileSync(join(model, '1/extra'), 'b')
-  const second = latestChange(model)
+  const second = await latestChange(model)
   expect(second).toBeGreaterThan(first)
   await pause()
   // An older file moved into place: mtime in the past, ctime now.
   writeFileSync(join(model, 'old'), 'c')
   utimesSync(join(model, 'old'), past, past)
   renameSync(join(model, 'old'), join(model, '1/model.onnx'))
-  const third = latestChange(model)
+  const third = await latestChange(model)
   expect(third).toBeGreaterThan(second)
   await pause()
   rmSync(join(model, '1'), { recursive: true })
-  expect(latestChange(model)).toBeGreaterThan(third)
-  expect(latestChange(join(model, 'gone'))).toBe(0n)
+  expect(await latestChange(model)).toBeGreaterThan(third)
+  expect(await latestChange(join(model, 'gone'))).toBe(0n)
 })
 
-test('a loop of links ends', () => {
+test('a loop of links ends', async () => {
   const model = tree({ '1/': '' })
   symlinkSync(model, join(model, '1/loop'))
-  expect(latestChange(model)).toBeGreaterThan(0n)
+  expect(await latestChange(model)).toBeGreaterThan(0n)
 })
 
-test('loops of links: every directory is looked at once, and a model behind one is no model', () => {
+test('loops of links: every directory is looked at once, and a model behind one is no model', async () => {
   const model = tree({ '1/': '', '1/a/': '', '1/b/': '' })
   // Two links back at each level: a walk that follows them all looks at 2^32 paths.
   for (const at of ['1', '1/a', '1/b']) for (const link of ['x', 'y']) symlinkSync(model, join(model, at, link))
   const started = performance.now()
-  expect(latestChange(model)).toBeGreaterThan(0n)
+  expect(await latestChange(model)).toBeGreaterThan(0n)
   expect(performance.now() - started).toBeLessThan(1000)
   const root = tree({ 'good/': '' })
   symlinkSync('itself', join(root, 'itself'))
@@ -167,6 +168,17 @@ test('loops of links: every directory is looked at once, and a model behind one 
   expect([...findVersions(join(root, 'good'), lines().log)]).toEqual([])
 })
 
+test('a model of many files does not hold the thread while they are looked at', async () => {
+  const many = tree(Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`${i % 20}/${i}`, ''])))
+  for (const look of [() => latestChange(many), () => refuseSpecialFiles(many, 'm', 1), () => sourceOf(many, parsePbtxt('', ''), null)]) {
+    let turns = 0
+    const each = setInterval(() => (turns += 1), 1)
+    await look()
+    clearInterval(each)
+    expect(turns).toBeGreaterThan(20)
+  }
+})
+
 test('no more than ENTRIES_MAX entries are looked at', () => {
   const many = tree(Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`d/${i}`, ''])))
   expect([...walk(many, 20)]).toHaveLength(20)
@@ -174,17 +186,17 @@ test('no more than ENTRIES_MAX entries are looked at', () => {
   expect(ENTRIES_MAX).toBe(100_000)
 })
 
-test('a FIFO, a socket or a device in a version directory is refused by name, a link to a file is not', () => {
+test('a FIFO, a socket or a device in a version directory is refused by name, a link to a file is not', async () => {
   const version = tree({ 'model.onnx': 'x', 'data/': '' })
   symlinkSync(join(version, 'model.onnx'), join(version, 'linked'))
-  expect(failure(() => refuseSpecialFiles(version, 'm', 1))).toBe('no failure')
+  expect(await laterFailure(refuseSpecialFiles(version, 'm', 1))).toBe('no failure')
   execFileSync('mkfifo', [join(version, 'data/weights')])
-  expect(failure(() => refuseSpecialFiles(version, 'm', 1))).toBe(
+  expect(await laterFailure(refuseSpecialFiles(version, 'm', 1))).toBe(
     `INVALID_ARG unable to load model 'm' version 1: '${version}/data/weights' is a FIFO; a version directory may hold files and directories only`,
   )
   const zero = tree({})
   symlinkSync('/dev/zero', join(zero, 'model.onnx'))
-  expect(failure(() => refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
+  expect(await laterFailure(refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
 })
 
 /** As `failure`, of what is done later. */
