@@ -51,7 +51,7 @@ function writeModels(root) {
   writeModel(root, 'waits', { config: config('identity', 64, ...tensors, 'dynamic_batching { max_queue_delay_microseconds: 50000 }\n') })
   const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
   const sequences = `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
-  writeModel(root, 'simple_sequence', { config: config('sequence', 8, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences) })
+  writeModel(root, 'simple_sequence', { config: config('sequence', 64, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences) })
   const sixteen = (kind) => [0, 1].map((i) => [`${kind}${i}`, 'TYPE_INT32', [16]])
   writeModel(root, 'kept', { config: config('onnxruntime', 8, sixteen('INPUT'), sixteen('OUTPUT'), 'response_cache { enable: true }\n'), versions: { 1: addSub() } })
 }
@@ -114,12 +114,13 @@ class Envoy {
     })
   }
 
-  async counter(name) {
-    const { stats } = await (await fetch(`${this.admin}/stats?format=json&filter=^${name}$`)).json()
-    return stats[0]?.value ?? 0
+  /** The sum of its counters of these names. */
+  async counter(pattern) {
+    const { stats } = await (await fetch(`${this.admin}/stats?format=json&filter=${encodeURIComponent(`^${pattern}$`)}`)).json()
+    return stats.reduce((sum, { value }) => sum + value, 0)
   }
 
-  retries = async () => (await Promise.all(KINDS.map((kind) => this.counter(`cluster.nereid-${kind}.upstream_rq_retry`)))).reduce((a, b) => a + b)
+  retries = (what = '') => this.counter(`cluster\\.nereid-(http|grpc)\\.upstream_rq_retry${what}`)
 }
 
 /** The file with the addresses of this machine. Each address has to be there. */
@@ -267,10 +268,10 @@ async function run(checks) {
       const ready = async () => (await fetch(`${envoy.http}/v2/health/ready`)).status
       const found = [await ready()]
       await Promise.all([0, 1].map((i) => servers[i].program.end()))
-      await until('Envoy has one server', async () => (await envoy.counter('cluster.nereid-http.membership_healthy')) === 1)
+      await until('Envoy has one server', async () => (await envoy.counter('cluster\\.nereid-http\\.membership_healthy')) === 1)
       found.push(await ready())
       await servers[2].program.end()
-      await until('Envoy has no server', async () => (await envoy.counter('cluster.nereid-http.membership_healthy')) === 0)
+      await until('Envoy has no server', async () => (await envoy.counter('cluster\\.nereid-http\\.membership_healthy')) === 0)
       found.push(await ready())
       await Promise.all(servers.map((server) => server.start()))
       await envoy.allReady()
@@ -290,7 +291,7 @@ async function run(checks) {
         await envoy.allReady()
       }
       for (const load of loads) await load.over()
-      for (const load of loads) must(load.failures.length === 0, load.told)
+      for (const load of loads) must(load.failures.length === 0, `${load.told}; ${await envoy.retries('_limit_exceeded')} sent as often as allowed, ${await envoy.retries('_overflow')} too many at a time`)
       must(restarts.every((code) => code === 0), `exit codes ${restarts.join()}`)
       measured.push(`${restarts.length} restarts: 0 of ${answered()} failed, ${(await envoy.retries()) - retries} sent again`)
     })
