@@ -26,6 +26,8 @@ const REQUESTS = Number(process.env.NEREID_HEAVY_REQUESTS ?? 100_000)
 const SERVERS = 3
 const CONCURRENCY = 24
 const KINDS = ['http', 'grpc']
+/** One server ends its connections of gRPC all the time, each with GOAWAY. */
+const AGE = ['--grpc-max-connection-age=500', '--grpc-max-connection-age-grace=10000']
 const WAIT_MS_MAX = 60_000
 
 /** Envoy's program, from PyPI. */
@@ -49,6 +51,7 @@ function writeModels(root) {
   writeModel(root, 'identity', { config: config('identity', 64, ...tensors) })
   // With --strict-batching-delay its requests are in flight for as long.
   writeModel(root, 'waits', { config: config('identity', 64, ...tensors, 'dynamic_batching { max_queue_delay_microseconds: 50000 }\n') })
+  writeModel(root, 'large', { config: config('identity', 64, [['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]) })
   const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
   const sequences = `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
   writeModel(root, 'simple_sequence', { config: config('sequence', 64, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences) })
@@ -120,7 +123,7 @@ class Envoy {
     return stats.reduce((sum, { value }) => sum + value, 0)
   }
 
-  retries = (what = '') => this.counter(`cluster\\.nereid-(http|grpc)\\.upstream_rq_retry${what}`)
+  retries = (what = '') => this.counter(String.raw`cluster\.nereid-(http|grpc)\.upstream_rq_retry${what}`)
 }
 
 /** The file with the addresses of this machine. Each address has to be there. */
@@ -137,25 +140,31 @@ function withAddresses(text, envoy, servers) {
   }, text)
 }
 
+/** Sends a number, or so many of them, to a model that sends them back. */
+const echo = (client, model, length = 1) => async (value) => {
+  const result = await client.infer(model, { INPUT0: { data: new Int32Array(length).fill(value), shape: [1, length] } })
+  const found = result.output('OUTPUT0').as('INT32')
+  must(found.length === length && found.at(-1) === value, `answered ${found.length} times ${found.at(-1)} to ${value}`)
+}
+
 /** Requests through Envoy, as many at a time, by a client that never sends one twice. */
 class Load {
   answered = 0
   failures = []
   inFlight = 0
-  #on = true
+  isOver = false
 
-  constructor(client, model, concurrency = CONCURRENCY) {
-    this.workers = Array.from({ length: concurrency }, (_, i) => this.#work(client, model, i << 20))
+  /** `send` makes a request of a number, and checks its answer. */
+  constructor(send, concurrency = CONCURRENCY) {
+    this.workers = Array.from({ length: concurrency }, (_, i) => this.#work(send, i << 20))
   }
 
-  async #work(client, model, first) {
-    for (let value = first; this.#on; value += 1) {
+  async #work(send, first) {
+    for (let value = first; !this.isOver; value += 1) {
       const from = performance.now()
       this.inFlight += 1
       try {
-        const result = await client.infer(model, { INPUT0: { data: Int32Array.of(value), shape: [1, 1] } })
-        const [found] = result.output('OUTPUT0').as('INT32')
-        must(found === value, `answered ${found} to ${value}`)
+        await send(value)
         this.answered += 1
       } catch (error) {
         this.failures.push({ from, text: error.message })
@@ -168,7 +177,7 @@ class Load {
 
   /** Ends it, and resolves when the last request is answered. */
   async over() {
-    this.#on = false
+    this.isOver = true
     await Promise.all(this.workers)
     return this
   }
@@ -217,7 +226,7 @@ async function run(checks) {
   try {
     let redis = redisVersion === undefined ? undefined : await startRedis(redisPort)
     if (redis !== undefined) programs.push(redis)
-    for (let i = 0; i < SERVERS; i += 1) servers.push(new Server(i, take(3), cache))
+    for (let i = 0; i < SERVERS; i += 1) servers.push(new Server(i, take(3), [...cache, ...(i === SERVERS - 1 ? AGE : [])]))
     await Promise.all(servers.map((server) => server.start()))
     const of = servers.map((server) => server.ports)
     const [envoyPorts, otherPorts] = [take(3), take(3)]
@@ -229,7 +238,7 @@ async function run(checks) {
     for (const kind of KINDS) {
       await checks.step(`${kind}: requests are spread over the servers`, async () => {
         const before = await counts('identity')
-        const load = new Load(through[kind], 'identity')
+        const load = new Load(echo(through[kind], 'identity'))
         await load.reach(3000)
         await load.over()
         const each = difference(await counts('identity'), before)
@@ -239,7 +248,7 @@ async function run(checks) {
       })
       await checks.step(`${kind}: SIGTERM of a server under load costs no request`, async () => {
         const retries = await envoy.retries()
-        const load = new Load(through[kind], 'waits')
+        const load = new Load(echo(through[kind], 'waits'))
         await load.reach(300)
         const code = await servers[0].program.end('SIGTERM')
         await load.reach(load.answered + 300)
@@ -251,7 +260,7 @@ async function run(checks) {
         measured.push(`SIGTERM over ${kind}: 0 of ${load.answered} failed, ${(await envoy.retries()) - retries} sent again`)
       })
       await checks.step(`${kind}: SIGKILL of a server under load costs what it had in flight`, async () => {
-        const load = new Load(through[kind], 'waits')
+        const load = new Load(echo(through[kind], 'waits'))
         await load.reach(300)
         await servers[1].program.end('SIGKILL')
         const [at, inFlight] = [performance.now(), load.inFlight]
@@ -264,14 +273,32 @@ async function run(checks) {
       })
     }
 
+    for (const [kind, megabytes] of [['http', 4], ['grpc', 3]]) {
+      await checks.step(`${kind}: SIGTERM under load of ${megabytes} MiB each costs no request`, async () => {
+        const retries = await envoy.retries()
+        const load = new Load(echo(through[kind], 'large', megabytes << 18), 4)
+        await load.reach(20)
+        await servers[1].program.end('SIGTERM')
+        await load.reach(load.answered + 20)
+        await load.over()
+        await servers[1].start()
+        await envoy.allReady()
+        must(load.failures.length === 0, load.told)
+        measured.push(`of ${megabytes} MiB over ${kind}: 0 of ${load.answered} failed, ${(await envoy.retries()) - retries} sent again`)
+      })
+    }
+    await checks.step('a body that is too long to be sent again is answered', async () => {
+      for (const kind of KINDS) await echo(through[kind], 'large', 20 << 18)(7)
+    })
+
     await checks.step('while one server is ready, Envoy says ready', async () => {
       const ready = async () => (await fetch(`${envoy.http}/v2/health/ready`)).status
       const found = [await ready()]
       await Promise.all([0, 1].map((i) => servers[i].program.end()))
-      await until('Envoy has one server', async () => (await envoy.counter('cluster\\.nereid-http\\.membership_healthy')) === 1)
+      await until('Envoy has one server', async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 1)
       found.push(await ready())
       await servers[2].program.end()
-      await until('Envoy has no server', async () => (await envoy.counter('cluster\\.nereid-http\\.membership_healthy')) === 0)
+      await until('Envoy has no server', async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 0)
       found.push(await ready())
       await Promise.all(servers.map((server) => server.start()))
       await envoy.allReady()
@@ -280,7 +307,7 @@ async function run(checks) {
 
     await checks.step(`${REQUESTS} requests while servers are restarted one after the other`, async () => {
       const retries = await envoy.retries()
-      const loads = KINDS.map((kind) => new Load(through[kind], 'identity', CONCURRENCY / 2))
+      const loads = KINDS.map((kind) => new Load(echo(through[kind], 'identity'), CONCURRENCY / 2))
       const answered = () => loads.reduce((sum, load) => sum + load.answered, 0)
       const restarts = []
       // All of them at least once.
@@ -320,6 +347,26 @@ async function run(checks) {
         measured.push(`${SEQUENCES} sequences over ${kind} ${each.map((count) => count / VALUES.length).join('/')}`)
       })
     }
+    await checks.step('requests of sequences are never sent twice', async () => {
+      const sent = await envoy.counter(String.raw`cluster\.nereid-(http|grpc)-sequences\.upstream_rq_total`)
+      const again = await envoy.counter(String.raw`cluster\.nereid-(http|grpc)-sequences\.upstream_rq_retry`)
+      must(sent >= 2 * SEQUENCES * VALUES.length && again === 0, `${sent} requests, ${again} sent again`)
+    })
+    await checks.step('on one stream of gRPC a sequence stays on its server without a header', async () => {
+      for (let id = 5001; id <= 5006; id += 1) {
+        const stream = through.grpc.stream()
+        const answers = stream[Symbol.asyncIterator]()
+        let sum = 0
+        for (const [i, value] of VALUES.entries()) {
+          sum += value
+          await stream.send('simple_sequence', { INPUT: { data: Int32Array.of(value), shape: [1, 1] } }, { sequence: { id, start: i === 0, end: i === VALUES.length - 1 } })
+          const { value: answer } = await answers.next()
+          const found = answer.error?.message ?? answer.result.output('OUTPUT').as('INT32')[0]
+          must(found === sum, `sequence ${id}: ${found}`)
+        }
+        stream.end()
+      }
+    })
     await checks.step('without the header it does not, and is told so', async () => {
       const wrong = await sequences('http', 3000, () => ({}))
       must(wrong > 0, 'every sum is right')
@@ -335,22 +382,39 @@ async function run(checks) {
       }
     })
 
-    await checks.step('orca.yaml: requests are answered by all servers while there are no reports', async () => {
-      const file = parse(text)
-      const cluster = file.static_resources.clusters.find(({ name }) => name === 'nereid-grpc')
-      delete cluster.lb_policy
-      Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', 'orca.yaml'), 'utf8')))
+    /** An Envoy with a part of the file changed. */
+    async function another(name, change) {
+      const file = parse(withAddresses(text, otherPorts, of))
+      change(file.static_resources)
       // JSON is YAML.
-      const flat = JSON.stringify(file).replaceAll(/"address":"(127\.0\.0\.1|0\.0\.0\.0|nereid-\d\.nereid)","port_value":(\d+)/g, (_, name, port) => {
-        const own = { 9901: otherPorts[2], 8000: otherPorts[0], 8001: otherPorts[1] }[port]
-        const server = /nereid-(\d)/.exec(name)?.[1]
-        return `"address":"127.0.0.1","port_value":${server === undefined ? own : of[server][port - 8000]}`
-      })
-      const other = new Envoy(program, flat, otherPorts, 'envoy-orca')
+      const other = new Envoy(program, JSON.stringify(file), otherPorts, name)
       programs.push(other.program)
       await other.allReady()
+      return other
+    }
+    await checks.step('without a retry policy the same SIGTERM costs requests', async () => {
+      const routes = ({ listeners }) => listeners.flatMap(({ filter_chains: [{ filters: [{ typed_config: config }] }] }) => config.route_config.virtual_hosts[0].routes)
+      const other = await another('envoy-without', (resources) => {
+        for (const { route } of routes(resources)) delete route.retry_policy
+      })
+      const load = new Load(echo(open(other.http), 'waits'))
+      await load.reach(300)
+      await servers[0].program.end('SIGTERM')
+      await load.over()
+      await servers[0].start()
+      await other.program.end()
+      await envoy.allReady()
+      must(load.failures.length > 0, load.told)
+      measured.push(`without a retry policy SIGTERM cost ${load.failures.length} of ${load.answered + load.failures.length}`)
+    })
+    await checks.step('orca.yaml: requests are answered by all servers while there are no reports', async () => {
+      const other = await another('envoy-orca', ({ clusters }) => {
+        const cluster = clusters.find(({ name }) => name === 'nereid-grpc')
+        delete cluster.lb_policy
+        Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', 'orca.yaml'), 'utf8')))
+      })
       const before = await counts('identity')
-      const load = new Load(open(other.grpc), 'identity')
+      const load = new Load(echo(open(other.grpc), 'identity'))
       await load.reach(1000)
       await load.over()
       const each = difference(await counts('identity'), before)
@@ -382,27 +446,26 @@ async function run(checks) {
       }
       await checks.step('Redis: servers share their answers', () => shared(1_000_000))
       await checks.step('Redis is killed under load: requests go on, and its cache is used again when it is back', async () => {
-        let [on, answered] = [true, 0]
-        const failures = []
-        const workers = Array.from({ length: 8 }, async (_, n) => {
-          for (let i = 0; on; i += 1) await keep(through[KINDS[n % 2]], i % 500).then(() => (answered += 1), (error) => failures.push(error.message))
-        })
-        const reach = (more) => until(`${more} more answers`, ((goal) => () => answered >= goal)(answered + more))
-        await reach(500)
+        const load = new Load((value) => keep(through[KINDS[value % 2]], value % 500), 8)
+        await load.reach(500)
         await redis.end()
-        await reach(1000)
-        const out = answered
+        const before = load.answered
+        await load.reach(before + 1000)
+        const without = load.answered - before
         redis = await startRedis(redisPort)
         programs.push(redis)
-        await reach(500)
+        await load.reach(load.answered + 500)
         await shared(2_000_000)
-        on = false
-        await Promise.all(workers)
-        must(failures.length === 0, `${failures.length} failed: ${failures[0]}`)
-        measured.push(`Redis ${redisVersion} killed and back: 0 of ${answered} failed, ${out} before it was back`)
+        await load.over()
+        must(load.failures.length === 0, load.told)
+        measured.push(`Redis ${redisVersion} killed and back: 0 of ${load.answered} failed, ${without} of them without it`)
       })
     } else measured.push('absent: redis-server')
-    await checks.step('Envoy is still there', async () => must(!envoy.program.isOver, 'it ended'))
+    await checks.step('connections ended with GOAWAY meanwhile', async () => {
+      const ended = await envoy.counter(String.raw`cluster\.nereid-grpc\.upstream_cx_close_notify`)
+      must(ended > 0 && !envoy.program.isOver, `${ended} connections`)
+      measured.push(`${ended} connections ended by GOAWAY`)
+    })
     const version = /\/(\d+\.\d+\.\d+)\//.exec(ask(program, ['--version']) ?? '')?.[1]
     return `Envoy ${version}, Node ${process.version}: ${measured.join('; ')}`
   } finally {
