@@ -2,6 +2,7 @@
 import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { bundle } from './bundle.mjs'
+import { envoy } from './envoy.mjs'
 import { frameworks } from './frameworks.mjs'
 import { fuzz } from './fuzz.mjs'
 import { gcs } from './gcs.mjs'
@@ -19,4 +20,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, azure, bundle, frameworks, fuzz, gcs, helm, image, prometheus, s3, sequences, uws }
+export const SUITES = { arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, prometheus, s3, sequences, uws }
