@@ -435,7 +435,7 @@ async function run(checks) {
       await envoy.allReady()
       must(retries === 0, `${retries} were sent again`)
     })
-    await checks.step('orca.yaml: requests are answered by all servers while there are no reports', async () => {
+    await checks.step('orca.yaml: servers that have as much to do get as many requests', async () => {
       const other = await another('envoy-orca', ({ clusters }) => {
         const cluster = clusters.find(({ name }) => name === 'nereid-grpc')
         delete cluster.lb_policy

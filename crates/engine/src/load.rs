@@ -16,8 +16,9 @@ pub const LOAD_AGE: Duration = Duration::from_secs(1);
 /// What is told of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
-    /// Of the version that is furthest behind, in seconds.
-    pub saturation: f64,
+    /// Of the version that has most to do: the part of the time since the last look in which its instances were busy, and its saturation. Not 0 while
+    /// requests are answered, which load balancers need to weigh servers.
+    pub utilization: f64,
     /// Requests answered without error, per second.
     pub requests_per_second: f64,
     /// Requests that failed, per second.
@@ -66,6 +67,7 @@ impl LoadMeter {
             return state.load;
         }
         let mut load = Load::default();
+        let seconds = passed.max(LOAD_AGE).as_secs_f64();
         let before = std::mem::take(&mut state.seen);
         for version in versions {
             let instances = version.instances.lock().len() as u64 - u64::from(version.gone.load(Ordering::Relaxed));
@@ -79,12 +81,13 @@ impl LoadMeter {
             let nanoseconds = now.execution_ns.saturating_sub(last.work.execution_ns);
             let seconds_per_request =
                 if requests > 0 { nanoseconds as f64 / requests as f64 / 1e9 } else { last.seconds_per_request };
-            load.saturation = load.saturation.max(version.inflight() as f64 * seconds_per_request / instances as f64);
+            let busy = nanoseconds as f64 / 1e9 / seconds;
+            let at_hand = version.inflight() as f64 * seconds_per_request;
+            load.utilization = load.utilization.max((busy + at_hand) / instances as f64);
             load.requests_per_second += requests as f64;
             load.errors_per_second += now.failures.saturating_sub(last.work.failures) as f64;
             state.seen.insert(version.load, Seen { work: now, seconds_per_request });
         }
-        let seconds = passed.max(LOAD_AGE).as_secs_f64();
         load.requests_per_second /= seconds;
         load.errors_per_second /= seconds;
         state.looked = Instant::now();

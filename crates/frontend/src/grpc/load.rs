@@ -1,7 +1,7 @@
 //! `xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`: the load of the server, as often as a load balancer asks, once a second at most. Triton has no
 //! such service.
 //!
-//! `application_utilization` is the saturation of the model that is furthest behind ([`engine::Load`]). A client that does not read is told nothing
+//! `application_utilization` is that of the model that has most to do ([`engine::Load`]). A client that does not read is told nothing
 //! until it does. The first sign of a shutdown ends the call, so that no drain waits for it.
 
 use super::call::{Call, deadline_exceeded};
@@ -73,6 +73,6 @@ async fn interval(call: &mut Call) -> Result<Duration, Status> {
     Ok(seconds.saturating_add(rest).max(LOAD_AGE))
 }
 
-fn report(Load { saturation, requests_per_second, errors_per_second }: Load) -> OrcaLoadReport {
-    OrcaLoadReport { rps_fractional: requests_per_second, eps: errors_per_second, application_utilization: saturation }
+fn report(Load { utilization, requests_per_second, errors_per_second }: Load) -> OrcaLoadReport {
+    OrcaLoadReport { rps_fractional: requests_per_second, eps: errors_per_second, application_utilization: utilization }
 }
