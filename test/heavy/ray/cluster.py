@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 HERE, COMMAND, PYTHON = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 sys.path.insert(0, str(ROOT / "docs/deploy/ray"))
 CLIENTS = 8
-WAIT_S = 30
+WAIT_S = 90
 
 IO = """
 backend: "python"
@@ -308,6 +308,8 @@ def main():
     # Proxies and replicas import the deployment from there.
     os.environ["PYTHONPATH"] = str(ROOT / "docs/deploy/ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # A proxy that is slow to start, on a busy machine, would be ended and started again.
+    os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = os.environ["RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S"] = "60"
     # Otherwise the proxy of the first node asks the replica of its own node, as long as that has room.
     os.environ["RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING"] = "0"
     import nereid_serve
@@ -317,7 +319,7 @@ def main():
     try:
         cluster.add_node(num_cpus=2, object_store_memory=100 * 2**20)
         cluster.wait_for_nodes()
-        ray.init(address=cluster.address, log_to_driver=True, logging_level="warning")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="warning")
         serve.start(http_options={"host": "127.0.0.1", "port": http_port}, grpc_options={"port": grpc_port, "grpc_servicer_functions": ["nereid_serve.add_inference_service"]})
         config = {
             "command": COMMAND,
@@ -328,7 +330,7 @@ def main():
             serve.run(nereid_serve.app({**config, "options": {"num_replicas": replicas}}))
 
         deploy(2)
-        tell(versions={"ray": ray.__version__, "grpcio": grpc.__version__}, nodes=len([node for node in ray.nodes() if node["Alive"]]))
+        tell(ray=ray.__version__, grpcio=grpc.__version__, nodes=len([node for node in ray.nodes() if node["Alive"]]))
         asyncio.run(steps(http_port, grpc_port, deploy))
         serve.shutdown()
     finally:
