@@ -1,6 +1,6 @@
 """Nereid on Ray Serve: each replica starts one server, which listens on Unix sockets of its own, and passes requests on to it as they are.
 
-    serve run nereid_serve:app arguments='["--model-repository=/srv/models"]'
+    PYTHONPATH=docs/deploy/ray serve run docs/deploy/ray/serve.yaml
 
 A request goes to a server once. It is given to the next server of the replica only when it could not be sent at all, or when a server that ends said
 that it does not take it any more. What was in flight on a server that died is answered with an error.
