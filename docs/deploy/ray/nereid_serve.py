@@ -130,7 +130,6 @@ class Replica:
         self._server = Server(config, self._home)
         await self._server.ready.wait()
         if self._server.ended.is_set():
-            shutil.rmtree(self._home, ignore_errors=True)
             raise RuntimeError(f"nereid ended with code {self._server.process.returncode} before it was ready: its lines are in the log of this replica")
         self._supervisor = asyncio.create_task(self._supervise())
 
