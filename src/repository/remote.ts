@@ -52,7 +52,8 @@ export class RemoteStore implements Store {
   readonly directory: string
   readonly #root: string
   readonly #source: Source
-  readonly #settles: boolean
+  /** Two looks have to agree. */
+  #settles = false
   readonly #log: Log
   readonly #shown = new Map<string, Shown>()
   /** Held for as long as a model is downloaded; that of `#switches` while what is shown of it changes, which is never long. */
@@ -75,14 +76,12 @@ export class RemoteStore implements Store {
 
   /**
    * @param root its own, not there yet
-   * @param settles mode poll: two looks have to agree, but for the first
    */
-  constructor(name: string, root: string, source: Source, settles: boolean, log: Log) {
+  constructor(name: string, root: string, source: Source, log: Log) {
     this.name = name
     this.#root = root
     this.directory = join(root, 'models')
     this.#source = source
-    this.#settles = settles
     this.#log = log
   }
 
@@ -93,6 +92,11 @@ export class RemoteStore implements Store {
     const models = [...this.#shown.keys()]
     if (models.length === 0) this.#log('warning', `model repository '${this.name}' has no models: no object has a name of the form ${this.name}/MODEL/FILE`)
     else if (models.every((model) => /^\d+$/.test(model))) this.#log('warning', `model repository '${this.name}' has only directories of versions: if it is a model itself, serve the directory above it`)
+  }
+
+  /** From here on a change counts when two looks see the same (mode poll); a start goes by one, as loads on request do. */
+  follow(): void {
+    this.#settles = true
   }
 
   /** Whether they were not there. */
@@ -140,7 +144,7 @@ export class RemoteStore implements Store {
     this.#last = now
     // Who cleans a directory for temporary files does not know that this one is in use.
     if (await this.#makeDirectories()) for (const model of this.#shown.keys()) await this.#switches.run(model, () => this.#empty(model))
-    const isSettled = (model: string): boolean => !this.#settles || !this.#hasLooked || before.get(model)?.stamp === now.get(model)?.stamp
+    const isSettled = (model: string): boolean => !this.#settles || before.get(model)?.stamp === now.get(model)?.stamp
     for (const model of new Set([...now.keys(), ...this.#shown.keys()])) {
       if (isSettled(model)) await this.#switches.run(model, () => this.#show(model, now.get(model)))
     }

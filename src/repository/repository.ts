@@ -142,6 +142,7 @@ export class Repository {
   /** Begins to follow changes on disk, in mode poll with an interval. */
   startPolling(): void {
     if (this.#settings.mode !== 'poll' || this.#settings.pollSecs === 0) return
+    this.#stores.follow()
     const again = (): void => {
       if (this.#stopped) return
       this.#timer = setTimeout(() => void this.poll().finally(again), this.#settings.pollSecs * 1000)

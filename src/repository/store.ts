@@ -18,6 +18,8 @@ export interface Store {
    * @throws {ServerError} when that cannot be seen now; what was seen before stays
    */
   refresh(): Promise<void>
+  /** Changes are followed from here on (mode poll). */
+  follow(): void
   /**
    * Brings the subdirectory of a model to what the last look saw.
    *
@@ -51,6 +53,7 @@ export class DiskStore implements Store {
   }
 
   async refresh(): Promise<void> {}
+  follow(): void {}
   async materialise(): Promise<void> {}
   release(): void {}
   stop(): void {}

@@ -63,7 +63,7 @@ export class Stores {
     if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
     const root = await privateRoot(trees)
     const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax: this.#settings.cacheBytesMax, directory: root })
-    this.#remote.push(new RemoteStore(url, root, source, this.#settings.mode === 'poll', this.#log))
+    this.#remote.push(new RemoteStore(url, root, source, this.#log))
     return root
   }
 
@@ -99,6 +99,11 @@ export class Stores {
   /** Looks at all of them. One that cannot be read has said so. */
   async refresh(): Promise<void> {
     await Promise.allSettled(this.#stores.map((store) => store.refresh()))
+  }
+
+  /** Changes are followed from here on. */
+  follow(): void {
+    for (const store of this.#remote) store.follow()
   }
 
   /** Looks in the background at those that were not looked at for a while. */

@@ -88,8 +88,9 @@ async function setup(memory: Memory, { settles = false, cacheDirectory = join(RO
   const root = await privateRoot(join(cacheDirectory, 'trees'))
   const lines: string[] = []
   const log: Log = (level, message) => void lines.push(`${level} ${message}`)
-  const store = new RemoteStore('s3://bucket/models', root, new Mirror(memory, 's3://bucket/models', cache, root), settles, log)
+  const store = new RemoteStore('s3://bucket/models', root, new Mirror(memory, 's3://bucket/models', cache, root), log)
   await store.open()
+  if (settles) store.follow()
   const outcome = (task: Promise<void>): Promise<string> =>
     task.then(
       () => 'done',
@@ -209,6 +210,26 @@ test('a model that is uploaded again while it is read is read again', async () =
   }
   expect(await load('m')).toBe('done')
   expect([file('m/1/a'), file('m/1/b')]).toEqual(['a2', 'b2'])
+  await store.close()
+})
+
+test('a model that is uploaded while a server starts that will follow changes is read again; afterwards that waits for the next looks', async () => {
+  const memory = storage({ 'm/1/a': 'a1' })
+  const { store, load, file } = await setup(memory)
+  const again = (content: string): void => {
+    memory.before = () => {
+      memory.before = () => {}
+      memory.put('m/1/a', content)
+    }
+  }
+  again('a2')
+  expect([await load('m'), file('m/1/a')]).toEqual(['done', 'a2'])
+  store.follow()
+  memory.put('m/1/a', 'a3')
+  await store.refresh()
+  await store.refresh()
+  again('a4')
+  expect(await load('m')).toMatch(/^UNAVAILABLE /)
   await store.close()
 })
 
