@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod http;
 mod infer;
 pub mod json;
+pub mod orca;
 pub mod pb;
 mod signature;
 // Signatures for tests, shared with the integration tests, which know this crate by its name.

@@ -17,7 +17,7 @@ use crate::shared::Phase;
 use engine::{LOAD_AGE, Load};
 use http2::Responder;
 use prost::Message;
-use protocol::pb::orca::{OrcaLoadReport, OrcaLoadReportRequest};
+use protocol::orca::{OrcaLoadReport, OrcaLoadReportRequest};
 use std::future::poll_fn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

@@ -13,8 +13,6 @@ pub mod health {
     include!("grpc.health.v1.rs");
 }
 
-pub mod orca;
-
 /// Package `grpc.reflection.v1`. The messages of v1alpha are the same on the wire.
 pub mod reflection {
     include!("grpc.reflection.v1.rs");
