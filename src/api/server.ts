@@ -161,9 +161,9 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   })
   const pythonUnpackPrefix = unpackPrefix()
   const guards = { hasKeys: settings.keys !== null, restrictions: settings.embeddedHttp.restrictions }
-  // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const stores = new Stores(settings.repository, logger.log)
   const roots = await stores.prepare()
+  // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
     {
       serverId: settings.id,

@@ -28,6 +28,8 @@ export function fileHint(path: string): string {
 export function absentHint(path: string): string {
   const isDirectory = (one: string): boolean => statIfAny(one)?.isDirectory() === true
   if (path.startsWith('--')) return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
+  const [, cloud] = /^(s3|gs|as)(?::|\/\/)/.exec(path) ?? []
+  if (cloud !== undefined) return `; a repository in a cloud is written ${cloud}://…`
   if (/^~(?:\/|$)/.test(path)) return `; ~ stays as it is behind = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
   const bare = path.trim().replace(/^(['"])(.*)\1$/, '$2')
   if (bare !== path && isDirectory(bare)) return `; without blanks and quotes it is there: --model-repository=${shellWord(bare)}`

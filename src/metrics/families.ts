@@ -33,7 +33,7 @@ export interface FamilyContext {
   counterLatencies: boolean
   pinnedPoolBytes: number
   /** Seconds of work at hand (`metrics/saturation`). */
-  saturation: (key: string, statistics: VersionStatistics, instances: number) => number | null
+  saturation: (statistics: VersionStatistics, instances: number) => number | null
   /** Log lines that could not be written, by reason. */
   logLost: ReadonlyMap<string, number>
   /** Traces that the exporter lost, by reason. */
@@ -154,7 +154,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   }
   families.push(
     perVersion('nereid_saturation', 'gauge', 'Seconds that the instances of a version need for the requests that wait or run now, going by what requests took in the last minute.', (s, labels, facts) => {
-      const value = facts === null ? null : context.saturation(`${keyOf(s)}:${s.version}`, s, facts.instances)
+      const value = facts === null ? null : context.saturation(s, facts.instances)
       return value === null ? [] : [{ labels, value }]
     }),
     perVersion('nereid_requests_cancelled_total', 'counter', 'Requests given up by their client.', (s, labels) => [

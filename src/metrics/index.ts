@@ -1,7 +1,7 @@
 /** Metrics: from a snapshot of the core to the text of a scrape. */
 
 import type { Logger } from '../log/index.js'
-import type { Core } from '../native/index.js'
+import type { Core, VersionStatistics } from '../native/index.js'
 import type { Repository } from '../repository/index.js'
 import type { TraceDrain } from '../trace/index.js'
 import { renderFamilies, type ExpositionFormat } from './exposition.js'
@@ -30,13 +30,14 @@ export function metricsText(
     const own = await (await process).families()
     const nowMs = performance.now()
     const snapshot = core.snapshot()
-    saturation.keep(new Set(snapshot.versions.map((statistics) => `${keyOf(statistics)}:${statistics.version}`)))
+    const versionOf = (statistics: VersionStatistics): string => `${keyOf(statistics)}:${statistics.version}`
+    saturation.keep(new Set(snapshot.versions.map(versionOf)))
     const families = buildFamilies(snapshot, {
       facts: (name, version) => {
         const served = repository.served(name, version)
         return served === null ? null : { loadSeconds: served.loadSeconds, tags: served.config.metricTags, instances: instancesOf(served.config) }
       },
-      saturation: (key, statistics, instances) => saturation.of(key, statistics, instances, nowMs),
+      saturation: (statistics, instances) => saturation.of(versionOf(statistics), statistics, instances, nowMs),
       counterLatencies: metricsConfig.counterLatencies,
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       logLost: logger.lost,

@@ -73,6 +73,22 @@ export class Limit {
   }
 }
 
+/**
+ * Does the task for each item, as many at a time as the limit says. A failure ends the others, by their signal; the first is thrown when all have
+ * ended.
+ */
+export async function eachOf<T>(items: readonly T[], limit: Limit, signal: AbortSignal, task: (item: T, signal: AbortSignal) => Promise<void>): Promise<void> {
+  const stop = new AbortController()
+  const either = AbortSignal.any([signal, stop.signal])
+  const running = items.map((item) =>
+    limit.run(() => task(item, either)).catch((error: unknown) => {
+      stop.abort(error)
+      throw error
+    }),
+  )
+  await Promise.all(running).finally(() => Promise.allSettled(running))
+}
+
 /** Which keys wait for which others. Pure; says whether one more wait would never end. */
 export class Waits {
   readonly #by = new Map<string, string[]>()

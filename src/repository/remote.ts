@@ -70,6 +70,7 @@ export class RemoteStore implements Store {
   #links = 0
   /** Of all models: one that is removed and comes back has not had its number before. */
   #changes = 0n
+  /** Bytes that came. */
   downloadedBytes = 0
   /** When it was last seen, on the clock of `performance.now()`. */
   lookedAtMs = 0
@@ -105,7 +106,12 @@ export class RemoteStore implements Store {
     return (await mkdir(this.directory, { recursive: true, mode: 0o700 })) !== undefined
   }
 
-  /** What is seen counts from when this was called: a look that runs already may miss what its caller knows of. */
+  /**
+   * Looks which models there are, and shows them. What is seen counts from when this was called: a look that runs already may miss what its caller
+   * knows of.
+   *
+   * @throws {ServerError} when that cannot be seen now; what was seen before stays
+   */
   async refresh(): Promise<void> {
     if (this.#look === null) {
       this.#look = this.#refresh().finally(() => {
@@ -246,6 +252,7 @@ export class RemoteStore implements Store {
     shown.made = null
   }
 
+  /** Ends what is under way: the server ends. */
   stop(): void {
     this.#stop.abort()
   }
@@ -260,6 +267,7 @@ export class RemoteStore implements Store {
     }
   }
 
+  /** Removes what is nobody's but this server's. */
   async close(): Promise<void> {
     this.stop()
     for (const timer of this.#timers) clearTimeout(timer)

@@ -30,7 +30,7 @@ import { byteWise, misplacedIn } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
-import type { Store } from './store.js'
+import type { RemoteStore } from './remote.js'
 import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
@@ -273,7 +273,7 @@ export class Repository {
   }
 
   /** What the repositories in clouds are read through. */
-  get remoteStores(): readonly Store[] {
+  get remoteStores(): readonly RemoteStore[] {
     return this.#stores.remote
   }
 

@@ -23,11 +23,7 @@ export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
     refuseCloud(path)
     const stat = statIfAny(path)
-    if (stat === undefined) {
-      const [, cloud] = /^(s3|gs|as)(?::|\/\/)/.exec(path) ?? []
-      const hint = cloud !== undefined ? `; a repository in a cloud is written ${cloud}://…` : absentHint(path)
-      throw new ServerError('INTERNAL', `failed to stat file ${path}${hint}`)
-    }
+    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}${absentHint(path)}`)
     if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
     try {
       readdirSync(path)

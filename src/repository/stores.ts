@@ -98,7 +98,7 @@ export class Stores {
 
   /** Looks at all of them. One that cannot be read has said so. */
   async refresh(): Promise<void> {
-    await Promise.allSettled(this.#stores.map((store) => store.refresh()))
+    await Promise.allSettled(this.#remote.map((store) => store.refresh()))
   }
 
   /** Changes are followed from here on. */
@@ -114,11 +114,11 @@ export class Stores {
 
   /** Why a repository can not be read now, where one can not. */
   failure(): ServerError | null {
-    return this.#stores.find((store) => store.failure !== null)?.failure ?? null
+    return this.#remote.find((store) => store.failure !== null)?.failure ?? null
   }
 
   /** Those of clouds. */
-  get remote(): readonly Store[] {
+  get remote(): readonly RemoteStore[] {
     return this.#remote
   }
 

@@ -12,7 +12,7 @@ import { constants, createReadStream } from 'node:fs'
 import { access, chmod, copyFile, link, mkdir, open, readFile, readdir, rename, rm, stat, statfs, utimes, writeFile, type FileHandle } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Limit } from '../repository/limit.js'
+import { Limit, eachOf } from '../repository/limit.js'
 import { isLeft, nameOf, ownProcess, type Owner } from '../repository/owner.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 
@@ -183,19 +183,12 @@ export class DownloadCache {
 
   async #download(client: StoreClient, object: StoredObject, path: string, signal: AbortSignal, progress: Progress): Promise<void> {
     const part = join(this.#directory, 'parts', `${basename(path)}.${nameOf(this.#own)}.${randomBytes(6).toString('hex')}`)
-    // One read that fails ends the others.
-    const stop = new AbortController()
-    const either = AbortSignal.any([signal, stop.signal])
     try {
       const file = await open(part, 'wx', 0o600)
       try {
         await file.truncate(object.size)
         const starts = Array.from({ length: Math.ceil(object.size / PART_BYTES) }, (_, i) => i * PART_BYTES)
-        const reads = starts.map((from) => this.#reads.run(() => this.#read(client, object, file, from, Math.min(from + PART_BYTES, object.size), either, progress)))
-        await Promise.all(reads.map((one) => one.catch((error: unknown) => {
-          stop.abort(error)
-          throw error
-        }))).finally(() => Promise.allSettled(reads))
+        await eachOf(starts, this.#reads, signal, (from, stop) => this.#read(client, object, file, from, Math.min(from + PART_BYTES, object.size), stop, progress))
         // A name must not be there before the content: the machine may stop.
         await file.datasync()
       } finally {

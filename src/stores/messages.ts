@@ -14,6 +14,6 @@ export interface WorkerData {
   directory: string
 }
 
-export type Call = { id: number } & ({ task: 'list' } | { task: 'materialise'; model: string; stamp: string } | { task: 'remove'; directory: string } | { task: 'close' })
+export type Call = { id: number } & ({ task: 'list' } | { task: 'materialise'; model: string; stamp: string } | { task: 'remove'; directory: string })
 
 export type Answer = { id: number } & ({ result: unknown } | { bytes: number } | { failure: StoreFailure; message: string })

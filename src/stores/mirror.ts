@@ -7,7 +7,7 @@
 import { createHash } from 'node:crypto'
 import { mkdir, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { Limit } from '../repository/limit.js'
+import { Limit, eachOf } from '../repository/limit.js'
 import { asLocal, type DownloadCache, type Progress } from './cache.js'
 import { StoreError, type StoreClient, type StoredObject } from './client.js'
 
@@ -96,16 +96,9 @@ export class Mirror {
         if (file !== undefined) throw new StoreError('invalid', `'${this.#url}/${file.path}' is an object, and there are objects below it: a file system has one or the other`)
       }
       for (const path of [...directories].sort()) await mkdir(path, { recursive: true })
-      const limit = new Limit(FILES_MAX)
-      const stop = new AbortController()
-      const either = AbortSignal.any([signal, stop.signal])
-      await this.#cache.withRoom(this.#url, [...files.values()], async () => {
-        const placed = [...files].map(([path, object]) => limit.run(async () => this.#cache.place(this.#client, this.#url, object, path, either, progress)))
-        await Promise.all(placed.map((one) => one.catch((error: unknown) => {
-          stop.abort(error)
-          throw error
-        }))).finally(() => Promise.allSettled(placed))
-      })
+      await this.#cache.withRoom(this.#url, [...files.values()], () =>
+        eachOf([...files], new Limit(FILES_MAX), signal, ([path, object], stop) => this.#cache.place(this.#client, this.#url, object, path, stop, progress)),
+      )
       return directory
     } catch (error) {
       await this.remove(directory)

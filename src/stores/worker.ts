@@ -57,8 +57,6 @@ async function run(call: Call, signal: AbortSignal): Promise<unknown> {
     }
     case 'remove':
       return mirror.remove(call.directory)
-    case 'close':
-      return mirror.close()
   }
 }
 

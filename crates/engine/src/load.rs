@@ -3,6 +3,7 @@
 //! The saturation of a version is the seconds that its instances need for the requests that wait or run now, going by what requests took lately.
 //! `metrics/saturation.ts` computes the same for scrapes, over a longer time.
 
+use crate::statistics::Totals;
 use crate::version::ModelVersion;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,17 +26,9 @@ pub struct Load {
     pub errors_per_second: f64,
 }
 
-/// Counters of one version at one moment.
-#[derive(Debug, Clone, Copy, Default)]
-struct Work {
-    requests: u64,
-    failures: u64,
-    execution_ns: u64,
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    work: Work,
+    totals: Totals,
     /// What a request cost when some were answered last.
     seconds_per_request: f64,
 }
@@ -70,35 +63,30 @@ impl LoadMeter {
         let seconds = passed.max(LOAD_AGE).as_secs_f64();
         let before = std::mem::take(&mut state.seen);
         for version in versions {
-            let instances = version.instances.lock().len() as u64 - u64::from(version.gone.load(Ordering::Relaxed));
+            // Both change by themselves: for a moment more may be gone than there are.
+            let gone = version.gone.load(Ordering::Relaxed) as usize;
+            let instances = version.instances.lock().len().saturating_sub(gone);
             // An ensemble has none: its steps count.
             if instances == 0 {
                 continue;
             }
-            let now = Work::of(version);
+            let now = version.totals();
             let last = before.get(&version.load).copied().unwrap_or_default();
-            let requests = now.requests.saturating_sub(last.work.requests);
-            let nanoseconds = now.execution_ns.saturating_sub(last.work.execution_ns);
+            let requests = now.requests.saturating_sub(last.totals.requests);
+            let nanoseconds = now.execution_ns.saturating_sub(last.totals.execution_ns);
             let seconds_per_request =
                 if requests > 0 { nanoseconds as f64 / requests as f64 / 1e9 } else { last.seconds_per_request };
             let busy = nanoseconds as f64 / 1e9 / seconds;
             let at_hand = version.inflight() as f64 * seconds_per_request;
             load.utilization = load.utilization.max((busy + at_hand) / instances as f64);
             load.requests_per_second += requests as f64;
-            load.errors_per_second += now.failures.saturating_sub(last.work.failures) as f64;
-            state.seen.insert(version.load, Seen { work: now, seconds_per_request });
+            load.errors_per_second += now.failures.saturating_sub(last.totals.failures) as f64;
+            state.seen.insert(version.load, Seen { totals: now, seconds_per_request });
         }
         load.requests_per_second /= seconds;
         load.errors_per_second /= seconds;
         state.looked = Instant::now();
         state.load = load;
         load
-    }
-}
-
-impl Work {
-    fn of(version: &ModelVersion) -> Self {
-        let (requests, failures, execution_ns) = version.work();
-        Self { requests, failures, execution_ns }
     }
 }

@@ -121,6 +121,16 @@ impl ResponseStatistics {
     }
 }
 
+/// What a version did until now, as its load is reckoned from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    /// Answered without error.
+    pub(crate) requests: u64,
+    pub(crate) failures: u64,
+    /// As [`VersionStatistics::execution_ns`].
+    pub(crate) execution_ns: u64,
+}
+
 #[derive(Default)]
 struct Counters {
     inference_count: u64,
@@ -157,6 +167,11 @@ impl Counters {
             compute_output: self.output,
             failures: self.failures[FailureReason::Backend as usize],
         }
+    }
+
+    /// Time that instances took for executions, each counted once.
+    fn execution_ns(&self) -> u64 {
+        self.batches.values().map(|b| b.input.ns + b.infer.ns + b.output.ns).sum()
     }
 
     fn summarise(&mut self, family: usize, end: u64, ns: u64) {
@@ -415,11 +430,9 @@ impl Statistics {
         self.counted_by(instance, |c| c.fail(now.saturating_sub(accepted), reason));
     }
 
-    /// Requests that were answered, those that failed, and the nanoseconds of all executions, each counted once.
-    pub(crate) fn work(&self) -> (u64, u64, u64) {
+    pub(crate) fn totals(&self) -> Totals {
         let c = self.counters.lock();
-        let executions = c.batches.values().map(|b| b.input.ns + b.infer.ns + b.output.ns).sum();
-        (c.success.count, c.fail.count, executions)
+        Totals { requests: c.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }
     }
 
     pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
@@ -439,6 +452,7 @@ impl Statistics {
             cached: self.cached,
             failures: c.failures,
             on_devices: c.places.ordinals().iter().copied().zip(c.on_devices.iter().copied()).collect(),
+            execution_ns: c.execution_ns(),
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
             responses: c.responses.clone(),
             first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),
@@ -500,6 +514,8 @@ pub struct VersionStatistics {
     pub failures: [u64; 4],
     /// What instances on devices did of all this, by the ordinal of the device.
     pub on_devices: Vec<(u32, Executions)>,
+    /// Time that instances took for executions, each counted once, in ns.
+    pub execution_ns: u64,
     /// Batch size, and input, infer and output durations of executions of that size.
     pub batches: Vec<(u64, Duration, Duration, Duration)>,
     /// By the index of a response in its request, of backends that count them.

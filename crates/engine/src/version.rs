@@ -47,7 +47,7 @@ use crate::registry::Engine;
 use crate::resize::Wanted;
 use crate::schedule::{Removed, Schedule};
 use crate::sequence::Sequencing;
-use crate::statistics::{Statistics, VersionStatistics};
+use crate::statistics::{Statistics, Totals, VersionStatistics};
 use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
 use crate::turn;
@@ -537,8 +537,8 @@ impl ModelVersion {
     }
 
     /// As [`crate::statistics::Statistics::work`].
-    pub(crate) fn work(&self) -> (u64, u64, u64) {
-        self.statistics.work()
+    pub(crate) fn totals(&self) -> Totals {
+        self.statistics.totals()
     }
 
     /// Everything counted so far.

@@ -409,9 +409,7 @@ fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
         failures: v.failures.iter().map(|&n| BigInt::from(n)).collect(),
         pending: BigInt::from(v.pending),
         inflight: BigInt::from(v.inflight),
-        execution_ns: BigInt::from(
-            v.batches.iter().map(|(_, input, infer, output)| input.ns + infer.ns + output.ns).sum::<u64>(),
-        ),
+        execution_ns: BigInt::from(v.execution_ns),
         cancelled: BigInt::from(v.cancelled),
         first_response: v.first_response.map(|(bounds, counts, sum)| js::FirstResponse {
             bounds,

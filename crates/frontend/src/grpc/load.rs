@@ -8,15 +8,12 @@ use super::call::{Call, deadline_exceeded};
 use super::connection::GrpcContext;
 use super::message::frame;
 use super::reply;
-use super::status::{Status, code};
-use super::unary::required;
-use super::watch::sleep_for;
-use crate::encoding::Encoding;
+use super::status::Status;
+use super::watch::{begin, sleep_for};
 use crate::limits::HEALTH_WATCHERS_MAX;
 use crate::shared::Phase;
 use engine::{LOAD_AGE, Load};
 use http2::Responder;
-use prost::Message;
 use protocol::orca::{OrcaLoadReport, OrcaLoadReportRequest};
 use std::future::poll_fn;
 use std::time::Duration;
@@ -25,22 +22,9 @@ use tokio::time::{Instant, sleep};
 /// Serves one load balancer until it leaves, its time is up or the server goes.
 pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
-    let asked = tokio::select! {
-        biased;
-        asked = interval(&mut call) => asked,
-        () = sleep_for(until) => Err(deadline_exceeded()),
-    };
-    let interval = match asked {
-        Ok(interval) => interval,
-        Err(status) => return reply::refuse(&mut respond, &status),
-    };
-    let Some(_counted) = context.shared.watcher() else {
-        let text = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
-        return reply::refuse(&mut respond, &Status::new(code::RESOURCE_EXHAUSTED, text));
-    };
-    if reply::begin(&mut respond, Encoding::Identity).is_err() {
-        return;
-    }
+    let full = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
+    let Some((request, _counted)) = begin(context, &mut call, &mut respond, until, full).await else { return };
+    let interval = interval(request);
     let mut phase = context.shared.watch();
     let mut is_first = true;
     let status = loop {
@@ -63,14 +47,12 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder
     reply::end(&mut respond, &status);
 }
 
-/// Reads the request: how often it wants reports.
-async fn interval(call: &mut Call) -> Result<Duration, Status> {
-    let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
-    let failed = |e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}"));
-    let asked = OrcaLoadReportRequest::decode(message).map_err(failed)?.report_interval.unwrap_or_default();
+/// How often reports are sent.
+fn interval(OrcaLoadReportRequest { report_interval }: OrcaLoadReportRequest) -> Duration {
+    let asked = report_interval.unwrap_or_default();
     let seconds = Duration::from_secs(u64::try_from(asked.seconds).unwrap_or(0));
     let rest = Duration::from_nanos(u64::try_from(asked.nanos).unwrap_or(0));
-    Ok(seconds.saturating_add(rest).max(LOAD_AGE))
+    seconds.saturating_add(rest).max(LOAD_AGE)
 }
 
 fn report(Load { utilization, requests_per_second, errors_per_second }: Load) -> OrcaLoadReport {

@@ -14,7 +14,7 @@ use super::status::{Status, code};
 use super::unary::required;
 use crate::encoding::Encoding;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
-use crate::shared::Phase;
+use crate::shared::{Counted, Phase};
 use http2::{Gone, Responder};
 use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
@@ -25,21 +25,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// Serves one watcher until it leaves, its time is up or the server goes.
 pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
-    let status = tokio::select! {
-        biased;
-        status = asked(&mut call) => status,
-        () = sleep_for(until) => Some(deadline_exceeded()),
-    };
-    if let Some(status) = status {
-        return reply::refuse(&mut respond, &status);
-    }
-    let Some(_counted) = context.shared.watcher() else {
-        let text = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
-        return reply::refuse(&mut respond, &Status::new(code::RESOURCE_EXHAUSTED, text));
-    };
-    if reply::begin(&mut respond, Encoding::Identity).is_err() {
+    let full = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
+    let Some((HealthCheckRequest { .. }, _counted)) = begin(context, &mut call, &mut respond, until, full).await else {
         return;
-    }
+    };
     let mut phase = context.shared.watch();
     let mut readiness = context.shared.readiness();
     let mut models = context.shared.models_readiness();
@@ -100,14 +89,37 @@ async fn ask(context: &GrpcContext, after: Duration) {
     context.shared.set_models_ready(ready);
 }
 
-/// Reads the request; what is wrong with it, if anything is.
-async fn asked(call: &mut Call) -> Option<Status> {
-    match required(poll_fn(|cx| call.messages.poll_next(cx)).await) {
-        Ok(message) => HealthCheckRequest::decode(message)
-            .err()
-            .map(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}"))),
-        Err(status) => Some(status),
+/// Begins a call whose client is told things until it leaves: reads its one request, and counts it. None for one that was refused, or is gone.
+///
+/// `full` is said where as many are told things as may be.
+pub(super) async fn begin<'c, M: Message + Default>(
+    context: &'c GrpcContext,
+    call: &mut Call,
+    respond: &mut Responder,
+    until: Option<Instant>,
+    full: String,
+) -> Option<(M, Counted<'c>)> {
+    let asked = tokio::select! {
+        biased;
+        asked = request(call) => asked,
+        () = sleep_for(until) => Err(deadline_exceeded()),
+    };
+    let counted = asked.and_then(|asked| match context.shared.watcher() {
+        Some(counted) => Ok((asked, counted)),
+        None => Err(Status::new(code::RESOURCE_EXHAUSTED, full)),
+    });
+    match counted {
+        Ok(begun) => reply::begin(respond, Encoding::Identity).is_ok().then_some(begun),
+        Err(status) => {
+            reply::refuse(respond, &status);
+            None
+        }
     }
+}
+
+async fn request<M: Message + Default>(call: &mut Call) -> Result<M, Status> {
+    let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
+    M::decode(message).map_err(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}")))
 }
 
 pub(super) async fn sleep_for(until: Option<Instant>) {
