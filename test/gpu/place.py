@@ -29,6 +29,8 @@ def node():
 
 def write_models(*names):
     """Writes the models of the rows below MODELS, or those of them that are named; they stay for the next row."""
+    # A server refuses a repository that is not there, also one of which it is to load nothing.
+    os.makedirs(MODELS, exist_ok=True)
     subprocess.run([node(), os.path.join(HERE, "models.mjs"), MODELS, *names], check=True, timeout=240)
 
 

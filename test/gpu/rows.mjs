@@ -17,11 +17,12 @@ export function targetText({ target }) {
   return 'most' in target ? `at most ${target.most}${unit}` : `at least ${target.least}${unit}`
 }
 
-/** Rows that a committed result of a run on a GPU shows as passed. */
+/** Rows that passed when they last ran on a GPU, by the committed results, whose names sort by time. */
 export function passedRows(directory = `${HERE}/results`) {
-  const files = existsSync(directory) ? readdirSync(directory).filter((name) => name.endsWith('.json')) : []
+  const files = existsSync(directory) ? readdirSync(directory).filter((name) => name.endsWith('.json')).sort() : []
   const results = files.map((name) => JSON.parse(readFileSync(`${directory}/${name}`, 'utf8'))).filter(({ mock }) => mock === false)
-  return new Set(results.flatMap(({ rows }) => rows.filter(({ state }) => state === 'passed').map(({ id }) => id)))
+  const last = new Map(results.flatMap(({ rows }) => rows.filter(({ state }) => state !== 'not run').map(({ id, state }) => [id, state])))
+  return new Set([...last].filter(([, state]) => state === 'passed').map(([id]) => id))
 }
 
 /** The rows of COMPAT.md's section `Not passed on a GPU`, as it should read. */

@@ -18,6 +18,7 @@ CONFIG = 'backend: "python"\ninput [ {{ name: "IN" data_type: {type} dims: [ -1 
 NO = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
 
 HEAD = f"""
+import os
 import sys
 sys.path.insert(0, {os.path.join(HERE, "device")!r})
 import numpy as np
@@ -61,6 +62,13 @@ MODELS = {
         out = pb.Tensor.from_dlpack("OUT", Array.of(values * 2, 1))
         assert not out.is_cpu() and out.__dlpack_device__() == (2, 1)
         return answer(out, blocks=before[0], exports=before[1])
+"""),
+    # An output that the device still writes when its capsule is made.
+    "pending": ("TYPE_FP32", NO, """
+    def one(self, t):
+        from arrays import Array
+        values = t.as_numpy() if t.is_cpu() else Array.from_dlpack(t).get()
+        return answer(pb.Tensor.from_dlpack("OUT", Array.of(values * 2, 1, later=True).capsule()))
 """),
     # What came, changed where it lies.
     "same": ("TYPE_FP32", NO, """
@@ -177,6 +185,16 @@ def test_b_py_07_an_output_on_a_device_reaches_the_network_and_a_region(mock, ca
     waits_for(ended, "memory of outputs is given back")
 
 
+@pytest.mark.parametrize("count", [16, COUNT])
+def test_b_py_07_an_output_that_the_device_still_writes_is_waited_for(mock, caller, count):
+    values = np.arange(count, dtype=np.float32)
+    region = Region(mock, caller, "made", count * 4, 1).set(values)
+    caller.call("infer", "pending", [region.input(count)], outputs=[region.output()])
+    assert np.array_equal(region.get(count), values * 2)
+    region.drop()
+    assert np.array_equal(caller.infer("pending", {"IN": values}).as_numpy("OUT"), values * 2)
+
+
 @pytest.mark.parametrize("count", [16, 17, COUNT, COUNT + 1])
 def test_b_py_07_memory_that_came_in_goes_out_again_without_an_export(mock, caller, server, count):
     values = np.arange(count, dtype=np.float32)
@@ -237,7 +255,7 @@ FAILING = {
     # Its parameter says what fails from now on in this process.
     "told": ("TYPE_FP32", NO, """
     def execute(self, requests):
-        import json, os
+        import json
         answers = []
         for r in requests:
             os.environ["NEREID_MOCK_CUDA_FAIL"] = json.loads(r.parameters()).get("fail", "")
@@ -248,7 +266,9 @@ FAILING = {
     def one(self, t):
         from arrays import Array
         values = t.as_numpy() if t.is_cpu() else Array.from_dlpack(t).get()
-        return answer(pb.Tensor.from_dlpack("OUT", Array.of(values * 2)), where="cpu" if t.is_cpu() else "gpu")
+        made = Array.of(values * 2)
+        by_capsule = os.environ["NEREID_MOCK_CUDA_FAIL"].startswith("cuCtxSynchronize")
+        return answer(pb.Tensor.from_dlpack("OUT", made.capsule() if by_capsule else made), where="cpu" if t.is_cpu() else "gpu")
 """),
 }
 
@@ -282,7 +302,7 @@ def test_b_pyr_14_memory_of_which_no_handle_can_be_made_is_copied(mock, failing)
         assert np.array_equal(answer.as_numpy("OUT"), values * 2)
 
 
-@pytest.mark.parametrize("function", ["cuMemcpyDtoH_v2", "cuCtxPushCurrent_v2", "cuStreamCreateWithPriority", "cuStreamSynchronize"])
+@pytest.mark.parametrize("function", ["cuMemcpyDtoH_v2", "cuCtxPushCurrent_v2", "cuStreamCreateWithPriority", "cuStreamSynchronize", "cuCtxSynchronize"])
 def test_b_pyr_14_what_the_driver_refuses_fails_the_request_and_no_other(mock, failing, function):
     values = np.arange(16, dtype=np.float32)
     # The stream is made once: where it was before, the call that is to fail does not come.

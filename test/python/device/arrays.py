@@ -34,6 +34,17 @@ _disarm = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(("P
 live, exports = {}, {}
 
 
+_streams = {}
+
+
+def _stream(device):
+    """A stream that nothing waits for by itself."""
+    if device not in _streams:
+        _streams[device] = ctypes.c_void_p()
+        _call("cuStreamCreateWithPriority", ctypes.byref(_streams[device]), 1, 0)
+    return _streams[device]
+
+
 def _call(name, *arguments):
     code = getattr(_library, name)(*arguments)
     if code:
@@ -70,15 +81,20 @@ class Array:
         self.size = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     @staticmethod
-    def of(array, device=0):
-        """A copy of an array of the host."""
+    def of(array, device=0, later=False):
+        """A copy of an array of the host. `later`: it is only begun, on a stream of its own, as frameworks begin their work."""
         _enter(device)
         array = np.ascontiguousarray(array)
         block = _Block(array.nbytes + 64)
         # Not at the beginning of its allocation, as most tensors of a framework.
-        made = Array(device, block.address + 64, array.shape, array.dtype, block)
-        _call("cuMemcpyHtoD_v2", ctypes.c_uint64(made.address), array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes))
+        made = Array(device, block.address + 64, array.shape, array.dtype, (block, array))
+        copy, more = ("cuMemcpyHtoDAsync_v2", [_stream(device)]) if later else ("cuMemcpyHtoD_v2", [])
+        _call(copy, ctypes.c_uint64(made.address), array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.nbytes), *more)
         return made
+
+    def capsule(self):
+        """As `torch.utils.dlpack.to_dlpack` makes one: for whoever waits for the device."""
+        return self.__dlpack__(stream=-1)
 
     @staticmethod
     def from_dlpack(value):

@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "cuDevicePrimaryCtxRetain": (_POINTER, ctypes.c_int),
     "cuCtxPushCurrent_v2": (_POINTER,),
     "cuCtxPopCurrent_v2": (_POINTER,),
+    "cuCtxSynchronize": (),
     "cuIpcOpenMemHandle_v2": (_POINTER, _Handle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (_ADDRESS,),
     "cuIpcGetMemHandle": (_POINTER, _ADDRESS),
@@ -140,6 +141,11 @@ class Driver:
         """Fills an array of the host."""
         with self.on(device):
             self.call("cuMemcpyDtoH_v2", to.ctypes.data, address, to.nbytes)
+
+    def finish(self, device):
+        """Returns when all that this process started on the device is over, on whichever stream."""
+        with self.on(device):
+            self.call("cuCtxSynchronize")
 
     def stream(self, device):
         """A stream of our own, on which others let us wait; current device: `device`."""

@@ -115,8 +115,17 @@ def _capsule_on(device_id, value):
     return capsule
 
 
+def _finish(device_id):
+    """Returns when all work on the device is over: a capsule that was made before does not say which stream still writes its memory, and the server,
+    another process, cannot wait for streams of this one."""
+    try:
+        device.driver().finish(device_id)
+    except device.Failed as e:
+        raise device.lose(e, f"a tensor on GPU {device_id} cannot be used: {e}") from None
+
+
 def imported(value):
-    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; of one on a device a `device.Memory`."""
+    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; of one on a device a `device.Memory`, which is written."""
     if type(value).__name__ == "PyCapsule":
         capsule = value
         if not _is_valid(capsule, _NAME):
@@ -132,6 +141,8 @@ def imported(value):
         raise TritonModelException(NOT_SUPPORTED)
     managed = _Managed.from_address(_pointer(capsule, _NAME))
     dtype, shape, size, address, is_bf16 = _described(managed.tensor)
+    if capsule is value and managed.tensor.device_type == CUDA:
+        _finish(managed.tensor.device_id)
     # From here on the capsule is used; numpy's destructor would complain about a name it does not know.
     _set_name(capsule, _USED)
     _set_destructor(capsule, None)

@@ -185,7 +185,6 @@ int cuCtxPopCurrent_v2(void **context) { ENTER(); if (!depth) return INVALID_CON
 static __thread int capture_mode;
 int cuThreadExchangeStreamCaptureMode(int *mode) { ENTER(); int before = capture_mode; if (*mode < 0 || *mode > 2) return INVALID_VALUE; capture_mode = *mode; *mode = before; return OK; }
 int mockCaptureMode(void) { return capture_mode; }
-int cuCtxSynchronize(void) { ENTER(); return current < 0 ? INVALID_CONTEXT : OK; }
 
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
   ENTER();
@@ -435,6 +434,16 @@ static int look_at_stream(void *stream, int what) {
 int cuStreamDestroy_v2(void *stream) { ENTER(); return look_at_stream(stream, 2); }
 int cuStreamSynchronize(void *stream) { ENTER(); return look_at_stream(stream, 0); }
 int cuStreamQuery(void *stream) { ENTER(); return look_at_stream(stream, 1); }
+int cuCtxSynchronize(void) {
+  ENTER();
+  int code = OK;
+  if (current < 0) return INVALID_CONTEXT;
+  pthread_mutex_lock(&lock);
+  for (int n = 0; n < THINGS; n++)
+    if (streams[n].used && streams[n].device == current && make_copies(n, UINT64_MAX, -1)) code = 700;
+  pthread_mutex_unlock(&lock);
+  return code;
+}
 
 int cuEventCreate(void **event, unsigned flags) {
   ENTER();
