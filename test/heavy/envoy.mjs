@@ -8,6 +8,7 @@ import { mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parse } from 'yaml'
+import { millisecond } from '../../bench/models/graphs.mjs'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { ask, capture } from '../../scripts/lib/run.mjs'
@@ -52,6 +53,9 @@ function writeModels(root) {
   // With --strict-batching-delay its requests are in flight for as long.
   writeModel(root, 'waits', { config: config('identity', 64, ...tensors, 'dynamic_batching { max_queue_delay_microseconds: 50000 }\n') })
   writeModel(root, 'large', { config: config('identity', 64, [['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]) })
+  // Computes for a millisecond, one request at a time.
+  const matrix = (name) => [[name, 'TYPE_FP32', [32, 512]]]
+  writeModel(root, 'works', { config: config('onnxruntime', 0, matrix('INPUT0'), matrix('OUTPUT0'), 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'), versions: { 1: millisecond() } })
   const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
   const sequences = `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
   writeModel(root, 'simple_sequence', { config: config('sequence', 64, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences) })
@@ -146,6 +150,9 @@ const echo = (client, model, length = 1) => async (value) => {
   const found = result.output('OUTPUT0').as('INT32')
   must(found.length === length && found.at(-1) === value, `answered ${found.length} times ${found.at(-1)} to ${value}`)
 }
+
+/** Has the model that computes do so. */
+const work = (client) => () => client.infer('works', { INPUT0: { data: new Float32Array(32 * 512), shape: [32, 512] } })
 
 /** Requests through Envoy, as many at a time, by a client that never sends one twice. */
 class Load {
@@ -305,18 +312,30 @@ async function run(checks) {
       must(found.join() === '200,200,503', `answered ${found.join()}`)
     })
 
+    /** Asks a model whose answers the servers share by Redis. */
+    const keep = async (server, value) => {
+      const inputs = Object.fromEntries([0, 1].map((i) => [`INPUT${i}`, { data: new Int32Array(16).fill(value), shape: [1, 16] }]))
+      const result = await server.infer('kept', inputs)
+      const [sum] = result.output('OUTPUT0').as('INT32')
+      must(sum === 2 * value, `answered ${sum} to ${value}`)
+    }
     await checks.step(`${REQUESTS} requests while servers are restarted one after the other`, async () => {
       const retries = await envoy.retries()
       const loads = KINDS.map((kind) => new Load(echo(through[kind], 'identity'), CONCURRENCY / 2))
+      loads.push(new Load((value) => keep(through[KINDS[value % 2]], value % 500), 4))
       const answered = () => loads.reduce((sum, load) => sum + load.answered, 0)
       const restarts = []
       // All of them at least once.
       while (answered() < REQUESTS || restarts.length < SERVERS) {
         const server = servers[restarts.length % SERVERS]
         restarts.push(await server.program.end('SIGTERM'))
+        // Two of three restarts have no Redis beside them.
+        if (redis !== undefined && restarts.length % SERVERS === 1) await redis.end()
         await server.start()
         await envoy.allReady()
+        if (redis !== undefined && restarts.length % SERVERS === 0) programs.push((redis = await startRedis(redisPort)))
       }
+      if (redis?.isOver) programs.push((redis = await startRedis(redisPort)))
       for (const load of loads) await load.over()
       for (const load of loads) must(load.failures.length === 0, `${load.told}; ${await envoy.retries('_limit_exceeded')} sent as often as allowed, ${await envoy.retries('_overflow')} too many at a time`)
       must(restarts.every((code) => code === 0), `exit codes ${restarts.join()}`)
@@ -435,30 +454,36 @@ async function run(checks) {
       await envoy.allReady()
       must(retries === 0, `${retries} were sent again`)
     })
-    await checks.step('orca.yaml: servers that have as much to do get as many requests', async () => {
-      const other = await another('envoy-orca', ({ clusters }) => {
-        const cluster = clusters.find(({ name }) => name === 'nereid-grpc')
-        delete cluster.lb_policy
-        Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', 'orca.yaml'), 'utf8')))
+    for (const [kind, file] of [['grpc', 'orca.yaml'], ['http', 'orca_http.yaml']]) {
+      await checks.step(`${file}: servers that have as much to do get as many requests, and one that others keep busy gets fewer`, async () => {
+        const other = await another(`envoy-orca-${kind}`, ({ clusters }) => {
+          const cluster = clusters.find(({ name }) => name === `nereid-${kind}`)
+          delete cluster.lb_policy
+          Object.assign(cluster, parse(readFileSync(join(DEPLOY, 'envoy', file), 'utf8')))
+        })
+        const load = new Load(echo(open(other[kind]), 'identity'))
+        /** How a number of requests are split from now on. */
+        const split = async (number) => {
+          const before = await counts('identity')
+          const from = load.answered
+          await load.reach(from + number)
+          return difference(await counts('identity'), before)
+        }
+        const each = await split(1000)
+        must(each.every((count) => count > 1000 / SERVERS / 2), `split ${each.join('/')}`)
+        const busy = new Load(work(open(`http://127.0.0.1:${servers[0].ports[0]}`)), 8)
+        // Reports count after three seconds.
+        await sleep(6000)
+        const [first, ...others] = await split(1000)
+        await Promise.all([busy.over(), load.over()])
+        must(load.failures.length + busy.failures.length === 0, load.told)
+        must(others.every((count) => count > 4 * first), `the busy server got ${first}, the others ${others.join('/')}`)
+        measured.push(`by ${file} ${each.join('/')}, with the first one busy ${[first, ...others].join('/')}`)
+        await other.program.end()
       })
-      const before = await counts('identity')
-      const load = new Load(echo(open(other.grpc), 'identity'))
-      await load.reach(1000)
-      await load.over()
-      const each = difference(await counts('identity'), before)
-      must(load.failures.length === 0, load.told)
-      must(each.every((count) => count > load.answered / SERVERS / 2), `split ${each.join('/')}`)
-      measured.push(`by orca.yaml ${each.join('/')}`)
-      await other.program.end()
-    })
+    }
 
     if (redis !== undefined) {
-      const keep = async (server, value) => {
-        const inputs = Object.fromEntries([0, 1].map((i) => [`INPUT${i}`, { data: new Int32Array(16).fill(value), shape: [1, 16] }]))
-        const result = await server.infer('kept', inputs)
-        const [sum] = result.output('OUTPUT0').as('INT32')
-        must(sum === 2 * value, `answered ${sum} to ${value}`)
-      }
       const [first, second] = servers.map(({ ports: [port] }) => open(`http://127.0.0.1:${port}`))
       /** Asks one server, and the other until it has the answer from Redis. */
       const shared = async (base) => {

@@ -517,7 +517,7 @@ fn fields(reply: &Reply) -> Vec<(String, String)> {
     for (name, value) in reply.extra.iter().flat_map(|extra| extra.iter()) {
         add(name, value.to_string());
     }
-    if let Some(load) = reply.load.as_ref().filter(|_| reply.chunked) {
+    if let Some(load) = &reply.load {
         add("endpoint-load-metrics", load.to_string());
     }
     fields

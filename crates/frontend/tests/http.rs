@@ -512,9 +512,41 @@ fn p115_o23_generate_reports_the_load_of_its_model_to_those_who_ask() {
         let found = response.headers().get("endpoint-load-metrics").and_then(|value| value.to_str().ok());
         assert_eq!(found, json.as_deref());
     });
-    // Only the two calls have it.
+}
+
+#[test]
+fn infer_reports_the_load_of_the_server_to_those_who_ask() {
+    let server = Server::start();
     let infer = br#"{"inputs":[{"name":"IN","shape":[1],"datatype":"INT32","data":[1]}]}"#;
-    assert_eq!(load("id/infer", "json", infer), (200, None));
+    let load = |path: &str, format: &str, body: &[u8]| {
+        let headers =
+            if format.is_empty() { String::new() } else { format!("endpoint-load-metrics-format: {format}\r\n") };
+        let response = server.post(&format!("/v2/models/{path}/infer"), &headers, body);
+        (response.status, response.header("endpoint-load-metrics").map(str::to_owned))
+    };
+    assert_eq!(load("id", "", infer), (200, None));
+    assert_eq!(load("id", "xml", infer), (200, None));
+    let (status, json) = load("id", "json", infer);
+    let json = json.unwrap();
+    let names = ["application_utilization", "rps_fractional", "eps"];
+    assert_eq!(status, 200);
+    assert!(json.starts_with(r#"JSON {"application_utilization":"#), "{json}");
+    assert!(names.iter().all(|name| json.contains(&format!("\"{name}\":"))), "{json}");
+    // Errors are told as well: whoever weighs servers wants to know of those that fail.
+    let (status, text) = load("nobody", "text", infer);
+    assert_eq!(status, 404);
+    assert!(text.as_deref().is_some_and(|text| text.starts_with("TEXT application_utilization=")), "{text:?}");
+    common::client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
+        let (mut send, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        let request = http::Request::post("http://x/v2/models/id/infer").header("endpoint-load-metrics-format", "json");
+        let (response, mut sending) = send.send_request(request.body(()).unwrap(), false).unwrap();
+        sending.send_data(bytes::Bytes::from_static(infer), true).unwrap();
+        let response = response.await.unwrap();
+        let found = response.headers().get("endpoint-load-metrics").and_then(|value| value.to_str().ok());
+        assert!(found.is_some_and(|found| found.starts_with("JSON {")), "{found:?}");
+    });
 }
 
 #[test]

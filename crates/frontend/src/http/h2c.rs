@@ -305,7 +305,8 @@ fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<
     });
     if !reply.chunked {
         fields.push(Field::Literal("content-length", length.format(reply.body_length()).as_bytes()));
-    } else if let Some(load) = &reply.load {
+    }
+    if let Some(load) = &reply.load {
         fields.push(Field::Literal("endpoint-load-metrics", load.as_bytes()));
     }
     if let Some(n) = reply.header_length {

@@ -1,15 +1,18 @@
-//! What `generate` tells load balancers of the model that answered (ORCA, P 1.13): how full its key-value cache is.
+//! What load balancers are told with an answer, where the request asks for it (ORCA, P 1.13): with `generate` how full the key-value cache of the model is;
+//! with `infer`, of which Triton tells nothing, how busy the server is.
 
 use super::reply::Reply;
 use super::request::RequestHead;
 use super::service::HttpContext;
-use engine::KeyValueCache;
+use engine::{KeyValueCache, Load};
+
+const FORMAT: &str = "endpoint-load-metrics-format";
 
 /// Adds the load to a reply, if the request asks for it in a form that is known. One that was refused says nothing.
 pub fn reported(context: &HttpContext, name: &str, version: &str, head: &RequestHead, mut reply: Reply) -> Reply {
     // What is accepted is answered in chunks.
     if reply.chunked
-        && let Some(format) = head.headers.get("endpoint-load-metrics-format")
+        && let Some(format) = head.headers.get(FORMAT)
     {
         let cache = context.engine.model(name, version).ok().and_then(|version| version.key_value_cache());
         reply.load = cache.and_then(|cache| load(format, cache)).map(String::into_boxed_str);
@@ -18,6 +21,29 @@ pub fn reported(context: &HttpContext, name: &str, version: &str, head: &Request
         }
     }
     reply
+}
+
+/// Adds the load of the server to a reply, also to an error, if the request asks for it in a form that is known.
+#[inline]
+pub fn loaded(context: &HttpContext, head: &RequestHead, mut reply: Reply) -> Reply {
+    if let Some(format) = head.headers.get(FORMAT) {
+        reply.load = server_load(format, context.engine.load()).map(String::into_boxed_str);
+    }
+    reply
+}
+
+/// The value of the header, with the names of `xds.data.orca.v3.OrcaLoadReport`. None for another format.
+fn server_load(format: &[u8], load: Load) -> Option<String> {
+    let Load { utilization, requests_per_second: rate, errors_per_second: errors } = load;
+    match format {
+        b"json" => Some(format!(
+            r#"JSON {{"application_utilization":{utilization:?},"rps_fractional":{rate:?},"eps":{errors:?}}}"#
+        )),
+        b"text" => {
+            Some(format!("TEXT application_utilization={utilization:.6}, rps_fractional={rate:.6}, eps={errors:.6}"))
+        }
+        _ => None,
+    }
 }
 
 /// The value of the header. None for another format, and for a cache without blocks.
@@ -42,6 +68,16 @@ fn load(format: &[u8], cache: KeyValueCache) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loads_of_the_server_are_written_as_envoy_reads_them() {
+        let load = Load { utilization: 0.25, requests_per_second: 1e-9, errors_per_second: 3.0 };
+        let json = r#"JSON {"application_utilization":0.25,"rps_fractional":1e-9,"eps":3.0}"#;
+        assert_eq!(server_load(b"json", load).as_deref(), Some(json));
+        let text = "TEXT application_utilization=0.250000, rps_fractional=0.000000, eps=3.000000";
+        assert_eq!(server_load(b"text", load).as_deref(), Some(text));
+        assert_eq!(server_load(b"bin", load), None);
+    }
 
     #[test]
     fn p115_o23_loads_are_written_as_the_reference_writes_them() {

@@ -44,7 +44,7 @@ pub struct Reply {
     pub accept_encoding: bool,
     /// Sent with `Transfer-Encoding: chunked` (the generate endpoints) instead of a length.
     pub chunked: bool,
-    /// `endpoint-load-metrics`, of a chunked reply.
+    /// `endpoint-load-metrics`.
     pub load: Option<Box<str>>,
     /// Say when to try again: `Retry-After`.
     pub retry_after: bool,
@@ -213,9 +213,7 @@ impl Reply {
                 }
             }
         }
-        if self.chunked
-            && let Some(load) = &self.load
-        {
+        if let Some(load) = &self.load {
             out.extend_from_slice(b"\r\nendpoint-load-metrics: ");
             out.extend_from_slice(load.as_bytes());
         }

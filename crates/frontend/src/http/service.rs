@@ -192,7 +192,10 @@ pub async fn respond(
     };
     match route {
         Route::Model { name, version, action } => match action {
-            ModelAction::Infer => inference::infer(context, account, name, version, head, body).await,
+            ModelAction::Infer => {
+                let reply = inference::infer(context, account, name, version, head, body).await;
+                orca::loaded(context, head, reply)
+            }
             ModelAction::Generate => {
                 let reply = Box::pin(generate::generate(context, account, name, version, head, &body, false)).await;
                 orca::reported(context, name, version, head, reply)
