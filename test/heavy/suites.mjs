@@ -8,6 +8,7 @@ import { fuzz } from './fuzz.mjs'
 import { gcs } from './gcs.mjs'
 import { helm } from './helm.mjs'
 import { image } from './image.mjs'
+import { kserve } from './kserve.mjs'
 import { prometheus } from './prometheus.mjs'
 import { ray } from './ray.mjs'
 import { s3 } from './s3.mjs'
@@ -21,4 +22,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, prometheus, ray, s3, sequences, uws }
+export const SUITES = { arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences, uws }
