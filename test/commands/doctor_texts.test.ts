@@ -89,6 +89,19 @@ describe('an image that is made for another backend is not replaced', () => {
   })
 })
 
+test('an image for vLLM is replaced by one with Python, also where its models are elsewhere', async () => {
+  const image = 'nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3'
+  const script = (models: string): string => `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
+  const told = `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which docs/containers.md makes (models of vllm need the package vllm in it)`
+  const elsewhere = await says('run.sh', script('llm'))
+  expect(elsewhere.lines.join('\n')).toContain(told)
+  expect(elsewhere.diff).toContain('+docker run -v llm:/models nereid-python tritonserver --model-repository=/models\n')
+  const here = await says('run.sh', script('./models'), { 'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}' })
+  expect(here.lines.join('\n')).toContain(told)
+  expect(here.lines.join('\n')).toContain('same model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON names another interpreter')
+  expect(here.commands).toEqual(['nereid --model-repository=./models'])
+})
+
 test('placeholders of documentation are text, and the whole image is replaced', async () => {
   const image = 'nvcr.io/nvidia/tritonserver'
   const quick = await says('run.sh', `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver --model-repository=/models\n`, MODELS)

@@ -11,7 +11,7 @@ import { shown } from '../output.js'
 import { INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
-import { isClientImage, judgeImage } from './image.js'
+import { isClientImage, judgeImage, runsPython } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
@@ -35,7 +35,9 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
-  const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || start.needs.python ? PYTHON_IMAGE : IMAGE)
+  // Of models that are not here, the image tells whether they run in Python.
+  const needsPython = start.needs.models > 0 ? start.needs.python : runsPython(launch.image.text)
+  const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || needsPython ? PYTHON_IMAGE : IMAGE)
   // Words of an image that stays stay with it.
   if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
