@@ -99,6 +99,8 @@ export function judge(result) {
     const missing = result.quick && bytes !== LARGE ? { missing: 'only in full runs' } : {}
     row(`${what}: CPU ÷ frame echo`, 1.6, 'most', ratio(of('Nereid'), of('frame echo'), 'cpuUs'), missing)
     row(`${what}: rate ÷ frame echo`, 0.7, 'least', ratio(of('Nereid'), of('frame echo'), 'rate'), missing)
+    const http = find('sizes', 'Nereid', 'HTTP', (c) => c.bytes === bytes && c.form === 'binary' && c.workload.startsWith('identity'))
+    row(`${what}: CPU ÷ HTTP's of the same bytes`, 1.15, 'most', ratio(of('Nereid'), http, 'cpuUs'), missing)
   }
   for (const transport of ['HTTP', 'gRPC']) {
     for (const c of [1, 8]) {

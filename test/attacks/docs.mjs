@@ -3,6 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ROOT } from '../../scripts/setup.mjs'
+import { ELSEWHERE } from './lib/elsewhere.mjs'
 import { allRows } from './rows.mjs'
 
 const FILE = join(ROOT, 'docs', 'limits.md')
@@ -24,6 +25,10 @@ const text = async () => {
   const cell = (s) => s.replaceAll('|', '\\|')
   const lines = ['| attack | limit | test |', '|---|---|---|']
   for (const row of await allRows()) lines.push(`| ${cell(row.attack)} | ${cell(row.limit)} | test/attacks/${row.area}.mjs |`)
+  for (const { attack, limit, file, test } of ELSEWHERE) {
+    if (!readFileSync(join(ROOT, file), 'utf8').includes(`'${test}'`)) throw new Error(`${file} has no test '${test}'`)
+    lines.push(`| ${cell(attack)} | ${cell(limit)} | ${file} |`)
+  }
   return `${HEAD}${lines.join('\n')}\n`
 }
 

@@ -120,6 +120,24 @@ export const rows = [
     },
   },
   {
+    attack: 'bodies of 2 GB that are announced, or begun in chunks, without a key or with a wrong one',
+    limit: 'a request without a right key is answered 401 before its body comes, and the connection ends (`http::connection`, `DISCARD_BYTES_MAX`)',
+    server: keyed,
+    async run(t) {
+      const asked = ['', 'Authorization: Bearer wrong\r\n'].flatMap((key) => ['Content-Length: 2000000000', 'Transfer-Encoding: chunked'].map((framing) => [key, framing]))
+      for (const [key, framing] of asked) {
+        const connection = await t.socket(t.httpPort)
+        await connection.send(Buffer.from(`POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\n${key}${framing}\r\n\r\n${framing.startsWith('T') ? '7fffffff\r\n' : ''}begun`))
+        await connection.endsWithin(15_000)
+        connection.destroy()
+        const text = String(connection.received)
+        t.check(text.startsWith('HTTP/1.1 401 ') && text.split('HTTP/1.1 ').length === 2, `${key}${framing}: ${text.slice(0, 80)}`)
+      }
+      t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
+      return `${asked.length} requests refused`
+    },
+  },
+  {
     attack: 'keys of 1 MiB, of 16 KiB, of nothing, with NUL, beyond ASCII, and twice in one request',
     limit: 'a head has `frontend::limits::HEAD_BYTES_MAX`; `access::limits::KEY_BYTES_MAX` and `TOKEN_BYTES_MAX`: what is longer is not hashed',
     server: keyed,

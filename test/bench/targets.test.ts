@@ -37,6 +37,9 @@ test('large bodies over gRPC are compared with an echo of their frames, and not 
     check(`${what}: rate ÷ frame echo`, { cells }, 'met', 0.8)
     check(`${what}: CPU ÷ frame echo`, { cells: [one('Nereid', bytes, 170, 80), ...cells.slice(1)] }, 'missed', 1.7)
     check(`${what}: CPU ÷ frame echo`, { cells: [cells[0], python] }, 'not measured', null)
+    const http = { ...one('Nereid', bytes, 140, 90), transport: 'HTTP' }
+    check(`${what}: CPU ÷ HTTP's of the same bytes`, { cells: [...cells, http] }, 'met', 150 / 140)
+    check(`${what}: CPU ÷ HTTP's of the same bytes`, { cells: [one('Nereid', bytes, 210, 80), http] }, 'missed', 1.5)
     expect(judge({ ...empty, cells }).filter((r) => r.what.startsWith(what) && /Triton/.test(r.what))).toEqual([])
   }
 })

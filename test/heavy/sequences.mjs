@@ -1,7 +1,7 @@
 /**
  * Requests of sequences over gRPC streams, through an ensemble whose last step keeps their state on four instances, beside three busy loops: the
- * requests of a sequence reach that step in the order in which the stream sent them. Every answer is the sum so far, so it tells the order. The same
- * is proved for every order of few threads by `crates/graph/tests/turns.rs`, which `npm test` runs.
+ * requests of a sequence reach that step in the order in which the stream sent them. Every answer is the sum so far, so it tells the order. `npm test`
+ * sends some thousands (test/client/sequences.test.ts), and proves the same for every order of few threads (`crates/graph/tests/turns.rs`).
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, openSync, rmSync } from 'node:fs'
@@ -50,34 +50,45 @@ async function ask(client, first, sequences, wrong) {
   for (let next = await answers.next(); !next.done; next = await answers.next()) wrong.push('an answer that was not asked for')
 }
 
-async function run(checks) {
-  rmSync(HERE, { recursive: true, force: true })
-  mkdirSync(HERE, { recursive: true })
-  writeModels(join(HERE, 'models'))
+/**
+ * Asks a server of its own for so many requests of sequences beside busy loops. `directory` is emptied.
+ *
+ * @returns `{ requests, wrong }`: how many were sent, and what of the answers is wrong
+ */
+export async function inOrder(directory, asked, busyLoops) {
+  rmSync(directory, { recursive: true, force: true })
+  mkdirSync(directory, { recursive: true })
+  writeModels(join(directory, 'models'))
   const ports = await freePorts(3)
-  const log = openSync(join(HERE, 'server.log'), 'w')
-  const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports)], { stdio: ['ignore', log, log] })
+  const log = openSync(join(directory, 'server.log'), 'w')
+  const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), `--model-repository=${join(directory, 'models')}`, ...listenFlags(ports)], { stdio: ['ignore', log, log] })
   const ended = new Promise((resolve) => server.once('exit', resolve))
-  const busy = Array.from({ length: BUSY }, () => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
+  const busy = Array.from({ length: busyLoops }, () => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
   const client = connect(`grpc://127.0.0.1:${ports[1]}`)
   try {
     while (server.exitCode === null && !(await client.ready().catch(() => false))) await sleep(100)
-    const from = performance.now()
     const wrong = []
-    const each = Math.ceil(REQUESTS / LENGTH / STREAMS)
-    await checks.step(`${each * LENGTH * STREAMS} requests of sequences are answered in order beside ${BUSY} busy loops`, async () => {
-      await Promise.all(Array.from({ length: STREAMS }, (_, i) => ask(client, 1 + i * each, each, wrong)))
-      must(wrong.length === 0, `${wrong.length} wrong answers: ${wrong.slice(0, 5).join('; ')}`)
-    })
-    const seconds = (performance.now() - from) / 1000
-    return `${each * LENGTH * STREAMS} requests in ${seconds.toFixed(0)} s, ${wrong.length} out of order`
+    const each = Math.ceil(asked / LENGTH / STREAMS)
+    await Promise.all(Array.from({ length: STREAMS }, (_, i) => ask(client, 1 + i * each, each, wrong)))
+    return { requests: each * LENGTH * STREAMS, wrong }
   } finally {
     client.close()
     for (const one of busy) one.kill('SIGKILL')
     server.kill('SIGKILL')
     await ended
   }
+}
+
+async function run(checks) {
+  let measured
+  await checks.step(`${REQUESTS} requests of sequences are answered in order beside ${BUSY} busy loops`, async () => {
+    const from = performance.now()
+    const { requests, wrong } = await inOrder(HERE, REQUESTS, BUSY)
+    must(wrong.length === 0, `${wrong.length} wrong answers: ${wrong.slice(0, 5).join('; ')}`)
+    measured = `${requests} requests in ${((performance.now() - from) / 1000).toFixed(0)} s, ${wrong.length} out of order`
+  })
+  return measured
 }
 
 export const sequences = { about: 'a million requests of sequences through an ensemble, in order beside busy loops', missing: async () => [], run }

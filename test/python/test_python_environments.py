@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import conda_pack
@@ -13,6 +14,7 @@ import venv_pack
 
 from crashes import Asker
 from interpreter import python_server
+from server import Server
 
 MODEL = '''import json
 import sys
@@ -104,3 +106,22 @@ def test_b_pyr_06_an_archive_of_conda_pack_is_an_environment_whose_paths_are_mad
     found = answered(tmp_path, pack)
     # What conda-unpack is there for.
     assert found["where"] == found["prefix"]
+
+
+def test_stub_timeout_seconds_bounds_the_question_what_an_interpreter_is(tmp_path):
+    """An interpreter that says nothing, as one on a disk that hangs: the load fails in that time, and says by which setting."""
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexec sleep 100\n")
+    silent.chmod(0o755)
+    (tmp_path / "models/m/1").mkdir(parents=True)
+    (tmp_path / "models/m/config.pbtxt").write_text(CONFIG.replace("EXECUTION_ENV_PATH", "nothing"))
+    (tmp_path / "models/m/1/model.py").write_text(MODEL)
+    began = time.monotonic()
+    flags = [f"--backend-config=python,python-executable={silent}", "--backend-config=python,stub-timeout-seconds=2", "--exit-on-error=false"]
+    server = Server(tmp_path / "models", *flags, log=tmp_path / "server.log")
+    try:
+        server.logged("did not say what it is within 2 s (stub-timeout-seconds); it is asked again at the next load")
+        # Ten seconds without the setting.
+        assert 2 <= time.monotonic() - began < 9, server.tail()
+    finally:
+        assert server.stop() == 0, server.tail()

@@ -1,0 +1,1 @@
+export declare function inOrder(directory: string, asked: number, busyLoops: number): Promise<{ requests: number; wrong: string[] }>
