@@ -101,7 +101,7 @@ export const BACKENDS: readonly Backend[] = [
   },
   {
     name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'], files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
-    settings: ['enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'park-workers', 'library', 'provider-directory', 'provider-library', 'cache-directory'],
+    settings: ['enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory', 'provider-library', 'cache-directory'],
     devices: 'auto', providers: ['cuda'], cpuInstances: 2,
     served: 'core', note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },

@@ -8,12 +8,10 @@
 
 mod bound;
 pub(crate) mod devices;
-mod park;
 mod plugin;
 mod probe;
 mod threads;
 pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
-pub(crate) use park::{Gate, Park};
 
 use crate::accelerators::Appended;
 use crate::failed;
@@ -38,8 +36,6 @@ pub(crate) struct Runtime {
     env: Arc<Environment>,
     cpu: RawMemoryInfo,
     allocator: NonNull<sys::OrtAllocator>,
-    /// Threads of the shared pool beside the one that calls it.
-    workers: u32,
     /// Its release: `1.<minor>`.
     minor: u32,
 }
@@ -100,21 +96,15 @@ impl Runtime {
             )?;
             check(api, (api.GetAllocatorWithDefaultOptions)(&raw mut allocator))?;
         }
-        let workers = u32::try_from(intra - 1).unwrap_or(u32::MAX);
         let runtime: &'static Self = Box::leak(Box::new(Self {
             api,
             env,
             cpu: RawMemoryInfo(non_null(cpu)?, api),
             allocator: non_null(allocator)?,
-            workers,
             minor,
         }));
         *slot = Some(runtime);
         Ok(runtime)
-    }
-
-    pub(crate) fn workers(&self) -> u32 {
-        self.workers
     }
 }
 

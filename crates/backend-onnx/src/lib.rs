@@ -18,7 +18,6 @@ mod cost;
 mod failed;
 mod ffi;
 mod forest;
-mod governor;
 mod inputs;
 mod model;
 mod on_device;
@@ -85,5 +84,4 @@ pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
 #[doc(hidden)]
 pub mod bench {
     pub use crate::ffi::bench_bare_run;
-    pub use crate::governor::parked;
 }

@@ -3,7 +3,6 @@
 use crate::batch_input::BatchInput;
 use crate::captured::Captured;
 use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
-use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
 use crate::on_device;
 use crate::open::Graph;
@@ -22,7 +21,6 @@ const RUN_OPTIONS_MAX: usize = 64;
 
 pub(crate) struct OnnxModel {
     pub(crate) session: Arc<Session>,
-    weight: Weight,
     pub(crate) signature: Arc<Signature>,
     pub(crate) inputs: Vec<InputPlan>,
     pub(crate) batch_inputs: Vec<(BatchInput, Vec<CName>)>,
@@ -45,7 +43,6 @@ impl OnnxModel {
         signature: Arc<Signature>,
         graph: &Graph,
         run_entries: &[(String, String)],
-        weight: Weight,
         cost_may_depend_on_data: bool,
     ) -> Result<Self> {
         let batching = signature.max_batch_size > 0;
@@ -95,7 +92,6 @@ impl OnnxModel {
             && outputs.iter().all(|output| !output.is_input);
         Ok(Self {
             session: Arc::new(session),
-            weight,
             signature,
             inputs,
             batch_inputs,
@@ -334,13 +330,8 @@ impl Model for OnnxModel {
         self.cost_may_depend_on_data
     }
 
-    fn set_heavy(&self, heavy: bool) {
-        self.weight.set(heavy);
-    }
-
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let mut marks = Marks::default();
-        let heavy = self.weight.begin();
         // Without a batch dimension there is nothing to put requests together along.
         let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
         for entries in batch.requests.chunks_mut(together) {
@@ -348,7 +339,6 @@ impl Model for OnnxModel {
                 scatter::fail_all(entries, &e);
             }
         }
-        drop(heavy);
         marks.outputs_ready = now_ns();
         // A batch that failed on the way did not reach every mark.
         if marks.inputs_ready == 0 {

@@ -2,7 +2,6 @@
 
 use crate::accelerators::{Appended, Plugin};
 use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, Source, devices};
-use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Kind, Report};
@@ -31,8 +30,6 @@ pub(crate) struct OpenedOnnx {
     run_entries: Vec<(String, String)>,
     /// What a run costs may depend on more than shapes.
     cost_may_depend_on_data: bool,
-    /// `None`: its runs do not compete for the shared pool.
-    governor: Option<&'static Governor>,
 }
 
 /// The tensors of a graph.
@@ -51,11 +48,9 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     let run_entries = options.run;
     let places = places_of(&config);
-    let (mut sessions, mut known, mut on_host) = (Vec::new(), None, None);
+    let (mut sessions, mut known) = (Vec::new(), None);
     if places.contains(&None) {
-        let mut options = options.session.clone();
-        let (session, graph) = load_on_host(runtime, Source::File(&file), &mut options)?;
-        on_host = Some(options.threads.is_none());
+        let (session, graph) = load_on_host(runtime, Source::File(&file), &options.session)?;
         known = Some(graph);
         sessions.push(session);
     }
@@ -83,9 +78,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         },
     };
     let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &devices.file, &graph);
-    let shares = on_host == Some(true) && options::parks_workers(&spec.settings)?;
-    let governor = shares.then(|| Governor::of(runtime)).flatten();
-    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data, governor })
+    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
 }
 
 /// A TensorRT plan: an ONNX model that stands for it, on the devices only.
@@ -118,7 +111,7 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
     };
     devices.prepare(&config, providers.as_ref())?;
     let run_entries = options.run;
-    Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true, governor: None })
+    Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true })
 }
 
 /// A model of trees: the ONNX model that is made of it, on the CPU.
@@ -132,7 +125,7 @@ pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<Ope
     let (library, providers) = usable_library(library, spec)?;
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     options.session.threads = options.session.threads.or(forest.threads);
-    let (session, graph) = load_on_host(runtime, Source::Memory(&forest.model), &mut options.session)?;
+    let (session, graph) = load_on_host(runtime, Source::Memory(&forest.model), &options.session)?;
     let devices = Devices {
         ordinals: Vec::new(),
         runtime,
@@ -146,7 +139,7 @@ pub(crate) fn open_forest(library: Option<&Path>, spec: &OpenSpec) -> Result<Ope
     };
     let (sessions, run_entries) = (vec![session], options.run);
     let cost_may_depend_on_data = forest.cost_may_depend_on_data;
-    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data, governor: None })
+    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data })
 }
 
 /// The library to open, and the providers that it finds.
@@ -180,12 +173,9 @@ fn graph_of(session: &Session) -> Result<Graph> {
     })
 }
 
-/// A session on the CPU. `options` are left as they were used.
-fn load_on_host(
-    runtime: &'static Runtime,
-    model: Source<'_>,
-    options: &mut SessionOptions,
-) -> Result<(Session, Graph)> {
+/// A session on the CPU.
+fn load_on_host(runtime: &'static Runtime, model: Source<'_>, options: &SessionOptions) -> Result<(Session, Graph)> {
+    let mut options = options.clone();
     // A run of some microseconds takes longer, and three times the CPU, when it wakes a worker for half of a matrix.
     let is_small = match model {
         Source::File(file) => has_small_files(file),
@@ -193,11 +183,11 @@ fn load_on_host(
     };
     let may_be_small = options.threads.is_none() && is_small;
     options.threads = options.threads.or(may_be_small.then_some(CALLER_ONLY));
-    let mut session = Session::load(runtime, model, options, None)?;
+    let mut session = Session::load(runtime, model, &options, None)?;
     let graph = graph_of(&session)?;
     if may_be_small && !has_small_rows(&graph) {
         options.threads = None;
-        session = Session::load(runtime, model, options, None)?;
+        session = Session::load(runtime, model, &options, None)?;
     }
     Ok((session, graph))
 }
@@ -413,13 +403,12 @@ impl Opened for OpenedOnnx {
         let depends = self.cost_may_depend_on_data;
         let mut models = Vec::with_capacity(self.sessions.len());
         for session in self.sessions {
-            let weight = Weight::new(self.governor.filter(|_| session.device().is_none()));
             let signature = signature.clone();
             let captures = match session.device() {
                 Some(device) => accelerators::captures(&self.devices.providers(&config, device)?),
                 None => None,
             };
-            let model = OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, weight, depends)?;
+            let model = OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, depends)?;
             models.push(match captures {
                 // TensorRT's provider knows one graph, whatever a run says.
                 Some(kind) => model.by_graphs(&config, kind == Kind::Tensorrt)?,

@@ -94,15 +94,6 @@ pub(crate) fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
     Ok(i32::try_from(n).unwrap_or(0))
 }
 
-/// `--backend-config=onnxruntime,park-workers=true`: whether the workers of the shared pool are parked while there are as many heavy
-/// runs as cores (`crate::governor`). Off unless asked for: it was measured for two clients on two cores only.
-///
-/// # Errors
-/// The value is no boolean.
-pub(crate) fn parks_workers(settings: &[(String, String)]) -> Result<bool> {
-    Ok(setting(settings, "park-workers").map(boolean).transpose()?.unwrap_or(false))
-}
-
 /// Graph inputs that are filled by the sequence batcher, not by clients: (name, is a control).
 pub(crate) fn sequence_inputs(config: &ModelConfig) -> Vec<(&str, bool)> {
     let Some(model_config::SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else {
@@ -232,13 +223,6 @@ mod tests {
         assert_eq!(threads(&[("intra_op_thread_count", "-5"), ("inter_op_thread_count", "1024")]), Ok(Some((0, 1024))));
         refused(&[("intra_op_thread_count", "many")], "failed to convert 'many' to integral number");
         refused(&[("enable_mem_arena", "perhaps")], "failed to convert 'perhaps' to boolean");
-    }
-
-    #[test]
-    fn workers_are_parked_only_when_asked_for() {
-        let asked = |v: &str| parks_workers(&[("park-workers".to_owned(), v.to_owned())]);
-        assert_eq!((parks_workers(&[]), asked("true"), asked("0")), (Ok(false), Ok(true), Ok(false)));
-        assert!(asked("perhaps").is_err());
     }
 
     #[test]

@@ -41,12 +41,6 @@ impl Model for PlacedModel {
         true
     }
 
-    fn set_heavy(&self, heavy: bool) {
-        for model in &self.models {
-            model.set_heavy(heavy);
-        }
-    }
-
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let model = self.of_instance.get(instance as usize).and_then(|&at| self.models.get(at));
         match model {

@@ -182,12 +182,6 @@ pub trait Model: Send + Sync {
         let _ = instance;
     }
 
-    /// Whether its executions mostly take many milliseconds; told when that changes, under the lock of the version: a flag to set, no more.
-    /// As many of such runs as there are cores get in each other's way where they share worker threads.
-    fn set_heavy(&self, heavy: bool) {
-        let _ = heavy;
-    }
-
     /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton
     /// backends report this themselves, and they differ.
     fn batch_size_without_batching(&self) -> Option<u64> {

@@ -51,8 +51,6 @@ pub(crate) struct Run {
     /// asks next, so that of all who want them the first in its order has them. Empty when nobody holds the lock.
     pub(crate) finished: SmallVec<[u32; 2]>,
     pub(crate) turn_policy: TurnPolicy,
-    /// What the model was told of its weight.
-    heavy: bool,
     /// Time of the earliest timer that will call `wake`; 0 = none.
     armed: u64,
 }
@@ -70,7 +68,6 @@ impl Run {
             granted: SmallVec::new(),
             finished: SmallVec::new(),
             turn_policy: TurnPolicy::default(),
-            heavy: false,
             armed: 0,
         }
     }
@@ -232,11 +229,6 @@ impl ModelVersion {
             return run.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
         }
         run.schedule.profile_mut().ran_elsewhere(ran.end);
-        // What runs inline is not heavy.
-        let heavy = run.schedule.profile().is_heavy();
-        if std::mem::replace(&mut run.heavy, heavy) != heavy {
-            self.model.set_heavy(heavy);
-        }
         None
     }
 

@@ -4,7 +4,6 @@
 //! |---|---|---|
 //! | the thread that brings a request, and the end of its turn | may this run here ([`Profile::is_cheap`]) | undisturbed runs by class (`estimate`), and overruns by the thread's CPU clock (`overruns`) |
 //! | the batcher | which sizes pay, what a wait gains | means by class and size, and the line through them (`curve`); for padded batches by volume (`crate::padding`) |
-//! | the governor of a backend's worker threads | are its runs long ([`Profile::is_heavy`]) | the last runs (`weight`) |
 //!
 //! They look at the same executions in different ways on purpose: a thread must not be held by what is rare, a batch is worth what it
 //! costs on the whole.
@@ -12,7 +11,6 @@
 mod curve;
 mod estimate;
 mod overruns;
-mod weight;
 
 pub use estimate::RunClass;
 pub use overruns::{Held, OVERRUN};
@@ -22,7 +20,6 @@ use curve::Costs;
 pub(crate) use curve::Line;
 use estimate::Estimates;
 use overruns::Inline;
-use weight::Weight;
 
 /// What is remembered of one class, made when there is nothing, frequent classes first: each time it is asked for one moves a step
 /// towards the front. So it is found quickly, and a flood of rare ones cannot push it out.
@@ -68,7 +65,6 @@ pub struct Execution {
 pub struct Profile {
     estimates: Estimates,
     inline: Inline,
-    weight: Weight,
     curves: Costs,
     padded: Fit,
 }
@@ -82,7 +78,6 @@ impl Profile {
             self.padded.observe(ran.padded_bytes, ran.duration_ns);
         }
         self.estimates.observe(ran.kind, ran.duration_ns);
-        self.weight.observe(ran.duration_ns);
     }
 
     /// Whether a run is expected to take less than `limit_ns`, and may hold the thread that brings it. False for what was not seen.
@@ -108,11 +103,6 @@ impl Profile {
     #[inline]
     pub fn ran_elsewhere(&mut self, now: u64) {
         self.inline.wake(now);
-    }
-
-    /// Whether its runs mostly take long enough to crowd a shared pool of workers.
-    pub fn is_heavy(&self) -> bool {
-        self.weight.is_heavy()
     }
 
     /// Learned duration of an execution, ns; `None` before there is enough to go by.
