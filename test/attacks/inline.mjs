@@ -63,7 +63,7 @@ async function teach(t, name, withX) {
 export const rows = [
   {
     attack: 'a Loop learned as cheap, then asked for 2^40 rounds, and given up',
-    limit: 'graphs whose cost may depend on data never run on a reactor (`Model::cost_may_depend_on_data`); a cancelled run is stopped',
+    limit: 'graphs whose cost may depend on data never run on a reactor (`Capabilities::cost_may_depend_on_data`); a cancelled run is stopped',
     server: dear,
     measures: true,
     async run(t) {

@@ -8,7 +8,7 @@ use crate::on_device;
 use crate::open::Graph;
 use crate::outputs::{self, Hints, OutputPlan, Produced, RunOutputs, Target};
 use crate::recipe::{Recipe, Recipes};
-use backend::{Batch, BatchEntry, Marks, Model, RunControl, gather, now_ns, scatter};
+use backend::{Batch, BatchEntry, Capabilities, Marks, Model, RunControl, gather, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -322,12 +322,12 @@ pub(crate) fn cancelled() -> Error {
 }
 
 impl Model for OnnxModel {
-    fn instances_are_permits(&self) -> bool {
-        true
-    }
-
-    fn cost_may_depend_on_data(&self) -> bool {
-        self.cost_may_depend_on_data
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            instances_are_permits: true,
+            cost_may_depend_on_data: self.cost_may_depend_on_data,
+            ..Capabilities::default()
+        }
     }
 
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {

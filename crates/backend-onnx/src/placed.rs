@@ -31,15 +31,8 @@ impl PlacedModel {
 }
 
 impl Model for PlacedModel {
-    /// A number says where an instance is.
-    fn instances_are_permits(&self) -> bool {
-        false
-    }
-
-    /// A run on a device is waited for, which the CPU clock of a reactor does not show.
-    fn cost_may_depend_on_data(&self) -> bool {
-        true
-    }
+    // Of its capabilities none is more than the least: a number says where an instance is, and a run on a device is waited for, which the CPU clock of a
+    // reactor does not show.
 
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let model = self.of_instance.get(instance as usize).and_then(|&at| self.models.get(at));

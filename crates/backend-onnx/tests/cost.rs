@@ -34,7 +34,7 @@ fn depends(nodes: &[Vec<u8>], inputs: &[Tensor], y: (DataType, i64), more: &[Vec
         inputs.iter().map(|&(name, datatype, _)| input(name, datatype, &[-1])).collect(),
         vec![output("Y", y.0, &[-1])],
     );
-    Version::new(&file).load(&ModelConfig::default(), signature).cost_may_depend_on_data()
+    Version::new(&file).load(&ModelConfig::default(), signature).capabilities().cost_may_depend_on_data
 }
 
 const FLOATS: (DataType, i64) = (DataType::Fp32, F32);
@@ -122,7 +122,7 @@ fn a_constant_that_requests_may_replace_is_no_constant() {
     let x = tensor("X", F32, &[D::S("X")]);
     let depends = |file: &[u8]| {
         let signature = signature(0, vec![input("X", DataType::Fp32, &[-1])], vec![output("Y", DataType::Fp32, &[-1])]);
-        Version::new(file).load(&ModelConfig::default(), signature).cost_may_depend_on_data()
+        Version::new(file).load(&ModelConfig::default(), signature).capabilities().cost_may_depend_on_data
     };
     assert!(!depends(&file(std::slice::from_ref(&x))));
     assert!(depends(&file(&[x, tensor("N", I64, &[D::N(1)])])));
@@ -144,7 +144,7 @@ fn loaded_depends(node: Vec<u8>, more: &[Vec<u8>]) -> bool {
     let mut file = onnx(&[node], &[tensor("X", F32, &[D::S("n")])], &[tensor("Y", F32, &[D::S("y")])], &[]);
     more.iter().for_each(|field| file.extend_from_slice(field));
     let signature = signature(0, vec![input("X", DataType::Fp32, &[-1])], vec![output("Y", DataType::Fp32, &[-1])]);
-    Version::new(&file).load(&ModelConfig::default(), signature).cost_may_depend_on_data()
+    Version::new(&file).load(&ModelConfig::default(), signature).capabilities().cost_may_depend_on_data
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn operators_nobody_knows_count_as_dependent() {
     file.extend_from_slice(&import);
     let square: &[i64] = &[-1, -1];
     let signature = signature(0, vec![input("X", DataType::Fp32, square)], vec![output("Y", DataType::Fp32, square)]);
-    assert!(Version::new(&file).load(&ModelConfig::default(), signature).cost_may_depend_on_data());
+    assert!(Version::new(&file).load(&ModelConfig::default(), signature).capabilities().cost_may_depend_on_data);
     // Remainders of floats take as long as the quotient is large.
     assert!(depends(&[support::node("Mod", &["X", "one"], &["Y"], &[("fmod", 1)])], &[X], FLOATS, &[]));
 }

@@ -10,7 +10,10 @@ use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
-use backend::{Batch, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RunControl, now_ns};
+use backend::{
+    Batch, Capabilities, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
+    RunControl, now_ns,
+};
 use bytes::Bytes;
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
@@ -439,14 +442,51 @@ impl backend::Model for ProcessModel {
         Marks::default()
     }
 
-    fn answers_later(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { starts_at_once_bytes: Some(AT_ONCE_BYTES_MAX), ..Capabilities::default() }
     }
 
-    fn starts_at_once(&self, bytes: usize) -> bool {
-        bytes <= AT_ONCE_BYTES_MAX
+    fn remote(&self) -> Option<&dyn RemoteModel> {
+        Some(self)
     }
 
+    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
+        let restarts = self.0.restarts.load(Relaxed);
+        let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
+        let shared: u64 = self.0.runners().map(|r| r.link.bytes()).sum();
+        let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
+        let lent = self.0.runners().map(|r| r.link.leases.open());
+        let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
+        let places = self.0.places.read().iter().flatten().count();
+        let leases_max = places as u64 * LEASES_MAX;
+        let calls = self.calls_open();
+        vec![
+            (
+                "nereid_runner_calls",
+                "Inferences of other models that the model's processes have in progress",
+                calls as f64,
+            ),
+            (
+                "nereid_runner_calls_max",
+                "Most of them, all processes of the model together",
+                (places * crate::asks::CALLS_MAX) as f64,
+            ),
+            ("nereid_runner_restarts", "Processes of the model that were started again", restarts as f64),
+            ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),
+            ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),
+            ("nereid_runner_request_bytes", "Inputs that the model's processes have not given back", used as f64),
+            (
+                "nereid_runner_device_bytes",
+                "Inputs on devices that the model's processes have not given back",
+                lent as f64,
+            ),
+            ("nereid_runner_leases", "How many those are", leases as f64),
+            ("nereid_runner_leases_max", "Most of them, all processes of the model together", leases_max as f64),
+        ]
+    }
+}
+
+impl RemoteModel for ProcessModel {
     fn leave_service(&self, longest: Duration) {
         let grace = self.0.spec.limits.exit_grace.min(longest);
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(NEVER).min(NEVER - 1);
@@ -546,41 +586,6 @@ impl backend::Model for ProcessModel {
 
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         self.0.runners().filter_map(|runner| runner.calls_made_before(at)).collect()
-    }
-
-    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let restarts = self.0.restarts.load(Relaxed);
-        let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
-        let shared: u64 = self.0.runners().map(|r| r.link.bytes()).sum();
-        let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
-        let lent = self.0.runners().map(|r| r.link.leases.open());
-        let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
-        let places = self.0.places.read().iter().flatten().count();
-        let leases_max = places as u64 * LEASES_MAX;
-        let calls = backend::Model::calls_open(self);
-        vec![
-            (
-                "nereid_runner_calls",
-                "Inferences of other models that the model's processes have in progress",
-                calls as f64,
-            ),
-            (
-                "nereid_runner_calls_max",
-                "Most of them, all processes of the model together",
-                (places * crate::asks::CALLS_MAX) as f64,
-            ),
-            ("nereid_runner_restarts", "Processes of the model that were started again", restarts as f64),
-            ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),
-            ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),
-            ("nereid_runner_request_bytes", "Inputs that the model's processes have not given back", used as f64),
-            (
-                "nereid_runner_device_bytes",
-                "Inputs on devices that the model's processes have not given back",
-                lent as f64,
-            ),
-            ("nereid_runner_leases", "How many those are", leases as f64),
-            ("nereid_runner_leases_max", "Most of them, all processes of the model together", leases_max as f64),
-        ]
     }
 }
 

@@ -166,7 +166,7 @@ impl Told {
 fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_pyr_07() {
     let model = start("echo", 2, limits()).expect("starts");
     let told = Arc::new(Told::default());
-    model.serve(told.clone());
+    remote(&*model).serve(told.clone());
     let mut expected = Vec::new();
     let stub = Error::internal("Stub process 'm_0' is not healthy.");
     for id in ["kill", "exit", "forks"] {
@@ -185,7 +185,7 @@ fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_p
         for _ in 0..2000 {
             assert!(matches!(other.event(), Event::Sent(_)), "the other process goes on");
         }
-        assert!(matches!(model.readiness(), Readiness::Ready));
+        assert!(matches!(remote(&*model).readiness(), Readiness::Ready));
     }
     let restarts = model.metrics().into_iter().find(|m| m.0 == "nereid_runner_restarts").map(|m| m.2);
     assert_eq!(restarts, Some(3.0));
@@ -195,13 +195,13 @@ fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_p
 fn one_that_dies_again_and_again_is_back_after_longer_pauses_and_says_so_b_pyr_07() {
     let model = start("echo", 1, limits()).expect("starts");
     let told = Arc::new(Told::default());
-    model.serve(told.clone());
+    remote(&*model).serve(told.clone());
     for crash in 1..=6 {
         assert!(run(&*model, 0, vec![bytes("exit", 10)]).answer().is_err());
         let died = Instant::now();
         until("it is told", || told.0.lock().expect("no panic").len() >= crash * 2 - 1);
         if crash == 6 {
-            let Readiness::NotReady(why) = model.readiness() else { panic!("ready") };
+            let Readiness::NotReady(why) = remote(&*model).readiness() else { panic!("ready") };
             assert!(why.contains("'m'") && why.ends_with("is started again after a pause of 1.6 s"), "{why}");
             let ran = run(&*model, 0, vec![bytes("", 10)]);
             assert!(ran.answer().is_err_and(|e| e.message() == "Stub process 'm_0' is not healthy."));
@@ -209,7 +209,7 @@ fn one_that_dies_again_and_again_is_back_after_longer_pauses_and_says_so_b_pyr_0
         until("it is back", || told.0.lock().expect("no panic").len() == crash * 2);
         assert!(crash < 6 || died.elapsed() >= Duration::from_millis(1600), "{:?}", died.elapsed());
     }
-    assert!(matches!(model.readiness(), Readiness::Ready));
+    assert!(matches!(remote(&*model).readiness(), Readiness::Ready));
     echoed(&*model, 10);
 }
 
@@ -218,7 +218,7 @@ fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
     let limits = backend_process::Limits { execute_timeout: Some(Duration::from_millis(300)), ..limits() };
     let model = start("echo", 1, limits).expect("starts");
     let told = Arc::new(Told::default());
-    model.serve(told.clone());
+    remote(&*model).serve(told.clone());
     echoed(&*model, 10);
     let begin = Instant::now();
     assert!(run(&*model, 0, vec![bytes("hang", 10)]).answer().is_err());
@@ -231,13 +231,13 @@ fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
 fn a_process_that_hangs_for_nobody_is_ended_once_its_model_left_service_b_pyr_09() {
     let model = start("echo", 2, Limits { exit_grace: Duration::from_millis(300), ..limits() }).expect("starts");
     let told = Arc::new(Told::default());
-    model.serve(told.clone());
+    remote(&*model).serve(told.clone());
     let ran = [run(&*model, 0, vec![bytes("hang", 10)]), run(&*model, 1, vec![bytes("hang", 10)])];
     ran[0].answers[0].cancel();
     std::thread::sleep(Duration::from_millis(600));
     told.until(&[]);
     let left = Instant::now();
-    model.leave_service(Duration::MAX);
+    remote(&*model).leave_service(Duration::MAX);
     assert_eq!(ran[0].answer().err(), Some(Error::internal("Stub process 'm_0' is not healthy.")));
     assert!(left.elapsed() >= Duration::from_millis(300), "{:?}", left.elapsed());
     // A client waits for the other one. It is ended soon after it does not.
@@ -246,11 +246,11 @@ fn a_process_that_hangs_for_nobody_is_ended_once_its_model_left_service_b_pyr_09
     ran[1].answers[0].cancel();
     let cancelled = Instant::now();
     // The server exits: told again, the shorter grace counts.
-    model.leave_service(Duration::ZERO);
+    remote(&*model).leave_service(Duration::ZERO);
     assert!(ran[1].answer().is_err());
     assert!(cancelled.elapsed() < Duration::from_secs(5));
     told.until(&["down 0", "down 1"]);
-    let Readiness::NotReady(why) = model.readiness() else { panic!("ready") };
+    let Readiness::NotReady(why) = remote(&*model).readiness() else { panic!("ready") };
     assert_eq!(why, "model 'm' is being unloaded");
 }
 
@@ -292,7 +292,7 @@ fn readiness_is_asked_shared_and_bounded_b_py_26() {
         let (send, answers) = std::sync::mpsc::channel();
         for _ in 0..3 {
             let send = send.clone();
-            match model.readiness() {
+            match remote(&*model).readiness() {
                 Readiness::Ask(ask) => ask(Box::new(move |answer| {
                     let _ = send.send(answer.is_ok());
                 })),

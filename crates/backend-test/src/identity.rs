@@ -7,7 +7,8 @@ use crate::config::{self, Delays, suffix};
 use crate::delay;
 use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
 use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter, shape,
+    Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns,
+    scatter, shape,
 };
 use protocol::{InputSpec, Parameter, Signature};
 use std::sync::Arc;
@@ -153,17 +154,14 @@ impl Model for Identity {
         Marks { inputs_ready, inference_end, outputs_ready: now_ns() }
     }
 
-    fn batch_size_without_batching(&self) -> Option<u64> {
-        Some(0)
-    }
-
-    fn instances_are_permits(&self) -> bool {
-        true
-    }
-
-    fn cost_may_depend_on_data(&self) -> bool {
-        // A delay is not computing, but it holds the thread.
-        !self.delays.execute.is_zero() || self.activities.is_some()
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            batch_size_without_batching: Some(0),
+            instances_are_permits: true,
+            // A delay is not computing, but it holds the thread.
+            cost_may_depend_on_data: !self.delays.execute.is_zero() || self.activities.is_some(),
+            ..Capabilities::default()
+        }
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {

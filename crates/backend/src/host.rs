@@ -52,7 +52,7 @@ pub trait Call: Any + Send + Sync {
     fn cancel(&self);
 }
 
-/// Calls that the code of one instance made and that are not over ([`Model::calls_made_before`](crate::Model::calls_made_before)).
+/// Calls that the code of one instance made and that are not over ([`RemoteModel::calls_made_before`](crate::RemoteModel::calls_made_before)).
 pub struct OpenCalls {
     /// The instance that made them.
     pub instance: u32,

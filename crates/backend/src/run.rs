@@ -113,22 +113,60 @@ pub trait Model: Send + Sync {
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
 
-    /// Every request of it comes with a responder, and every batch with its instance ([`Batch::occupied`]): what it starts ends later.
-    fn answers_later(&self) -> bool {
-        false
+    /// How it may be used. Asked once, and does not change.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
-    /// `execute` only hands the batch on, in some microseconds for inputs of so many bytes: it may be called on any thread, one of the front end included.
-    fn starts_at_once(&self, bytes: usize) -> bool {
-        let _ = bytes;
-        false
+    /// The model as one that runs somewhere else, such as in processes of its own. Every request of such a model comes with a responder, and every
+    /// batch with its instance ([`Batch::occupied`]): what `execute` starts ends later.
+    fn remote(&self) -> Option<&dyn RemoteModel> {
+        None
     }
 
-    /// It is going to serve: what happens to its instances is to be told there, by a model that answers later. Told before the first batch, which
-    /// may be one of the warm-up.
-    fn serve(&self, instances: InstancesOf) {
-        let _ = instances;
+    /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
+    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
+        Vec::new()
     }
+
+    /// How full its key-value cache is, of a model that generates text; load balancers ask for it.
+    fn key_value_cache(&self) -> Option<KeyValueCache> {
+        None
+    }
+}
+
+/// How the engine may use a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// For inputs of up to so many bytes `execute` only hands the batch on, in some microseconds: it may be called on any thread, one of the front
+    /// end included. `None`: for no inputs.
+    pub starts_at_once_bytes: Option<usize>,
+    /// Two runs on inputs of the same shapes may take very different time, or that is unknown. Such a model never runs on the thread that brings a
+    /// request: there nothing could stop it, and no other client would be served.
+    pub cost_may_depend_on_data: bool,
+    /// Its instances are mere permits: whatever number `execute` is given, the same thing runs. Then there may be more or fewer of them while it
+    /// serves; otherwise another count is a reload.
+    pub instances_are_permits: bool,
+    /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton backends report this
+    /// themselves, and they differ.
+    pub batch_size_without_batching: Option<u64>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            starts_at_once_bytes: None,
+            cost_may_depend_on_data: true,
+            instances_are_permits: false,
+            batch_size_without_batching: None,
+        }
+    }
+}
+
+/// A model whose instances run somewhere else: they may end and come back, and call other models.
+pub trait RemoteModel: Send + Sync {
+    /// It is going to serve: what happens to its instances is to be told there. Told before the first batch, which may be one of the warm-up.
+    fn serve(&self, instances: InstancesOf);
 
     /// No new requests come to it: it is unloaded or replaced, or its server exits. What it does for requests that nobody waits for any more it
     /// gives up after a grace of its own, `longest` at most. Told again with less, the less counts.
@@ -136,7 +174,7 @@ pub trait Model: Send + Sync {
         let _ = longest;
     }
 
-    /// Whether it can be used right now. Asked of models that answer later.
+    /// Whether it can be used right now.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }
@@ -150,18 +188,6 @@ pub trait Model: Send + Sync {
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         let _ = at;
         Vec::new()
-    }
-
-    /// Whether two runs on inputs of the same shapes may take very different time, or whether that is unknown. Such a model never runs on the
-    /// thread that brings a request: there nothing could stop it, and no other client would be served.
-    fn cost_may_depend_on_data(&self) -> bool {
-        true
-    }
-
-    /// Whether its instances are mere permits: whatever number `execute` is given, the same thing runs. Then there may be more or fewer
-    /// of them while it serves; otherwise another count is a reload.
-    fn instances_are_permits(&self) -> bool {
-        false
     }
 
     /// Starts instances beside those that it has, for a configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form) that differs
@@ -180,22 +206,6 @@ pub trait Model: Send + Sync {
     /// The instance gets no more batches, and its last one is over. Its number may be that of another instance later.
     fn instance_left(&self, instance: u32) {
         let _ = instance;
-    }
-
-    /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton
-    /// backends report this themselves, and they differ.
-    fn batch_size_without_batching(&self) -> Option<u64> {
-        None
-    }
-
-    /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
-    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
-        Vec::new()
-    }
-
-    /// How full its key-value cache is, of a model that generates text; load balancers ask for it.
-    fn key_value_cache(&self) -> Option<KeyValueCache> {
-        None
     }
 }
 

@@ -296,7 +296,7 @@ impl Seen {
         let mut line = engine.that_call();
         self.versions.extend(line.iter().map(|version| (version.load, version.clone())));
         while let Some(version) = line.pop() {
-            for calls in version.model.calls_made_before(before) {
+            for calls in version.model.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {
                 self.take(&version, calls, &mut line);
             }
         }

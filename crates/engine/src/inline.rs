@@ -1,7 +1,7 @@
 //! How long a run holds the thread that brings its request, and whether requests wait for the end of their turn there.
 //!
 //! A reactor must not be held: nothing but a run of a few microseconds may happen on it, and nothing can stop a run there. So only
-//! models whose cost follows from the shapes of their inputs are asked about here at all (`Model::cost_may_depend_on_data`); what
+//! models whose cost follows from the shapes of their inputs are asked about here at all (`Capabilities::cost_may_depend_on_data`); what
 //! they cost is learned by [`scheduler::profile`], from runs on the pool first.
 //!
 //! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block

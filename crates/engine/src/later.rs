@@ -149,7 +149,7 @@ impl Job {
         // What lies on a device takes as long as that likes.
         let bytes = |data: &Data| if let Place::Device(_) = data.place() { usize::MAX } else { data.len() };
         let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
-        self.version.model.starts_at_once(bytes)
+        self.version.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }
 
     /// Starts the batch on this thread, which may serve others, if that takes microseconds; else on one of the pool.
@@ -215,7 +215,7 @@ impl ModelVersion {
             if !starts.left.is_empty() {
                 let left = std::mem::take(&mut starts.left);
                 drop(starts);
-                left.into_iter().for_each(|instance| self.model.instance_left(instance));
+                left.into_iter().for_each(|instance| self.told(|remote| remote.instance_left(instance)));
                 continue;
             }
             let Some((instance, requests)) = starts.batches.pop_front() else { return };

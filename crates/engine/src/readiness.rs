@@ -1,4 +1,4 @@
-//! Whether a version can be used, where only its model knows (`Model::readiness`): code of a user is asked, which may take its time.
+//! Whether a version can be used, where only its model knows (`RemoteModel::readiness`): code of a user is asked, which may take its time.
 //!
 //! Queries that come while the model is being asked share its answer. Each waits for [`READY_NS_MAX`] at most; then the version is not
 //! ready. A model that does not answer is not asked again before it does. No thread waits.
@@ -185,7 +185,8 @@ impl Later {
 impl ModelVersion {
     /// Whether it can be used, as far as that is known without asking its model.
     pub(crate) fn is_ready_unasked(&self) -> bool {
-        !self.is_short() && (self.later.is_none() || !matches!(self.model.readiness(), Readiness::NotReady(_)))
+        !self.is_short()
+            && self.model.remote().is_none_or(|remote| !matches!(remote.readiness(), Readiness::NotReady(_)))
     }
 
     /// Whether it can be used: all instances are there, and its model says so.
@@ -193,8 +194,8 @@ impl ModelVersion {
         if self.is_short() {
             return Ready::Known(false);
         }
-        let Some(later) = &self.later else { return Ready::Known(true) };
-        let ask = match self.model.readiness() {
+        let Some((later, remote)) = self.later.as_ref().zip(self.model.remote()) else { return Ready::Known(true) };
+        let ask = match remote.readiness() {
             Readiness::Ready => return Ready::Known(true),
             Readiness::NotReady(why) => {
                 log::debug!("model '{}' is not ready: {why}", self.signature.model);

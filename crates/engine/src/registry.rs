@@ -207,12 +207,12 @@ impl Engine {
     /// Versions whose models call others right now.
     pub(crate) fn that_call(&self) -> Vec<Arc<ModelVersion>> {
         let table = self.table.load();
-        table.doubtful().iter().filter(|version| version.model.calls_open() > 0).cloned().collect()
+        table.doubtful().iter().filter(|version| version.calls_open() > 0).cloned().collect()
     }
 
     /// Whether a model has called another one that has not answered.
     pub(crate) fn calls_open(&self) -> bool {
-        self.table.load().doubtful().iter().any(|version| version.model.calls_open() > 0)
+        self.table.load().doubtful().iter().any(|version| version.calls_open() > 0)
     }
 
     /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load
@@ -526,13 +526,13 @@ impl Engine {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
             }
         };
-        if padding.is_some() && model.answers_later() {
+        if padding.is_some() && model.remote().is_some() {
             return Err(Error::invalid(format!(
                 "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
                 open.model
             )));
         }
-        if !placed.is_empty() && !model.answers_later() {
+        if !placed.is_empty() && model.remote().is_none() {
             // Bodies of its requests are read into it, by threads that cannot wait until it is there.
             device::prepare_pinned();
         }
@@ -561,7 +561,7 @@ impl Engine {
                 fingerprint,
             },
         );
-        version.model.serve(Arc::new(Told::of(&version)));
+        version.told(|remote| remote.serve(Arc::new(Told::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;
         // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.

@@ -147,7 +147,7 @@ impl ModelVersion {
         let wanted = Wanted::all(config);
         // One change at a time.
         let mut instances = self.instances.lock();
-        if self.model.instances_are_permits() {
+        if self.capabilities.instances_are_permits {
             // What runs on a device has to be put there first.
             if self.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
                 return Ok(false);
@@ -182,7 +182,7 @@ impl ModelVersion {
         self.instances_left(&left);
         self.pump(run, now);
         self.unlocked(removed);
-        self.model.instances_serve(&new);
+        self.told(|remote| remote.instances_serve(&new));
         self.look_at_devices();
         self.readiness_changed();
     }
@@ -205,7 +205,7 @@ impl ModelVersion {
             wanted.device.map_or(Ok(()), device::failure::check)?;
         }
         let json = String::from_utf8_lossy(&texts.json);
-        match self.model.start_instances(&new, &texts.pb, &json) {
+        match self.model.remote().and_then(|remote| remote.start_instances(&new, &texts.pb, &json)) {
             None => return Ok(None),
             Some(started) => started?,
         }
@@ -218,7 +218,7 @@ impl ModelVersion {
             }
             warmup::run(self, config, &self.model_directory, &names)
         };
-        warm_up().inspect_err(|_| new.iter().for_each(|new| self.model.instance_left(new.number)))?;
+        warm_up().inspect_err(|_| new.iter().for_each(|new| self.told(|remote| remote.instance_left(new.number))))?;
         Ok(Some(new))
     }
 

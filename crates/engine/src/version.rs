@@ -52,7 +52,7 @@ use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
 use crate::turn;
 use arc_swap::ArcSwap;
-use backend::{BatchEntry, KeyValueCache, Model, now_ns};
+use backend::{BatchEntry, Capabilities, KeyValueCache, Model, RemoteModel, now_ns};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, Secret};
 use memory::Admitted;
@@ -103,6 +103,8 @@ pub struct ModelVersion {
     /// What it is configured as; changes with its instances.
     pub(crate) config: ArcSwap<ConfigTexts>,
     pub(crate) model: Arc<dyn Model>,
+    /// Its model's.
+    pub(crate) capabilities: Capabilities,
     /// Where its files are.
     pub(crate) model_directory: PathBuf,
     /// In the place of a model: nothing of what follows from `model` and `run` is used then.
@@ -245,11 +247,12 @@ impl ModelVersion {
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
         let limited = parts.limited;
         let in_place = in_order || sequencing.is_some() || limited.is_some();
-        let later = model.answers_later().then(Later::default);
+        let capabilities = model.capabilities();
+        let later = model.remote().map(|_| Later::default());
         // A device is waited for, and what others do there makes that longer.
         let on_device = !parts.placed.is_empty();
         let may_inline =
-            !on_device && !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
+            !on_device && !in_place && !signature.decoupled && later.is_none() && !capabilities.cost_may_depend_on_data;
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         let answers_later = signature.decoupled || is_iterative || later.is_some();
         let has_to_tell = limited.is_some() || later.is_some();
@@ -263,7 +266,7 @@ impl ModelVersion {
             (None, false, true) => CallOrder::OneByOne,
             _ => CallOrder::Free,
         };
-        let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
+        let batch_size = if scheduling.max_batch_size == 0 { capabilities.batch_size_without_batching } else { None };
         let load = shared.loads.fetch_add(1, Ordering::Relaxed);
         let has_cache = parts.response_cache && !signature.decoupled;
         let cached = shared.cache.as_ref().filter(|_| has_cache).and_then(|(cache, secret)| {
@@ -285,6 +288,7 @@ impl ModelVersion {
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
+            capabilities,
             model_directory: parts.model_directory,
             instances: Mutex::new((0..).zip(parts.wanted).collect()),
             on_device,
@@ -552,6 +556,18 @@ impl ModelVersion {
         s.cancelled = self.cancelled.load(Ordering::Relaxed);
         s.custom = self.model.metrics();
         s
+    }
+
+    /// Tells a model that runs somewhere else; any other has nothing to hear.
+    pub(crate) fn told(&self, tell: impl FnOnce(&dyn RemoteModel)) {
+        if let Some(remote) = self.model.remote() {
+            tell(remote);
+        }
+    }
+
+    /// How many calls of other models its model has made that are not over.
+    pub(crate) fn calls_open(&self) -> usize {
+        self.model.remote().map_or(0, RemoteModel::calls_open)
     }
 
     /// As [`backend::Model::key_value_cache`].

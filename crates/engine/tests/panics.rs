@@ -1,6 +1,6 @@
 //! Whatever panics around an execution, its requests are answered once and its instance serves the next one.
 
-use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use backend::{Backend, Batch, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use bytes::Bytes;
 use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
@@ -87,8 +87,8 @@ impl Model for Fragile {
         Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
     }
 
-    fn cost_may_depend_on_data(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { cost_may_depend_on_data: false, ..Capabilities::default() }
     }
 }
 

@@ -534,7 +534,7 @@ fn infer_reports_the_load_of_the_server_to_those_who_ask() {
     assert!(names.iter().all(|name| json.contains(&format!("\"{name}\":"))), "{json}");
     // Errors are told as well: whoever weighs servers wants to know of those that fail.
     let (status, text) = load("nobody", "text", infer);
-    assert_eq!(status, 400);
+    assert_eq!(status, 404);
     assert!(text.as_deref().is_some_and(|text| text.starts_with("TEXT application_utilization=")), "{text:?}");
     common::client(async {
         let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();

@@ -3,7 +3,8 @@
 #![allow(dead_code, missing_docs)] // each test uses its part
 
 use backend::{
-    Answers, Batch, BatchEntry, Counted, Marks, Model, Occupancy, Occupied, Outcome, Responder, RunControl, Stopped,
+    Answers, Batch, BatchEntry, Counted, Marks, Model, Occupancy, Occupied, Outcome, RemoteModel, Responder,
+    RunControl, Stopped,
 };
 use backend_process::{Command, Failure, Instance, Limits, Output, Spec};
 use protocol::{Checked, InferRequest, InputSpec, InputTensor, OutputForm, OutputSpec, Signature};
@@ -96,6 +97,11 @@ pub fn start(mode: &str, instances: usize, limits: Limits) -> Result<Arc<dyn Mod
         output: Output::Lines,
     };
     backend_process::start(spec, signature(), no_host())
+}
+
+/// A model of a process, as one that runs somewhere else.
+pub fn remote(model: &dyn Model) -> &dyn RemoteModel {
+    model.remote().expect("it runs in processes")
 }
 
 fn no_host() -> Weak<dyn backend::Host> {

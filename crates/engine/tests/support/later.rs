@@ -2,8 +2,8 @@
 
 use super::load;
 use backend::{
-    Backend, Batch, InstancesOf, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened, Readiness, Responder,
-    RunControl, now_ns,
+    Backend, Batch, Capabilities, InstancesOf, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened,
+    Readiness, RemoteModel, Responder, RunControl, now_ns,
 };
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion, ServerState};
@@ -118,12 +118,20 @@ impl Model for LaterModel {
         (self.execute)(instance, batch, control);
         marks(now_ns())
     }
-    fn answers_later(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        // What is said of cost does not make it run inline.
+        Capabilities {
+            starts_at_once_bytes: self.at_once.then_some(usize::MAX),
+            cost_may_depend_on_data: false,
+            ..Capabilities::default()
+        }
     }
-    fn starts_at_once(&self, _: usize) -> bool {
-        self.at_once
+    fn remote(&self) -> Option<&dyn RemoteModel> {
+        Some(self)
     }
+}
+
+impl RemoteModel for LaterModel {
     fn serve(&self, instances: InstancesOf) {
         (self.serve)(instances);
     }
@@ -135,10 +143,6 @@ impl Model for LaterModel {
     }
     fn instance_left(&self, instance: u32) {
         (self.left)(instance);
-    }
-    // What is said of cost does not make it run inline.
-    fn cost_may_depend_on_data(&self) -> bool {
-        false
     }
 }
 

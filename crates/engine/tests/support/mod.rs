@@ -5,7 +5,8 @@ pub mod later;
 pub mod sequences;
 
 use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+    Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl,
+    now_ns,
 };
 use bytes::Bytes;
 use engine::{
@@ -51,12 +52,8 @@ impl Model for Scripted {
         let now = now_ns();
         Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
     }
-    fn instances_are_permits(&self) -> bool {
-        true
-    }
-
-    fn cost_may_depend_on_data(&self) -> bool {
-        false
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { instances_are_permits: true, cost_may_depend_on_data: false, ..Capabilities::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use backend::{
     Backend, Batch, InstancesOf, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
-    ReadyAnswer, Responder, RunControl, now_ns,
+    ReadyAnswer, RemoteModel, Responder, RunControl, now_ns,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
@@ -194,9 +194,12 @@ impl Model for ElsewhereModel {
     fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
         Marks::default()
     }
-    fn answers_later(&self) -> bool {
-        true
+    fn remote(&self) -> Option<&dyn RemoteModel> {
+        Some(self)
     }
+}
+
+impl RemoteModel for ElsewhereModel {
     fn serve(&self, instances: InstancesOf) {
         *self.0.told.lock().unwrap() = Some(instances);
     }
