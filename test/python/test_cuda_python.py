@@ -63,7 +63,7 @@ MODELS = {
         assert not out.is_cpu() and out.__dlpack_device__() == (2, 1)
         return answer(out, blocks=before[0], exports=before[1])
 """),
-    # An output that the device still writes when its capsule is made.
+    # The device still writes the output when its capsule is exported.
     "pending": ("TYPE_FP32", NO, """
     def one(self, t):
         from arrays import Array

@@ -31,8 +31,7 @@ impl PlacedModel {
 }
 
 impl Model for PlacedModel {
-    // Of its capabilities none is more than the least: a number says where an instance is, and a run on a device is waited for, which the CPU clock of a
-    // reactor does not show.
+    // The default capabilities hold: an instance number names a device, and the CPU clock of a reactor does not measure the wait for a device.
 
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let model = self.of_instance.get(instance as usize).and_then(|&at| self.models.get(at));

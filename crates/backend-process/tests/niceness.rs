@@ -1,4 +1,5 @@
-//! Whoever loads a model may have stepped behind; what the load starts serves requests, and has the niceness of the process.
+//! A thread that loads models may raise its niceness (`memory::thread::step_behind`). The processes and threads that it starts serve requests and must keep
+//! the niceness of the server.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -8,7 +9,7 @@ use std::fs;
 use std::process::Command;
 use support::*;
 
-/// What a thread that loads gives itself (`memory::thread`): a process that is as nice already cannot tell the two.
+/// Niceness that `step_behind` sets. A test process that already has it cannot see a difference.
 const BEHIND: i32 = 10;
 
 /// Niceness and parent, from a `stat` of /proc; `None` for what has ended.
@@ -47,10 +48,10 @@ fn threads() -> BTreeMap<String, i32> {
     found
 }
 
-/// Set in the process that does the work.
+/// Environment variable that marks the child process, which runs the test.
 const CHILD: &str = "NEREID_TEST_NICENESS";
 
-/// In a process of its own with the niceness 0, where that is allowed: the suite may run nicer than a thread behind is.
+/// Runs in a child process with niceness 0 if that is permitted, since the suite itself runs at niceness 10.
 #[test]
 fn what_a_thread_behind_loads_is_not_behind() {
     if std::env::var_os(CHILD).is_some() {

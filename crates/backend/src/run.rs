@@ -113,13 +113,13 @@ pub trait Model: Send + Sync {
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
 
-    /// How it may be used. Asked once, and does not change.
+    /// Properties the engine relies on. Read once, after the model is finished.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// The model as one that runs somewhere else, such as in processes of its own. Every request of such a model comes with a responder, and every
-    /// batch with its instance ([`Batch::occupied`]): what `execute` starts ends later.
+    /// The interface of a model that runs outside this process; `None` if `execute` runs the batch itself. A remote model gets a responder with every
+    /// request and the instance with every batch ([`Batch::occupied`]), and completes both after `execute` has returned.
     fn remote(&self) -> Option<&dyn RemoteModel> {
         None
     }
@@ -135,20 +135,20 @@ pub trait Model: Send + Sync {
     }
 }
 
-/// How the engine may use a model.
+/// Properties of a model that decide how the engine schedules it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// For inputs of up to so many bytes `execute` only hands the batch on, in some microseconds: it may be called on any thread, one of the front
-    /// end included. `None`: for no inputs.
+    /// Up to this many bytes of inputs, `execute` only forwards the batch, within microseconds, and may be called on any thread, reactors included.
+    /// `None`: never.
     pub starts_at_once_bytes: Option<usize>,
-    /// Two runs on inputs of the same shapes may take very different time, or that is unknown. Such a model never runs on the thread that brings a
-    /// request: there nothing could stop it, and no other client would be served.
+    /// The run time may differ between inputs of the same shapes, or is unknown. Such a model never runs on a reactor, where a long run could not be
+    /// stopped and would block other clients.
     pub cost_may_depend_on_data: bool,
-    /// Its instances are mere permits: whatever number `execute` is given, the same thing runs. Then there may be more or fewer of them while it
-    /// serves; otherwise another count is a reload.
+    /// `execute` does the same for every instance number, so the number of instances can change while the model serves. Otherwise a change of the
+    /// count is a reload.
     pub instances_are_permits: bool,
-    /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton backends report this
-    /// themselves, and they differ.
+    /// Batch size in the statistics of a model that does not batch; `None` counts each request as one. Triton's backends report it themselves and
+    /// differ.
     pub batch_size_without_batching: Option<u64>,
 }
 
@@ -163,47 +163,47 @@ impl Default for Capabilities {
     }
 }
 
-/// A model whose instances run somewhere else: they may end and come back, and call other models.
+/// A model whose instances run outside this process. They can fail, restart and call other models.
 pub trait RemoteModel: Send + Sync {
-    /// It is going to serve: what happens to its instances is to be told there. Told before the first batch, which may be one of the warm-up.
+    /// Registers the listener for failures and restarts of instances. Called before the first batch, including warm-up.
     fn serve(&self, instances: InstancesOf);
 
-    /// No new requests come to it: it is unloaded or replaced, or its server exits. What it does for requests that nobody waits for any more it
-    /// gives up after a grace of its own, `longest` at most. Told again with less, the less counts.
+    /// No new requests follow: the model is unloaded or replaced, or the server exits. Work for cancelled requests is aborted after the model's own
+    /// grace period, `longest` at most. A later call with less shortens it.
     fn leave_service(&self, longest: std::time::Duration) {
         let _ = longest;
     }
 
-    /// Whether it can be used right now.
+    /// Whether the model can serve requests now.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }
 
-    /// How many calls of other models ([`Host::call`](crate::Host::call)) its code has made that are not over.
+    /// Number of unfinished calls that the model has made to other models ([`Host::call`](crate::Host::call)).
     fn calls_open(&self) -> usize {
         0
     }
 
-    /// Those of them that were made before a time ([`now_ns`](crate::now_ns)), by instance. Called about once a second while there are any.
+    /// The unfinished calls that began before `at` ([`now_ns`](crate::now_ns)), by instance. Called about once a second while there are any.
     fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
         let _ = at;
         Vec::new()
     }
 
-    /// Starts instances beside those that it has, for a configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form) that differs
-    /// from the one it was made with in its instance groups only. Blocks until all of them can run batches; when one cannot, none of them is there.
-    /// `None`: only a reload can change the instances.
+    /// Starts additional instances for a configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form) that differs from the
+    /// current one in its instance groups only. Blocks until all of them can run batches; if one fails, none of them remains. `None`: only a reload
+    /// can change the instances.
     fn start_instances(&self, new: &[NewInstance], config: &bytes::Bytes, json: &str) -> Option<Result<()>> {
         let _ = (new, config, json);
         None
     }
 
-    /// Instances that were started get batches from now on: if one failed meanwhile, [`serve`](Self::serve)'s listener is told now.
+    /// Started instances get batches from now on. Failures since their start are reported to [`serve`](Self::serve)'s listener now.
     fn instances_serve(&self, instances: &[u32]) {
         let _ = instances;
     }
 
-    /// The instance gets no more batches, and its last one is over. Its number may be that of another instance later.
+    /// The instance gets no more batches, and its last one has ended. A later instance may reuse its number.
     fn instance_left(&self, instance: u32) {
         let _ = instance;
     }

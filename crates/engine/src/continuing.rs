@@ -157,7 +157,7 @@ impl ModelVersion {
             Some(me) => self.shared.continuing.keep_again(me),
             None => {
                 self.shared.continuing.leave(self);
-                self.told(|remote| remote.leave_service(std::time::Duration::MAX));
+                self.notify_remote(|remote| remote.leave_service(std::time::Duration::MAX));
             }
         }
     }
@@ -165,13 +165,13 @@ impl ModelVersion {
     /// Nothing new comes to it, but to its sequences: without any its model need not work any longer for requests that nobody waits for.
     pub(crate) fn leaves_service(&self) {
         if !self.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
-            self.told(|remote| remote.leave_service(std::time::Duration::MAX));
+            self.notify_remote(|remote| remote.leave_service(std::time::Duration::MAX));
         }
     }
 
     /// The server exits: what would keep it for nobody is over soon.
     pub(crate) fn server_exits(&self) {
-        self.told(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
+        self.notify_remote(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
         if self.sequencing.is_some() {
             let now = now_ns();
             let mut run = self.run.lock();

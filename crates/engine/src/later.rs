@@ -215,7 +215,7 @@ impl ModelVersion {
             if !starts.left.is_empty() {
                 let left = std::mem::take(&mut starts.left);
                 drop(starts);
-                left.into_iter().for_each(|instance| self.told(|remote| remote.instance_left(instance)));
+                left.into_iter().for_each(|instance| self.notify_remote(|remote| remote.instance_left(instance)));
                 continue;
             }
             let Some((instance, requests)) = starts.batches.pop_front() else { return };

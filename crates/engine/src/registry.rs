@@ -561,7 +561,7 @@ impl Engine {
                 fingerprint,
             },
         );
-        version.told(|remote| remote.serve(Arc::new(Told::of(&version))));
+        version.notify_remote(|remote| remote.serve(Arc::new(Told::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;
         // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.

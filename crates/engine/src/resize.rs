@@ -182,7 +182,7 @@ impl ModelVersion {
         self.instances_left(&left);
         self.pump(run, now);
         self.unlocked(removed);
-        self.told(|remote| remote.instances_serve(&new));
+        self.notify_remote(|remote| remote.instances_serve(&new));
         self.look_at_devices();
         self.readiness_changed();
     }
@@ -218,7 +218,9 @@ impl ModelVersion {
             }
             warmup::run(self, config, &self.model_directory, &names)
         };
-        warm_up().inspect_err(|_| new.iter().for_each(|new| self.told(|remote| remote.instance_left(new.number))))?;
+        warm_up().inspect_err(|_| {
+            new.iter().for_each(|new| self.notify_remote(|remote| remote.instance_left(new.number)))
+        })?;
         Ok(Some(new))
     }
 

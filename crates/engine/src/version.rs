@@ -103,7 +103,7 @@ pub struct ModelVersion {
     /// What it is configured as; changes with its instances.
     pub(crate) config: ArcSwap<ConfigTexts>,
     pub(crate) model: Arc<dyn Model>,
-    /// Its model's.
+    /// Capabilities of `model`.
     pub(crate) capabilities: Capabilities,
     /// Where its files are.
     pub(crate) model_directory: PathBuf,
@@ -558,14 +558,14 @@ impl ModelVersion {
         s
     }
 
-    /// Tells a model that runs somewhere else; any other has nothing to hear.
-    pub(crate) fn told(&self, tell: impl FnOnce(&dyn RemoteModel)) {
+    /// Calls `notify` if the model is remote.
+    pub(crate) fn notify_remote(&self, notify: impl FnOnce(&dyn RemoteModel)) {
         if let Some(remote) = self.model.remote() {
-            tell(remote);
+            notify(remote);
         }
     }
 
-    /// How many calls of other models its model has made that are not over.
+    /// Number of unfinished calls that the model has made to other models.
     pub(crate) fn calls_open(&self) -> usize {
         self.model.remote().map_or(0, RemoteModel::calls_open)
     }

@@ -99,7 +99,7 @@ pub fn start(mode: &str, instances: usize, limits: Limits) -> Result<Arc<dyn Mod
     backend_process::start(spec, signature(), no_host())
 }
 
-/// A model of a process, as one that runs somewhere else.
+/// The remote interface of a model in processes.
 pub fn remote(model: &dyn Model) -> &dyn RemoteModel {
     model.remote().expect("it runs in processes")
 }

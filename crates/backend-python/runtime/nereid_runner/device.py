@@ -143,7 +143,7 @@ class Driver:
             self.call("cuMemcpyDtoH_v2", to.ctypes.data, address, to.nbytes)
 
     def finish(self, device):
-        """Returns when all that this process started on the device is over, on whichever stream."""
+        """Waits for all work of this process on the device, on every stream."""
         with self.on(device):
             self.call("cuCtxSynchronize")
 

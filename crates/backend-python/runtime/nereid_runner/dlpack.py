@@ -116,8 +116,8 @@ def _capsule_on(device_id, value):
 
 
 def _finish(device_id):
-    """Returns when all work on the device is over: a capsule that was made before does not say which stream still writes its memory, and the server,
-    another process, cannot wait for streams of this one."""
+    """Waits for all work of this process on the device. A capsule does not name the stream that writes its memory, and the server, another process, cannot
+    wait for streams of this one."""
     try:
         device.driver().finish(device_id)
     except device.Failed as e:
@@ -125,7 +125,7 @@ def _finish(device_id):
 
 
 def imported(value):
-    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; of one on a device a `device.Memory`, which is written."""
+    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; a `device.Memory` for memory of a device, whose writes are complete."""
     if type(value).__name__ == "PyCapsule":
         capsule = value
         if not _is_valid(capsule, _NAME):

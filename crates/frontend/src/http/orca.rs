@@ -1,5 +1,5 @@
-//! What load balancers are told with an answer, where the request asks for it (ORCA, P 1.13): with `generate` how full the key-value cache of the model is;
-//! with `infer`, of which Triton tells nothing, how busy the server is.
+//! Load reports in response headers, for load balancers (ORCA). A request asks for one by `endpoint-load-metrics-format`: `generate` reports the key-value
+//! cache of its model (P 1.13), `infer` the load of the server, for which Triton has no report.
 
 use super::reply::Reply;
 use super::request::RequestHead;
@@ -23,7 +23,7 @@ pub fn reported(context: &HttpContext, name: &str, version: &str, head: &Request
     reply
 }
 
-/// Adds the load of the server to a reply, also to an error, if the request asks for it in a form that is known.
+/// Adds the load of the server to a reply or an error if the request asks for it in a known format.
 #[inline]
 pub fn loaded(context: &HttpContext, head: &RequestHead, mut reply: Reply) -> Reply {
     if let Some(format) = head.headers.get(FORMAT) {
