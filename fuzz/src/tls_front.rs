@@ -14,6 +14,8 @@ use tokio_rustls::rustls::{
     SupportedProtocolVersion,
 };
 
+/// Bytes that both sides say in one conversation: thousands of long texts only take time.
+const TEXT_BYTES_MAX: usize = 8 << 20;
 /// rustls takes no more requests for new keys in a row.
 const KEY_UPDATES_MAX: usize = 16;
 
@@ -137,6 +139,7 @@ struct Conversation {
     /// One side gave up, which only harm explains.
     is_over: bool,
     has_left: bool,
+    text_left: usize,
     key_updates: usize,
     said: u8,
 }
@@ -161,6 +164,7 @@ impl Conversation {
             is_harmed: false,
             is_over: false,
             has_left: false,
+            text_left: TEXT_BYTES_MAX,
             key_updates: 0,
             said: 0,
         }
@@ -214,7 +218,8 @@ impl Conversation {
 
     fn text(&mut self, n: usize) -> Vec<u8> {
         // A record in single bytes is put together anew for each of them: much of that only takes time.
-        let n = n.min(self.pieces.saturating_mul(2000));
+        let n = n.min(self.pieces.saturating_mul(2000)).min(self.text_left);
+        self.text_left -= n;
         self.said = self.said.wrapping_add(1);
         (0..n).map(|i| (i as u8) ^ self.said).collect()
     }
