@@ -14,7 +14,7 @@ CAP_SYS_NICE = 23
 PR_CAPBSET_DROP = 24
 # Nicer than the tests are.
 STARTED_WITH = os.nice(0) + 3
-# Names of threads, as long as the kernel keeps them: they load and unload models, and copy what is large.
+# Names of threads, as long as the kernel keeps them: they load and unload models, or read and write large bodies (frontend::offload says why those are nicer).
 MAY_WAIT = {"nereid-lifecycl", "nereid-unload", "nereid-offload"}
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="no /proc on this system")
