@@ -1,7 +1,7 @@
 /** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
 
 import { execFile } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -377,6 +377,32 @@ test('R-22 mode poll: the models of a repository that cannot be read serve on, a
     rmSync(join(repository, 'simple'), { recursive: true })
     await server.poll()
     expect(server.model('simple').ready()).toBe(false)
+  })
+})
+
+const otherDevice = existsSync('/dev/shm') && statSync('/dev/shm').dev !== statSync(tmpdir()).dev
+test.skipIf(!otherDevice)('R-22 mode poll: the empty directory below a file system that was unmounted unloads nothing', async () => {
+  const [repository, mounted] = [join(ROOT, 'mounted'), mkdtempSync('/dev/shm/nereid-mounted-')]
+  onTestFinished(() => rmSync(mounted, { recursive: true }))
+  cpSync(join(REPO, 'simple'), join(mounted, 'simple'), { recursive: true })
+  // A link stands for the mount: what is seen at the path lies on another device.
+  symlinkSync(mounted, repository)
+  const lines: string[] = []
+  const log = (line: string): void => void lines.push(line)
+  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
+    rmSync(repository)
+    mkdirSync(repository)
+    for (let i = 0; i < 2; i += 1) await server.poll()
+    expect(await sum(server)).toBe(3)
+    expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
+    expect(lines.filter((line) => line.includes('is not mounted'))).toEqual([expect.stringContaining('the models that were loaded from it serve on')])
+    rmSync(repository, { recursive: true })
+    symlinkSync(mounted, repository)
+    await server.poll()
+    expect(await sum(server)).toBe(3)
+    rmSync(join(mounted, 'simple'), { recursive: true })
+    await server.poll()
+    expect(server.model('simple').ready(), 'mounted and empty').toBe(false)
   })
 })
 
