@@ -221,7 +221,7 @@ impl ModelVersion {
 
     /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
     pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
-        match &self.ensemble {
+        match self.graph() {
             None => key((&cached.scope, 0), request, checked, bytes_max),
             // What a step that is a sequence answers depends on the requests before, too.
             Some(_) if request.sequence.id.is_some() => Keyed::Never,
@@ -322,7 +322,7 @@ impl ModelVersion {
     /// and those of an ensemble in it later still: one may have been loaded again since the key was made. In a shared cache the answer
     /// would be found by servers that have the former files.
     fn is_made_by(&self, key: &LookupKey) -> bool {
-        let Some(ensemble) = &self.ensemble else { return true };
+        let Some(ensemble) = self.graph() else { return true };
         ensemble.table().is_some_and(|table| table.epoch == key.epoch)
     }
 

@@ -296,7 +296,7 @@ impl Seen {
         let mut line = engine.that_call();
         self.versions.extend(line.iter().map(|version| (version.load, version.clone())));
         while let Some(version) = line.pop() {
-            for calls in version.model.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {
+            for calls in version.served.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {
                 self.take(&version, calls, &mut line);
             }
         }
@@ -322,7 +322,7 @@ impl Seen {
             for ticket in group.state.called() {
                 let (Some(stage), Some(at)) = (ticket.stage(), ticket.version()) else { continue };
                 // Those that an ensemble calls are what keeps it waiting.
-                if at.ensemble.is_some() || self.look.waits.len() >= WAITS_MAX {
+                if at.graph().is_some() || self.look.waits.len() >= WAITS_MAX {
                     continue;
                 }
                 let wait = Wait {

@@ -239,7 +239,7 @@ impl ModelVersion {
             later.wake_asking();
         }
         let is_sweep = self.sweep_due.swap(false, Ordering::AcqRel);
-        if is_sweep && let Some(ensemble) = &self.ensemble {
+        if is_sweep && let Some(ensemble) = self.graph() {
             return self.sweep_line(ensemble);
         }
         let mut removed = Vec::new();
@@ -262,7 +262,7 @@ impl ModelVersion {
         if self.sweep_due.load(Ordering::Relaxed) && self.sweep_soon() {
             return;
         }
-        if let Some(ensemble) = &self.ensemble {
+        if let Some(ensemble) = self.graph() {
             if ensemble.waiting() <= QUEUE_SEARCHED_AT_ONCE_MAX || !self.sweep_soon() {
                 self.sweep_line(ensemble);
             }

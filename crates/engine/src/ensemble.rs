@@ -1,4 +1,4 @@
-//! Ensembles, the second kind of target: a graph of calls to other versions instead of a model.
+//! Ensembles (`Served::Graph`): a graph of calls to other versions instead of a model.
 //!
 //! What an ensemble is, and the models its next request will call. One request on its way through it is in `flow`; which step
 //! runs when is decided in the crate `graph`.
@@ -14,7 +14,6 @@ use crate::table::Table;
 use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use arc_swap::ArcSwap;
-use backend::{Batch, Marks, Model, RunControl};
 use graph::{Composing, Inflight, Plan, Turns};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -141,7 +140,7 @@ impl Ensemble {
                 let version = version_of(table, &ensemble.namespace, step).ok()?;
                 if seen.insert(version.load) {
                     all.push((version.load, version.fingerprint));
-                    open.extend(version.ensemble.as_ref());
+                    open.extend(version.graph());
                 }
             }
         }
@@ -191,15 +190,6 @@ impl Ensemble {
     }
 }
 
-/// In the place of an ensemble's model. Its requests are never executed: `ModelVersion::start` has them flow.
-pub(crate) struct NoModel;
-
-impl Model for NoModel {
-    fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
-        Marks::default()
-    }
-}
-
 /// # Errors
 /// INVALID_ARG, Triton's text: a way leads from the ensemble through those that serve now back to it.
 fn refuse_ring(engine: &Weak<Engine>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
@@ -224,7 +214,7 @@ fn refuse_ring(engine: &Weak<Engine>, namespace: &str, name: &str, config: &Mode
                 continue;
             }
             let version = version_of(&table, &namespace, step).ok();
-            let inner = version.and_then(|v| v.ensemble.as_ref()).map(|e| (e.namespace.clone(), e.config.clone()));
+            let inner = version.and_then(|v| v.graph()).map(|e| (e.namespace.clone(), e.config.clone()));
             open.extend(inner.map(|(namespace, inner)| (at.clone(), step.model_name.clone(), namespace, inner)));
         }
     }
@@ -245,7 +235,7 @@ fn find(engine: &Weak<Engine>, namespace: &str, config: &ModelEnsembling) -> Res
 }
 
 fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<ModelVersion>]) -> Result<Compiled> {
-    let plans: Vec<_> = models.iter().map(|m| m.ensemble.as_ref().map(Ensemble::plan)).collect();
+    let plans: Vec<_> = models.iter().map(|m| m.graph().map(Ensemble::plan)).collect();
     let composing: Vec<_> = models
         .iter()
         .zip(&plans)

@@ -323,9 +323,7 @@ impl ModelVersion {
         control: &RunControl,
         start: u64,
     ) -> Timings {
-        // A panic in a backend is our bug, but it is this batch's failure, not the server's.
-        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch::new(entries), control)));
-        let marks = ran.unwrap_or_else(|_| {
+        let marks = self.hand_over(instance, &mut Batch::new(entries), control).unwrap_or_else(|| {
             let end = now_ns();
             Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
         });

@@ -265,7 +265,7 @@ impl Driven {
 
 impl Flow {
     fn ensemble(&self) -> Option<&Ensemble> {
-        self.version.ensemble.as_ref()
+        self.version.graph()
     }
 
     /// Charges outputs of a step to the memory of the server as a whole where later steps take them: they may have to wait for those

@@ -249,17 +249,17 @@ impl ModelVersion {
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));
         let mut batch = Batch { requests: &mut entries, occupied: Some(occupied) };
-        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
+        let ran = self.hand_over(instance, &mut batch, control);
         let left = batch.occupied.take();
-        match (&ran, &left) {
+        match (ran, &left) {
             // A backend that took it may not have looked at the clock.
-            (Ok(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start)),
-            (Ok(marks), Some(_)) => execution.set_marks(*marks),
-            (Err(_), _) => {}
+            (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start)),
+            (Some(marks), Some(_)) => execution.set_marks(marks),
+            (None, _) => {}
         }
         self.finish_left_alone(entries);
         // What the backend did not take is over.
-        if let (Some(occupied), Ok(marks)) = (left, ran) {
+        if let (Some(occupied), Some(marks)) = (left, ran) {
             occupied.free(marks);
         }
     }

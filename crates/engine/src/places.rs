@@ -32,7 +32,7 @@ impl Place {
         if std::mem::replace(&mut self.was_left, true) {
             return None;
         }
-        let mut next = self.version.ensemble.as_ref()?.inflight.lock().leave(self.step)?;
+        let mut next = self.version.graph()?.inflight.lock().leave(self.step)?;
         next.place = Some(Self::new(self.version.clone(), self.step));
         Some(next)
     }
@@ -62,12 +62,12 @@ impl Turn {
         if in_turn.is_empty() || !id.is_some() {
             return None;
         }
-        let number = version.ensemble.as_ref()?.turns.lock().join(id, in_turn);
+        let number = version.graph()?.turns.lock().join(id, in_turn);
         Some(Self { version: version.clone(), id: id.clone(), number })
     }
 
     fn turns(&self) -> Option<&Mutex<Turns<Waiting>>> {
-        self.version.ensemble.as_ref().map(|ensemble| &ensemble.turns)
+        self.version.graph().map(|ensemble| &ensemble.turns)
     }
 
     /// Returns the call of a step if it may be made now; otherwise it waits here.

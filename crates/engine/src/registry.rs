@@ -3,7 +3,7 @@
 use crate::compile;
 use crate::continuing::Continuing;
 use crate::cycles::Cycles;
-use crate::ensemble::{Ensemble, NoModel};
+use crate::ensemble::Ensemble;
 use crate::instances::Told;
 use crate::limits;
 use crate::load::{Load, LoadMeter};
@@ -19,7 +19,7 @@ use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version, split_key};
 use crate::timer::Timer;
-use crate::version::{ConfigTexts, ModelVersion, Shared, VersionParts};
+use crate::version::{ConfigTexts, ModelVersion, Served, Shared, VersionParts};
 use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec, all_placements, placements};
@@ -499,7 +499,7 @@ impl Engine {
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
         let limited = limiter.map(|limiter| limiter.register(&instances)).transpose()?;
         let mut admitted = None;
-        let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
+        let (signature, served, sequencing) = match (opened, &config.scheduling_choice) {
             (Some(mut opened), _) => {
                 opened.configured(&spec.config_json);
                 // What a version that is about to be replaced was promised is still in use.
@@ -516,27 +516,27 @@ impl Engine {
                         Ledger::global().check_limit(&instance.name(), device)?;
                     }
                 }
-                (signature, model, None, sequencing)
+                (signature, Served::Model(model), sequencing)
             }
             (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
                 let (ensemble, signature) = Ensemble::new(self.me.clone(), &namespace, signature, graph)?;
-                (signature, Arc::new(NoModel) as Arc<dyn backend::Model>, Some(ensemble), None)
+                (signature, Served::Graph(Box::new(ensemble)), None)
             }
             (None, _) => {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
             }
         };
-        if padding.is_some() && model.remote().is_some() {
+        if padding.is_some() && served.remote().is_some() {
             return Err(Error::invalid(format!(
                 "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
                 open.model
             )));
         }
-        if !placed.is_empty() && model.remote().is_none() {
+        if !placed.is_empty() && served.remote().is_none() {
             // Bodies of its requests are read into it, by threads that cannot wait until it is there.
             device::prepare_pinned();
         }
-        let fingerprint = self.fingerprint(&open, ensemble.is_some(), &spec.config);
+        let fingerprint = self.fingerprint(&open, matches!(served, Served::Graph(_)), &spec.config);
         let version = ModelVersion::new(
             self.shared.clone(),
             VersionParts {
@@ -546,10 +546,9 @@ impl Engine {
                 platform: spec.platform,
                 config_json: Bytes::from(spec.config_json),
                 config_pb: spec.config,
-                model,
+                served,
                 model_directory: open.model_directory.clone(),
                 wanted: Wanted::all(&config),
-                ensemble,
                 scheduling,
                 sequencing,
                 padding,

@@ -141,7 +141,7 @@ impl ModelVersion {
     /// # Errors
     /// A new instance could not be started, or its warm-up failed; nothing has changed then.
     pub(crate) fn set_instances(&self, config: &ModelConfig, texts: ConfigTexts) -> Result<bool> {
-        if self.shared.options.strict_batching_delay || self.limited.is_some() || self.ensemble.is_some() {
+        if self.shared.options.strict_batching_delay || self.limited.is_some() || self.graph().is_some() {
             return Ok(false);
         }
         let wanted = Wanted::all(config);
@@ -205,7 +205,7 @@ impl ModelVersion {
             wanted.device.map_or(Ok(()), device::failure::check)?;
         }
         let json = String::from_utf8_lossy(&texts.json);
-        match self.model.remote().and_then(|remote| remote.start_instances(&new, &texts.pb, &json)) {
+        match self.served.remote().and_then(|remote| remote.start_instances(&new, &texts.pb, &json)) {
             None => return Ok(None),
             Some(started) => started?,
         }

@@ -52,7 +52,7 @@ use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
 use crate::turn;
 use arc_swap::ArcSwap;
-use backend::{BatchEntry, Capabilities, KeyValueCache, Model, RemoteModel, now_ns};
+use backend::{Batch, BatchEntry, Capabilities, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, Secret};
 use memory::Admitted;
@@ -102,13 +102,11 @@ pub struct ModelVersion {
     pub platform: String,
     /// What it is configured as; changes with its instances.
     pub(crate) config: ArcSwap<ConfigTexts>,
-    pub(crate) model: Arc<dyn Model>,
-    /// Capabilities of `model`.
+    pub(crate) served: Served,
+    /// Capabilities of the model; the default for a graph.
     pub(crate) capabilities: Capabilities,
     /// Where its files are.
     pub(crate) model_directory: PathBuf,
-    /// In the place of a model: nothing of what follows from `model` and `run` is used then.
-    pub(crate) ensemble: Option<Ensemble>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Mutex<Run>,
     pub(crate) statistics: Statistics,
@@ -166,6 +164,26 @@ pub struct ModelVersion {
     pub(crate) me: Weak<ModelVersion>,
 }
 
+/// What answers the requests of a version.
+pub(crate) enum Served {
+    Model(Arc<dyn Model>),
+    /// An ensemble: its requests flow through other versions (`flow`). `ModelVersion::run` and what belongs to instances stay unused.
+    Graph(Box<Ensemble>),
+}
+
+impl Served {
+    pub(crate) fn model(&self) -> Option<&dyn Model> {
+        match self {
+            Self::Model(model) => Some(&**model),
+            Self::Graph(_) => None,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> Option<&dyn RemoteModel> {
+        self.model()?.remote()
+    }
+}
+
 /// In which order requests run that are called one after the other.
 enum CallOrder {
     /// Any.
@@ -209,11 +227,10 @@ pub(crate) struct VersionParts {
     pub platform: String,
     pub config_json: Bytes,
     pub config_pb: Bytes,
-    pub model: Arc<dyn Model>,
+    pub served: Served,
     pub model_directory: PathBuf,
     /// What its instances are.
     pub wanted: Vec<Wanted>,
-    pub ensemble: Option<Ensemble>,
     pub scheduling: scheduler::Config,
     /// Of a model with sequences.
     pub sequencing: Option<Sequencing>,
@@ -233,7 +250,7 @@ pub(crate) struct VersionParts {
 
 impl ModelVersion {
     pub(crate) fn new(shared: Arc<Shared>, parts: VersionParts) -> Arc<Self> {
-        let VersionParts { signature, number, platform, config_json, config_pb, model, ensemble, .. } = parts;
+        let VersionParts { signature, number, platform, config_json, config_pb, served, .. } = parts;
         let (mut scheduling, sequencing, padding) = (parts.scheduling, parts.sequencing, parts.padding);
         scheduling.padding = padding.as_ref().map(|p| p.schedule.clone());
         let in_line = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering)
@@ -247,8 +264,8 @@ impl ModelVersion {
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
         let limited = parts.limited;
         let in_place = in_order || sequencing.is_some() || limited.is_some();
-        let capabilities = model.capabilities();
-        let later = model.remote().map(|_| Later::default());
+        let capabilities = served.model().map(|model| model.capabilities()).unwrap_or_default();
+        let later = served.remote().map(|_| Later::default());
         // A device is waited for, and what others do there makes that longer.
         let on_device = !parts.placed.is_empty();
         let may_inline =
@@ -261,9 +278,9 @@ impl ModelVersion {
         let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
         let has_states = sequencing.as_ref().is_some_and(Sequencing::has_states);
         let kept = line.is_some() || signature.decoupled || sequencing.is_some();
-        let order = match (&ensemble, kept, scheduling.dynamic.is_none()) {
-            (None, true, _) => CallOrder::Kept,
-            (None, false, true) => CallOrder::OneByOne,
+        let order = match (&served, kept, scheduling.dynamic.is_none()) {
+            (Served::Model(_), true, _) => CallOrder::Kept,
+            (Served::Model(_), false, true) => CallOrder::OneByOne,
             _ => CallOrder::Free,
         };
         let batch_size = if scheduling.max_batch_size == 0 { capabilities.batch_size_without_batching } else { None };
@@ -287,13 +304,12 @@ impl ModelVersion {
             namespace: parts.namespace,
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
-            model,
+            served,
             capabilities,
             model_directory: parts.model_directory,
             instances: Mutex::new((0..).zip(parts.wanted).collect()),
             on_device,
             order,
-            ensemble,
             run: Mutex::new(Run::new(Schedule::new(scheduling, sequences, has_states), instances)),
             sequencing,
             line,
@@ -328,9 +344,9 @@ impl ModelVersion {
     /// Whether inputs go to a device, so that bytes which that reads itself are copied once less. Models in other processes get theirs in
     /// memory of the host.
     pub fn reads_on_device(&self) -> bool {
-        match &self.ensemble {
-            Some(ensemble) => ensemble.reads_on_device(),
-            None => self.later.is_none() && self.on_device,
+        match &self.served {
+            Served::Graph(ensemble) => ensemble.reads_on_device(),
+            Served::Model(_) => self.later.is_none() && self.on_device,
         }
     }
 
@@ -408,7 +424,7 @@ impl ModelVersion {
         sink: impl FnOnce() -> Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
-        if let Some(ensemble) = &self.ensemble {
+        if let Served::Graph(ensemble) = &self.served {
             return flow::start(self, ensemble, request, (&checked, now), sink, caller);
         }
         let Caller { parent, inline_until, .. } = caller;
@@ -504,7 +520,7 @@ impl ModelVersion {
 
     /// Whether it keeps the state of sequences, or calls a model that does.
     pub(crate) fn keeps_state(&self) -> bool {
-        self.sequencing.is_some() || self.ensemble.as_ref().is_some_and(Ensemble::keeps_state)
+        self.sequencing.is_some() || self.graph().is_some_and(Ensemble::keeps_state)
     }
 
     /// Which of its requests are traced.
@@ -554,24 +570,38 @@ impl ModelVersion {
         s.pending = self.pending.load(Ordering::Relaxed);
         s.inflight = self.inflight();
         s.cancelled = self.cancelled.load(Ordering::Relaxed);
-        s.custom = self.model.metrics();
+        s.custom = self.served.model().map(|model| model.metrics()).unwrap_or_default();
         s
+    }
+
+    /// The graph of an ensemble.
+    pub(crate) fn graph(&self) -> Option<&Ensemble> {
+        match &self.served {
+            Served::Graph(ensemble) => Some(ensemble),
+            Served::Model(_) => None,
+        }
+    }
+
+    /// Hands a batch to the model: the one place that calls `Model::execute`. `None` if the backend panicked, which fails this batch and not the server.
+    pub(crate) fn hand_over(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Option<Marks> {
+        let model = self.served.model()?;
+        catch_unwind(AssertUnwindSafe(|| model.execute(instance, batch, control))).ok()
     }
 
     /// Calls `notify` if the model is remote.
     pub(crate) fn notify_remote(&self, notify: impl FnOnce(&dyn RemoteModel)) {
-        if let Some(remote) = self.model.remote() {
+        if let Some(remote) = self.served.remote() {
             notify(remote);
         }
     }
 
     /// Number of unfinished calls that the model has made to other models.
     pub(crate) fn calls_open(&self) -> usize {
-        self.model.remote().map_or(0, RemoteModel::calls_open)
+        self.served.remote().map_or(0, RemoteModel::calls_open)
     }
 
     /// As [`backend::Model::key_value_cache`].
     pub fn key_value_cache(&self) -> Option<KeyValueCache> {
-        self.model.key_value_cache()
+        self.served.model()?.key_value_cache()
     }
 }
