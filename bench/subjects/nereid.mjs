@@ -19,6 +19,10 @@ export async function nereidCommand(root, repositories, flags, program = ['dist/
   return { command, ports: { http, grpc, metrics } }
 }
 
+/**
+ * @param {string} root of the clone
+ * @param {{ models?: string[], repository?: string | string[], flags?: string[], name?: string, env?: object, program?: string[], ready?: RegExp }} options
+ */
 export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/ }) {
   const chosen = models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
   const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags], program)

@@ -1,13 +1,12 @@
 /** How often the server reads its socket for one large body: each read is a system call, and a server that reads too early wakes for little. */
-import { spawn } from 'node:child_process'
-import { mkdtempSync, openSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { Shim, buildShim } from '../../bench/counts/shim.mjs'
+import { end } from '../../bench/lib/process.mjs'
+import { startNereid } from '../../bench/subjects/nereid.mjs'
 import { connect } from '../../client/src/node.js'
-import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -26,14 +25,9 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
   truncateSync(`/dev/shm${key}`, BYTES)
   const native = join(ROOT, 'native')
   const shim = new Shim(buildShim(directory), directory, join(native, readdirSync(native).find((name) => name.endsWith('.node')) ?? ''))
-  const ports = await freePorts(3)
-  const log = openSync(join(directory, 'server.log'), 'w')
-  const flags = [`--model-repository=${join(directory, 'models')}`, '--allow-client-shm=true', ...listenFlags(ports)]
-  const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), ...flags], { stdio: ['ignore', log, log], env: { ...process.env, ...shim.env } })
-  const ended = new Promise((resolve) => server.once('exit', resolve))
-  const clients = { http: connect(`http://127.0.0.1:${ports[0]}`), grpc: connect(`grpc://127.0.0.1:${ports[1]}`) }
+  const server = await startNereid(ROOT, { repository: join(directory, 'models'), flags: ['--allow-client-shm=true'], env: shim.env })
+  const clients = { http: connect(`http://127.0.0.1:${server.http}`), grpc: connect(`grpc://127.0.0.1:${server.grpc}`) }
   try {
-    while (server.exitCode === null && !(await clients.http.ready().catch(() => false))) await sleep(50)
     await clients.http.systemSharedMemory.register('made', { key, byte_size: BYTES })
     await shim.begin(() => clients.http.live())
     const count = (): number => READS.reduce((sum, name) => sum + shim.read().counters['ours'][name].calls, 0)
@@ -52,8 +46,7 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
     }
   } finally {
     for (const client of Object.values(clients)) client.close()
-    server.kill('SIGKILL')
-    await ended
+    await end(server.child)
     shim.close()
     for (const path of [directory, `/dev/shm${key}`]) rmSync(path, { recursive: true, force: true })
   }

@@ -2,11 +2,10 @@
  * KServe's Python SDK against a server that is started with the arguments of docs/deploy/kserve, its models where the storage initialiser puts them: readiness,
  * inference and errors over HTTP and gRPC.
  */
-import { spawn } from 'node:child_process'
-import { cpSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { parse } from 'yaml'
+import { answers, end, start } from '../../bench/lib/process.mjs'
 import { peerEnvironment } from '../../bench/lib/venv.mjs'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { capture } from '../../scripts/lib/run.mjs'
@@ -37,19 +36,16 @@ async function run(checks) {
   let version
   for (const file of ['runtime-http.yaml', 'runtime-grpc.yaml']) {
     const ports = await freePorts(3)
-    const log = openSync(join(HERE, `${file}.log`), 'w')
-    const server = spawn(process.execPath, [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)], { stdio: ['ignore', log, log] })
-    const ended = new Promise((resolve) => server.once('exit', resolve))
+    const ready = answers(`http://127.0.0.1:${ports[0]}/v2/health/ready`)
+    const { child } = await start(file, process.execPath, [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)], { ready })
     try {
-      while (server.exitCode === null && !(await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false))) await sleep(50)
       const { text } = await capture(python, [join(ROOT, 'test', 'heavy', 'kserve', 'sdk.py'), `http://127.0.0.1:${ports[0]}`, `127.0.0.1:${ports[1]}`], { quiet: true })
       const said = text.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
       version = said.shift()?.version
       await checks.step(`${file}: all steps ran`, () => must(said.length === 11, `${said.length} of 11: ${text.slice(-400)}`))
       for (const { name, wrong } of said) await checks.step(`${file}: ${name}`, () => must(wrong === null, wrong))
     } finally {
-      server.kill('SIGKILL')
-      await ended
+      await end(child)
     }
   }
   return `kserve ${version}`

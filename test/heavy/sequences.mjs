@@ -4,10 +4,10 @@
  * sends some thousands (test/client/sequences.test.ts), and proves the same for every order of few threads (`crates/graph/tests/turns.rs`).
  */
 import { spawn } from 'node:child_process'
-import { mkdirSync, openSync, rmSync } from 'node:fs'
+import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { listenFlags, freePorts } from '../../scripts/lib/ports.mjs'
+import { end } from '../../bench/lib/process.mjs'
+import { startNereid } from '../../bench/subjects/nereid.mjs'
 import { config, ensemble, step, writeModel } from '../../scripts/models/repository.mjs'
 import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
@@ -59,15 +59,11 @@ export async function inOrder(directory, asked, busyLoops) {
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory, { recursive: true })
   writeModels(join(directory, 'models'))
-  const ports = await freePorts(3)
-  const log = openSync(join(directory, 'server.log'), 'w')
-  const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), `--model-repository=${join(directory, 'models')}`, ...listenFlags(ports)], { stdio: ['ignore', log, log] })
-  const ended = new Promise((resolve) => server.once('exit', resolve))
+  const server = await startNereid(ROOT, { repository: join(directory, 'models') })
   const busy = Array.from({ length: busyLoops }, () => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
-  const client = connect(`grpc://127.0.0.1:${ports[1]}`)
+  const client = connect(`grpc://127.0.0.1:${server.grpc}`)
   try {
-    while (server.exitCode === null && !(await client.ready().catch(() => false))) await sleep(100)
     const wrong = []
     const each = Math.ceil(asked / LENGTH / STREAMS)
     await Promise.all(Array.from({ length: STREAMS }, (_, i) => ask(client, 1 + i * each, each, wrong)))
@@ -75,8 +71,7 @@ export async function inOrder(directory, asked, busyLoops) {
   } finally {
     client.close()
     for (const one of busy) one.kill('SIGKILL')
-    server.kill('SIGKILL')
-    await ended
+    await end(server.child)
   }
 }
 

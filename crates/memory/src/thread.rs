@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
 #[cfg(target_os = "linux")]
-const BEHIND_NICENESS: libc::c_int = 10;
+pub const BEHIND_NICENESS: libc::c_int = 10;
 
 /// Niceness of threads that read and write large requests: a third of the share.
 #[cfg(target_os = "linux")]

@@ -26,8 +26,8 @@ export function backendOf(image: string): string | null {
   return wordsOf(image).flatMap((word) => BACKEND_OF_WORD.get(word) ?? [])[0] ?? null
 }
 
-/** Whether an image is made for models that run in Python here. */
-export const runsPython = (image: string): boolean => backendRow(backendOf(image) ?? '')?.module !== undefined
+/** Whether models of this backend run in Python here. */
+export const runsInPython = (backend: string): boolean => backend === 'python' || backendRow(backend)?.module !== undefined
 
 /** Version of Triton in an image `YY.MM`, where it is one more each month: from 21.02 (2.7) to 25.06 (2.59). */
 export function tritonVersion(tag: string): string | null {

@@ -11,7 +11,7 @@ import { shown } from '../output.js'
 import { INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
-import { isClientImage, judgeImage, runsPython } from './image.js'
+import { backendOf, isClientImage, judgeImage, runsInPython } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
@@ -36,7 +36,7 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
   // Of models that are not here, the image tells whether they run in Python.
-  const needsPython = start.needs.models > 0 ? start.needs.python : runsPython(launch.image.text)
+  const needsPython = start.needs.models > 0 ? start.needs.python : runsInPython(backendOf(launch.image.text) ?? '')
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || needsPython ? PYTHON_IMAGE : IMAGE)
   // Words of an image that stays stay with it.
   if (!judgeImage(launch.image, findings, chosen, start.needs)) return null

@@ -11,6 +11,7 @@ import { withPythonBackend } from '../../repository/python_backends.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
 import type { At, Findings } from './findings.js'
+import { runsInPython } from './image.js'
 
 /** Bytes of a model.py that is looked through. */
 export const CODE_BYTES_MAX = 1024 * 1024
@@ -48,7 +49,7 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   const absentOf: AbsentOf = (config) => (withPythonBackend(config, settings.backendDirectory).codeDirectory === null ? absentBackend(backendMeant(config.backend) ?? '') : null)
   for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
-  return { gpus, python: models.some(({ config }) => config?.backend === 'python' || backendRow(config?.backend ?? '')?.module !== undefined), models: models.length, absent }
+  return { gpus, python: models.some(({ config }) => runsInPython(config?.backend ?? '')), models: models.length, absent }
 }
 
 /** What is to be said of a model that wants a backend which neither this release nor a directory has; null of any other. */

@@ -9,13 +9,19 @@ use engine::{KeyValueCache, Load};
 const FORMAT: &str = "endpoint-load-metrics-format";
 
 /// Adds the load to a reply, if the request asks for it in a form that is known. One that was refused says nothing.
-pub fn reported(context: &HttpContext, name: &str, version: &str, head: &RequestHead, mut reply: Reply) -> Reply {
+pub fn add_cache_report(
+    context: &HttpContext,
+    name: &str,
+    version: &str,
+    head: &RequestHead,
+    mut reply: Reply,
+) -> Reply {
     // What is accepted is answered in chunks.
     if reply.chunked
         && let Some(format) = head.headers.get(FORMAT)
     {
         let cache = context.engine.model(name, version).ok().and_then(|version| version.key_value_cache());
-        reply.load = cache.and_then(|cache| load(format, cache)).map(String::into_boxed_str);
+        reply.load = cache.and_then(|cache| cache_report(format, cache)).map(String::into_boxed_str);
         if reply.load.is_none() {
             log::debug!("no load of model '{name}' to report: it has no key-value cache, or the format is unknown");
         }
@@ -25,15 +31,15 @@ pub fn reported(context: &HttpContext, name: &str, version: &str, head: &Request
 
 /// Adds the load of the server to a reply or an error if the request asks for it in a known format.
 #[inline]
-pub fn loaded(context: &HttpContext, head: &RequestHead, mut reply: Reply) -> Reply {
+pub fn add_load_report(context: &HttpContext, head: &RequestHead, mut reply: Reply) -> Reply {
     if let Some(format) = head.headers.get(FORMAT) {
-        reply.load = server_load(format, context.engine.load()).map(String::into_boxed_str);
+        reply.load = load_report(format, context.engine.load()).map(String::into_boxed_str);
     }
     reply
 }
 
 /// The value of the header, with the names of `xds.data.orca.v3.OrcaLoadReport`. None for another format.
-fn server_load(format: &[u8], load: Load) -> Option<String> {
+fn load_report(format: &[u8], load: Load) -> Option<String> {
     let Load { utilization, requests_per_second: rate, errors_per_second: errors } = load;
     match format {
         b"json" => Some(format!(
@@ -47,7 +53,7 @@ fn server_load(format: &[u8], load: Load) -> Option<String> {
 }
 
 /// The value of the header. None for another format, and for a cache without blocks.
-fn load(format: &[u8], cache: KeyValueCache) -> Option<String> {
+fn cache_report(format: &[u8], cache: KeyValueCache) -> Option<String> {
     let KeyValueCache { blocks_used, blocks_max, tokens_per_block } = cache;
     if blocks_max == 0 {
         return None;
@@ -73,17 +79,17 @@ mod tests {
     fn loads_of_the_server_are_written_as_envoy_reads_them() {
         let load = Load { utilization: 0.25, requests_per_second: 1e-9, errors_per_second: 3.0 };
         let json = r#"JSON {"application_utilization":0.25,"rps_fractional":1e-9,"eps":3.0}"#;
-        assert_eq!(server_load(b"json", load).as_deref(), Some(json));
+        assert_eq!(load_report(b"json", load).as_deref(), Some(json));
         let text = "TEXT application_utilization=0.250000, rps_fractional=0.000000, eps=3.000000";
-        assert_eq!(server_load(b"text", load).as_deref(), Some(text));
-        assert_eq!(server_load(b"bin", load), None);
+        assert_eq!(load_report(b"text", load).as_deref(), Some(text));
+        assert_eq!(load_report(b"bin", load), None);
     }
 
     #[test]
     fn p115_o23_loads_are_written_as_the_reference_writes_them() {
         let check = |format: &str, [blocks_used, blocks_max, tokens_per_block]: [u64; 3], expected: Option<&str>| {
             let cache = KeyValueCache { blocks_used, blocks_max, tokens_per_block };
-            assert_eq!(load(format.as_bytes(), cache).as_deref(), expected, "{format} {cache:?}");
+            assert_eq!(cache_report(format.as_bytes(), cache).as_deref(), expected, "{format} {cache:?}");
         };
         let json = r#"JSON {"named_metrics":{"kv_cache_utilization":0.25,"max_token_capacity":4096}}"#;
         check("json", [16, 64, 64], Some(json));

@@ -194,15 +194,15 @@ pub async fn respond(
         Route::Model { name, version, action } => match action {
             ModelAction::Infer => {
                 let reply = inference::infer(context, account, name, version, head, body).await;
-                orca::loaded(context, head, reply)
+                orca::add_load_report(context, head, reply)
             }
             ModelAction::Generate => {
                 let reply = Box::pin(generate::generate(context, account, name, version, head, &body, false)).await;
-                orca::reported(context, name, version, head, reply)
+                orca::add_cache_report(context, name, version, head, reply)
             }
             ModelAction::GenerateStream => {
                 let reply = Box::pin(generate::generate(context, account, name, version, head, &body, true)).await;
-                orca::reported(context, name, version, head, reply)
+                orca::add_cache_report(context, name, version, head, reply)
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(ready) => match said(ready).await {
