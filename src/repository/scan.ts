@@ -8,7 +8,7 @@
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
-import { SCHEMES } from '../stores/client.js'
+import { schemeOf, writtenScheme } from '../stores/client.js'
 import { absentHint, fileHint, noLog, reasonOf, repositoryHint, statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
@@ -53,12 +53,11 @@ const OTHER_SCHEMES: Readonly<Record<string, string>> = {
 
 /** Repositories in clouds are the server's (`stores`); anything else that reads a repository knows directories only. Triton without a cloud says INTERNAL, too. */
 export function refuseCloud(path: string): void {
-  const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]
-  if (scheme === undefined) return
-  const isKnown = (SCHEMES as readonly string[]).includes(scheme)
+  const scheme = writtenScheme(path)
+  if (scheme === null) return
   const meant = OTHER_SCHEMES[scheme.toLowerCase()]
   const copy = '; copy the models to a directory, and name the directory'
-  const why = isKnown
+  const why = schemeOf(path) !== null
     ? `only a server at its start reads '${scheme}://'${copy}`
     : meant === undefined
       ? `there is no access to '${scheme}://'${copy}`

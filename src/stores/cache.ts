@@ -20,6 +20,8 @@ import { StoreError, storeFailure, type StoreClient, type StoredObject } from '.
 const PART_BYTES = 8 * 1024 * 1024
 /** Bytes that are written at once: a write is a job of another thread, and pieces of a connection are a tenth of this. */
 const WRITE_BYTES = 512 * 1024
+/** Files of one model that are placed at once. */
+const FILES_MAX = 32
 /** Reads at once. */
 const READS_MAX = 16
 /** Times that a read is tried again in which fewer bytes came than these; the waits between them double. */
@@ -89,18 +91,20 @@ export class DownloadCache {
   }
 
   /**
-   * Frees room for what is not here of these objects, and keeps it until `task` is done. What has no room while others are downloaded waits for those.
+   * Makes the files of a model: each path gets the content of its object, by a link where the file system has those. They are not to be written to.
    *
-   * @throws {StoreError} `local` where that is not possible
+   * Room for what is not here is freed first, and kept until all are made. What has no room while others are downloaded waits for those.
+   *
+   * @throws {StoreError} `local` where there is no room
    */
-  async withRoom<T>(url: string, objects: readonly StoredObject[], task: () => Promise<T>): Promise<T> {
+  async place(client: StoreClient, url: string, files: ReadonlyMap<string, StoredObject>, signal: AbortSignal, progress: Progress): Promise<void> {
     await this.open()
+    const placements = [...files].map(([to, object]) => ({ to, object, kept: this.#pathOf(url, object) }))
     let bytes = 0
-    for (const object of objects) if (!(await exists(this.#pathOf(url, object)))) bytes += object.size
-    if (bytes === 0) return task()
-    await this.#admissions.run(() => this.#admit(bytes))
+    for (const { object, kept } of placements) if (!(await exists(kept))) bytes += object.size
+    if (bytes > 0) await this.#admissions.run(() => this.#admit(bytes))
     try {
-      return await task()
+      await eachOf(placements, new Limit(FILES_MAX), signal, ({ object, kept, to }, stop) => this.#placeOne(client, object, kept, to, stop, progress))
     } finally {
       this.#reserved -= bytes
       for (const wake of this.#waiting.splice(0)) wake()
@@ -145,13 +149,8 @@ export class DownloadCache {
     return { excess, bound }
   }
 
-  /**
-   * Puts a file with the content of the object at `to`, by a link where the file system has those. It is not to be written to.
-   *
-   * @throws {StoreError}
-   */
-  async place(client: StoreClient, url: string, object: StoredObject, to: string, signal: AbortSignal, progress: Progress): Promise<void> {
-    const path = this.#pathOf(url, object)
+  /** Links the file at `path`, which is downloaded if it is not here, to `to`. */
+  async #placeOne(client: StoreClient, object: StoredObject, path: string, to: string, signal: AbortSignal, progress: Progress): Promise<void> {
     for (;;) {
       signal.throwIfAborted()
       try {

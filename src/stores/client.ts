@@ -7,9 +7,14 @@
 export const SCHEMES = ['s3', 'gs', 'as'] as const
 export type Scheme = (typeof SCHEMES)[number]
 
+/** The scheme in front of `://`, as it is written; null for a path. */
+export function writtenScheme(path: string): string | null {
+  return /^([a-z0-9]+):\/\//i.exec(path)?.[1] ?? null
+}
+
 /** The scheme of a repository in the storage of a cloud; null for anything else. */
 export function schemeOf(path: string): Scheme | null {
-  const scheme = /^([a-z0-9]+):\/\//.exec(path)?.[1]
+  const scheme = writtenScheme(path)
   return SCHEMES.find((known) => known === scheme) ?? null
 }
 
@@ -62,12 +67,11 @@ export function storeFailure(error: unknown): StoreFailure | null {
 /** One repository in the storage of a cloud. */
 export interface StoreClient {
   /**
-   * Every object of the repository, or of one model in it, in pages as storage gives them. No page is kept.
+   * Every object of the repository, in pages as storage gives them. No page is kept.
    *
-   * @param model '' for all of the repository
    * @throws {StoreError}
    */
-  list(model: string, signal: AbortSignal): AsyncIterable<StoredObject[]>
+  list(signal: AbortSignal): AsyncIterable<StoredObject[]>
   /**
    * The bytes from `from` up to `to`, without `to`, of this version of an object. Ends early, or throws, when the connection is cut; does not try
    * again by itself once bytes came.

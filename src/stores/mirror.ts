@@ -7,7 +7,6 @@
 import { createHash } from 'node:crypto'
 import { mkdir, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { Limit, eachOf } from '../repository/limit.js'
 import { asLocal, type DownloadCache, type Progress } from './cache.js'
 import { StoreError, type StoreClient, type StoredObject } from './client.js'
 
@@ -17,8 +16,6 @@ export const MODEL_OBJECTS_MAX = 100_000
 /** Directory levels below a model, and bytes of a name: what file systems have. */
 const DEPTH_MAX = 32
 const NAME_BYTES_MAX = 255
-/** Files of one model that are placed at once. */
-const FILES_MAX = 32
 
 /** Model → what tells its content from any other, and bytes of all its objects. */
 export type Listing = Map<string, { stamp: string; bytes: number }>
@@ -47,7 +44,7 @@ export class Mirror {
   async list(signal: AbortSignal): Promise<Listing> {
     const found = new Map<string, StoredObject[]>()
     let count = 0
-    for await (const page of this.#client.list('', signal)) {
+    for await (const page of this.#client.list(signal)) {
       // Pages without objects, too, end some time.
       count += Math.max(1, page.length)
       if (count > OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
@@ -96,9 +93,7 @@ export class Mirror {
         if (file !== undefined) throw new StoreError('invalid', `'${this.#url}/${file.path}' is an object, and there are objects below it: a file system has one or the other`)
       }
       for (const path of [...directories].sort()) await mkdir(path, { recursive: true })
-      await this.#cache.withRoom(this.#url, [...files.values()], () =>
-        eachOf([...files], new Limit(FILES_MAX), signal, ([path, object], stop) => this.#cache.place(this.#client, this.#url, object, path, stop, progress)),
-      )
+      await this.#cache.place(this.#client, this.#url, files, signal, progress)
       return directory
     } catch (error) {
       await this.remove(directory)

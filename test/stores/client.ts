@@ -11,9 +11,9 @@ export async function load(scheme: Scheme): Promise<OpenStore> {
 
 export const never = new AbortController().signal
 
-export async function all(client: StoreClient, model = ''): Promise<StoredObject[]> {
+export async function all(client: StoreClient): Promise<StoredObject[]> {
   const found: StoredObject[] = []
-  for await (const page of client.list(model, never)) found.push(...page)
+  for await (const page of client.list(never)) found.push(...page)
   return found
 }
 

@@ -3,7 +3,7 @@
 import type { Flag } from '../../cli/flags.js'
 import { OptionError, findFlag, parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
-import { schemeOf } from '../../stores/client.js'
+import { schemeOf, writtenScheme } from '../../stores/client.js'
 import { backendMeant, absentBackend } from '../../config/index.js'
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
@@ -29,7 +29,7 @@ export interface Judged {
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
-  'model-repository': (value) => (value === null || !hasScheme(value) ? null : schemeOf(value) === null ? 'storage' : 'cloud'),
+  'model-repository': (value) => (value === null || writtenScheme(value) === null ? null : schemeOf(value) === null ? 'storage' : 'cloud'),
   'cuda-virtual-address-size': () => 'noEffect',
   'http-thread-count': () => 'threads',
   'grpc-infer-thread-count': () => 'threads',
@@ -42,7 +42,6 @@ const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null
 }
 
 const isOff = (value: string | null): boolean => value !== null && /^(?:false|off|0)$/i.test(value)
-const hasScheme = (value: string): boolean => /^[a-z0-9]+:\/\//i.test(value)
 
 function backendConfig(value: string | null): FactName | null {
   const [, backend = '', key = ''] = /^([^,=]*),([^=]*)=/.exec(value ?? '') ?? []
@@ -183,7 +182,7 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
       kept.push(...words)
       last = words.length > 1 ? value : arg
     }
-    if (flag.name === 'model-repository' && value !== null && !hasScheme(value.text)) repositories.push(value)
+    if (flag.name === 'model-repository' && value !== null && writtenScheme(value.text) === null) repositories.push(value)
   }
   if (args.every((arg) => !arg.isOpen) && repositories.length > 0) judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)
   return { kept, repositories, last }

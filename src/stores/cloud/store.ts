@@ -86,15 +86,14 @@ export class Store<Client> implements StoreClient {
     return store
   }
 
-  async *list(model: string, signal: AbortSignal): AsyncGenerator<StoredObject[]> {
+  async *list(signal: AbortSignal): AsyncGenerator<StoredObject[]> {
     const { url, path } = this.#cloud.location
     const root = path === '' ? '' : `${path}/`
-    const prefix = model === '' ? root : `${root}${model}/`
-    const asked = `${url}${model === '' ? '' : `/${model}`} cannot be listed`
+    const asked = `${url} cannot be listed`
     // A token that comes again begins a round without an end. One of those that were is kept, later ones each time: it is in the round some time.
     let kept: string | undefined
     for (let token: string | undefined, pages = 1, keptAt = 1, more = true; more; more = token !== undefined, pages += 1) {
-      const { objects, next } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.page(client, prefix, token, stop))
+      const { objects, next } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.page(client, root, token, stop))
       // The directory of the repository itself may have an object, too.
       yield objects.filter(({ path: name }) => name !== root).map((object) => ({ ...object, path: object.path.slice(root.length) }))
       token = next

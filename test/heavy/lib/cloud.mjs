@@ -38,9 +38,9 @@ export async function startEmulator(command, args, url) {
   }
 }
 
-export async function all(client, model = '') {
+export async function all(client) {
   const found = []
-  for await (const page of client.list(model, never)) found.push(...page)
+  for await (const page of client.list(never)) found.push(...page)
   return found
 }
 
@@ -80,7 +80,6 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
       const { size, md5 } = found.get(name.replace('repository/', '')) ?? {}
       must(size === bytes.length && md5 === createHash('md5').update(bytes).digest('hex'), `${name}: ${size} bytes, ${md5}`)
     }
-    must((await all(client, 'a')).length === 2 + markers.length, 'the list of a model has those of another')
   })
   await checks.step(`${PARTS} parts are read side by side`, async () => {
     const object = await find('a/1/model.onnx')
@@ -143,7 +142,7 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
       const { open } = await import(${JSON.stringify(pathToFileURL(clientOf(scheme)).href)})
       const client = await open(process.argv[1], process.env)
       const signal = new AbortController().signal
-      for await (const page of client.list('', signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
+      for await (const page of client.list(signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
       client.close()`
     const child = spawn(process.execPath, ['--input-type=module', '-e', program, url], { env: { ...process.env, ...environment } })
     let printed = ''
