@@ -11,6 +11,7 @@ import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
 import { Runner, summary } from './lib/cells.mjs'
+import { jsonOf } from './lib/json.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
 import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
@@ -242,7 +243,7 @@ async function main(options) {
   result.targets = judge(result)
   const text = markdown(result)
   console.log(`\n${text}`)
-  writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 1)}\n`)
+  writeFileSync(join(out, `${name}.json`), jsonOf(result))
   writeFileSync(join(out, `${name}.md`), text)
   writeFileSync(join(out, `${name}.html`), page(result))
   say(`written to ${join(out, name)}.{json,md,html}`)

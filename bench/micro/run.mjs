@@ -7,6 +7,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Bench } from 'tinybench'
 import { ROOT } from '../../scripts/setup.mjs'
+import { jsonOf } from '../lib/json.mjs'
 import { Conditions } from '../lib/machine.mjs'
 import { generateModels } from '../models/generate.mjs'
 import { criterion } from './criterion.mjs'
@@ -67,6 +68,6 @@ export async function micro({ filter, out }) {
   const result = { date: new Date().toISOString(), conditions: conditions.now(), ...measured }
   const directory = out ?? join(ROOT, 'bench/results')
   mkdirSync(directory, { recursive: true })
-  writeFileSync(join(directory, 'micro.json'), `${JSON.stringify(result, null, 1)}\n`)
+  writeFileSync(join(directory, 'micro.json'), jsonOf(result))
   console.log(`\nwritten to ${join(directory, 'micro.json')}`)
 }
