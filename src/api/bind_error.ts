@@ -4,7 +4,14 @@ import type { BindFailure } from '../native/contract.js'
 import { ServerError } from '../native/errors.js'
 import { isUnix } from './address.js'
 import { holderOf } from './holder.js'
-import type { ServerSettings } from './server.js'
+
+interface Address {
+  address: string
+  port: number
+}
+
+/** Where each service is asked to be; null where there is none. */
+type Addresses = Readonly<Record<'http' | 'grpc' | 'metrics' | 'control', Address | null>>
 
 /** All services that can not be started. Its message has the lines of all, joined by `; `. */
 export class BindError extends ServerError {
@@ -13,15 +20,15 @@ export class BindError extends ServerError {
   /** For each port that is taken, by which flag, and by which process it is. */
   readonly advice: readonly string[]
 
-  constructor(failures: readonly BindFailure[], settings: Pick<ServerSettings, 'http' | 'grpc' | 'metrics' | 'control'>) {
-    const advice = failures.filter(({ code }) => code === 'UNAVAILABLE').map(({ service }) => adviceOn(service, settings))
+  constructor(failures: readonly BindFailure[], addresses: Addresses) {
+    const advice = failures.filter(({ code }) => code === 'UNAVAILABLE').map(({ service }) => adviceOn(service, addresses))
     super(failures[0]?.code ?? 'INTERNAL', [...failures.map(({ message }) => message), ...advice].join('; '))
     this.lines = failures.map(({ message }) => message)
     this.advice = advice
   }
 }
 
-function adviceOn(service: BindFailure['service'], { http, grpc, metrics, control }: Pick<ServerSettings, 'http' | 'grpc' | 'metrics' | 'control'>): string {
+function adviceOn(service: BindFailure['service'], { http, grpc, metrics, control }: Addresses): string {
   const name = { HTTP: 'http', GRPC: 'grpc', Metrics: 'metrics', control: 'control' }[service]
   const { address = '', port = 0 } = { HTTP: http, GRPC: grpc, Metrics: metrics, control }[service] ?? {}
   const isFile = isUnix(address)

@@ -22,7 +22,8 @@ import { BindError } from './bind_error.js'
 import type { Ports } from './ports.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
-import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
+import type { TraceDefaults } from '../trace/settings.js'
+import { TraceSettings, type Sampling } from './trace_settings.js'
 
 /** What code of models has to finalize when the time to exit is up. */
 const FINALIZE_MS_MIN = 2000

@@ -8,10 +8,18 @@ import { SERVER_VERSION } from '../api/identity.js'
 import type { Ports } from '../api/ports.js'
 import { shellWord } from '../config/shell_word.js'
 import { cleanCell, fittingEnd, formatTable, textWidth } from '../log/index.js'
-import type { StartReport } from './report.js'
 import type { Resolved } from './settings.js'
 
 export type Rows = readonly (readonly string[])[]
+
+/** What a start came to. */
+export interface StartReport {
+  models: number
+  /** Names of models with a version that serves. */
+  ready: string[]
+  /** A line for each model that failed, with its reason; the last one says how the others are served. */
+  failures: string[]
+}
 
 /** Narrower terminals than this get lines that they break themselves. */
 const COLUMNS_MIN = 40

@@ -8,17 +8,8 @@ import { BACKENDS, isBuiltIn, settingsOwner } from '../config/index.js'
 import type { Logger } from '../log/index.js'
 import type { LoadFailure, Repository } from '../repository/index.js'
 import type { Terminal } from './progress.js'
-import { colourStates, fitTable, type Rows } from './reader.js'
+import { colourStates, fitTable, type Rows, type StartReport } from './reader.js'
 import type { Resolved } from './settings.js'
-
-/** What a start came to. */
-export interface StartReport {
-  models: number
-  /** Names of models with a version that serves. */
-  ready: string[]
-  /** A line for each model that failed, with its reason; the last one says how the others are served. */
-  failures: string[]
-}
 
 /**
  * Logs the tables users of the reference know, with its headings. For a person who reads them on a terminal they fit its width, and what

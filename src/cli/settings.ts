@@ -5,7 +5,7 @@
  */
 
 import { isUnix } from '../api/address.js'
-import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
+import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../trace/settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import { isSafeUrl, type KeysSettings } from '../api/issuer_keys.js'

@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
 import { ServerError, quoted } from '../native/index.js'
-import { isLeft, nameOf, ownProcess } from './owner.js'
+import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
 
 /** Path relative to the model directory, without the `file:` of the parameter → contents. */
 export type OverrideFiles = ReadonlyMap<string, Uint8Array>

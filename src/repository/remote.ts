@@ -13,8 +13,8 @@ import { ServerError, asServerError, type ErrorCode } from '../native/index.js'
 import { storeFailure, type StoreFailure } from '../stores/client.js'
 import { sizeOf } from '../stores/cache.js'
 import type { Listing } from '../stores/mirror.js'
-import { KeyedLock } from './limit.js'
-import { isLeft, nameOf, ownProcess } from './owner.js'
+import { KeyedLock } from '../stores/limit.js'
+import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
 import type { Store } from './store.js'
 
 /** Who looks and downloads: a thread (`repository/store_thread`). */

@@ -21,7 +21,7 @@ import { LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type Known
 import { devicesOf, reasonForCpu } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
-import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
+import { KeyedLock, Limit, SharedLock, Waits } from '../stores/limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { Places, bareName, notUnique, type Look } from './places.js'

@@ -12,8 +12,8 @@ import { constants, createReadStream } from 'node:fs'
 import { access, chmod, copyFile, link, mkdir, open, readFile, readdir, rename, rm, stat, statfs, utimes, writeFile, type FileHandle } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Limit, eachOf } from '../repository/limit.js'
-import { isLeft, nameOf, ownProcess, type Owner } from '../repository/owner.js'
+import { Limit, eachOf } from './limit.js'
+import { isLeft, nameOf, ownProcess, type Owner } from './owner.js'
 import { StoreError, storeFailure, type StoreClient, type StoredObject } from './client.js'
 
 /** Bytes of one read. Large objects are read in several at once. */

@@ -3,7 +3,7 @@
  * (triton.ts) or OpenTelemetry (opentelemetry.ts).
  */
 
-import type { TraceFields } from '../api/trace_settings.js'
+import type { TraceFields } from './settings.js'
 import type { TraceRecord } from '../native/contract.js'
 
 export interface TraceExporter {

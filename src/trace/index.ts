@@ -1,6 +1,6 @@
 /** Traces of requests: records of the core go to the exporter of the server's trace mode. */
 
-import type { TraceDefaults } from '../api/trace_settings.js'
+import type { TraceDefaults } from './settings.js'
 import type { Log } from '../config/index.js'
 import type { TraceRecord } from '../native/contract.js'
 import type { Core } from '../native/index.js'

@@ -3,7 +3,7 @@
  * has none of it.
  */
 
-import type { TraceDefaults } from '../api/trace_settings.js'
+import type { TraceDefaults } from './settings.js'
 import type { Log } from '../config/index.js'
 import type { TraceRecord } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'

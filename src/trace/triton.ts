@@ -7,7 +7,7 @@
  */
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs'
-import type { TraceDefaults, TraceFields } from '../api/trace_settings.js'
+import type { TraceDefaults, TraceFields } from './settings.js'
 import type { Log } from '../config/index.js'
 import type { TraceActivity, TraceCall, TraceRecord, TraceTensor } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'

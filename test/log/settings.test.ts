@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from '../../src/api/log_settings.js'
-import { type Sampling, TRACE_DEFAULTS, TraceSettings } from '../../src/api/trace_settings.js'
+import { type Sampling, TraceSettings } from '../../src/api/trace_settings.js'
+import { TRACE_DEFAULTS } from '../../src/trace/settings.js'
 import { DEFAULT_LOG_SETTINGS } from '../../src/log/index.js'
 import { asServerError } from '../../src/native/errors.js'
 

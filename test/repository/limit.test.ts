@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { Waits } from '../../src/repository/limit.js'
+import { Waits } from '../../src/stores/limit.js'
 
 test('B-PY-21: a wait that would never end is known before it begins', async () => {
   const waits = new Waits()

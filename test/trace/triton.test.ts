@@ -4,7 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
-import { TRACE_DEFAULTS, type TraceFields } from '../../src/api/trace_settings.js'
+import { TRACE_DEFAULTS, type TraceFields } from '../../src/trace/settings.js'
 import type { TraceRecord, TraceTensor } from '../../src/native/contract.js'
 import type { TraceExporter } from '../../src/trace/exporter.js'
 import { TRACES_KEPT_MAX, tritonExporter } from '../../src/trace/triton.js'

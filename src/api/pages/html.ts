@@ -1,7 +1,16 @@
 /** `/` for browsers. Names and reasons come from clients and files: all text goes through `escaped`. */
 
 import type { IndexRow } from '../../repository/index.js'
-import type { Home } from './index.js'
+
+/** What `/` says, as JSON and as HTML. */
+export interface Home {
+  name: string
+  version: string
+  ready: boolean
+  models: IndexRow[]
+  /** Absent where the page cannot know it. */
+  links: { docs: string; openapi: string; metrics?: string }
+}
 
 /** Rows of the table; JSON has all. */
 const ROWS_MAX = 1000

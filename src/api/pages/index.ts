@@ -6,7 +6,7 @@
 import { ServerError, type Core } from '../../native/index.js'
 import type { IndexRow } from '../../repository/index.js'
 import { DOCS, SCRIPT, STYLE } from './docs.js'
-import { homeHtml } from './html.js'
+import { homeHtml, type Home } from './html.js'
 
 /** Parts that are the same on every server. */
 const PARTS: Readonly<Record<string, string>> = { '/docs': DOCS, '/docs/page.js': SCRIPT, '/docs/page.css': STYLE }
@@ -17,16 +17,6 @@ export interface PageContext {
   index: () => IndexRow[]
   /** 0 = there are no metrics. */
   metricsPort: number
-}
-
-/** What `/` says, as JSON and as HTML. */
-export interface Home {
-  name: string
-  version: string
-  ready: boolean
-  models: IndexRow[]
-  /** Absent where the page cannot know it. */
-  links: { docs: string; openapi: string; metrics?: string }
 }
 
 /** The text of a page, or of a part of one. `host` is the header of the request. */

@@ -1,6 +1,6 @@
 /** Completion for bash 3.2 and newer, without the package bash-completion. */
 
-import type { Completed, CompletedCommand, CompletedOption } from './index.js'
+import type { Completed, CompletedCommand, CompletedOption } from './completed.js'
 
 export function bash({ flags, commands }: Completed): string {
   return `# Completion of nereid for bash: in ~/.bashrc put

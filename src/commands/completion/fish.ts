@@ -1,6 +1,6 @@
 /** Completion for fish. */
 
-import type { Completed, CompletedOption } from './index.js'
+import type { Completed, CompletedOption } from './completed.js'
 
 export function fish({ flags, commands }: Completed): string {
   const names = commands.map((c) => c.name)

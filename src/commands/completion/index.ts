@@ -4,34 +4,9 @@ import { commandNamed, usageOf } from '../arguments.js'
 import { COMMANDS, type CommandOption } from '../../cli/commands.js'
 import { FLAGS, type Flag } from '../../cli/flags.js'
 import { bash } from './bash.js'
+import type { Completed, CompletedOption, Values } from './completed.js'
 import { fish } from './fish.js'
 import { zsh } from './zsh.js'
-
-/** What may stand behind `--name=`. */
-export type Values = { kind: 'none' } | { kind: 'words'; words: readonly string[] } | { kind: 'path' } | { kind: 'directory' } | { kind: 'any'; what: string }
-
-export interface CompletedOption {
-  name: string
-  values: Values
-  /** Its value may be left out. */
-  isOptional: boolean
-  meaning: string
-}
-
-export interface CompletedCommand {
-  name: string
-  meaning: string
-  options: CompletedOption[]
-  takesFlags: boolean
-  words: readonly string[]
-  /** Endings of files; with any, directories too. */
-  files: readonly string[]
-}
-
-export interface Completed {
-  flags: CompletedOption[]
-  commands: CompletedCommand[]
-}
 
 const SCRIPTS: Readonly<Record<string, (completed: Completed) => string>> = { bash, zsh, fish }
 

@@ -1,6 +1,6 @@
 /** Completion for zsh, by its function `_arguments`. */
 
-import type { Completed, CompletedCommand, CompletedOption } from './index.js'
+import type { Completed, CompletedCommand, CompletedOption } from './completed.js'
 
 export function zsh({ flags, commands }: Completed): string {
   return `#compdef nereid tritonserver
