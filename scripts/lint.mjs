@@ -1,8 +1,13 @@
 #!/usr/bin/env node
-/** Everything that judges the code without running it. Each tool counts as one test. */
+/**
+ * Everything that judges the code without running it. Each tool counts as one test.
+ *
+ *   --house   only the counts of CONTRIBUTING.md, printed as a table; with --write, limits fall to what is counted now
+ */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { house } from './lib/house.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON } from './lib/venv.mjs'
 import { ROOT } from './setup.mjs'
@@ -25,7 +30,16 @@ export async function cargoDeny() {
   return null
 }
 
+/** Exit code of the counts and of the imports between folders. */
+function checkHouse(options = {}) {
+  const { wrong, table } = house(ROOT, options)
+  if (options.print) process.stdout.write(`${table}\n`)
+  for (const one of wrong) process.stdout.write(`house: ${one}\n`)
+  return wrong.length === 0 ? 0 : 1
+}
+
 const CHECKS = [
+  ['house', () => checkHouse()],
   ['oxlint', () => show(bin('oxlint'), ['--deny-warnings'], { cwd: ROOT })],
   ['tsc', () => show(bin('tsc'), ['-p', 'test/tsconfig.json'], { cwd: ROOT })],
   ['rustfmt', () => show('cargo', ['fmt', '--all', '--check'], { cwd: ROOT })],
@@ -58,6 +72,8 @@ export async function lint() {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const flags = new Set(process.argv.slice(2))
+  if (flags.has('--house')) process.exit(checkHouse({ print: true, write: flags.has('--write') }))
   const { failed } = await lint()
   process.exit(failed === 0 ? 0 : 1)
 }

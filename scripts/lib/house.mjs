@@ -1,0 +1,197 @@
+/**
+ * Counts what makes the code hard to read or to change, and compares the counts with their limits in scripts/house.json.
+ *
+ * A limit only falls: `--write` lowers each to what is counted now and never raises one. A feature that needs more lines raises that limit
+ * by hand, where the review sees it.
+ */
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { productModules, usesOf } from './rust_files.mjs'
+
+export const LINES_MAX = 600
+export const FIELDS_MAX = 15
+/** Limits of lines are round, so that a small change is no new limit. */
+const LINES_STEP = 100
+const LIMITS = 'scripts/house.json'
+const PAGE = 'CONTRIBUTING.md'
+const [BEGIN, END] = ['<!-- house: begin -->', '<!-- house: end -->']
+
+/** Files below a directory, as paths from `root`; none where the directory is missing. */
+function filesBelow(root, directory, suffix) {
+  let entries
+  try {
+    entries = readdirSync(join(root, directory), { withFileTypes: true })
+  } catch {
+    return []
+  }
+  return entries
+    .filter(({ name }) => name !== 'node_modules' && name !== '__pycache__')
+    .flatMap((entry) => {
+      const path = `${directory}/${entry.name}`
+      if (entry.isDirectory()) return filesBelow(root, path, suffix)
+      return path.endsWith(suffix) ? [path] : []
+    })
+    .toSorted()
+}
+
+const isGenerated = (file, text) => file.includes('/generated/') || /generated from/i.test(text.slice(0, 300))
+
+/** Groups of nodes that reach each other (Tarjan); `uses` maps a node to those it points at. */
+export function circles(uses) {
+  const order = new Map()
+  const lowest = new Map()
+  const open = []
+  const found = []
+  const visit = (node) => {
+    order.set(node, order.size)
+    lowest.set(node, order.get(node))
+    open.push(node)
+    for (const next of uses.get(node)) {
+      if (!uses.has(next)) continue
+      if (!order.has(next)) visit(next)
+      if (open.includes(next)) lowest.set(node, Math.min(lowest.get(node), lowest.get(next)))
+    }
+    if (lowest.get(node) !== order.get(node)) return
+    const group = open.splice(open.indexOf(node))
+    if (group.length > 1) found.push(group.toSorted())
+  }
+  for (const node of uses.keys()) if (!order.has(node)) visit(node)
+  return found
+}
+
+/** Structs with more than `FIELDS_MAX` fields. rustfmt indents each field by four blanks. */
+function largeStructs(file, text) {
+  const structs = text.matchAll(/^(?:pub(?:\([^)]*\))? )?struct (\w+)[^;{(]*\{\n(.*?)^\}/gms)
+  return [...structs].flatMap(([, name, body]) => {
+    const fields = body.match(/^ {4}(?:pub(?:\([^)]*\))? )?\w+: /gm)?.length ?? 0
+    return fields > FIELDS_MAX ? [{ id: `${file} ${name}`, fields }] : []
+  })
+}
+
+/** Methods that a trait declares. */
+function methodsOf(text, trait) {
+  const body = new RegExp(`^pub trait ${trait}\\b.*?^\\}`, 'ms').exec(text)?.[0] ?? ''
+  return body.match(/^ {4}fn \w+/gm)?.length ?? 0
+}
+
+const STATIC = /\b(?:from|import) '(\.[^']+)'/g
+const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
+
+/** The files that a file of TypeScript imports, types included; `pattern` is one of the two above. */
+function importsOf(file, text, pattern) {
+  return [...text.matchAll(pattern)].map(([, path]) => normalize(join(dirname(file), path)).replace(/\.js$/, '.ts'))
+}
+
+/** The folder of `src` that a file is in; `src` for those beside the folders. */
+const folderOf = (file) => (file.split('/').length > 2 ? file.split('/')[1] : 'src')
+
+/** Imports between folders of `src` that the settings do not name. */
+function wrongImports(sources, { folders, loads }) {
+  const wrong = circles(new Map(Object.entries(folders))).map((circle) => `${LIMITS}: folders import each other: ${circle.join(', ')}`)
+  const compare = (file, text, pattern, allowed, verb) => {
+    const from = folderOf(file)
+    for (const to of importsOf(file, text, pattern)) {
+      const folder = to.startsWith('src/') ? folderOf(to) : 'what is outside of src'
+      if (folder === from || allowed[from]?.includes(folder)) continue
+      wrong.push(`${file} ${verb}s ${to}: files of ${from} may ${verb} from ${allowed[from]?.join(', ') || 'no other folder'} (${LIMITS})`)
+    }
+  }
+  for (const [file, text] of sources) {
+    compare(file, text, STATIC, folders, 'import')
+    compare(file, text, DYNAMIC, loads, 'load')
+  }
+  return wrong
+}
+
+/** Every count of the code below `root`: a value by name, and what was counted where that is a list. */
+export function count(root, records = {}) {
+  const read = (file) => readFileSync(join(root, file), 'utf8')
+  const crates = readdirSync(join(root, 'crates')).toSorted()
+  const texts = { Rust: new Map(), TypeScript: new Map(), Python: new Map() }
+  const counts = new Map()
+  const circular = new Map()
+  for (const crate of crates) {
+    const base = `crates/${crate}/src`
+    const modules = productModules(new Map(filesBelow(root, base, '.rs').map((file) => [file.slice(base.length + 1), read(file)])))
+    for (const { file, text } of modules.values()) texts.Rust.set(`${base}/${file}`, text)
+    circular.set(`crates/${crate}`, circles(usesOf(modules)))
+  }
+  for (const file of filesBelow(root, 'src', '.ts')) texts.TypeScript.set(file, read(file))
+  for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
+  // A dynamic import is made when it is called, after both files were read, so it closes no circle.
+  circular.set('src', circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))))
+
+  const long = []
+  const parts = new Map()
+  for (const [language, files] of Object.entries(texts)) {
+    let all = 0
+    let characters = 0
+    for (const [file, text] of files) {
+      if (isGenerated(file, text)) continue
+      const lines = text.split('\n').length - 1
+      const part = file.split('/').slice(0, language === 'TypeScript' ? 2 : 3).join('/').replace(/\/src$/, '')
+      const name = part.endsWith('.ts') ? 'src' : part
+      parts.set(name, (parts.get(name) ?? 0) + lines)
+      all += lines
+      characters += text.length
+      if (lines > LINES_MAX) long.push(`${file}: ${lines}`)
+    }
+    counts.set(`lines of ${language}`, { value: all, list: [`${(characters / all).toFixed(1)} characters a line`] })
+  }
+  counts.set(`files of more than ${LINES_MAX} lines`, { value: long.length, list: long })
+  const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
+  const counted = structs.filter(({ id }) => records[id] === undefined)
+  counts.set(`structs of more than ${FIELDS_MAX} fields`, { value: counted.length, list: counted.map(({ id, fields }) => `${id}: ${fields}`) })
+  for (const [place, groups] of circular) {
+    if (groups.length === 0) continue
+    counts.set(`files in circles, ${place}`, { value: groups.flat().length, list: groups.map((group) => group.map((one) => one || 'lib').join(' ')) })
+  }
+  const model = [...texts.Rust].filter(([file]) => file.startsWith('crates/backend/')).map(([, text]) => methodsOf(text, 'Model'))
+  counts.set('methods of the trait Model', { value: Math.max(0, ...model) })
+  const engine = [...texts.Rust].filter(([file]) => file.startsWith('crates/engine/'))
+  const ensembles = engine.flatMap(([file, text]) => (text.match(/\.ensemble\b/g) ?? []).map(() => file))
+  counts.set('uses of `.ensemble` in crates/engine', { value: ensembles.length, list: ensembles })
+  return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
+}
+
+const table = (head, rows) => [`| ${head.join(' | ')} |`, `|${head.map(() => '---|').join('')}`, ...rows.map((row) => `| ${row.join(' | ')} |`)].join('\n')
+
+/** What stands in CONTRIBUTING.md: the limits, and the structs that are exempt. */
+export function section({ limits, records }) {
+  const exempt = Object.entries(records).map(([id, reason]) => [`\`${id}\``, reason])
+  const rows = Object.entries(limits).map(([name, limit]) => [name, limit])
+  return `${table(['counted', 'limit'], rows)}\n\n${table([`struct with more than ${FIELDS_MAX} fields`, 'why it may'], exempt)}\n`
+}
+
+/** Compares the code below `root` with its limits. `wrong` is what is to be mended, `table` the counts beside their limits. */
+export function house(root, { write = false } = {}) {
+  const settings = JSON.parse(readFileSync(join(root, LIMITS), 'utf8'))
+  const { counts, parts, structs, sources } = count(root, settings.records)
+  const wrong = wrongImports(sources, settings)
+  for (const [name, { value, list = [] }] of counts) {
+    const limit = settings.limits[name] ?? 0
+    if (value > limit) wrong.push(`${name}: ${value}, and the limit is ${limit} (${LIMITS})`, ...list.map((one) => `  ${one}`))
+  }
+  const obsolete = Object.keys(settings.records).filter((id) => !structs.includes(id))
+  const path = join(root, PAGE)
+  const page = readFileSync(path, 'utf8')
+  const [before, rest = ''] = page.split(BEGIN)
+  const [stands, after = ''] = rest.split(END)
+  if (write) {
+    for (const id of obsolete) delete settings.records[id]
+    for (const name of Object.keys(settings.limits)) {
+      const value = counts.get(name)?.value ?? 0
+      const lowest = name.startsWith('lines of') ? Math.ceil(value / LINES_STEP) * LINES_STEP : value
+      settings.limits[name] = Math.min(settings.limits[name], lowest)
+      if (settings.limits[name] === 0 && !counts.has(name)) delete settings.limits[name]
+    }
+    writeFileSync(join(root, LIMITS), `${JSON.stringify(settings, null, 2)}\n`)
+    writeFileSync(path, `${before}${BEGIN}\n${section(settings)}${END}${after}`)
+  } else {
+    for (const id of obsolete) wrong.push(`${LIMITS}: ${id} is exempt, and there is no such struct of more than ${FIELDS_MAX} fields`)
+    if (stands.trim() !== section(settings).trim()) wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
+  }
+  const rows = [...counts].map(([name, { value, list = [] }]) => [name, value, settings.limits[name] ?? 0, name.startsWith('lines of') ? list[0] : ''])
+  const lines = [...parts].map(([part, value]) => [part, value])
+  return { wrong, table: `${table(['counted', 'now', 'limit', ''], rows)}\n\n${table(['part', 'lines'], lines)}\n` }
+}

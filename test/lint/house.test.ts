@@ -1,0 +1,94 @@
+/** The counts of `npm run lint -- --house`, on small trees of files and on a copy of this one. */
+import { appendFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, expect, test } from 'vitest'
+import { circles, count, house, section } from '../../scripts/lib/house.mjs'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const made: string[] = []
+afterAll(() => made.forEach((directory) => rmSync(directory, { recursive: true })))
+
+function tree(files: Record<string, string>): string {
+  const root = mkdtempSync(join(tmpdir(), 'nereid-house-'))
+  made.push(root)
+  for (const [path, text] of Object.entries({ 'crates/a/src/lib.rs': '', ...files })) {
+    mkdirSync(dirname(join(root, path)), { recursive: true })
+    writeFileSync(join(root, path), text)
+  }
+  return root
+}
+
+const circlesOf = (files: Record<string, string>): string[] => count(tree(files)).counts.get('files in circles, crates/a')?.list ?? []
+
+test('a group of nodes that reach each other is a circle, however long it is', () => {
+  const uses = { a: ['b'], b: ['c'], c: ['a', 'd'], d: ['e'], e: [] }
+  expect(circles(new Map(Object.entries(uses)))).toEqual([['a', 'b', 'c']])
+})
+
+test('files of a crate use each other by crate::, by super::, in groups and through re-exports', () => {
+  const two = (one: string, other: string): string[] => circlesOf({ 'crates/a/src/one.rs': one, 'crates/a/src/other.rs': other })
+  expect(two('use crate::other::B;\n', 'fn f() { crate::one::g() }\n')).toEqual(['one other'])
+  expect(two('use crate::{\n    lonely,\n    other::{B as C, D},\n};\n', 'use super::one::E;\n')).toEqual(['one other'])
+  expect(two('use crate::other::B;\n', 'use std::one::E;\n// crate::one\n')).toEqual([])
+  const exported = { 'crates/a/src/lib.rs': 'mod one;\nmod other;\npub use one::E;\n', 'crates/a/src/one.rs': 'use crate::other::B;\n' }
+  expect(circlesOf({ ...exported, 'crates/a/src/other.rs': 'use crate::E;\n' })).toEqual(['one other'])
+})
+
+test('modules of tests count neither as lines nor as uses', () => {
+  const tests = '#[cfg(test)]\nmod tests {\n    use crate::other::B;\n}\n'
+  const files = { 'crates/a/src/lib.rs': '#[cfg(test)]\nmod testing;\n', 'crates/a/src/testing.rs': 'a\n'.repeat(9) }
+  const root = tree({ ...files, 'crates/a/src/one.rs': `fn f() {}\n${tests}`, 'crates/a/src/other.rs': 'use crate::one::f;\n' })
+  expect(count(root).counts.get('lines of Rust')?.value).toBe(4)
+  expect(count(root).counts.has('files in circles, crates/a')).toBe(false)
+})
+
+test('a struct of more than 15 fields is named, unless it is exempt', () => {
+  const fields = Array.from({ length: 16 }, (_, i) => `    /// Field.\n    pub f${i}: u8,\n`).join('')
+  const root = tree({ 'crates/a/src/one.rs': `pub struct Large<T> {\n${fields}}\n\nstruct Small {\n    a: u8,\n}\n` })
+  const counted = (records = {}): unknown => count(root, records).counts.get('structs of more than 15 fields')
+  expect(counted()).toEqual({ value: 1, list: ['crates/a/src/one.rs Large: 16'] })
+  expect(counted({ 'crates/a/src/one.rs Large': 'a record' })).toEqual({ value: 0, list: [] })
+})
+
+const SETTINGS: { limits: Record<string, number>; records: object; folders: Record<string, string[]>; loads: object } = { limits: { 'lines of TypeScript': 100 }, records: {}, folders: { config: [], api: ['config'] }, loads: {} }
+
+function small(files: Record<string, string>, settings = SETTINGS): string[] {
+  const page = `<!-- house: begin -->\n${section(settings)}<!-- house: end -->\n`
+  return house(tree({ 'scripts/house.json': JSON.stringify(settings), 'CONTRIBUTING.md': page, ...files })).wrong
+}
+
+test('a folder imports only those that it may, and folders that may import each other are refused', () => {
+  expect(small({ 'src/api/a.ts': "import { b } from '../config/b.js'\n", 'src/config/b.ts': 'export const b = 1\n' })).toEqual([])
+  const [wrong] = small({ 'src/api/a.ts': '', 'src/config/b.ts': "export * from '../api/a.js'\n" })
+  expect(wrong).toBe('src/config/b.ts imports src/api/a.ts: files of config may import from no other folder (scripts/house.json)')
+  expect(small({ 'src/api/a.ts': "await import('../config/b.js')\n", 'src/config/b.ts': '' })).toHaveLength(1)
+  const both = { ...SETTINGS, folders: { config: ['api'], api: ['config'] } }
+  expect(small({}, both)).toEqual(['scripts/house.json: folders import each other: api, config'])
+})
+
+test('a count above its limit fails, and says what was counted', () => {
+  expect(small({ 'src/config/b.ts': 'a\n'.repeat(101) })[0]).toBe('lines of TypeScript: 101, and the limit is 100 (scripts/house.json)')
+  const circle = small({ 'src/config/a.ts': "import './b.js'\n", 'src/config/b.ts': "import type { A } from './a.js'\n" })
+  expect(circle).toEqual(['files in circles, src: 2, and the limit is 0 (scripts/house.json)', '  src/config/a.ts src/config/b.ts'])
+})
+
+test('--write lowers limits, never raises one, and CONTRIBUTING.md has them', () => {
+  const settings = { ...SETTINGS, limits: { 'lines of TypeScript': 900, 'files of more than 600 lines': 0 } }
+  const files = { 'src/config/a.ts': 'a\n'.repeat(601), 'scripts/house.json': JSON.stringify(settings) }
+  const root = tree({ ...files, 'CONTRIBUTING.md': 'before\n<!-- house: begin -->\n<!-- house: end -->\nafter\n' })
+  house(root, { write: true })
+  const { limits } = JSON.parse(readFileSync(join(root, 'scripts/house.json'), 'utf8'))
+  expect(limits).toEqual({ 'lines of TypeScript': 700, 'files of more than 600 lines': 0 })
+  expect(readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8')).toMatch(/^before\n<!-- house: begin -->\n[^]*\| lines of TypeScript \| 700 \|[^]*<!-- house: end -->\nafter\n$/)
+})
+
+test('a wrong import in a copy of this code fails', () => {
+  const root = tree({})
+  for (const path of ['src', 'CONTRIBUTING.md', 'scripts/house.json']) cpSync(join(ROOT, path), join(root, path), { recursive: true, filter: (from) => !from.includes('node_modules') })
+  const imports = (): string[] => house(root).wrong.filter((one) => one.includes(' may import '))
+  expect(imports()).toEqual([])
+  appendFileSync(join(root, 'src/config/names.ts'), "import '../api/json.js'\n")
+  expect(imports()).toEqual(['src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)'])
+})
