@@ -16,6 +16,9 @@ const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 /** Likewise: what the metrics of the process are measured with. */
 const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
 
+/** Likewise: `doctor`, with what it reads and writes files with. */
+const DOCTOR = /\/src\/commands\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
+
 /** What the command line needs before it starts loading the server itself. */
 const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
 
@@ -27,6 +30,7 @@ function chunkOf(id) {
   if (SPANS.test(id)) return 'trace_opentelemetry'
   if (id.includes('/node_modules/yaml/')) return 'yaml'
   if (MEASURES.test(id)) return 'metrics_process'
+  if (DOCTOR.test(id)) return 'doctor'
   // With the bundler's own helpers, which every chunk needs.
   if (id.includes('/node_modules/') || id.includes('rolldown/runtime')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
@@ -36,7 +40,7 @@ function chunkOf(id) {
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands beside serving: read when they are asked for.
-const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
+const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {
   const bundled = await rolldown({

@@ -1,9 +1,10 @@
 /** The changes of a file as a unified diff without context, for eyes and for `patch`. Pure. */
 
+import { FILE_HEADERS_ONLY, createTwoFilesPatch } from 'diff'
 import type { Edit } from './findings.js'
 
-/** Lines a diff may have. */
-const DIFF_LINES_MAX = 2000
+/** No more lines than these may differ: what is compared costs their square. */
+const OPTIONS = { context: 0, headerOptions: FILE_HEADERS_ONLY, maxEditLength: 2000 }
 
 /** Empty when nothing of it applies. */
 export function diffOf(path: string, text: string, edits: readonly Edit[]): string {
@@ -19,27 +20,8 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
       changed.set(line, now(line).map((one) => tidy(one.replace(edit.from, () => edit.to), edit.to)).filter((one) => one !== null))
     }
   }
-  const hunks: string[] = []
-  let shift = 0
-  const numbers = [...changed.keys()].sort((a, b) => a - b)
-  for (let i = 0; i < numbers.length; ) {
-    const from = numbers[i] ?? 0
-    let through = from
-    while (numbers[i + 1] === through + 1) {
-      i += 1
-      through += 1
-    }
-    i += 1
-    const old = lines.slice(from - 1, through)
-    const fresh = old.flatMap((_, at) => now(from + at))
-    if (old.join('\n') === fresh.join('\n')) continue
-    // A hunk that only takes away stands behind the line before.
-    const start = from + shift - (fresh.length === 0 ? 1 : 0)
-    hunks.push(`@@ -${from},${old.length} +${start},${fresh.length} @@`, ...old.map((one) => `-${one}`), ...fresh.map((one) => `+${one}`))
-    shift += fresh.length - old.length
-    if (hunks.length > DIFF_LINES_MAX) break
-  }
-  return hunks.length === 0 ? '' : `--- a/${path}\n+++ b/${path}\n${hunks.join('\n')}\n`
+  const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
+  return fresh === text ? '' : (createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS) ?? '')
 }
 
 /** The line without what is left around a word that went; null when nothing of it is left. */

@@ -1,5 +1,6 @@
 /** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
 
+import { DockerfileParser } from 'dockerfile-ast'
 import { statIfAny } from '../../config/index.js'
 import { INSTALLS_PACKAGES, judgeInstalls } from './command_line.js'
 import { Findings, type Edit, type Located } from './findings.js'
@@ -23,37 +24,14 @@ export function looksLikeDockerfile(name: string, text: string): boolean {
   return /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) || /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
 }
 
-/** The instructions, continued lines joined by line feeds, so that lines of words stay known. */
+/** The instructions. Their text has all its line feeds and none of the comments between continued lines, so that lines of words stay known. */
 function instructions(text: string): Instruction[] {
-  const found: Instruction[] = []
-  let open: Instruction | null = null
-  // The end of a here-document, which belongs to its instruction.
-  let end: string | null = null
-  for (const [i, line] of text.split('\n').entries()) {
-    if (end !== null) {
-      const last = found.at(-1)
-      if (last !== undefined) last.rest += `\n${line}`
-      if (line.trim() === end) end = null
-      continue
-    }
-    if (/^\s*#/.test(line)) {
-      if (open !== null) open.rest += '\n'
-      continue
-    }
-    if (open !== null) open.rest += `\n${line}`
-    else {
-      const [, name = '', rest = ''] = /^\s*([A-Za-z]+)\s+(.*)$/s.exec(line) ?? []
-      if (name === '') continue
-      open = { name: name.toUpperCase(), rest, line: i + 1 }
-      found.push(open)
-      if (found.length >= INSTRUCTIONS_MAX) break
-    }
-    if (!/\\\s*$/.test(line)) {
-      end = open !== null && /^(?:RUN|COPY|ADD)$/.test(open.name) ? (/<<-?["']?([A-Za-z_]\w*)["']?/.exec(line)?.[1] ?? null) : null
-      open = null
-    }
-  }
-  return found
+  const read = DockerfileParser.parse(text).getInstructions().slice(0, INSTRUCTIONS_MAX)
+  return read.map((node) => ({
+    name: node.getKeyword(),
+    rest: node.getTextContent().replace(/^\w+[ \t]*/, '').replaceAll(/^\s*#.*$/gm, ''),
+    line: node.getRange().start.line + 1,
+  }))
 }
 
 export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
