@@ -61,8 +61,8 @@ export function readmePart(result, path) {
     ...smallTable(result),
     '',
     `Medians of ${repetitions} repetitions of ${seconds} s, measured on ${date.slice(0, 10)} at commit ${commit} on ${c.cpus} × ${c.cpu} (Linux ${c.kernel}, Node ${c.node}), with the load`,
-    `generator on the same machine. The model is small: the larger a network, the less of its time is the server's. Of ${result.targets.length} targets in all ${count('met')} are met, ${count('missed')} missed, ${count('undecided')} undecided`,
-    `(the limit lies inside the range of the repetitions) and ${count('not measured')} not measured: [${path}](${path}) has each with its range, and the conditions.`,
+    `generator on the same machine. The model is small: the larger a network, the less of its time is the server's. Of ${result.targets.length} targets, ${count('met')} are met, ${count('missed')} are missed, ${count('undecided')} are undecided`,
+    `(the limit is inside the range of the repetitions) and ${count('not measured')} are not measured. [${path}](${path}) lists each target with its range and conditions.`,
   ].join('\n')
 }
 
