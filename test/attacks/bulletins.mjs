@@ -89,8 +89,10 @@ const f32 = (shape, data = [1, 2, 3], more = {}) => JSON.stringify({ inputs: [{ 
 
 export const rows = [
   {
-    attack: 'files of load requests that lie elsewhere, and names of models that are paths, over HTTP and gRPC',
-    limit: 'paths are normalised and have to stay in the directory of the model, which is a new one; a name with a slash is none (`src/repository/override.ts`)',
+    attack: 'files of load requests with paths outside the model, and names of models that are paths, over HTTP and gRPC',
+    limit:
+      'Paths are normalised and must stay in the model\'s directory, which is new for each load; a name with a ' +
+      'slash is rejected (`src/repository/override.ts`).',
     server: trusting,
     async run(t) {
       const paths = ['../evil', '../../evil', '1/../../evil', `../${name}/evil`, join(outside, 'evil'), `1/../../../${name}/evil`, '..', '.', '', './../evil', '1/', '/etc/nereid-evil', 'a\0/../../evil']
@@ -120,8 +122,10 @@ export const rows = [
     },
   },
   {
-    attack: 'labels, models and warm-up data of configurations that lie outside of the model; a backend that is not there',
-    limit: "a path of a configuration stays in the model's own directory (`src/config/labels.ts`, `engine::data_file`); what files elsewhere say is in no answer",
+    attack: 'labels, models and warm-up data of configurations with paths outside the model; a backend that does not exist',
+    limit:
+      'A path of a configuration must stay in the model\'s own directory (`src/config/labels.ts`, ' +
+      '`engine::data_file`). No answer contains text of other files.',
     server: trusting,
     async run(t) {
       for (const model of Object.keys(ELSEWHERE)) {
@@ -141,7 +145,9 @@ export const rows = [
   },
   {
     attack: 'names of models for a shell, in load requests with code',
-    limit: 'no shell is used; Python models whose names have characters of one are refused (`backend_python::code`)',
+    limit:
+      'The server uses no shell. Python models whose names have shell characters are rejected ' +
+      '(`backend_python::code`).',
     server: trusting,
     async run(t) {
       const planted = join(outside, 'planted')
@@ -159,7 +165,7 @@ export const rows = [
   },
   {
     attack: 'three megabytes in chunks of one byte, to every route that reads a body',
-    limit: 'chunks are decoded where they are, and a body has so many at most (`frontend::limits::CHUNKS_MAX`)',
+    limit: 'Chunks are decoded in place, and a body has at most `frontend::limits::CHUNKS_MAX` of them.',
     server: trusting,
     measures: true,
     async run(t) {
@@ -176,7 +182,7 @@ export const rows = [
   },
   {
     attack: 'JSON of 100,000 brackets and of 100,000 objects, to every route that reads JSON, and in a configuration',
-    limit: 'tensor data nest to `DATA_DEPTH_MAX`; every other reader of JSON takes a bit for each level, and no stack',
+    limit: 'Tensor data nest to `DATA_DEPTH_MAX`; every other JSON reader uses a bit for each level, and no stack.',
     server: trusting,
     async run(t) {
       const deep = ['['.repeat(100_000), `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`, `{"inputs":${'['.repeat(100_000)}${']'.repeat(100_000)}}`, `{"parameters":{"config":${JSON.stringify('{"a":'.repeat(50_000))}}}`]
@@ -195,7 +201,9 @@ export const rows = [
   },
   {
     attack: 'shapes, sizes and offsets at the ends of 32 and 64 bits, negative, as fractions and as text',
-    limit: 'numbers are read as what they have to be, sums and products are checked, and compared with the bytes that came (`tensor::element_count`, `memory::RegionLimits`)',
+    limit:
+      'Each number is read as its own type. Sums and products are checked for overflow and compared with the ' +
+      'received bytes (`tensor::element_count`, `memory::RegionLimits`).',
     server: trusting,
     async run(t) {
       const numbers = ['-1', '0', '1.5', '1e300', '-0', '2147483648', '4294967296', '9223372036854775807', '9223372036854775808', '18446744073709551615', '18446744073709551616', '"3"', 'null', 'true', '[]', '{}']
@@ -235,7 +243,9 @@ export const rows = [
   },
   {
     attack: 'a million outputs in a request, the same one 100,000 times, and a million inputs',
-    limit: 'outputs that there are not are refused, and so is one that is named twice; their number is bounded before they are stored (`protocol::http::Limits`)',
+    limit:
+      'An output that does not exist, or is named twice, is rejected. Their number is checked before they are ' +
+      'stored (`protocol::http::Limits`).',
     server: trusting,
     async run(t) {
       const input = '{"name":"INPUT0","shape":[3],"datatype":"FP32","data":[1,2,3]}'
@@ -264,8 +274,10 @@ export const rows = [
     },
   },
   {
-    attack: 'headers whose values are no numbers, too large or control characters, over HTTP and gRPC',
-    limit: 'a header that cannot be read is an answer with a status, never an exception; nothing of it stands in the answer as it came',
+    attack: 'headers whose values are not numbers, too large or control characters, over HTTP and gRPC',
+    limit:
+      'A header that cannot be read gets an error status, never an exception. The answer does not repeat it ' +
+      'unescaped.',
     server: trusting,
     async run(t) {
       const values = ['abc', '-1', '99999999999999999999999', '1e9', '0x10', '+5', ' ', '5;5', '5,5', '\x00', '\x1b[2J', 'é', '5'.repeat(5000)]
@@ -292,7 +304,7 @@ export const rows = [
   },
   {
     attack: 'thousands of streams that are cancelled before, while and after their requests are read, with errors in either form',
-    limit: 'a request has one owner, and an answer that nobody waits for is dropped (`frontend::answers::Inbox`)',
+    limit: 'A request has one owner, and the response to a cancelled request is dropped (`frontend::answers::Inbox`).',
     server: trusting,
     async run(t) {
       const input = (value) => Buffer.concat([field(1, 'IN'), field(2, 'INT32'), field(3, varint(1)), field(5, field(2, varint(value)))])
@@ -333,7 +345,9 @@ export const rows = [
   },
   {
     attack: 'loads, unloads, settings, registrations and statistics from sixteen clients at once, beside inferences',
-    limit: 'what changes the server is done by one thread, one after another for a model (`src/repository`); versions are swapped whole (`engine::table`)',
+    limit:
+      'One thread changes the server, one change at a time for each model (`src/repository`). Versions are replaced ' +
+      'as a whole (`engine::table`).',
     server: trusting,
     async run(t) {
       const file = `/dev/shm/nereid-attack-race-${process.pid}`
@@ -379,7 +393,9 @@ export const rows = [
   },
   {
     attack: 'keys of shared memory that are paths, devices, other programs’ and Triton’s own; a region whose object was replaced, and unregistered while it is read',
-    limit: 'a key is one name in /dev/shm, opened anew each time and never followed; a region stays until its last request is answered (`memory::RegionLimits`)',
+    limit:
+      'A key is one name in /dev/shm, opened anew each time and never followed. A region stays until its last ' +
+      'request is answered (`memory::RegionLimits`).',
     server: trusting,
     async run(t) {
       const register = (region, body) => t.post(`/v2/systemsharedmemory/region/${region}/register`, JSON.stringify(body))
@@ -437,8 +453,8 @@ export const rows = [
     },
   },
   {
-    attack: 'bodies that end early, behind one with a secret: over HTTP with and without chunks, gzip and gRPC',
-    limit: 'a body that is not whole is no request, and a slab that is used again is written before it is read (`memory::SlabPool`)',
+    attack: 'bodies that end early, after one with a secret: over HTTP with and without chunks, gzip and gRPC',
+    limit: 'An incomplete body is not a request, and a reused slab is written before it is read (`memory::SlabPool`).',
     server: trusting,
     async run(t) {
       const size = 4 * MIB
@@ -470,8 +486,8 @@ export const rows = [
     },
   },
   {
-    attack: '5,000 packed requests that fail: cut, damaged, of an unknown kind, too large, and of a model that is not there',
-    limit: 'what a request took is given back however it ends (`memory::Budget`)',
+    attack: '5,000 packed requests that fail: cut, damaged, of an unknown kind, too large, and for a model that does not exist',
+    limit: 'A request returns its memory however it ends (`memory::Budget`).',
     server: trusting,
     async run(t) {
       const packed = gzipSync(Buffer.alloc(MIB, 32))
@@ -507,7 +523,7 @@ export const rows = [
   },
   {
     attack: 'ends of lines, escapes of terminals and forged entries, in names, ids, keys, headers and mistakes',
-    limit: 'a message is one line, and its control characters are escaped (`src/log/format.ts`)',
+    limit: 'A log message is one line, and its control characters are escaped (`src/log/format.ts`).',
     server: logged,
     async run(t) {
       const forged = 'FORGED\r\nI1123 00:00:00.000000 1 main.cc:1] "FORGED ENTRY"\n\x1b[2J\x07\u2028\u009b31m'

@@ -39,9 +39,11 @@ const body = (value) => JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [16],
 
 export const rows = [
   {
-    attack: 'a Redis that answers each lookup with half a gigabyte that nobody asked for',
+    attack: 'a Redis that answers each lookup with an unrequested half a gigabyte',
     limit:
-      'an answer of a Redis has at most `cache_redis::ENTRY_BYTES_MAX`, and so many are under way at once as `PIPELINE_MAX` says; then the connection is closed. A lookup waits for `wait_timeout` and `socket_timeout` at most, and the next connection up to `cache_redis::limits::PAUSES` later',
+      'A reply has at most `cache_redis::ENTRY_BYTES_MAX`, and at most `PIPELINE_MAX` are in progress; beyond that, ' +
+      'the connection closes. A lookup waits at most `wait_timeout` and `socket_timeout`, and a new connection ' +
+      'starts at most `cache_redis::limits::PAUSES` later.',
     server: cached,
     measures: true,
     async run(t) {

@@ -87,7 +87,10 @@ function library(needs, { segments = 2, namesBytes = null } = {}) {
 export const rows = [
   {
     attack: 'nereid gpu beside 5,000 packages, libraries that need one another in a ring and 100 deep, need 100,000 others, have names of 2^64 bytes or 60,000 segments, and a FIFO in the place of one',
-    limit: '`ENTRIES_MAX` entries of a directory (`backend_onnx::provider::places`), `DEPTH_MAX` libraries deep, `SEGMENTS_MAX`, `DYNAMIC_MAX` and `NAMES_BYTES_MAX` of a file, of which only tables are read (`…::elf`)',
+    limit:
+      'A directory has at most `ENTRIES_MAX` entries (`backend_onnx::provider::places`), and libraries are followed ' +
+      '`DEPTH_MAX` deep. Only tables of a file are read: `SEGMENTS_MAX`, `DYNAMIC_MAX` and `NAMES_BYTES_MAX` ' +
+      '(`…::elf`).',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {
@@ -119,7 +122,10 @@ export const rows = [
   },
   {
     attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, with 120,000 templates, and of scripts that double a variable or an array 64 times',
-    limit: 'files of `FILE_BYTES_MAX`; aliases are followed where they are met, `FOLLOWED_MAX` of a file; `YAML_DEPTH_MAX` brackets; `WORDS_MAX` words of `WORD_CHARS_MAX`; `ARGUMENTS_MAX` of a command line; `FINDINGS_MAX` lines and `EDITS_MAX` changes; 2 for what is too much',
+    limit:
+      'Files have `FILE_BYTES_MAX`, `FOLLOWED_MAX` aliases and `YAML_DEPTH_MAX` brackets; command lines have ' +
+      '`WORDS_MAX` words of `WORD_CHARS_MAX` and `ARGUMENTS_MAX`. The output has `FINDINGS_MAX` lines and ' +
+      '`EDITS_MAX` changes. The exit code for more is 2.',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {
@@ -136,8 +142,11 @@ export const rows = [
     },
   },
   {
-    attack: 'a file of options (`--config`) of aliases of aliases, 65,000 brackets, 32,000 lists in lists, 6,000 keys, one key 9,000 times, 65,000 mistakes and bytes that are no text; a terabyte, a FIFO, a device, a directory and a loop of links in its place',
-    limit: 'a regular file, opened without waiting, of `FILE_BYTES_MAX` (`src/cli/sources.ts`); aliases and tags are not followed, a value is one or a list of such, and the first unknown or repeated key ends it; 1 for what is wrong',
+    attack: 'a file of options (`--config`) of aliases of aliases, 65,000 brackets, 32,000 lists in lists, 6,000 keys, one key 9,000 times, 65,000 mistakes and bytes that are not text; a terabyte, a FIFO, a device, a directory and a loop of links in its place',
+    limit:
+      'It must be a regular file of at most `FILE_BYTES_MAX`, opened without waiting (`src/cli/sources.ts`). ' +
+      'Aliases and tags are not followed, a value is a scalar or a list of scalars, and the first unknown or ' +
+      'repeated key ends the read. The exit code of an error is 1.',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {
@@ -164,7 +173,9 @@ export const rows = [
   },
   {
     attack: 'nereid doctor and nereid check of FIFOs, devices, a terabyte, loops of links, a model.py of 8 GiB, and a config.pbtxt of 16 MB of mistakes',
-    limit: 'regular files only, opened without waiting, of `FILE_BYTES_MAX`, `CONFIG_BYTES_MAX` and `CODE_BYTES_MAX`; `SYNTAX_PROBLEMS_MAX` mistakes of a configuration are told',
+    limit:
+      'Only regular files are opened, without waiting, with at most `FILE_BYTES_MAX`, `CONFIG_BYTES_MAX` and ' +
+      '`CODE_BYTES_MAX`. A configuration reports at most `SYNTAX_PROBLEMS_MAX` mistakes.',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {
@@ -196,7 +207,10 @@ export const rows = [
   },
   {
     attack: 'nereid init and nereid check of ONNX files with graphs 100,000 deep, of 40 million fields, of a terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a directory of 5,000 files',
-    limit: '`DEPTH_MAX`, `FIELDS_MAX`, `TEXT_BYTES_MAX`, `NAMES_MAX` and `FILES_MAX` of src/repository/onnx_file.ts; data files are regular ones below the directory of the model, links resolved; copies have to fit on the disk',
+    limit:
+      'Limits are `DEPTH_MAX`, `FIELDS_MAX`, `TEXT_BYTES_MAX`, `NAMES_MAX` and `FILES_MAX` of ' +
+      'src/repository/onnx_file.ts. Data files must be regular files below the model\'s directory, with links ' +
+      'resolved. Copies must fit on the disk.',
     server: fresh(standard),
     async run(t) {
       return within(async (directory) => {

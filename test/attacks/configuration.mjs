@@ -185,7 +185,7 @@ const garbage = fresh(
 export const rows = [
   {
     attack: `ensembles of 2,000 steps, of ensembles forty deep, of two ensembles of two ensembles and so on, and in a ring of ${RING}`,
-    limit: '`STEPS_MAX`, `MAPPINGS_MAX`, `CALLS_MAX` and `DEPTH_MAX` of `graph`, named when the load is refused',
+    limit: 'The failed load names the limit: `STEPS_MAX`, `MAPPINGS_MAX`, `CALLS_MAX` or `DEPTH_MAX` of `graph`.',
     server: explicit,
     async run(t) {
       const loads = [
@@ -209,7 +209,9 @@ export const rows = [
   },
   {
     attack: 'configurations whose numbers ask for terabytes, or for billions of instances, threads, requests or runs',
-    limit: 'each number that something is sized by has a limit, named when the load is refused (`engine::limits`, `backend_onnx::options`)',
+    limit:
+      'Each number that sizes something has a limit, and the failed load names it (`engine::limits`, ' +
+      '`backend_onnx::options`).',
     server: explicit,
     async run(t) {
       let worst = 0
@@ -224,7 +226,9 @@ export const rows = [
   },
   {
     attack: 'rate limiters of 5,000 resources, of four thousand million units, and of 256 resources for each of 4,096 instances',
-    limit: '`scheduler::rate::RESOURCES_MAX` of an instance, `engine::limits::INSTANCES_MAX`',
+    limit:
+      'An instance has at most `scheduler::rate::RESOURCES_MAX` resources, and a version has at most ' +
+      '`engine::limits::INSTANCES_MAX` instances.',
     server: limiting,
     async run(t) {
       const before = t.rssMiB()
@@ -243,7 +247,9 @@ export const rows = [
   },
   {
     attack: 'requests at four thousand priorities of a model that allows 2^64, and one without an optional input of 4 TB',
-    limit: 'levels are made when a request uses one, empty ones kept up to `LEVELS_KEPT_MAX`; `MADE_UP_BYTES_MAX` of identity',
+    limit:
+      'A level is created when a request uses it, and at most `LEVELS_KEPT_MAX` empty levels are kept. `identity` ' +
+      'fills in at most `MADE_UP_BYTES_MAX`.',
     server: explicit,
     async run(t) {
       await load(t, 'levels', null)
@@ -262,7 +268,7 @@ export const rows = [
   },
   {
     attack: 'warm-up samples of 128 MiB and, as a file of strings, 96 MiB where --memory-limit is 256 MiB',
-    limit: 'samples are charged to `memory::Budget`, at most a quarter of `--memory-limit` (`engine::warmup`)',
+    limit: 'Samples are charged to `memory::Budget`, at most a quarter of `--memory-limit` (`engine::warmup`).',
     server: fresh(
       server('warm-up beyond the memory limit', {
         flags: ['--model-control-mode=explicit', '--load-model=simple', `--memory-limit=${256 << 20}`],
@@ -294,7 +300,9 @@ export const rows = [
   },
   {
     attack: 'warm-up data from /etc/passwd, /dev/zero, a FIFO, a directory, a file of a terabyte',
-    limit: "regular files inside the model's own directory, links resolved; only the bytes the tensor has (`engine::data_file`)",
+    limit:
+      'Data files must be regular files inside the model\'s own directory, with links resolved. Only the bytes of ' +
+      'the tensor are read (`engine::data_file`).',
     server: explicit,
     async run(t) {
       let worst = 0
@@ -304,7 +312,7 @@ export const rows = [
   },
   {
     attack: 'the same configurations in a repository that is loaded at start, with --exit-on-error=false',
-    limit: 'a model that cannot be loaded is UNAVAILABLE with its reason; the others serve',
+    limit: 'A model that cannot be loaded is UNAVAILABLE with its reason; the other models serve.',
     server: fresh(server('all of them at start', { flags: ['--exit-on-error=false', '--strict-readiness=false'], models: (root) => (writeNumbers(root), writeFiles(root)) })),
     async run(t) {
       const index = JSON.parse((await t.post('/v2/repository/index', '{}')).text)
@@ -315,7 +323,9 @@ export const rows = [
   },
   {
     attack: 'a libonnxruntime that is not a library',
-    limit: "UNAVAILABLE with the loader's words and the path, for each model and each try (`backend_onnx::ffi::probe`)",
+    limit:
+      'Each model and each attempt gets UNAVAILABLE with the loader\'s text and the path ' +
+      '(`backend_onnx::ffi::probe`).',
     server: garbage,
     async run(t) {
       for (let i = 0; i < 2; i++) {

@@ -63,7 +63,9 @@ const pinned = (t) => t.metric('nv_pinned_memory_pool_used_bytes')
 export const rows = [
   {
     attack: '40 clients that announce 2 MiB each for a model on a GPU and send one byte, with 16 MiB of pinned memory',
-    limit: 'bodies have half of `--pinned-memory-pool-byte-size` together and an eighth each (`device::{BODIES_PINNED_SHARE, BODY_PINNED_SHARE}`); others are staged, in the half that is left',
+    limit:
+      'All bodies have half of `--pinned-memory-pool-byte-size`, and one body has an eighth ' +
+      '(`device::{BODIES_PINNED_SHARE, BODY_PINNED_SHARE}`). Other bodies are staged in the other half.',
     server: gpu,
     async run(t) {
       const sockets = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
@@ -86,7 +88,9 @@ export const rows = [
   },
   {
     attack: 'a Python model that keeps 5,000 tensors of a GPU that it was given',
-    limit: 'leases of a process: `LEASES_MAX` of the runner protocol, what is beyond is copied to the host (B-SEC-07); and the pool of the GPU',
+    limit:
+      'A process has at most `LEASES_MAX` leases of the runner protocol; further tensors are copied to the host ' +
+      '(B-SEC-07). The pool of the GPU is a second limit.',
     server: gpu,
     async run(t) {
       const leases = () => t.metric('nereid_runner_leases', 'model="keeps"')

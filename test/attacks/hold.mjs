@@ -129,16 +129,16 @@ const floats = once(() => binary('FP32', [4 * MIB], noise(16 * MIB), [{ name: 'O
 
 const row = (attack, limit, run, more = {}) => ({ attack, limit, measures: true, run, ...more })
 export const rows = [
-  row('30 KB of gzip that are 30 MB of JSON', 'inflating leaves the reactor; a body may inflate to 256 times its size beyond 16 MiB', (t) =>
+  row('30 KB of gzip that inflate to 30 MB of JSON', 'Inflating leaves the reactor. Beyond 16 MiB, a body may inflate to 256 times its size.', (t) =>
     held(t, () => t.post(infer('identity_fp32'), bomb(), gzip), status),
   ),
-  row('the same, from 8 clients at once', 'the threads for large bodies take turns, and health never waits for them', (t) =>
+  row('the same, from 8 clients at once', 'The threads for large bodies take turns, and health never waits for them.', (t) =>
     held(t, () => Promise.all(Array.from({ length: CLIENTS }, () => t.post(infer('identity_fp32'), bomb(), gzip))), statuses),
   ),
-  row('30 MB of JSON', 'parsing leaves the reactor above a named size (`frontend::limits`)', (t) =>
+  row('30 MB of JSON', 'Parsing leaves the reactor above a named size (`frontend::limits`).', (t) =>
     held(t, () => t.post(infer('identity_fp32'), plain()), status),
   ),
-  row('30 MB of JSON from 8 clients that leave', 'work for a client that left is not begun, or its result is dropped', (t) =>
+  row('30 MB of JSON from 8 clients that leave', 'Work for a disconnected client is not started, or its result is dropped.', (t) =>
     held(t, async () => {
       const head = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${plain().length}\r\n\r\n`
       const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
@@ -146,7 +146,7 @@ export const rows = [
       for (const s of sockets) s.destroy()
     }),
   ),
-  row('30 MB of JSON that is no inference', 'parsing leaves the reactor, for settings, repository and regions as well', (t) =>
+  row('30 MB of JSON that is not an inference', 'Parsing leaves the reactor, also for settings, repository and regions.', (t) =>
     held(
       t,
       async () => {
@@ -156,7 +156,7 @@ export const rows = [
       statuses,
     ),
   ),
-  row('a gzip message of 64 KB that is 64 MB', 'a gRPC message inflates on the pool, to `--http-max-input-size` and 256 times its size at most', (t) =>
+  row('a gzip message of 64 KB that inflates to 64 MB', 'A gRPC message inflates on the pool, to at most `--http-max-input-size` and 256 times its size.', (t) =>
     held(
       t,
       async () => {
@@ -166,7 +166,7 @@ export const rows = [
       status,
     ),
   ),
-  row('a gzip message of 1.9 MB that is 1.9 GB', 'a gRPC message inflates to `--http-max-input-size` at most', (t) =>
+  row('a gzip message of 1.9 MB that inflates to 1.9 GB', 'A gRPC message inflates to at most `--http-max-input-size`.', (t) =>
     held(
       t,
       async () => {
@@ -183,7 +183,7 @@ export const rows = [
       (answer) => `, status ${answer.status}, +${answer.grown} MiB`,
     ),
   ),
-  row('a shape of 30,000,000 ones', 'a shape has at most 1024 dimensions (`protocol::http::Limits::dims_max`)', (t) =>
+  row('a shape of 30,000,000 ones', 'A shape has at most 1024 dimensions (`protocol::http::Limits::dims_max`).', (t) =>
     held(
       t,
       async () => {
@@ -195,7 +195,7 @@ export const rows = [
       status,
     ),
   ),
-  row('statistics, index and metrics of 1,000 models, 8 at a time', 'statistics of many models are made off the reactor', (t) =>
+  row('statistics, index and metrics of 1,000 models, 8 at a time', 'Statistics of many models are computed off the reactor.', (t) =>
     held(
       t,
       async () => {
@@ -209,7 +209,7 @@ export const rows = [
       statuses,
     ), { server: many },
   ),
-  row('the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time', 'the page has `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text (`src/api/pages/html.ts`), and is made by TypeScript, on no reactor', (t) =>
+  row('the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time', 'The page has at most `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text (`src/api/pages/html.ts`). TypeScript renders it, off the reactor.', (t) =>
     held(
       t,
       async () => {
@@ -227,41 +227,41 @@ export const rows = [
       statuses,
     ), { server: many },
   ),
-  row('64 MiB that came as gzip', 'inflating leaves the reactor above a named size', (t) => {
+  row('64 MiB that came as gzip', 'Inflating leaves the reactor above a named size.', (t) => {
     const { body, headers } = binary('FP32', [16 * MIB - 64], noise(64 * MIB - 256))
     const packed = gzipSync(body, { level: 1 })
     return held(t, () => t.post(infer('identity_fp32'), packed, { ...headers, ...gzip }), status)
   }),
-  row('16 MiB of floats as JSON, in the answer', 'printing leaves the reactor above a named size', (t) =>
+  row('16 MiB of floats as JSON, in the answer', 'Printing leaves the reactor above a named size.', (t) =>
     held(t, () => t.post(infer('identity_fp32'), floats().body, floats().headers), status),
   ),
-  row('16 MiB in a gzip answer', 'deflating leaves the reactor above a named size', (t) => {
+  row('16 MiB in a gzip answer', 'Deflating leaves the reactor above a named size.', (t) => {
     const { body, headers } = binary('FP32', [4 * MIB], noise(16 * MIB))
     return held(t, () => t.post(infer('identity_fp32'), body, { ...headers, 'Accept-Encoding': 'gzip' }), status)
   }),
-  row('the order of a million elements', 'classification leaves the reactor above a named size; 1,000,000 elements at most', (t) => {
+  row('the order of a million elements', 'Classification leaves the reactor above a named size, and takes at most 1,000,000 elements.', (t) => {
     const outputs = [{ name: 'OUTPUT0', parameters: { classification: 1_000_000 } }]
     const { body, headers } = binary('FP32', [1_000_000], noise(4_000_000), outputs)
     return held(t, () => t.post(infer('identity_fp32'), body, headers), status)
   }),
-  row('4,000,000 empty strings over HTTP', 'strings are checked off the reactor above a named size', (t) =>
+  row('4,000,000 empty strings over HTTP', 'Strings are checked off the reactor above a named size.', (t) =>
     held(t, () => t.post(infer('identity_bytes'), strings().body, strings().headers), status),
   ),
-  row('4,000,000 empty strings over gRPC', 'the same', (t) =>
+  row('4,000,000 empty strings over gRPC', 'Strings are checked off the reactor above a named size.', (t) =>
     held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_bytes', 'BYTES', [4_000_000], Buffer.alloc(16_000_000)))), status),
   ),
-  row('8,000,000 integers, typed, over gRPC', 'typed contents are converted off the reactor above a named size', (t) => {
+  row('8,000,000 integers, typed, over gRPC', 'Typed contents are converted off the reactor above a named size.', (t) => {
     const contents = field(5, field(4, Buffer.alloc(8_000_000, 1)))
     return held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [8_000_000], null, contents))), status)
   }),
-  row('16 MiB through and back over gRPC', 'reads and writes are made in steps', (t) =>
+  row('16 MiB through and back over gRPC', 'Reads and writes are done in steps.', (t) =>
     held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [16 * MIB], Buffer.alloc(16 * MIB)))), status),
   ),
-  row('64 MiB through and back over HTTP', 'reads and writes are made in steps (`frontend::limits::STEP_BYTES`)', (t) => {
+  row('64 MiB through and back over HTTP', 'Reads and writes are done in steps (`frontend::limits::STEP_BYTES`).', (t) => {
     const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
     return held(t, () => t.post(infer('identity_uint8'), body, headers), status)
   }),
-  row('128 MB that ONNX Runtime made, in the answer', 'writes are made in steps; memory of ONNX Runtime is given back elsewhere (`memory::reclaim::drop_later`)', (t) =>
+  row('128 MB that ONNX Runtime made, in the answer', 'Writes are done in steps, and another thread frees the memory of ONNX Runtime (`memory::reclaim::drop_later`).', (t) =>
     held(
       t,
       async () => {
@@ -272,7 +272,7 @@ export const rows = [
       status,
     ), { server: ranges },
   ),
-  row('the same, of which the client reads nothing before it leaves', 'the same, where an answer is dropped', (t) =>
+  row('the same, of which the client reads nothing before it leaves', 'The same limits apply when an answer is dropped.', (t) =>
     held(
       t,
       async () => {
@@ -292,7 +292,7 @@ export const rows = [
       () => '',
     ), { server: ranges },
   ),
-  row('10,000 requests sent at once on one connection', 'between requests that were sent ahead others have their turn', (t) =>
+  row('10,000 requests sent at once on one connection', 'Other connections get their turn between pipelined requests.', (t) =>
     held(t, async () => {
       const body = '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}'
       const one = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
@@ -303,14 +303,14 @@ export const rows = [
       socket.destroy()
     }),
   ),
-  row('4,000,000 empty strings in a region', 'strings are checked off the reactor above a named size (`frontend::limits::STRINGS_BYTES_ON_REACTOR_MAX`), wherever they are', (t) =>
+  row('4,000,000 empty strings in a region', 'Strings are checked off the reactor above a named size (`frontend::limits::STRINGS_BYTES_ON_REACTOR_MAX`), in any memory.', (t) =>
     withRegion(t, 'strings', Buffer.alloc(16 * MILLION), () => {
       const input = { name: 'INPUT0', shape: [4 * MILLION], datatype: 'BYTES', parameters: place('strings', 16 * MILLION) }
       const body = json({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] })
       return held(t, () => t.post(infer('identity_bytes'), body), status)
     }), { server: shared },
   ),
-  row('16 MiB in a gRPC answer that is packed as well as it can be', 'deflating leaves the reactor above a named size, less at higher levels (`frontend::limits::DEFLATE_BYTES_ON_REACTOR_MAX`)', (t) => {
+  row('16 MiB in a gRPC answer at the highest compression level', 'Deflating leaves the reactor above a named size, which is smaller at higher levels (`frontend::limits::DEFLATE_BYTES_ON_REACTOR_MAX`).', (t) => {
     const body = framed(message('identity_fp32', 'FP32', [4 * MIB], noise(16 * MIB)))
     return held(t, async () => {
       const answer = await call(t.grpcPort, 'ModelInfer', body, { 'grpc-accept-encoding': 'gzip' })
@@ -319,7 +319,7 @@ export const rows = [
       return answer
     }, (answer) => `, ${(answer.bytes / MIB).toFixed(1)} MiB`)
   }, { server: packing }),
-  row('long and short messages by turns on one gRPC stream', 'long ones are read elsewhere, and none behind one is started before it (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
+  row('long and short messages by turns on one gRPC stream', 'Long messages are read off the reactor, and a message starts only after the one before it (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).', (t) => {
     const count = 40
     const contents = (n) => field(5, field(4, Buffer.alloc(n, 1)))
     const messages = Array.from({ length: count }, (_, i) => {
@@ -333,7 +333,7 @@ export const rows = [
     }, (ids) => `, ${ids.length} answers in order`)
   }),
   ...[32, 64].map((kib) =>
-    row(`a body and a message of ${kib} KiB of gzip members that are empty`, 'members that are inflated on the reactor are few (`frontend::limits::INFLATE_MEMBERS_ON_REACTOR_MAX`)', (t) => {
+    row(`a body and a message of ${kib} KiB of gzip members that are empty`, 'The reactor inflates only a few members (`frontend::limits::INFLATE_MEMBERS_ON_REACTOR_MAX`).', (t) => {
       const empty = gzipSync(Buffer.alloc(0))
       const small = gzipSync(inputJson('FP32', 1, '1'))
       const members = Array(Math.floor((kib * 1024 - small.length) / empty.length)).fill(empty)
@@ -347,7 +347,7 @@ export const rows = [
       }, () => `, ${members.length} members`)
     }),
   ),
-  row('a body of 60 MiB of gzip members that are empty', 'a body has so many members at most (`frontend::limits::INFLATE_MEMBERS_MAX`)', (t) => {
+  row('a body of 60 MiB of gzip members that are empty', 'A body has at most `frontend::limits::INFLATE_MEMBERS_MAX` members.', (t) => {
     const empty = gzipSync(Buffer.alloc(0))
     const body = Buffer.alloc(empty.length * Math.floor((60 * MIB) / empty.length), empty)
     return held(t, () => t.post(infer('identity_fp32'), body, gzip), (answer) => {
@@ -355,18 +355,18 @@ export const rows = [
       return status(answer)
     })
   }),
-  row('64 MiB over h2c whose length is not announced', 'such a body grows in parts; reads are made in steps (`frontend::limits::STEP_BYTES`)', (t) => {
+  row('64 MiB over h2c whose length is not announced', 'Such a body grows in parts, and reads are done in steps (`frontend::limits::STEP_BYTES`).', (t) => {
     const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
     return held(t, () => h2c(t, infer('identity_uint8'), body, headers), status)
   }),
-  row('a model of 60 MB in a load request over HTTP', 'JSON is checked off the reactor above a named size (`frontend::limits::JSON_BYTES_ON_REACTOR_MAX`)', (t) => {
+  row('a model of 60 MB in a load request over HTTP', 'JSON is checked off the reactor above a named size (`frontend::limits::JSON_BYTES_ON_REACTOR_MAX`).', (t) => {
     const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
     return held(t, async () => {
       const answer = await t.post('/v2/repository/models/given/load', body)
       t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
     })
   }, { server: explicit }),
-  row('the same, beside questions that the JavaScript thread answers', 'files of a load are decoded by the core and written by threads of libuv (`frontend::Argument`)', async (t) => {
+  row('the same, beside requests that the JavaScript thread answers', 'The core decodes the files of a load, and libuv threads write them (`frontend::Argument`).', async (t) => {
     const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
     // What takes that thread long takes it long every time; what the machine does, it does now and then.
     let bestMs = Infinity
@@ -378,7 +378,7 @@ export const rows = [
     t.check(bestMs <= 50, `each of five loads held the thread for ${bestMs.toFixed(0)} ms and more`)
     return `the slowest answer took ${bestMs.toFixed(1)} ms`
   }, { server: explicit }),
-  row('a model of 100 MB in a load request over gRPC', 'its message is read off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
+  row('a model of 100 MB in a load request over gRPC', 'The message is read off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).', (t) => {
     const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
     const request = Buffer.concat([
       field(2, 'given'),
@@ -390,7 +390,7 @@ export const rows = [
       t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
     })
   }, { server: explicit }),
-  row('4,096 regions registered, and their status, 8 at a time', 'as many regions as there are slots (`memory::RegionLimits`); what concerns all of them leaves the reactor', async (t) => {
+  row('4,096 regions registered, and their status, 8 at a time', 'The number of regions is limited by the slots (`memory::RegionLimits`). Operations on all regions leave the reactor.', async (t) => {
     const file = `/dev/shm/nereid-attack-${process.pid}-many`
     writeFileSync(file, Buffer.alloc(4096))
     try {
@@ -408,7 +408,7 @@ export const rows = [
       unlinkSync(file)
     }
   }, { server: shared }),
-  row('metadata and configuration of a model with 1,000 inputs, 8 at a time', 'text in the order of the tensors, made off the reactor above a named number (`frontend::limits::ENTRIES_ON_REACTOR_MAX`)', (t) =>
+  row('metadata and configuration of a model with 1,000 inputs, 8 at a time', 'The text is built off the reactor above a named number of tensors (`frontend::limits::ENTRIES_ON_REACTOR_MAX`).', (t) =>
     held(t, async () => {
       const name = framed(field(1, 'wide'))
       const asks = [

@@ -52,7 +52,9 @@ async function askedForHealth(t) {
 export const rows = [
   {
     attack: 'a request hidden in the chunk that passes the limit of a chunked body (1 MiB on GET, 64 MiB on control, 2 GiB on infer)',
-    limit: 'after a refusal of size or framing one answer, then the connection ends (`http::connection`)',
+    limit:
+      'After an error of size or framing, the server sends one answer and closes the connection ' +
+      '(`http::connection`).',
     async run(t) {
       const hidden = chunk(`0\r\n\r\n${HIDDEN}`)
       const mib = 1024 * 1024
@@ -69,7 +71,7 @@ export const rows = [
   },
   {
     attack: 'chunk lines, lengths and hosts that two servers read differently, with a request behind them',
-    limit: '400 and close (`http::request`, `http::chunked`)',
+    limit: 'The answer is 400, and the connection closes (`http::request`, `http::chunked`).',
     run: (t) =>
       oneAnswerEach(
         t,
@@ -90,7 +92,7 @@ export const rows = [
   },
   {
     attack: 'Content-Length beside Transfer-Encoding: chunked, with a request behind the body',
-    limit: 'chunked wins, and the connection ends with the answer (`http::request`)',
+    limit: 'The chunks are the body, and the connection closes after the answer (`http::request`).',
     run: (t) =>
       oneAnswerEach(
         t,
@@ -100,7 +102,9 @@ export const rows = [
   },
   {
     attack: 'bodies of 2 GB that are announced, or begun in chunks, for models and paths that do not exist',
-    limit: 'what the head of a request refuses is answered before its body comes; of a rest up to `DISCARD_BYTES_MAX` = 1 MiB is read behind the answer, and else the connection ends (`http::connection`)',
+    limit:
+      'An error in the head is answered before the body arrives. The server then reads up to `DISCARD_BYTES_MAX` = ' +
+      '1 MiB of the rest, or closes the connection (`http::connection`).',
     run: (t) =>
       oneAnswerEach(
         t,
@@ -115,7 +119,9 @@ export const rows = [
   },
   {
     attack: `${SILENT} silent connections and ${SILENT_SCRAPERS} to the metrics, with 1,024 descriptors`,
-    limit: 'the oldest idle connections make room (`frontend::idle`, `DESCRIPTORS_RESERVED`; `CONNECTIONS_MAX` of src/metrics/server.ts)',
+    limit:
+      'The oldest idle connections close to make room (`frontend::idle`, `DESCRIPTORS_RESERVED`; `CONNECTIONS_MAX` ' +
+      'of src/metrics/server.ts).',
     server: small,
     measures: true,
     async run(t) {
@@ -135,7 +141,9 @@ export const rows = [
   },
   {
     attack: '800 idle connections of gRPC and 800 of h2c, with 1,024 descriptors',
-    limit: 'the oldest without an open stream are told GOAWAY and closed (`frontend::idle`); either front end leaves a part to the other (`CONNECTIONS_SHARE`)',
+    limit:
+      'The oldest connections without an open stream get GOAWAY and close (`frontend::idle`). Each front end leaves ' +
+      'a share to the other (`CONNECTIONS_SHARE`).',
     server: small,
     measures: true,
     async run(t) {

@@ -93,8 +93,9 @@ export const rows = [
   {
     attack: 'HTTP/2 clients that stop: no preface, half of one, no acknowledgement, half a head, half a body, a window of zero, an answer unread',
     limit:
-      'each is closed after its time: `HANDSHAKE_TIME_MAX`, `HEAD_TIME_MAX` 20 s, `ACKNOWLEDGEMENT_TIME_MAX`, `BODY_STALL_TIME_MAX`, ' +
-      '`SEND_STALL_TIME_MAX` 60 s (`http2::limits`); idle connections stay',
+      'Each connection closes after its timeout: `HANDSHAKE_TIME_MAX`, `HEAD_TIME_MAX` 20 s, ' +
+      '`ACKNOWLEDGEMENT_TIME_MAX`, `BODY_STALL_TIME_MAX`, `SEND_STALL_TIME_MAX` 60 s (`http2::limits`). Idle ' +
+      'connections stay open.',
     waits: true,
     async run(t) {
       const headers = (stream, flags = 0) => frame(HEADERS, END_HEADERS | flags, stream, call())
@@ -150,7 +151,9 @@ export const rows = [
   },
   {
     attack: 'uploads of 20 MB over h2c that are refused by their head',
-    limit: 'the answer is not followed by a reset: up to `DISCARD_BYTES_MAX` of the body are thrown away, for `EARLY_ANSWER_TIME` of silence',
+    limit:
+      'No reset follows the answer: the server discards up to `DISCARD_BYTES_MAX` of the body, until ' +
+      '`EARLY_ANSWER_TIME` of silence.',
     async run(t) {
       const body = Buffer.alloc(20_000_000)
       let answers = 0
@@ -177,7 +180,9 @@ export const rows = [
   },
   {
     attack: 'frames of closed streams, stream ids that go back, GOAWAY on a stream, paths without a slash',
-    limit: 'connection errors STREAM_CLOSED and PROTOCOL_ERROR, stream error PROTOCOL_ERROR (RFC 9113, 5.1, 5.1.1, 6.8, 8.3.1)',
+    limit:
+      'They are connection errors STREAM_CLOSED and PROTOCOL_ERROR, or the stream error PROTOCOL_ERROR (RFC 9113, ' +
+      '5.1, 5.1.1, 6.8, 8.3.1).',
     async run(t) {
       const answered = [hello(), frame(HEADERS, END_HEADERS, 5, call()), dataFrames(5, inference(4), true)]
       const cases = [
@@ -208,7 +213,9 @@ export const rows = [
   },
   {
     attack: '4,096 open streams whose heads of 60 KB are indices, over one connection and over eight',
-    limit: 'the heads of a connection take `http2::limits::HELD_HEAD_BYTES_MAX` = 8 MiB together, charged to `--memory-limit` beyond `http2::limits::HELD_HEAD_BYTES_FREE` = 64 KiB; streams beyond it are refused',
+    limit:
+      'The heads of a connection use at most `http2::limits::HELD_HEAD_BYTES_MAX` = 8 MiB; further streams are ' +
+      'rejected. Bytes beyond `http2::limits::HELD_HEAD_BYTES_FREE` = 64 KiB are charged to `--memory-limit`.',
     server: fresh(standard),
     async run(t) {
       const STREAMS = 4096
@@ -264,8 +271,9 @@ export const rows = [
   {
     attack: '100,000 PINGs over h2c, and as many over gRPC',
     limit:
-      'pings with nothing but their answers between them are trouble: `http2::limits::TROUBLE_MAX` = 1,000 at once and one more each `TROUBLE_FORGIVEN_EVERY`; ' +
-      'on the gRPC port, `--grpc-http2-max-ping-strikes` before that',
+      'A connection may send `http2::limits::TROUBLE_MAX` = 1,000 pings with nothing but their answers between ' +
+      'them, and one more each `TROUBLE_FORGIVEN_EVERY`. On the gRPC port, `--grpc-http2-max-ping-strikes` applies ' +
+      'first.',
     async run(t) {
       const flood = Buffer.concat(Array(100_000).fill(frame(PING, 0, 0, Buffer.alloc(8, 7))))
       const answered = []
@@ -296,7 +304,9 @@ export const rows = [
   },
   {
     attack: 'header blocks that begin with 10,000 changes of the size of the table, or with three',
-    limit: '`http2::limits::TABLE_CHANGES_MAX` = 2 (RFC 7541, 4.2), else the connection ends with COMPRESSION_ERROR',
+    limit:
+      'A block has at most `http2::limits::TABLE_CHANGES_MAX` = 2 changes (RFC 7541, 4.2); beyond that, the ' +
+      'connection ends with COMPRESSION_ERROR.',
     async run(t) {
       for (const port of [t.httpPort, t.grpcPort]) {
         for (const changes of [10_000, 3, 2]) {
@@ -318,7 +328,7 @@ export const rows = [
   },
   {
     attack: 'requests over h2c whose Host is not their :authority, or that have two',
-    limit: 'stream error PROTOCOL_ERROR (RFC 9113, 8.3.1; `http2::head`)',
+    limit: 'It is the stream error PROTOCOL_ERROR (RFC 9113, 8.3.1; `http2::head`).',
     async run(t) {
       const path = '/v2/health/live'
       const get = (...fields) => Buffer.concat([Buffer.from([0x82, 0x86, 0x04, path.length]), Buffer.from(path), ...fields.map(([name, value]) => field(name, value))])

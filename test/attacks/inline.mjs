@@ -63,7 +63,9 @@ async function teach(t, name, withX) {
 export const rows = [
   {
     attack: 'a Loop learned as cheap, then asked for 2^40 rounds, and given up',
-    limit: 'graphs whose cost may depend on data never run on a reactor (`Capabilities::cost_may_depend_on_data`); a cancelled run is stopped',
+    limit:
+      'Graphs whose cost may depend on data never run on a reactor (`Capabilities::cost_may_depend_on_data`). A ' +
+      'cancelled run is stopped.',
     server: dear,
     measures: true,
     async run(t) {
@@ -87,7 +89,9 @@ export const rows = [
   },
   {
     attack: 'a Range learned as cheap, then asked for 16 million numbers',
-    limit: 'operands that say how large a result is must not be computed from data, or the model never runs on a reactor',
+    limit:
+      'Operands that set the size of a result must not be computed from data; otherwise the model never runs on a ' +
+      'reactor.',
     server: dear,
     measures: true,
     async run(t) {

@@ -80,7 +80,9 @@ async function flood(t, count, key) {
 export const rows = [
   {
     attack: `${WRONG} wrong keys from ${CLIENTS} clients`,
-    limit: 'a key is looked up by its SHA-256 and compared in constant time (`access::Hash`); wrong ones are counted and not kept, `nereid_key_requests_total{result="unknown"}`',
+    limit:
+      'A key is looked up by its SHA-256 and compared in constant time (`access::Hash`). Wrong keys are counted and ' +
+      'not kept: `nereid_key_requests_total{result="unknown"}`.',
     server: keyed,
     async run(t) {
       const wrong = t.volume(WRONG_USUAL, WRONG)
@@ -97,7 +99,7 @@ export const rows = [
   },
   {
     attack: 'two keys in one request, one of them good, in headers of one name',
-    limit: '400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate::Refusal::Repeated`)',
+    limit: 'The answer is 400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate::Refusal::Repeated`).',
     server: keyed,
     async run(t) {
       const pairs = [
@@ -121,7 +123,9 @@ export const rows = [
   },
   {
     attack: 'bodies of 2 GB that are announced, or begun in chunks, with a wrong key',
-    limit: 'a request without a right key is answered 401 before its body comes, and the connection ends (`http::connection`, `DISCARD_BYTES_MAX`)',
+    limit:
+      'A request without a valid key gets 401 before its body arrives, and the connection closes ' +
+      '(`http::connection`, `DISCARD_BYTES_MAX`).',
     server: keyed,
     async run(t) {
       const asked = ['Authorization: Bearer wrong\r\n', 'X-API-Key: wrong\r\n'].flatMap((key) => ['Content-Length: 2000000000', 'Transfer-Encoding: chunked'].map((framing) => [key, framing]))
@@ -139,7 +143,9 @@ export const rows = [
   },
   {
     attack: 'keys of 1 MiB, of 16 KiB, of nothing, with NUL, beyond ASCII, and twice in one request',
-    limit: 'a head has `frontend::limits::HEAD_BYTES_MAX`; `access::limits::KEY_BYTES_MAX` and `TOKEN_BYTES_MAX`: what is longer is not hashed',
+    limit:
+      'A head has at most `frontend::limits::HEAD_BYTES_MAX`. Keys longer than `access::limits::KEY_BYTES_MAX` and ' +
+      'tokens longer than `TOKEN_BYTES_MAX` are not hashed.',
     server: keyed,
     async run(t) {
       const statuses = []
@@ -159,7 +165,9 @@ export const rows = [
   },
   {
     attack: 'over one connection the right key, then each key that differs in one byte, shorter and longer ones, and tokens of 1 to 8 KiB in turn',
-    limit: 'what a connection showed last is known by all its bytes (`access::LastShown`), up to `access::limits::SHOWN_KEPT_BYTES_MAX`, and only its hash is kept: who it is, is asked each time',
+    limit:
+      'The last credential of a connection is compared by all its bytes (`access::LastShown`), up to ' +
+      '`access::limits::SHOWN_KEPT_BYTES_MAX`. Only its hash is kept, and its identity is looked up each time.',
     server: keyed,
     async run(t) {
       const agent = new Agent({ keepAlive: true, maxSockets: 1 })
@@ -187,7 +195,9 @@ export const rows = [
   },
   {
     attack: `${FORGED} tokens that are forged, with a signature that has to be computed for each`,
-    limit: 'a verification is some 30 µs of a reactor, and an answer comes between two; good ones are kept, `access::limits::TOKENS_KEPT_MAX`, and cost a hash',
+    limit:
+      'A verification uses some 30 µs of a reactor, with an answer between two. Valid tokens are kept, up to ' +
+      '`access::limits::TOKENS_KEPT_MAX`, and then cost a hash.',
     server: keyed,
     measures: true,
     async run(t) {
@@ -205,8 +215,10 @@ export const rows = [
     },
   },
   {
-    attack: 'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of many claims, with times that are no numbers, and of keys that the token brings along',
-    limit: 'RS256, PS256, ES256 and EdDSA by a key of the set (`access::Issuer`); `access::limits::TOKEN_BYTES_MAX`, whatever is inside; nothing is unpacked or fetched',
+    attack: 'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of many claims, with times that are not numbers, and of keys that the token brings along',
+    limit:
+      'Only RS256, PS256, ES256 and EdDSA with a key of the set are accepted (`access::Issuer`), up to ' +
+      '`access::limits::TOKEN_BYTES_MAX`. Nothing is unpacked or fetched.',
     server: keyed,
     async run(t) {
       const jwk = publicKey.export({ format: 'jwk' })
@@ -240,7 +252,7 @@ export const rows = [
   },
   {
     attack: '2,000 clients of a key with one place that leave before their answers',
-    limit: '`access::Hold` is given back when its answer was written or its connection is gone',
+    limit: '`access::Hold` returns its place when its answer is written or its connection closes.',
     server: keyed,
     async run(t) {
       for (let i = 0; i < 2000; i += 50) {

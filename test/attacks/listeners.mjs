@@ -30,8 +30,10 @@ const ask = (method, path, headers = {}) =>
 
 export const rows = [
   {
-    attack: 'origins of 60 KB, of bytes that are no text, two of them, and preflights that ask for 60 KB of header names',
-    limit: 'an origin is compared, and never part of an answer unless it is listed; names of headers are repeated up to `CORS_HEADERS_BYTES_MAX` (`frontend::cors`)',
+    attack: 'origins of 60 KB, of bytes that are not text, two of them, and preflights that ask for 60 KB of header names',
+    limit:
+      'An origin is compared, and an answer repeats it only if it is listed. Header names are repeated up to ' +
+      '`CORS_HEADERS_BYTES_MAX` (`frontend::cors`).',
     server: pages,
     async run(t) {
       const long = 'x'.repeat(60_000)
@@ -59,8 +61,10 @@ export const rows = [
     },
   },
   {
-    attack: '1,200 connections to the HTTP port that say nothing, and 300 to the control address, with 1,024 descriptors',
-    limit: 'connections to the control address are counted apart, `CONTROL_CONNECTIONS_MAX` for each reactor; the oldest idle one goes for a new one',
+    attack: '1,200 connections to the HTTP port that send nothing, and 300 to the control address, with 1,024 descriptors',
+    limit:
+      'Connections to the control address have their own limit, `CONTROL_CONNECTIONS_MAX` for each reactor. A new ' +
+      'one replaces the oldest idle one.',
     server: apart,
     async run(t) {
       const held = []
@@ -88,7 +92,9 @@ export const rows = [
   },
   {
     attack: 'loads, settings and regions asked for at the public ports of a server with a control address, and with headers that claim to come from it',
-    limit: 'which listener took a connection decides (`frontend::origin::Face`); what a request says of itself gives nothing (`frontend::gate`)',
+    limit:
+      'The listener that accepted the connection decides (`frontend::origin::Face`). Claims in a request have no ' +
+      'effect (`frontend::gate`).',
     server: apart,
     async run(t) {
       const claims = ['', 'X-Forwarded-For: 127.0.0.1\r\n', 'Forwarded: for=unix\r\nX-Real-IP: ::1\r\n', `Host: unix:${file}\r\n`]

@@ -34,7 +34,9 @@ const post = (path, body) => Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r
 export const rows = [
   {
     attack: 'paths, names and ids with quotes, line feeds, escape sequences and separators of Unicode, made to look like lines of the log',
-    limit: 'text of clients is escaped, to ASCII where it could end a line or drive a terminal, and cut: `LOG_PATH_BYTES_MAX`, `LOG_NAME_BYTES_MAX`, `LOG_ERROR_BYTES_MAX` (`frontend::access_log::json`)',
+    limit:
+      'Text of clients is escaped to ASCII where it could end a line or control a terminal, and cut: ' +
+      '`LOG_PATH_BYTES_MAX`, `LOG_NAME_BYTES_MAX`, `LOG_ERROR_BYTES_MAX` (`frontend::access_log::json`).',
     server: logged,
     async run(t) {
       const forged = '"}\\n{"time":"1970-01-01T00:00:00.000000Z","verb":"forged"}'
@@ -69,7 +71,10 @@ export const rows = [
   },
   {
     attack: '40,000 requests whose lines are as long as lines get, to an access log that is a FIFO without a reader, and 50 control calls',
-    limit: 'lines that wait are bounded by `ACCESS_LOG_BYTES_MAX` of each reactor and `AUDIT_LOG_BYTES_MAX`; further ones are dropped and counted (`nereid_access_log_lines_lost_total`), the logs have a thread and a buffer each, and no request waits',
+    limit:
+      'Waiting lines use at most `ACCESS_LOG_BYTES_MAX` for each reactor and `AUDIT_LOG_BYTES_MAX`. Further lines ' +
+      'are dropped and counted (`nereid_access_log_lines_lost_total`). Each log has its own thread and buffer, and ' +
+      'no request waits.',
     server: unread,
     measures: true,
     async run(t) {

@@ -63,10 +63,12 @@ function generous(path, body, ...headers) {
 const STREAM = '/inference.GRPCInferenceService/ModelStreamInfer'
 
 const LIMITS =
-  'what waits for a reader is at most `frontend::limits::ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX`, charged (`memory::Kind::Answer`); then its request is cancelled'
+  'Unread responses use at most `frontend::limits::ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX`, ' +
+  'and are charged (`memory::Kind::Answer`). Beyond that, the request is cancelled.'
 
 const GIVEN_BACK =
-  'small answers that wait lie in slabs (`frontend::packed`), which go back to the system: 10 s after the clients left, resident memory is at most 64 MiB above what it was before and what is charged'
+  'Small waiting responses are in slabs (`frontend::packed`), which return to the system: 10 s after the clients ' +
+  'left, resident memory is at most 64 MiB above its earlier value and the charged bytes.'
 
 /** Clients that read none of what they asked for, and leave. */
 async function unreadThreeTimes(t) {
@@ -146,7 +148,9 @@ export const rows = [
   },
   {
     attack: `100 clients that ask for two billion responses each, read one and leave, with ${INSTANCES} instances`,
-    limit: 'a client that leaves cancels its request, running or waiting for an instance (`frontend::answers::Inbox`)',
+    limit:
+      'A client that disconnects cancels its request, whether it runs or waits for an instance ' +
+      '(`frontend::answers::Inbox`).',
     server: decoupled,
     async run(t) {
       for (let i = 0; i < 100; i += INSTANCES) {
@@ -177,7 +181,9 @@ export const rows = [
   },
   {
     attack: '20,000 responses at once, to a client that reads',
-    limit: 'responses that are there together leave together, and others have their turn between them (`frontend::limits::ANSWERS_PER_LOOK`)',
+    limit:
+      'Responses that are ready together are sent together, and other requests get their turn between them ' +
+      '(`frontend::limits::ANSWERS_PER_LOOK`).',
     server: decoupled,
     measures: true,
     async run(t) {
@@ -193,7 +199,7 @@ export const rows = [
   },
   {
     attack: 'a request with 30,000 responses, and the statistics of its model',
-    limit: 'responses are counted by their index up to `engine::limits::RESPONSE_STATISTICS_MAX`',
+    limit: 'Responses are counted by index up to `engine::limits::RESPONSE_STATISTICS_MAX`.',
     server: decoupled,
     async run(t) {
       // Fewer than may wait for a slow reader (`ANSWERS_WAITING_MAX`): this one reads in JavaScript beside the server.

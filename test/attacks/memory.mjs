@@ -39,7 +39,9 @@ async function settled(t, before, mib = 24) {
 export const rows = [
   {
     attack: '40 bodies that announce 2 GiB and send one byte',
-    limit: 'a body is charged as its bytes arrive, never by its announcement (`memory::Budget`, `frontend::limits::STEP_BYTES`)',
+    limit:
+      'A body is charged as its bytes arrive, not by its announced length (`memory::Budget`, ' +
+      '`frontend::limits::STEP_BYTES`).',
     async run(t) {
       const before = t.rssMiB()
       const sockets = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
@@ -53,7 +55,9 @@ export const rows = [
   },
   {
     attack: '60 clients that send 16 MiB each and stop before the end, on 256 MiB',
-    limit: '`--memory-limit`; a large body waits `frontend::limits::MEMORY_WAIT_TIME_MAX` in all, then 503 with Retry-After; small ones have a reserve',
+    limit:
+      '`--memory-limit` applies: a large body waits at most `frontend::limits::MEMORY_WAIT_TIME_MAX`, then gets 503 ' +
+      'with Retry-After. Small bodies have a reserve.',
     server: small,
     async run(t) {
       const before = t.rssMiB()
@@ -86,7 +90,9 @@ export const rows = [
   },
   {
     attack: '40 clients that ask for 16 MiB each and do not read the answer, on 256 MiB',
-    limit: 'answers are charged until they are written (`memory::Kind::Answer`), and end after `frontend::limits::BODY_STALL_TIME_MAX`',
+    limit:
+      'Answers are charged until they are written (`memory::Kind::Answer`), and end after ' +
+      '`frontend::limits::BODY_STALL_TIME_MAX`.',
     server: small,
     async run(t) {
       const before = t.rssMiB()
@@ -122,7 +128,7 @@ export const rows = [
   },
   {
     attack: 'a body larger than a quarter of the budget',
-    limit: 'one connection holds at most a quarter of `--memory-limit`',
+    limit: 'One connection holds at most a quarter of `--memory-limit`.',
     server: small,
     async run(t) {
       const socket = await t.socket()
@@ -138,7 +144,7 @@ export const rows = [
   },
   {
     attack: '64 MiB of zeros as 64 KiB of gzip, 16 at once, on 256 MiB',
-    limit: 'unpacked bytes: `frontend::limits::INFLATE_RATIO_MAX` and `--http-max-input-size`',
+    limit: 'Unpacked bytes are limited by `frontend::limits::INFLATE_RATIO_MAX` and `--http-max-input-size`.',
     server: small,
     async run(t) {
       const before = t.rssMiB()
@@ -154,7 +160,9 @@ export const rows = [
   },
   {
     attack: '14 clients that hold 16 MiB each, and 40 behind them that leave while they wait, on 256 MiB',
-    limit: 'who leaves gives up its place at once (`http::connection`), who stays is refused after `frontend::limits::MEMORY_WAIT_TIME_MAX`',
+    limit:
+      'A client that leaves gives up its place at once (`http::connection`); the others are rejected after ' +
+      '`frontend::limits::MEMORY_WAIT_TIME_MAX`.',
     server: small,
     measures: true,
     async run(t) {
@@ -180,7 +188,9 @@ export const rows = [
   },
   {
     attack: '13 clients of gRPC and h2c that send 16 MiB without its end and stop, and eight behind them, on 256 MiB',
-    limit: 'a body that stands still gives way to those who wait for memory (`http2::limits::BODY_STALL_TIME_WHEN_SHORT`): its stream is reset',
+    limit:
+      'A stalled body gives way to requests that wait for memory (`http2::limits::BODY_STALL_TIME_WHEN_SHORT`): its ' +
+      'stream is reset.',
     server: small,
     waits: true,
     async run(t) {
@@ -237,7 +247,7 @@ export const rows = [
   },
   {
     attack: '15 MiB of JSON blanks as gzip, 32 at once, on 256 MiB',
-    limit: 'what comes out of a packed body is charged in steps (`memory::Kind::Unpacked`)',
+    limit: 'The unpacked bytes of a body are charged in steps (`memory::Kind::Unpacked`).',
     server: small,
     async run(t) {
       const before = t.rssMiB()
@@ -255,7 +265,9 @@ export const rows = [
   },
   {
     attack: 'bodies of 60 MiB when the system has 256 MiB of address space left',
-    limit: 'no allocation that a request sizes ends the process (`SlabPool::get`, `tensor::allowance`): 503; and all of them leave what threads and V8 need (`memory::room::RESERVED_BYTES`)',
+    limit:
+      'No allocation of a request\'s size ends the process (`SlabPool::get`, `tensor::allowance`): the answer is ' +
+      '503. All allocations leave room for threads and V8 (`memory::room::RESERVED_BYTES`).',
     server: fresh(standard),
     async run(t) {
       const mapped = () => Number(/VmSize:\s+(\d+)/.exec(readFileSync(`/proc/${t.pid}/status`, 'utf8'))[1]) * 1024

@@ -20,7 +20,7 @@ function scrape(port, headers) {
 export const rows = [
   {
     attack: 'trace settings of 16 MiB, eight times at once',
-    limit: 'what a control operation other than a load hands to TypeScript is at most `limits::CONTROL_ARGUMENT_BYTES_MAX`',
+    limit: 'A control operation other than a load passes at most `limits::CONTROL_ARGUMENT_BYTES_MAX` to TypeScript.',
     measures: true,
     async run(t) {
       const body = JSON.stringify({ trace_file: 'x'.repeat(16 * 1024 * 1024) })
@@ -35,8 +35,10 @@ export const rows = [
     },
   },
   {
-    attack: 'the log stands on a full disk',
-    limit: 'a line is lost at once and counted, `nereid_log_lines_lost_total{reason="ENOSPC"}`; nothing waits for the disk',
+    attack: 'the log is on a full disk',
+    limit:
+      'The line is dropped at once and counted, `nereid_log_lines_lost_total{reason="ENOSPC"}`. Nothing waits for ' +
+      'the disk.',
     server: fullDisk,
     measures: true,
     async run(t) {
@@ -49,7 +51,9 @@ export const rows = [
   },
   {
     attack: '64 scrapers at once, each wants gzip and OpenMetrics',
-    limit: 'scrapes are compressed on threads of libuv and never on a reactor; `CONNECTIONS_MAX` of `src/metrics/server.ts`',
+    limit:
+      'libuv threads compress scrapes, never a reactor. `CONNECTIONS_MAX` of `src/metrics/server.ts` limits the ' +
+      'connections.',
     measures: true,
     async run(t) {
       const headers = { 'Accept-Encoding': 'gzip', Accept: 'application/openmetrics-text' }

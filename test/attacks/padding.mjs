@@ -28,7 +28,9 @@ async function ask(t, length) {
 export const rows = [
   {
     attack: `${SHORT} requests of one element and one of ${LONG.toLocaleString('en')} to a model that pads them`,
-    limit: 'a row is padded to `ROW_RATIO_MAX` times its own bytes or to `ROW_BYTES_FREE`, a batch to `BATCH_BYTES_MAX` (`scheduler::padding`); others do not run together',
+    limit:
+      'A row is padded to `ROW_RATIO_MAX` times its own bytes or to `ROW_BYTES_FREE`, and a batch to ' +
+      '`BATCH_BYTES_MAX` (`scheduler::padding`). Other requests do not run together.',
     server: padded,
     async run(t) {
       const first = ask(t, 1)

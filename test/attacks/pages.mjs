@@ -36,7 +36,9 @@ async function page(t, path = '/', headers = HTML) {
 export const rows = [
   {
     attack: 'models whose names, and whose reasons for not being loaded, are markup, on the page of the server',
-    limit: 'all text of the page is escaped (`src/api/pages/html.ts`); nothing inline is run, and nothing of elsewhere loaded (`Content-Security-Policy` of `frontend::http::control`)',
+    limit:
+      'All text of the page is escaped (`src/api/pages/html.ts`). The page runs no inline code and loads nothing ' +
+      'from elsewhere (`Content-Security-Policy` of `frontend::http::control`).',
     server: explicit,
     async run(t) {
       for (const [i, markup] of MARKUP.entries()) {
@@ -61,7 +63,9 @@ export const rows = [
   },
   {
     attack: 'hosts that are addresses elsewhere, markup or 60 KB, and paths of pages that lead out',
-    limit: 'a host is repeated only where it is a plain name or address (`metricsUrl` in `src/api/pages/index.ts`); a page has one path, which is compared as it came (`frontend::http::route`)',
+    limit:
+      'A host is repeated only if it is a plain name or address (`metricsUrl` in `src/api/pages/index.ts`). A page ' +
+      'has one path, which is compared unchanged (`frontend::http::route`).',
     async run(t) {
       const hosts = ['evil.example/x', 'a"b', '<script>', 'user@evil.example', 'a\tb', 'x'.repeat(60_000), '[::1]:1/', 'a:b:c', '%3Cscript%3E']
       let answers = 0
@@ -86,7 +90,9 @@ export const rows = [
   },
   {
     attack: '2,000 connections that begin TLS at ports of plain text, and 300 clients of HTTP/1 at the gRPC port that send on and read nothing',
-    limit: 'TLS is closed at once, with a line in the log each `STRAY_LINE_INTERVAL` for each port; HTTP/1 gets one answer, and is read for `LINGER_TIME_MAX` and `READ_AHEAD_BYTES_MAX` (`frontend::stray`)',
+    limit:
+      'A TLS connection closes at once, with one log line in each `STRAY_LINE_INTERVAL` for each port. HTTP/1 gets ' +
+      'one answer, and is read for at most `LINGER_TIME_MAX` and `READ_AHEAD_BYTES_MAX` (`frontend::stray`).',
     server: apart,
     async run(t) {
       const count = t.volume(400, 2000)

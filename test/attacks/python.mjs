@@ -82,8 +82,9 @@ export const rows = [
   {
     attack: 'archives of Python environments with names and links that lead out, names of 1 GB, devices, pipes, 80 GB of announced zeros, and cut ones',
     limit:
-      'regular files, directories and links that stay inside, nothing through a link, at most `backend_python::extract::LIMITS`, `PATH_BYTES_MAX` and ' +
-      '`DEPTH_MAX`; into a new directory that only this user can enter, which is removed when one is refused',
+      'Only regular files, directories and links that stay inside are accepted, and nothing is written through a ' +
+      'link. Limits are `backend_python::extract::LIMITS`, `PATH_BYTES_MAX` and `DEPTH_MAX`. The new directory is ' +
+      'private to this user, and is removed when the archive is rejected.',
     server: explicit,
     async run(t) {
       for (const [name, [, text]] of Object.entries(ARCHIVES)) await load(t, `archive_${name}`, text)
@@ -94,8 +95,9 @@ export const rows = [
   {
     attack: 'configurations of Python models with files and environments elsewhere, names for a shell, and numbers beyond all memory',
     limit:
-      'code lies in its version directory, an environment in the repository or below an `environment-root` where models are loaded over the network; ' +
-      'no shell is used, and the 21 characters that Triton refuses are refused; sizes and times end at `BYTES_MAX` and `SECONDS_MAX` (`backend_python::options`)',
+      'Code is in its version directory. An environment is in the repository, or below an `environment-root` if ' +
+      'models are loaded over the network. No shell is used, and the 21 characters that Triton rejects are ' +
+      'rejected. Sizes and times end at `BYTES_MAX` and `SECONDS_MAX` (`backend_python::options`).',
     server: explicit,
     async run(t) {
       for (const [name, [, text]] of Object.entries(SETTINGS)) {

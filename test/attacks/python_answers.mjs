@@ -115,13 +115,16 @@ async function again(t, model) {
 export const rows = [
   {
     attack: 'a Python model that calls itself, whose calls call it again, until none of its instances is left',
-    limit: 'the `timeout` of a call also ends its wait for an instance; the model it waits for is not held (B-SEC-07)',
+    limit:
+      'The `timeout` of a call also ends its wait for an instance, and the called model is not blocked (B-SEC-07).',
     server: python,
     run: (t) => bounded(t, 'some', 'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ValueError(r.error().message())', /^500 .*timeout expired/s),
   },
   {
     attack: 'two clients at once, each in a Python model whose only instance calls the model that the other one holds',
-    limit: '`engine::model_call::MODEL_CYCLE_WAIT_NS_MAX` 10 s, and a look each second (`engine::cycles`): one of the calls fails and names the models, the other client is answered (B-SEC-07)',
+    limit:
+      'After `engine::model_call::MODEL_CYCLE_WAIT_NS_MAX` 10 s, checked each second (`engine::cycles`), one of the ' +
+      'calls fails and names the models. The other client is answered (B-SEC-07).',
     server: python,
     async run(t) {
       const place = join(t.root, `.meet${process.hrtime.bigint()}`)
@@ -141,37 +144,39 @@ export const rows = [
   },
   {
     attack: 'a Python model that starts 100,000 calls and takes no answer',
-    limit: 'calls of a process that are under way at once: 1024, the others fail (B-SEC-07)',
+    limit: 'A process has at most 1024 calls in progress; further calls fail (B-SEC-07).',
     server: python,
     run: (t) => bounded(t, 'one', `for _ in range(${t.volume(5000, 100_000)}): keep.append(call("some", "pass").exec(decoupled=True))\nkeep.clear()`, /^(200|500) /),
   },
   {
     attack: 'a Python model that makes a million series of a metric',
-    limit: 'series of all models together (B-SEC-07, O-21)',
+    limit: 'The number of series of all models together is limited (B-SEC-07, O-21).',
     server: python,
     run: (t) => bounded(t, 'one', 'f = pb_utils.MetricFamily(name="many", description="", kind=pb_utils.MetricFamily.GAUGE)\nfor i in range(1000000): keep.append(f.Metric(labels={"i": str(i)}))', /^500 .*TritonModelException/s),
   },
   {
     attack: 'a Python model that answers with 100,000 tensors',
-    limit: 'tensors of a response (`TENSORS_MAX` of the runner protocol, B-SEC-07)',
+    limit: 'The number of tensors of a response is limited (`TENSORS_MAX` of the runner protocol, B-SEC-07).',
     server: python,
     run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])', /^500 /),
   },
   {
     attack: 'a Python model that answers with 3 GB',
-    limit: 'the segments of an instance in one direction (B-SEC-07)',
+    limit: 'The segments of an instance in one direction are limited (B-SEC-07).',
     server: python,
     run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])', /^(500|503) /),
   },
   {
     attack: 'a Python model whose error is 256 MB',
-    limit: 'the text of an error, and a frame (`FRAME_BYTES_MAX` of the runner protocol)',
+    limit: 'The text of an error and a frame are limited (`FRAME_BYTES_MAX` of the runner protocol).',
     server: python,
     run: (t) => bounded(t, 'one', 'raise ValueError("x" * (256 << 20))', /^500 /),
   },
   {
     attack: 'a Python model that logs and prints a gigabyte each',
-    limit: 'bytes of its output that go into the log each second (B-PYR-10); of each line of its `Logger` `MESSAGE_BYTES_MAX`, however many there are',
+    limit:
+      'The log accepts a limited number of output bytes each second (B-PYR-10). A line of the model\'s `Logger` has ' +
+      'at most `MESSAGE_BYTES_MAX`, with any number of lines.',
     server: python,
     async run(t) {
       const lines = t.volume(1 << 12, 1 << 14)
@@ -192,7 +197,9 @@ export const rows = [
   },
   {
     attack: 'clients that leave requests behind which a Python model never ends, or which stop its process, with an unload and a load after each',
-    limit: '`exit-grace-seconds`: then the process of a model that left service is ended, if nobody waits for what it does, and the log names it (B-PYR-09)',
+    limit:
+      'After `exit-grace-seconds`, the process of a model that left service is ended if no client waits for its ' +
+      'work; the log names it (B-PYR-09).',
     server: leaving,
     async run(t) {
       const before = children(t.pid)
@@ -215,7 +222,9 @@ export const rows = [
   },
   {
     attack: 'SIGTERM of a server with a request that its client left behind and a Python model never ends',
-    limit: '`engine::limits::EXIT_ABANDONED_MAX` 10 s, less with a shorter `exit-grace-seconds`; the exit code is 0 (B-PYR-09)',
+    limit:
+      'The process ends after `engine::limits::EXIT_ABANDONED_MAX` 10 s, or earlier with a shorter ' +
+      '`exit-grace-seconds`. The exit code is 0 (B-PYR-09).',
     waits: true,
     async run(t) {
       const other = await Target.start(exiting)
@@ -231,7 +240,7 @@ export const rows = [
   },
   {
     attack: 'requests that end the process of a Python model, sent again and again until each has ended one',
-    limit: 'pauses before a process is started again: at most 30 s, then the model serves without anybody doing anything (B-PYR-07)',
+    limit: 'A restart waits at most 30 s; then the model serves again without an operator (B-PYR-07).',
     server: python,
     async run(t) {
       const deaths = t.volume(6, 9)

@@ -49,7 +49,9 @@ const withGpu = server('a GPU, and few bytes that may be page-locked', {
 export const rows = [
   {
     attack: '64 regions of 64 KiB of one object, on a machine with a GPU that page-locks 256 KiB',
-    limit: '`--pinned-region-byte-size`: regions beyond it are served without locked pages, which costs only speed (`device::Locked`)',
+    limit:
+      '`--pinned-region-byte-size` limits locked pages; further regions work without them, only slower ' +
+      '(`device::Locked`).',
     server: withGpu,
     async run(t) {
       const size = 64 << 10
@@ -71,7 +73,9 @@ export const rows = [
   },
   {
     attack: 'an output window that overlaps its input, by one byte to all of them',
-    limit: 'bytes of a region are never a slice; copies read all before they write any (`RegionMemory::copy_from_region`)',
+    limit:
+      'The bytes of a region are never a slice, and a copy reads all before it writes any ' +
+      '(`RegionMemory::copy_from_region`).',
     server: shared,
     async run(t) {
       let wrong = 0
@@ -89,7 +93,7 @@ export const rows = [
   },
   {
     attack: 'a region truncated while requests read and write it',
-    limit: 'lost pages become zeros, the request fails (`memory::sigbus`)',
+    limit: 'Lost pages become zeros, and the request fails (`memory::sigbus`).',
     server: shared,
     async run(t) {
       const contents = Buffer.alloc(SIZE * 16, 1)
@@ -107,7 +111,7 @@ export const rows = [
   },
   {
     attack: 'the lengths of strings in a region rewritten all the time while requests use them',
-    limit: 'strings are checked in a copy that no client can change (`RegionMemory`), and only that is used',
+    limit: 'Strings are checked in a copy that no client can change (`RegionMemory`), and only the copy is used.',
     server: shared,
     async run(t) {
       const [right, wrong] = [stringsOf(4), stringsOf(2 ** 31)]

@@ -119,7 +119,9 @@ const MILLION = 1_000_000
 export const rows = [
   {
     attack: 'FIFOs, sockets, devices, directories, a terabyte and links that lead back, as config.pbtxt, labels, versions and model files',
-    limit: 'regular files only, opened without waiting, of `CONFIG_BYTES_MAX` and `LABEL_BYTES_MAX`; a walk enters a directory once and looks at `ENTRIES_MAX` entries',
+    limit:
+      'Only regular files are opened, without waiting, with at most `CONFIG_BYTES_MAX` and `LABEL_BYTES_MAX`. A ' +
+      'walk enters a directory once and reads at most `ENTRIES_MAX` entries.',
     server: explicit,
     async run(t) {
       let worst = 0
@@ -135,8 +137,8 @@ export const rows = [
     },
   },
   {
-    attack: 'the same repository at start, and polled each second beside questions for health',
-    limit: 'a model that cannot be read is told and left out; the walk of a poll is bounded (`ENTRIES_MAX`)',
+    attack: 'the same repository at start, and polled each second beside health requests',
+    limit: 'A model that cannot be read is reported and left out. The walk of a poll is limited (`ENTRIES_MAX`).',
     server: polling,
     waits: true,
     async run(t) {
@@ -150,7 +152,10 @@ export const rows = [
   },
   {
     attack: 'checksums of FIFOs, devices, files of the machine, a terabyte, 2 GiB, 40,000 files and by 30,000 agents',
-    limit: "regular files inside the model's directory; `CHECKSUM_BYTES_MAX` and `CHECKSUM_FILES_MAX` of one load, by at most `AGENTS_MAX` agents; between the parts of a file other requests are answered",
+    limit:
+      'Files must be regular files inside the model\'s directory. A load has at most `CHECKSUM_BYTES_MAX` and ' +
+      '`CHECKSUM_FILES_MAX`, with at most `AGENTS_MAX` agents. Other requests are answered between the parts of a ' +
+      'file.',
     server: explicit,
     measures: true,
     async run(t) {
@@ -186,7 +191,9 @@ export const rows = [
   },
   {
     attack: 'names, configurations and values of 20 MB, and millions of values, in requests that change the repository',
-    limit: 'texts of errors end after 4 KiB (`ERROR_BYTES_MAX`, `ERROR_CHARS_MAX`), what they quote after `QUOTE_CHARS_MAX`; overrides after `CONFIG_BYTES_MAX` and `CONFIG_VALUES_MAX`',
+    limit:
+      'Error texts end after 4 KiB (`ERROR_BYTES_MAX`, `ERROR_CHARS_MAX`), and quotes after `QUOTE_CHARS_MAX`. ' +
+      'Overrides have at most `CONFIG_BYTES_MAX` and `CONFIG_VALUES_MAX`.',
     server: explicit,
     async run(t) {
       const long = 'x'.repeat(20 * MILLION)
@@ -232,7 +239,7 @@ export const rows = [
   },
   {
     attack: 'a configuration in a load request whose bytes are not UTF-8',
-    limit: 'such text is refused before anything decodes it (`frontend::text`)',
+    limit: 'Such text is rejected before any decoder reads it (`frontend::text`).',
     server: explicit,
     async run(t) {
       const body = Buffer.from(String.raw`{"parameters":{"config":"{\"backend\":\"identity\",\"metric_tags\":{\"a\":\"caf?\"}}"}}`)
@@ -244,7 +251,9 @@ export const rows = [
   },
   {
     attack: 'a load request with a file of 450 MB',
-    limit: 'the argument of a control operation ends at 256 MiB, files and their names included (`ARGUMENT_BYTES_MAX` in crates/node); JavaScript has no longer strings than 512',
+    limit:
+      'The argument of a control operation has at most 256 MiB, with files and their names (`ARGUMENT_BYTES_MAX` in ' +
+      'crates/node). A JavaScript string has at most 512 MiB.',
     server: huge,
     async run(t) {
       const body = Buffer.concat([
@@ -259,7 +268,9 @@ export const rows = [
   },
   {
     attack: 'load requests with 1,000,000 files, over HTTP and gRPC, and with one whose name has 300 MB',
-    limit: 'files are counted before they become objects of JavaScript (`frontend::limits::LOAD_FILES_MAX`), and their names with their contents (`ARGUMENT_BYTES_MAX` in crates/node)',
+    limit:
+      'Files are counted before they become JavaScript objects (`frontend::limits::LOAD_FILES_MAX`), and their ' +
+      'names count with their contents (`ARGUMENT_BYTES_MAX` in crates/node).',
     server: huge,
     async run(t) {
       const load = (parameters) => call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), parameters])))
@@ -278,7 +289,9 @@ export const rows = [
   },
   {
     attack: 'fifty directories of models that crashed processes were given as files',
-    limit: 'a directory names its process, and the next start removes those of dead ones (`sweepOverrides`)',
+    limit:
+      'A directory has the id of its process, and the next start removes directories of dead processes ' +
+      '(`sweepOverrides`).',
     server: crashed,
     async run(t) {
       const left = () => readdirSync(temporary).filter((name) => name.startsWith('nereid-model-'))

@@ -118,20 +118,22 @@ async function started(t, starts, limit) {
 export const rows = [
   {
     attack: `${STARTS} sequences that are started over ${SOCKETS} connections and never ended, of a model that forgets them after an hour`,
-    limit: '`--sequence-limit` = `scheduler::sequence::SEQUENCES_MAX_DEFAULT` for each model; then 503',
+    limit:
+      'A model has at most `--sequence-limit` = `scheduler::sequence::SEQUENCES_MAX_DEFAULT` sequences; then the ' +
+      'answer is 503.',
     server: sequences,
     nightly: true,
     run: (t) => started(t, STARTS, LIMIT),
   },
   {
     attack: `${STARTS_LOW} sequences that are started and never ended, where ${LIMIT_LOW} are allowed`,
-    limit: '`--sequence-limit` for each model; then 503',
+    limit: 'A model has at most `--sequence-limit` sequences; then the answer is 503.',
     server: fewSequences,
     run: (t) => started(t, STARTS_LOW, LIMIT_LOW),
   },
   {
     attack: 'correlation ids of 1 MiB',
-    limit: 'ids of more than 128 characters are refused (`protocol`)',
+    limit: 'Ids of more than 128 characters are rejected (`protocol`).',
     server: fewSequences,
     async run(t) {
       const before = t.rssMiB()
@@ -146,20 +148,24 @@ export const rows = [
   },
   {
     attack: '32 sequences whose states grow to 8 MiB each, on 64 MiB',
-    limit: 'a state has at most `engine::limits::STATE_BYTES_MAX`, and is charged to `--memory-limit` while its sequence lasts; then 503, and the state stays as it was',
+    limit:
+      'A state has at most `engine::limits::STATE_BYTES_MAX` and is charged to `--memory-limit` while its sequence ' +
+      'lasts. Beyond that, the answer is 503, and the state stays unchanged.',
     server: growing,
     // Twenty doublings of four bytes.
     run: (t) => grow(t, 32, 20),
   },
   {
     attack: '1,500 sequences whose states grow to 64 KiB each, on 64 MiB',
-    limit: 'states of more than `engine::limits::STATE_UNCHARGED_BYTES_MAX` are charged as large ones are',
+    limit: 'States of more than `engine::limits::STATE_UNCHARGED_BYTES_MAX` are charged like large ones.',
     server: growing,
     run: (t) => grow(t, 1500, 13),
   },
   {
     attack: 'SIGTERM of a server with a sequence that its client never ends, and its model would remember for an hour',
-    limit: '`engine::limits::EXIT_SEQUENCE_IDLE_US_MAX` 10 s without a request, less with a shorter `max_sequence_idle_microseconds` or `--exit-timeout-secs`; the exit code is 0',
+    limit:
+      'The server exits after `engine::limits::EXIT_SEQUENCE_IDLE_US_MAX` 10 s without a request, or earlier with a ' +
+      'shorter `max_sequence_idle_microseconds` or `--exit-timeout-secs`. The exit code is 0.',
     waits: true,
     async run(t) {
       const other = await Target.start(sequences)

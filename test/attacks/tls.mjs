@@ -119,7 +119,9 @@ const record = (type, payload) => Buffer.concat([Buffer.from([type, 3, 1, payloa
 export const rows = [
   {
     attack: `${HANDSHAKES} TLS handshakes a second, by clients that then leave`,
-    limit: 'the cryptography of handshakes is done by the threads for large requests, `frontend::limits::HANDSHAKES_PER_THREAD` of them at a time for each; the others wait, at most `HANDSHAKE_TIME_MAX`',
+    limit:
+      'The threads for large requests compute handshakes, `frontend::limits::HANDSHAKES_PER_THREAD` at a time for ' +
+      'each thread. Other handshakes wait at most `HANDSHAKE_TIME_MAX`.',
     server: encrypted,
     measures: true,
     async run(t) {
@@ -133,7 +135,7 @@ export const rows = [
   },
   {
     attack: `${HANDSHAKES_RSA} TLS handshakes a second at a server whose key is RSA of 4096 bits`,
-    limit: 'as above: none of the 4.5 ms that each takes is a reactor’s',
+    limit: 'As above: a reactor spends none of the 4.5 ms of a handshake.',
     server: costly,
     measures: true,
     async run(t) {
@@ -147,7 +149,7 @@ export const rows = [
   },
   {
     attack: '10,000 TLS handshakes a minute, beside the same at another server of the same machine',
-    limit: 'as above; health is asked at one server, and the clients are at it or at the other',
+    limit: 'As above. Health is requested at one server, and the clients connect to it or to the other.',
     server: encrypted,
     measures: true,
     async run(t) {
@@ -174,8 +176,10 @@ export const rows = [
     },
   },
   {
-    attack: `${SILENT} connections that say nothing, ${SILENT} that stop in the middle of a ClientHello, and ${SILENT} after it`,
-    limit: '`frontend::limits::HANDSHAKE_TIME_MAX`; counted, `nereid_tls_handshakes_failed_total{reason="timeout"}`',
+    attack: `${SILENT} connections that send nothing, ${SILENT} that stop in the middle of a ClientHello, and ${SILENT} after it`,
+    limit:
+      'A handshake has at most `frontend::limits::HANDSHAKE_TIME_MAX`; failures are counted, ' +
+      '`nereid_tls_handshakes_failed_total{reason="timeout"}`.',
     server: encrypted,
     waits: true,
     async run(t) {
@@ -196,8 +200,10 @@ export const rows = [
     },
   },
   {
-    attack: 'records of TLS that are none: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred thousand empty ones and as many alerts, plain HTTP/2',
-    limit: "rustls's limits of records and of handshake messages; what begins otherwise is not TLS and is closed (`frontend::tls`)",
+    attack: 'invalid TLS records: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred thousand empty ones and as many alerts, plain HTTP/2',
+    limit:
+      'rustls limits records and handshake messages. A connection that begins otherwise is not TLS and closes ' +
+      '(`frontend::tls`).',
     server: encrypted,
     async run(t) {
       const before = t.rssMiB()
@@ -225,7 +231,9 @@ export const rows = [
   },
   {
     attack: '300 connections that shake hands, send one byte in each record, and then nothing; 300 that only shake hands',
-    limit: 'a connection that waits holds no buffer but the beginning of its record (`frontend::tls::machine`); idle ones stay, the oldest give way where room is short',
+    limit:
+      'A waiting connection has no buffer except the beginning of its record (`frontend::tls::machine`). Idle ' +
+      'connections stay open; the oldest closes when a new one needs room.',
     server: encrypted,
     async run(t) {
       const before = t.rssMiB()
@@ -250,8 +258,10 @@ export const rows = [
     },
   },
   {
-    attack: 'hundreds of requests for new keys, and to begin anew, by clients of openssl',
-    limit: "rustls takes 32 key updates in a row and one renegotiation, which it declines; more are an error, and the connection ends",
+    attack: 'hundreds of key updates and renegotiations by openssl clients',
+    limit:
+      'rustls accepts 32 key updates in a row and one renegotiation, which it declines. Further ones are an error, ' +
+      'and the connection closes.',
     server: encrypted,
     async run(t) {
       const before = t.rssMiB()

@@ -62,7 +62,9 @@ function distinct(bytes, n) {
 export const rows = [
   {
     attack: `${WAITING} requests of one connection that wait for a model, and a client that closes it`,
-    limit: 'those that are given up together are found together and answered a few at a time (`engine::limits::QUEUE_SEARCHED_AT_ONCE_MAX`, `REMOVED_AT_ONCE_MAX`)',
+    limit:
+      'Requests that are cancelled together are found together and answered a few at a time ' +
+      '(`engine::limits::QUEUE_SEARCHED_AT_ONCE_MAX`, `REMOVED_AT_ONCE_MAX`).',
     server: many,
     measures: true,
     async run(t) {
@@ -72,7 +74,9 @@ export const rows = [
   },
   {
     attack: `the same, in line for the one place of an ensemble's step`,
-    limit: '`max_inflight_requests` of the configuration; a call in line holds no thread, and leaves it with its client (`engine::limits::REMOVED_AT_ONCE_MAX`)',
+    limit:
+      '`max_inflight_requests` of the configuration applies. A waiting call uses no thread, and leaves the queue ' +
+      'when its client leaves (`engine::limits::REMOVED_AT_ONCE_MAX`).',
     server: many,
     measures: true,
     async run(t) {
@@ -82,7 +86,9 @@ export const rows = [
   },
   {
     attack: `${CLIENTS} clients that ask an ensemble of 41 cheap steps all the time`,
-    limit: 'steps that the end of a turn sets going have half a millisecond of a reactor together, then threads of the pool go on (`engine::limits::TURN_END_NS_MAX`, `ENSEMBLE_INLINE_NS_MAX`)',
+    limit:
+      'Steps that start at the end of a turn have half a millisecond of a reactor together; then threads of the ' +
+      'pool continue (`engine::limits::TURN_END_NS_MAX`, `ENSEMBLE_INLINE_NS_MAX`).',
     server: many,
     measures: true,
     async run(t) {
@@ -104,7 +110,9 @@ export const rows = [
   },
   {
     attack: `2,000 different requests of 64 KiB and twenty of 2 MiB to a response cache of ${CACHE_MIB} MiB`,
-    limit: 'the size of `--cache-config`: the oldest answers go; one of a share of it is not kept, and the key of a request above `engine::limits::CACHE_KEY_BYTES_MAX` is made by a worker thread',
+    limit:
+      '`--cache-config` sets the size, and the oldest answers are removed. An answer above a share of it is not ' +
+      'kept. A worker thread computes the key of a request above `engine::limits::CACHE_KEY_BYTES_MAX`.',
     server: many,
     async run(t) {
       const before = t.rssMiB()

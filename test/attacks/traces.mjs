@@ -22,7 +22,10 @@ export const rows = [
   {
     attack: '3,000 requests with ids of 64 KiB, each traced with its tensors, where the trace file cannot be written',
     limit:
-      'of an id `TRACE_TEXT_BYTES_MAX`, of a tensor `TRACE_TENSOR_BYTES_MAX`, of a request `TRACE_RECORD_BYTES_MAX`, of all requests in flight `TRACES_OPEN_BYTES_MAX` are kept; what waits is bounded by `TRACES_WAITING_MAX` and `TRACES_WAITING_BYTES_MAX`, what is not written is lost and counted (`nereid_trace_records_lost_total`)',
+      'A trace keeps at most `TRACE_TEXT_BYTES_MAX` of an id, `TRACE_TENSOR_BYTES_MAX` of a tensor and ' +
+      '`TRACE_RECORD_BYTES_MAX` of a request; all requests in flight keep at most `TRACES_OPEN_BYTES_MAX`. ' +
+      '`TRACES_WAITING_MAX` and `TRACES_WAITING_BYTES_MAX` limit waiting traces. Lost traces are counted ' +
+      '(`nereid_trace_records_lost_total`).',
     server: traced,
     measures: true,
     async run(t) {
@@ -46,7 +49,9 @@ export const rows = [
   },
   {
     attack: '12,000 requests, each traced to a file of its own',
-    limit: 'a process writes `TRACE_FILES_MAX` indexed files; the traces of further ones are lost, said once and counted (`nereid_trace_records_lost_total`)',
+    limit:
+      'A process writes at most `TRACE_FILES_MAX` indexed files. Traces of further files are lost, logged once and ' +
+      'counted (`nereid_trace_records_lost_total`).',
     server: filed,
     measures: true,
     async run(t) {

@@ -80,7 +80,10 @@ const odd = server('odd trees', {
 export const rows = [
   {
     attack: `models of trees that announce 2^60 items, 2 billion nodes and a billion leaves, go in rings, are ${DEEP.toLocaleString('en')} nodes deep, have sets of 200,000 categories, or 5 million brackets`,
-    limit: 'sizes in a file are compared with the file before anything is allocated; `FILE_BYTES_MAX`, `TREES_MAX`, `NODES_MAX`, `DEPTH_MAX`, `FEATURES_MAX`, `OUTPUTS_MAX`, `TEXT_BYTES_MAX` and `NESTING_MAX` of `trees::limits`; no reader recurses',
+    limit:
+      'Sizes in a file are compared with the file before an allocation, and no reader recurses. Limits are ' +
+      '`FILE_BYTES_MAX`, `TREES_MAX`, `NODES_MAX`, `DEPTH_MAX`, `FEATURES_MAX`, `OUTPUTS_MAX`, `TEXT_BYTES_MAX` and ' +
+      '`NESTING_MAX` of `trees::limits`.',
     server: odd,
     async run(t) {
       const before = t.rssMiB()

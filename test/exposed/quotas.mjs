@@ -17,12 +17,12 @@ const LARGE = JSON.stringify({ INPUT0: Array.from({ length: 20_000 }, () => 1) }
 /** In this order. `grpc: null`: over HTTP alone; `held`: while such a request is open; `body`: an inference, instead of what the server is. */
 const ROWS = [
   { title: '`concurrency`: while another request of the key is open', key: 'concurrency', held: true, ...REFUSED },
-  { title: '`concurrency`: once that is over', key: 'concurrency', ...OPEN },
-  { title: '`requests_per_second`: up to `burst`', key: 'requests', ...OPEN },
-  { title: '`requests_per_second`: beyond it', key: 'requests', ...REFUSED },
-  { title: '`bytes_per_second`: the first request, however large', key: 'bytes', body: LARGE, ...OPEN, grpc: null },
-  { title: '`bytes_per_second`: behind it', key: 'bytes', ...REFUSED },
-  { title: 'another key meanwhile', key: 'operator', ...OPEN },
+  { title: '`concurrency`: after that request', key: 'concurrency', ...OPEN },
+  { title: '`requests_per_second`: within `burst`', key: 'requests', ...OPEN },
+  { title: '`requests_per_second`: beyond `burst`', key: 'requests', ...REFUSED },
+  { title: '`bytes_per_second`: the first request, of any size', key: 'bytes', body: LARGE, ...OPEN, grpc: null },
+  { title: '`bytes_per_second`: the next request', key: 'bytes', ...REFUSED },
+  { title: 'another key at the same time', key: 'operator', ...OPEN },
 ]
 
 /** The rows as SECURITY.md has them. */

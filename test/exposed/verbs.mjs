@@ -30,11 +30,11 @@ const NEVER = { http: '501', grpc: 'UNIMPLEMENTED' }
 
 /** `key` is a shared memory object of this run's; `file` one that must not come to be. */
 export const verbs = ({ key, file }) => [
-  verb('live', 'is it there', 'health', 'read', get('Live', '/v2/health/live'), 'ServerLive'),
-  verb('ready', 'is it ready', 'health', 'read', get('Ready', '/v2/health/ready'), 'ServerReady'),
-  verb('health', "gRPC's health", 'health', 'read', null, 'HealthCheck'),
-  verb('watch', "gRPC's health, watched", 'health', 'read', null, 'HealthWatch'),
-  verb('load_reports', 'load, as load balancers ask for it', 'health', 'read', null, 'LoadReports'),
+  verb('live', 'liveness', 'health', 'read', get('Live', '/v2/health/live'), 'ServerLive'),
+  verb('ready', 'readiness', 'health', 'read', get('Ready', '/v2/health/ready'), 'ServerReady'),
+  verb('health', 'gRPC health check', 'health', 'read', null, 'HealthCheck'),
+  verb('watch', 'gRPC health watch', 'health', 'read', null, 'HealthWatch'),
+  verb('load_reports', 'load reports for load balancers', 'health', 'read', null, 'LoadReports'),
   verb('reflection', 'reflection', null, 'read', null, 'Reflection'),
   verb('metadata', 'metadata of the server', 'metadata', 'read', get('ServerMetadata', '/v2'), 'ServerMetadata'),
   verb('openapi', 'description of the API', 'metadata', 'read', get('OpenApi', '/v2/openapi.json'), null),
@@ -42,7 +42,7 @@ export const verbs = ({ key, file }) => [
   verb('docs', 'page that shows the description of the API', 'metadata', 'read', get('Page', '/docs'), null),
   verb('model', 'metadata of a model', 'metadata', 'read', get('Model::Metadata', M), 'ModelMetadata'),
   verb('other_model', 'metadata of another model', 'metadata', 'read', get('Model::Metadata', '/v2/models/identity_fp32'), 'ModelMetadata'),
-  verb('model_ready', 'is a model ready', 'health', 'read', get('Model::Ready', `${M}/ready`), 'ModelReady'),
+  verb('model_ready', 'readiness of a model', 'health', 'read', get('Model::Ready', `${M}/ready`), 'ModelReady'),
   verb('config', 'configuration of a model', 'model-config', 'read', get('Model::Config', `${M}/config`), 'ModelConfig'),
   verb('statistics', 'statistics of a model', 'statistics', 'read', get('Model::Statistics', `${M}/stats`), 'ModelStatistics'),
   verb('all_statistics', 'statistics of all models', 'statistics', 'read', get('AllStatistics', '/v2/models/stats'), null),
@@ -74,7 +74,7 @@ export const verbs = ({ key, file }) => [
   verb('cuda_regions', 'CUDA shared memory', 'shared-memory', 'read', get('SharedMemory::Status', '/v2/cudasharedmemory/status'), 'CudaSharedMemoryStatus'),
   verb('cuda_unregister', 'unregister CUDA shared memory', 'shared-memory', 'write', post('SharedMemory::Unregister', '/v2/cudasharedmemory/region/http/unregister'), 'CudaSharedMemoryUnregister'),
   verb('metrics', 'metrics, on their port', null, 'read', { ...get(null, '/metrics'), port: 'metrics' }, null),
-  verb('nowhere', 'a path that is none', null, 'read', get(null, '/v2/../etc/passwd'), null, { http: '404' }),
+  verb('nowhere', 'an invalid path', null, 'read', get(null, '/v2/../etc/passwd'), null, { http: '404' }),
 ]
 
 function loadWithFile() {
