@@ -2,22 +2,27 @@
  * Makes static pages of the Markdown that the repository holds. They need no network and no server: every link is relative and names a
  * file, so they open from a disk and below any path. Nothing here knows what a page says; `pages.mjs` knows which there are.
  */
-import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { indexOf } from './index.mjs'
 import { markdown } from './markdown.mjs'
-import { CONTRACT, GROUPS } from './pages.mjs'
+import { CRATES, FOLDERS, GROUPS } from './pages.mjs'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
 const listed = GROUPS.flatMap(({ pages }) => pages)
-const contract = readdirSync(join(ROOT, CONTRACT))
-  .filter((name) => name.endsWith('.md') && name !== 'README.md')
-  .map((name) => [`${CONTRACT}/${name}`, `contract/${name.replace(/\.md$/, '.html')}`])
+const inFolders = FOLDERS.flatMap(([folder, address]) =>
+  readdirSync(join(ROOT, folder))
+    .filter((name) => name.endsWith('.md') && name !== 'README.md')
+    .map((name) => [`${folder}/${name}`, `${address}/${name.replace(/\.md$/, '.html')}`]),
+)
+const ofCrates = readdirSync(join(ROOT, CRATES))
+  .map((crate) => [`${CRATES}/${crate}/README.md`, `inside/${crate}.html`])
+  .filter(([source]) => existsSync(join(ROOT, source)))
 
 /** Source → address, both from the root. */
-const ADDRESSES = new Map([...listed, ...contract])
+const ADDRESSES = new Map([...listed, ...inFolders, ...ofCrates])
 
 const titleOf = (text) => (/^# (.+)$/m.exec(text)?.[1] ?? '').replaceAll('`', '')
 

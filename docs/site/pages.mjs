@@ -56,6 +56,9 @@ export const GROUPS = [
     title: 'Inside',
     pages: [
       ['ARCHITECTURE.md', 'architecture.html'],
+      ['docs/internals/where.md', 'inside/where.html', 'Where is the code that …'],
+      ['docs/internals/words.md', 'inside/words.html'],
+      ['docs/decisions/README.md', 'decisions/index.html', 'Decisions'],
       ['bench/README.md', 'benchmarks.html', 'Benchmarks'],
       ['bench/results/full.md', 'benchmarks-results.html', 'Results of the benchmarks'],
       ['docs/spec/README.md', 'contract/index.html', 'Contract'],
@@ -63,5 +66,11 @@ export const GROUPS = [
   },
 ]
 
-/** Pages of the contract are published beside its index and stand neither in the navigation nor in the search. */
-export const CONTRACT = 'docs/spec'
+/** Folders whose pages are published beside their index, and are neither in the navigation nor in the search. */
+export const FOLDERS = [
+  ['docs/spec', 'contract'],
+  ['docs/decisions', 'decisions'],
+]
+
+/** The README of a crate is published as inside/CRATE.html, likewise. */
+export const CRATES = 'crates'

@@ -1,4 +1,4 @@
-/** ARCHITECTURE.md names files, modules and types: each of them exists, so that a reader who follows it arrives. */
+/** Pages about the inside (ARCHITECTURE.md, docs/internals, README.md of crates) name files, modules and types: each of them exists, so that a reader who follows it arrives. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -6,9 +6,14 @@ import { expect, test } from 'vitest'
 import { filesBelow } from './files.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const TEXT = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8')
-
 const crates = readdirSync(join(ROOT, 'crates'))
+const PAGES = [
+  'ARCHITECTURE.md',
+  ...readdirSync(join(ROOT, 'docs/internals')).map((name) => `docs/internals/${name}`),
+  ...crates.map((name) => `crates/${name}/README.md`).filter((path) => existsSync(join(ROOT, path))),
+]
+const TEXTS = new Map(PAGES.map((page) => [page, readFileSync(join(ROOT, page), 'utf8')]))
+
 const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
 const read = (path: string) => readFileSync(path, 'utf8')
 const rustText = [...rust.values()].flat().map(read).join('\n')
@@ -17,7 +22,7 @@ const typescriptText = filesBelow(join(ROOT, 'src'), /\.ts$/).map(read).join('\n
 /** Names of other people's libraries and of the standard one. */
 const FOREIGN = new Set(['ArcSwap', 'Bytes', 'OrtValue', 'OrtRunOptions', 'Buffer', 'String', 'Vec', 'ModelInfer', 'ModelConfig', 'ModelStreamInfer', 'BufferList', 'Expect', 'Host', 'Upgrade'])
 
-const spans = [...TEXT.replaceAll(/```[\s\S]*?```/g, '').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? '')
+const spans = [...TEXTS.values()].flatMap((text) => [...text.replaceAll(/```[\s\S]*?```/g, '').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? ''))
 
 /** `a::{b, c}::d` → `a::b::d`, `a::c::d`. */
 function expanded(path: string): string[] {
@@ -39,13 +44,13 @@ function rustPathExists(path: string): boolean {
   })
 }
 
-test('every Rust path that ARCHITECTURE.md names exists', () => {
+test('every Rust path that the pages name exists', () => {
   const paths = spans.filter((s) => /^[a-z_0-9]+::[A-Za-z_0-9:{}, -]+$/.test(s)).flatMap(expanded)
   expect(paths.length).toBeGreaterThan(20)
   expect(paths.filter((path) => !rustPathExists(path.replaceAll('-', '_')))).toEqual([])
 })
 
-test('every file that ARCHITECTURE.md names exists', () => {
+test('every file that the pages name exists', () => {
   const named = spans.filter((s) => /^[\w@./*{}, -]+$/.test(s) && (s.includes('/') || /\.(ts|rs|mjs|md|proto|json)$/.test(s)) && !s.startsWith('/') && !s.includes(' '))
   const missing = named.flatMap(expanded).filter((path) => {
     if (path.includes('*') || path.startsWith('@') || path.includes('.so')) return false
@@ -55,8 +60,12 @@ test('every file that ARCHITECTURE.md names exists', () => {
   expect(missing).toEqual([])
 })
 
+test('ARCHITECTURE.md is read in ten minutes', () => {
+  expect(Buffer.byteLength(TEXTS.get('ARCHITECTURE.md') ?? '')).toBeLessThanOrEqual(16 * 1024)
+})
+
 test('every module with unsafe code is named, and no other', () => {
-  const text = /`unsafe` lives in: ([\s\S]*?)\n\n/.exec(TEXT)?.[1] ?? ''
+  const text = /`unsafe` lives in: ([\s\S]*?)\n\n/.exec(TEXTS.get('ARCHITECTURE.md') ?? '')?.[1] ?? ''
   const named = [...text.matchAll(/`([^`]+)`/g)].flatMap(([, span = '']) => expanded(span)).map((path) => path.replace(/^ffi::/, 'backend_onnx::ffi::'))
   const found = [...crates.map((name) => `crates/${name}`), 'bench/load'].flatMap((part) =>
     filesBelow(join(ROOT, part, 'src'), /\.rs$/)
@@ -72,7 +81,7 @@ test('every module with unsafe code is named, and no other', () => {
   expect(named.filter((path) => !inside.includes(path)).sort()).toEqual(found.sort())
 })
 
-test('every type that ARCHITECTURE.md names exists', () => {
+test('every type that the pages name exists', () => {
   const types = spans.flatMap((s) => s.match(/\b[A-Z][a-z]+(?:[A-Z][a-z0-9]+)*\b/g) ?? []).filter((t) => /[a-z]/.test(t))
   const missing = [...new Set(types)].filter((t) => {
     if (FOREIGN.has(t)) return false

@@ -8,7 +8,7 @@ use std::time::Duration;
 const SIZE: usize = 64 << 20;
 /// Bytes of a body that a reactor reads in one turn.
 const STEP: usize = 256 << 10;
-/// What any step may take of a reactor, on a machine with other things to do. The figures stand in ARCHITECTURE.md.
+/// What any step may take of a reactor, on a machine with other things to do. Figures: docs/decisions/020.
 const STEP_TIME_MAX: Duration = Duration::from_millis(1);
 
 fn cpu() -> Duration {
