@@ -5,6 +5,7 @@
  * Raw contents are little-endian; so is every platform Node runs on.
  */
 
+import { DATATYPES } from '../native/datatypes.js'
 import { ServerError, type NativeTensor } from '../native/index.js'
 import { asArray, asDimension, asObject, asString, bytesOf, className, wrong } from './check.js'
 
@@ -25,35 +26,6 @@ export type TensorData =
 
 /** An input: data alone (its shape is then its length), or data with shape and datatype. */
 export type TensorInput = TensorData | { data: TensorData; shape?: readonly number[]; datatype?: string }
-
-type ArrayType =
-  | typeof Float32Array
-  | typeof Float64Array
-  | typeof Int8Array
-  | typeof Int16Array
-  | typeof Int32Array
-  | typeof BigInt64Array
-  | typeof Uint8Array
-  | typeof Uint16Array
-  | typeof Uint32Array
-  | typeof BigUint64Array
-
-/** Array type that holds each datatype; BYTES has none. The first datatype of an array type is the one inferred from it. */
-const ARRAYS = new Map<string, ArrayType>([
-  ['FP32', Float32Array],
-  ['FP64', Float64Array],
-  ['INT8', Int8Array],
-  ['INT16', Int16Array],
-  ['INT32', Int32Array],
-  ['INT64', BigInt64Array],
-  ['UINT8', Uint8Array],
-  ['UINT16', Uint16Array],
-  ['UINT32', Uint32Array],
-  ['UINT64', BigUint64Array],
-  ['BOOL', Uint8Array],
-  ['FP16', Uint16Array],
-  ['BF16', Uint16Array],
-])
 
 /**
  * An input as the core takes it. The bytes are a view of the caller's array where that is possible: the core copies
@@ -90,8 +62,8 @@ export class Tensor {
 
   /** The elements: a typed array over `raw` (a copy if that is not aligned), or one byte string per element of BYTES. */
   get data(): Exclude<TensorData, readonly boolean[] | readonly string[]> {
-    const type = ARRAYS.get(this.datatype)
-    if (type === undefined) return splitBytes(this.raw)
+    const type = DATATYPES.get(this.datatype)?.array ?? null
+    if (type === null) return splitBytes(this.raw)
     const aligned = this.raw.byteOffset % type.BYTES_PER_ELEMENT === 0 ? this.raw : Uint8Array.from(this.raw)
     const length = Math.floor(aligned.byteLength / type.BYTES_PER_ELEMENT)
     return new type(aligned.buffer as ArrayBuffer, aligned.byteOffset, length)
@@ -121,16 +93,16 @@ function inferDatatype(place: string, data: TensorData): string {
     if (typeof first === 'number' || typeof first === 'bigint') throw wrong(place, 'a typed array where it has numbers, such as an Int32Array for INT32: a plain array does not say their datatype', data)
     return typeof first === 'boolean' ? 'BOOL' : 'BYTES'
   }
-  for (const [datatype, type] of ARRAYS) if (data instanceof type) return datatype
+  for (const { name, array } of DATATYPES.values()) if (array !== null && data instanceof array) return name
   throw wrong(place, 'an array of a kind that has a datatype', data)
 }
 
 function encode(place: string, datatype: string, data: TensorData): Buffer {
   if (!Array.isArray(data)) {
     const view = data as Exclude<TensorData, readonly unknown[]>
-    const type = ARRAYS.get(datatype)
+    const type = DATATYPES.get(datatype)?.array ?? null
     // Raw bytes may stand for any datatype; another array must be the right one.
-    if (!(view instanceof Uint8Array) && !(type !== undefined && view instanceof type)) {
+    if (!(view instanceof Uint8Array) && !(type !== null && view instanceof type)) {
       throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which does not hold datatype ${datatype}`)
     }
     return bytesOf(view)

@@ -5,26 +5,8 @@
 
 import { join } from 'node:path'
 import { isComplete, statIfAny, type ModelConfig, type ModelIo } from '../config/index.js'
-import { DataType } from '../config/generated/model_config_pb.js'
+import { datatypeOfOnnx } from '../native/datatypes.js'
 import type { GraphValue, OnnxFile } from './onnx_file.js'
-
-/** `onnx.TensorProto.DataType` → `inference.DataType`. */
-const TYPES: Readonly<Record<number, DataType>> = {
-  1: DataType.TYPE_FP32,
-  2: DataType.TYPE_UINT8,
-  3: DataType.TYPE_INT8,
-  4: DataType.TYPE_UINT16,
-  5: DataType.TYPE_INT16,
-  6: DataType.TYPE_INT32,
-  7: DataType.TYPE_INT64,
-  8: DataType.TYPE_STRING,
-  9: DataType.TYPE_BOOL,
-  10: DataType.TYPE_FP16,
-  11: DataType.TYPE_FP64,
-  12: DataType.TYPE_UINT32,
-  13: DataType.TYPE_UINT64,
-  16: DataType.TYPE_BF16,
-}
 
 /** From this version of the format on, inputs with a default value may be given. */
 const OVERRIDABLE_IR_VERSION = 4
@@ -41,7 +23,7 @@ export function graphIo(file: OnnxFile, config: ModelConfig): ModelIo | null {
   const inputs = file.inputs.filter((value) => !isConstant(value) || file.irVersion >= OVERRIDABLE_IR_VERSION)
   const values = [...inputs, ...file.outputs]
   // Types that no configuration has: sequences, maps, FP8.
-  if (values.some(({ type }) => TYPES[type] === undefined)) return null
+  if (values.some(({ type }) => datatypeOfOnnx(type) === undefined)) return null
   if (!isComplete(config) && values.some(({ shape }) => shape === null)) return null
   // A size that an input leaves open is open in an output of the same name, too.
   const open = new Set(inputs.flatMap(({ shape }) => shape ?? []).filter((dim) => typeof dim === 'string' && dim !== ''))
@@ -54,7 +36,7 @@ export function graphIo(file: OnnxFile, config: ModelConfig): ModelIo | null {
     const wanted = dimsOf(value.name)
     const isSure = (dim: number | string): boolean => (typeof dim === 'number' ? dim > 0 && Number.isSafeInteger(dim) : !isOutput || open.has(dim))
     const shape = value.shape?.map((dim, i) => (isSure(dim) ? (typeof dim === 'number' ? dim : -1) : (wanted[i] ?? -1))) ?? wanted
-    return { name: value.name, datatype: TYPES[value.type] ?? 0, shape, optional: isConstant(value) }
+    return { name: value.name, datatype: datatypeOfOnnx(value.type)?.number ?? 0, shape, optional: isConstant(value) }
   }
   return { inputs: inputs.map((value) => tensor(value, false)), outputs: file.outputs.map((value) => tensor(value, true)) }
 }

@@ -7,28 +7,11 @@ import { join, normalize } from 'node:path'
 import { isComplete, reasonOf, statIfAny, type ModelConfig } from '../config/index.js'
 import { DataType, type ModelWarmup, type ModelWarmup_Input } from '../config/generated/model_config_pb.js'
 import { shapeText, typeName } from '../config/names.js'
+import { datatypeNumbered } from '../native/datatypes.js'
 import type { Near } from './near.js'
 
 /** Tells one mistake, with its place in the configuration. */
 export type Tell = (message: string, near: Near, advice?: string) => void
-
-const BYTES: Readonly<Partial<Record<DataType, number>>> = {
-  [DataType.TYPE_BOOL]: 1,
-  [DataType.TYPE_UINT8]: 1,
-  [DataType.TYPE_UINT16]: 2,
-  [DataType.TYPE_UINT32]: 4,
-  [DataType.TYPE_UINT64]: 8,
-  [DataType.TYPE_INT8]: 1,
-  [DataType.TYPE_INT16]: 2,
-  [DataType.TYPE_INT32]: 4,
-  [DataType.TYPE_INT64]: 8,
-  [DataType.TYPE_FP16]: 2,
-  [DataType.TYPE_BF16]: 2,
-  [DataType.TYPE_FP32]: 4,
-  [DataType.TYPE_FP64]: 8,
-  // Strings of no length.
-  [DataType.TYPE_STRING]: 4,
-}
 
 /** Stands for the directory of the model in the path of an environment. */
 const MODEL_DIRECTORY = '$$TRITON_MODEL_DIRECTORY'
@@ -77,7 +60,7 @@ function checkSample(sample: ModelWarmup, config: ModelConfig, modelDirectory: s
 
 function checkInput(name: string, { dataType, dims, inputDataType }: ModelWarmup_Input, modelDirectory: string, tell: Tell): void {
   const near = { field: 'key', value: name }
-  if (BYTES[dataType] === undefined) tell(`warmup setting expects input '${name}' to have data_type set`, near)
+  if (datatypeNumbered(dataType) === undefined) tell(`warmup setting expects input '${name}' to have data_type set`, near)
   else if (dims.some((dim) => dim < 0n)) tell(`warmup setting expects all variable-size dimensions are specified for input '${name}'`, near)
   else if (inputDataType.case === undefined) tell(`warmup setting expects input '${name}' to have input_data_type set`, near, 'Write zero_data: true, random_data: true or input_data_file.')
   if (inputDataType.case !== 'inputDataFile') return
@@ -89,8 +72,10 @@ function checkInput(name: string, { dataType, dims, inputDataType }: ModelWarmup
 
 /** Of a tensor, at least; null when its type or size is not known. */
 function bytesOf(type: DataType, dims: readonly bigint[]): bigint | null {
-  const bytes = BYTES[type]
-  return bytes === undefined || dims.some((dim) => dim < 0n) ? null : dims.reduce((product, dim) => product * dim, BigInt(bytes))
+  const datatype = datatypeNumbered(type)
+  if (datatype === undefined || dims.some((dim) => dim < 0n)) return null
+  // An empty string has the four bytes of its length.
+  return dims.reduce((product, dim) => product * dim, BigInt(datatype.array?.BYTES_PER_ELEMENT ?? 4))
 }
 
 /** Its size; null when it is told that there is none. */

@@ -5,28 +5,13 @@
  * hold this module and its twin in Python to the same offsets and the same texts.
  */
 
+import { DATATYPES } from '../native/datatypes.js'
 import { ServerError } from '../native/index.js'
 
 /** As in shm/protocol.json: a cache line, and what vector instructions like. */
 export const ALIGNMENT = 64
 /** What a server maps of all its regions together, at most; a larger one could never be registered. */
 export const REGION_BYTES_MAX = 2 ** 40
-
-const SIZES = new Map([
-  ['BOOL', 1],
-  ['UINT8', 1],
-  ['UINT16', 2],
-  ['UINT32', 4],
-  ['UINT64', 8],
-  ['INT8', 1],
-  ['INT16', 2],
-  ['INT32', 4],
-  ['INT64', 8],
-  ['FP16', 2],
-  ['FP32', 4],
-  ['FP64', 8],
-  ['BF16', 2],
-])
 
 /** What is wanted of a tensor. BYTES and shapes with a −1 need a capacity in bytes. */
 export interface SpaceOptions {
@@ -86,7 +71,7 @@ export function refused(message: string): ServerError {
 
 /** Bytes to keep for a tensor: what was asked for, which is not less than what its shape takes. */
 function capacityOf(name: string, { datatype, shape, capacity }: SpaceOptions): number {
-  if (datatype !== 'BYTES' && !SIZES.has(datatype)) throw refused(`tensor '${name}': there is no datatype ${datatype}`)
+  if (!DATATYPES.has(datatype)) throw refused(`tensor '${name}': there is no datatype ${datatype}`)
   if (shape.some((dim) => dim < -1 || !Number.isSafeInteger(dim))) {
     throw refused(`tensor '${name}': shape ${shapeText(shape)} has a dimension below -1`)
   }
@@ -103,7 +88,7 @@ function capacityOf(name: string, { datatype, shape, capacity }: SpaceOptions): 
 
 /** Bytes of a tensor, or null when its shape does not tell. Beyond 2⁵³ it is not exact, and far beyond every limit. */
 export function byteSize(datatype: string, shape: readonly number[]): number | null {
-  const size = SIZES.get(datatype)
+  const size = DATATYPES.get(datatype)?.array?.BYTES_PER_ELEMENT
   if (size === undefined || shape.includes(-1)) return null
   return shape.reduce((product, dim) => product * dim, size)
 }

@@ -9,7 +9,7 @@ from nereid_runner.metrics import MetricFamily
 from nereid_runner.model_config import ModelConfig
 from nereid_runner.request import InferenceRequest, PreferredMemory
 from nereid_runner.response import InferenceResponse, TritonError
-from nereid_runner.tensor import Tensor
+from nereid_runner.tensor import NUMPY_TYPES, Tensor
 
 TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
 TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
@@ -19,17 +19,8 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
-TRITON_STRING_TO_NUMPY = {
-    "TYPE_BOOL": bool, "TYPE_UINT8": np.uint8, "TYPE_UINT16": np.uint16, "TYPE_UINT32": np.uint32, "TYPE_UINT64": np.uint64,
-    "TYPE_INT8": np.int8, "TYPE_INT16": np.int16, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_FP16": np.float16,
-    "TYPE_FP32": np.float32, "TYPE_FP64": np.float64, "TYPE_STRING": np.object_,
-}  # fmt: skip
-_CODE_TO_NUMPY = dict(
-    enumerate(
-        (np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, np.object_),
-        1,
-    )
-)  # fmt: skip
+TRITON_STRING_TO_NUMPY = {**NUMPY_TYPES, "TYPE_BOOL": bool}
+_CODE_TO_NUMPY = dict(enumerate(NUMPY_TYPES.values(), 1))
 _NUMPY_TO_CODE = {kind: code for code, kind in _CODE_TO_NUMPY.items()}
 _NUMPY_TO_CODE[np.bytes_] = 13
 

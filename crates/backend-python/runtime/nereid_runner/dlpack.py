@@ -8,10 +8,10 @@ import ctypes
 import numpy as np
 
 from . import device
+from ._protocol import DATA_TYPE_BF16 as BF16
 from .kinds import TritonModelException
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3
-BF16 = 14
 
 _NAME, _USED = b"dltensor", b"used_dlpack"
 NOT_SUPPORTED = (

@@ -2,15 +2,17 @@
 import numpy as np
 
 from . import strings
+from ._protocol import DATA_TYPE_BF16 as BF16, DATA_TYPE_BYTES as BYTES
 from .kinds import TritonModelException, incompatible, public, text
 
-BYTES, BF16 = 13, 14
-
+#: numpy types of datatypes as configurations write them, in the order of their codes. numpy has none for BF16.
+NUMPY_TYPES = {
+    "TYPE_BOOL": np.bool_, "TYPE_UINT8": np.uint8, "TYPE_UINT16": np.uint16, "TYPE_UINT32": np.uint32, "TYPE_UINT64": np.uint64,
+    "TYPE_INT8": np.int8, "TYPE_INT16": np.int16, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_FP16": np.float16,
+    "TYPE_FP32": np.float32, "TYPE_FP64": np.float64, "TYPE_STRING": np.object_,
+}  # fmt: skip
 #: Datatype code of each numpy type; what is not here is refused. Big-endian types are others and are not here.
-CODES = {
-    np.dtype(t): i
-    for i, t in enumerate(("?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "O"), 1)
-}
+CODES = {np.dtype(kind): code for code, kind in enumerate(NUMPY_TYPES.values(), 1)}
 #: numpy type in which elements of a code lie.
 DTYPES = {code: dtype for dtype, code in CODES.items()}
 DTYPES[BF16] = np.dtype("u2")
