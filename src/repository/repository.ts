@@ -57,6 +57,8 @@ interface Known {
   override: string | null
   /** What it is loaded from when only a composing model changed. */
   polled: Polled
+  /** What its versions that serve were loaded from; null where that is not one source. */
+  source: Source | null
   /** Loaded because an ensemble needs it, and for no other reason. */
   isImplicit: boolean
   /** Why its last load failed; null when it did not. */
@@ -104,9 +106,6 @@ export class Repository {
   /** What the code of models waits for while they are loaded. */
   readonly #waits = new Waits()
   readonly #known = new Map<string, Known>()
-  readonly #served = new Map<string, Map<number, ServedVersion>>()
-  /** What the versions that serve were loaded from. */
-  readonly #sources = new Map<string, Source>()
   readonly #places: Places
   readonly #stores: Stores
   #timer: NodeJS.Timeout | null = null
@@ -279,8 +278,8 @@ export class Repository {
 
   /** True while a version of the model serves; by a name, of any namespace. */
   isServing(name: string): boolean {
-    const serves = (key: string): boolean => (this.#served.get(key)?.size ?? 0) > 0
-    return serves(name) || (this.#settings.hasNamespaces && [...this.#served.keys()].some((key) => bareName(key) === name && serves(key)))
+    const serves = (key: string): boolean => this.#states.serving(key).length > 0
+    return serves(name) || (this.#settings.hasNamespaces && [...this.#states.keys()].some((key) => bareName(key) === name && serves(key)))
   }
 
   /**
@@ -314,7 +313,7 @@ export class Repository {
 
   /** A version that serves, else null; by its key. */
   served(name: string, version: number): ServedVersion | null {
-    return this.#served.get(name)?.get(version) ?? null
+    return this.#states.get(name, version)?.served ?? null
   }
 
   /** Backends written in Python that models may name, for the table at the start. */
@@ -518,20 +517,20 @@ export class Repository {
   /** How a composing model came out of its last load. */
   #outcome(name: string): Outcome {
     const known = this.#known.get(name)
-    return { versions: [...(this.#served.get(name)?.keys() ?? [])], failure: known?.failure ?? null, invalid: known?.invalid ?? null }
+    return { versions: this.#states.serving(name), failure: known?.failure ?? null, invalid: known?.invalid ?? null }
   }
 
   async #loadOne(name: string, polled: Polled, failed: Map<string, unknown>): Promise<void> {
     const before = this.#known.get(name) ?? null
+    const { stamp, override } = polled
     try {
-      await this.#loadPolled(name, polled)
+      const source = await this.#loadPolled(name, polled)
+      this.#known.set(name, { stamp, override, polled, source, isImplicit: before?.isImplicit ?? false, failure: null, invalid: null })
     } catch (error) {
       this.#remember(name, polled, error)
       failed.set(name, error)
       return
     }
-    const { stamp, override } = polled
-    this.#known.set(name, { stamp, override, polled, isImplicit: before?.isImplicit ?? false, failure: null, invalid: null })
     // A session keeps nothing open in the directory it was read from.
     if (before !== null && before.override !== null && before.override !== override) removeOverride(before.override)
   }
@@ -550,6 +549,7 @@ export class Repository {
       stamp: waits ? polled.stamp : (before?.stamp ?? 0n),
       override,
       polled: polled.override !== null && before !== null ? before.polled : polled,
+      source: before?.source ?? null,
       isImplicit: before?.isImplicit ?? false,
       failure: why,
       invalid: waits ? why : null,
@@ -562,7 +562,7 @@ export class Repository {
     const error = new Misfit('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
     this.#log('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
-    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
+    for (const version of this.#states.serving(name)) this.#retire(name, version)
     this.#remember(name, polled, error)
     failed.set(name, error)
   }
@@ -576,7 +576,7 @@ export class Repository {
     for (const ensemble of dependentsOf(models, gone)) {
       const known = this.#known.get(ensemble)
       if (known === undefined) continue
-      for (const version of this.#served.get(ensemble)?.keys() ?? []) this.#retire(ensemble, version)
+      for (const version of this.#states.serving(ensemble)) this.#retire(ensemble, version)
       known.invalid = complaint(left, ensemble, (model) => this.#outcome(model), rings)
     }
   }
@@ -642,7 +642,8 @@ export class Repository {
     return directory
   }
 
-  async #loadPolled(name: string, polled: Polled): Promise<void> {
+  /** Loads what was polled, and tells what it was loaded from. */
+  async #loadPolled(name: string, polled: Polled): Promise<Source> {
     const available = findVersions(polled.directory, this.#log)
     let selected: number[]
     try {
@@ -682,13 +683,14 @@ export class Repository {
       throw this.#report(name, failed)
     }
     // Until all of it serves, what serves comes from two sources.
-    this.#sources.delete(name)
+    const known = this.#known.get(name)
+    if (known !== undefined) known.source = null
     await this.#publish(name, prepared, failed)
     if (failed.size > 0) throw needsOf(config).length > 0 ? this.#misfit(name, failed) : this.#report(name, failed)
-    this.#sources.set(name, from)
     const kept = new Set(selected)
-    for (const version of this.#served.get(name)?.keys() ?? []) if (!kept.has(version)) this.#retire(name, version)
+    for (const version of this.#states.serving(name)) if (!kept.has(version)) this.#retire(name, version)
     this.#log('info', `successfully loaded '${name}'`)
+    return from
   }
 
   /**
@@ -698,12 +700,12 @@ export class Repository {
   async #update(source: VersionSource, from: Source, failed: Map<number, unknown>): Promise<boolean> {
     const { name, version } = source
     const serving = this.served(name, version)
-    if (serving === null || this.#wantsReload(name) || !servesOn(this.#sources.get(name), from, source.versionDirectory, serving.config)) return false
+    if (serving === null || this.#wantsReload(name) || !servesOn(this.#known.get(name)?.source ?? undefined, from, source.versionDirectory, serving.config)) return false
     this.#starting.add(name)
     try {
       const config = await updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
       if (config === null) return false
-      this.#served.get(name)?.set(version, { ...serving, config })
+      serving.config = config
       this.#log('info', `updated instances without a reload: ${name}:${version}`)
     } catch (error) {
       failed.set(version, error)
@@ -715,15 +717,14 @@ export class Repository {
 
   /** Whether the version that a step calls may answer any number of times. */
   #isDecoupled({ model, version }: Need): boolean {
-    const served = this.#served.get(model) ?? new Map<number, ServedVersion>()
-    const number = version === LATEST ? Math.max(...served.keys()) : Number(version)
-    return served.get(number)?.config.modelTransactionPolicy?.decoupled === true
+    const number = version === LATEST ? (this.#states.serving(model).at(-1) ?? 0) : Number(version)
+    return this.served(model, number)?.config.modelTransactionPolicy?.decoupled === true
   }
 
   /** An ensemble that does not fit its composing models: it does not serve, as if one of them were missing. */
   #misfit(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
-    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
-    if (this.#states.inState(name, 'UNLOADING').length + this.#states.inState(name, 'UNAVAILABLE').length === 0) {
+    for (const version of this.#states.serving(name)) this.#retire(name, version)
+    if (this.#states.of(name).every(([, { state }]) => state === 'LOADING')) {
       this.#states.forget(name)
       this.#core.setModelKnown(name, false)
     }
@@ -782,10 +783,8 @@ export class Repository {
       } finally {
         this.#starting.delete(name)
       }
-      this.#states.begin(name, one.version, 'READY')
-      const versions = this.#served.get(name) ?? new Map<number, ServedVersion>()
-      versions.set(one.version, { config: one.config, loadSeconds: Math.round((performance.now() - one.startedMs) * 1000) / 1e6 })
-      this.#served.set(name, versions)
+      const loadSeconds = Math.round((performance.now() - one.startedMs) * 1000) / 1e6
+      this.#states.begin(name, one.version, 'READY').served = { config: one.config, loadSeconds }
       if (!replaces) added.push(one.version)
       this.#observe({ model: name, version: one.version, phase: 'ready', detail: '' })
     }
@@ -814,8 +813,7 @@ export class Repository {
   #unloadLocked(name: string): void {
     const known = this.#known.get(name)
     this.#known.delete(name)
-    this.#sources.delete(name)
-    const retired = [...(this.#served.get(name)?.keys() ?? [])].map((version) => this.#retire(name, version))
+    const retired = this.#states.serving(name).map((version) => this.#retire(name, version))
     if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
     if (known === undefined) return
     if (known.override !== null) removeOverride(known.override)
@@ -827,7 +825,6 @@ export class Repository {
   }
 
   #retire(name: string, version: number): Promise<void> {
-    this.#served.get(name)?.delete(version)
     this.#log('info', `unloading: ${name}:${version}`)
     const entry = this.#states.begin(name, version, 'UNLOADING')
     return this.#core.retireModel(name, version, UNLOADED).then(

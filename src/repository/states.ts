@@ -8,12 +8,15 @@
 import type { Unready, VersionState } from '../native/index.js'
 import { bareName } from './places.js'
 import type { IndexRow } from './rows.js'
+import type { ServedVersion } from './settings.js'
 import { byteWise, type FoundModels } from './scan.js'
 
 export interface VersionEntry {
   state: VersionState
   /** Empty while there is nothing to say. */
   reason: string
+  /** What serves; of a READY version only. */
+  served?: ServedVersion
 }
 
 export const UNLOADED = 'unloaded'
@@ -31,6 +34,11 @@ export class VersionStates {
     return entry
   }
 
+  /** Keys of all models. */
+  keys(): Iterable<string> {
+    return this.#models.keys()
+  }
+
   /** A model that never came as far as having versions. */
   forget(name: string): void {
     this.#models.delete(name)
@@ -45,10 +53,10 @@ export class VersionStates {
     return [...(this.#models.get(name) ?? [])].sort(([a], [b]) => a - b)
   }
 
-  /** Versions of a model in one state, ascending. */
-  inState(name: string, state: VersionState): number[] {
+  /** Versions of a model that serve, ascending. */
+  serving(name: string): number[] {
     return this.of(name)
-      .filter(([, entry]) => entry.state === state)
+      .filter(([, { state }]) => state === 'READY')
       .map(([version]) => version)
   }
 
