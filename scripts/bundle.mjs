@@ -42,12 +42,29 @@ const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'reposi
 // Commands beside serving: read when they are asked for.
 const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
-export async function bundle(root) {
+/** Bundles one set of entries. A dependency that cannot be resolved must not become an import that fails at the user's. */
+async function pack(options, output) {
   const bundled = await rolldown({
-    cwd: root,
-    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts', 'cli/main': 'src/cli/main.ts' },
     platform: 'node',
     external: (id) => id.startsWith('node:'),
+    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
+    onLog(level, log, handler) {
+      if (level === 'warn') throw new Error(log.message)
+      handler(level, log)
+    },
+    ...options,
+  })
+  try {
+    return (await bundled.write({ format: 'esm', ...output })).output
+  } finally {
+    await bundled.close()
+  }
+}
+
+export async function bundle(root) {
+  const options = {
+    cwd: root,
+    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts', 'cli/main': 'src/cli/main.ts' },
     // The ES modules of a package, where it has both: of CommonJS nothing could be left out.
     resolve: {
       extensionAlias: { '.js': ['.ts', '.js'] },
@@ -55,78 +72,41 @@ export async function bundle(root) {
       // To Node it offers CommonJS only.
       alias: { yaml: join(root, 'node_modules/yaml/browser/dist/index.js') },
     },
-    // A dependency that cannot be resolved must not become an import that fails at the user's.
-    onLog(level, log, handler) {
-      if (level === 'warn') throw new Error(log.message)
-      handler(level, log)
+  }
+  const output = await pack(options, {
+    dir: join(root, 'dist'),
+    sourcemap: true,
+    // Read at every start and never by a person: the source map leads to where they are.
+    comments: { legal: true, annotation: false, jsdoc: false },
+    // The native module and package.json are found two levels up, in dist as in src.
+    chunkFileNames: 'lib/[name].js',
+    codeSplitting: {
+      groups: CHUNKS.map((name, i) => ({ name, test: (id) => chunkOf(id) === name, priority: CHUNKS.length - i })),
     },
   })
-  const directory = join(root, 'dist')
-  try {
-    const { output } = await bundled.write({
-      dir: directory,
-      format: 'esm',
-      sourcemap: true,
-      // Read at every start and never by a person: the source map leads to where they are.
-      comments: { legal: true, annotation: false, jsdoc: false },
-      // The native module and package.json are found two levels up, in dist as in src.
-      chunkFileNames: 'lib/[name].js',
-      codeSplitting: {
-        groups: CHUNKS.map((name, i) => ({ name, test: (id) => chunkOf(id) === name, priority: CHUNKS.length - i })),
-      },
-    })
-    return output.filter((part) => part.type === 'chunk').map((part) => part.fileName)
-  } finally {
-    await bundled.close()
-  }
+  return output.filter((part) => part.type === 'chunk').map((part) => part.fileName)
 }
 
 /** The thread that reads a repository of a cloud: one file, which no start reads that has no such repository. */
 export async function bundleStoreThread(root) {
-  const bundled = await rolldown({
-    cwd: root,
-    input: { store_thread: 'src/stores/worker.ts' },
-    platform: 'node',
-    external: (id) => id.startsWith('node:'),
-    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
-    onLog(level, log, handler) {
-      if (level === 'warn') throw new Error(log.message)
-      handler(level, log)
-    },
-  })
-  try {
-    await bundled.write({ dir: join(root, 'dist/lib'), format: 'esm', comments: { legal: true, annotation: false, jsdoc: false } })
-  } finally {
-    await bundled.close()
-  }
+  await pack({ cwd: root, input: { store_thread: 'src/stores/worker.ts' } }, { dir: join(root, 'dist/lib'), comments: { legal: true, annotation: false, jsdoc: false } })
 }
 
 /** The client: two entries, and what both share in a chunk of its own: that of browsers must not lead to anything of Node. */
 export async function bundleClient(root) {
-  const bundled = await rolldown({
-    cwd: root,
-    input: { index: 'client/src/index.ts', node: 'client/src/node.ts' },
-    platform: 'neutral',
-    external: (id) => id.startsWith('node:'),
-    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
-    onLog(level, log, handler) {
-      if (level === 'warn') throw new Error(log.message)
-      handler(level, log)
+  const output = await pack({ cwd: root, input: { index: 'client/src/index.ts', node: 'client/src/node.ts' }, platform: 'neutral' }, {
+    dir: join(root, 'client/dist'),
+    comments: { legal: true, annotation: true, jsdoc: false },
+    chunkFileNames: '[name].js',
+    codeSplitting: {
+      groups: [
+        { name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 },
+        { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/, priority: 2 },
+      ],
     },
   })
-  try {
-    const { output } = await bundled.write({
-      dir: join(root, 'client/dist'),
-      format: 'esm',
-      comments: { legal: true, annotation: true, jsdoc: false },
-      chunkFileNames: '[name].js',
-      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/, priority: 2 }] },
-    })
-    const chunks = new Map(output.map((part) => [part.fileName, part.imports ?? []]))
-    const reached = (name) => [name, ...(chunks.get(name) ?? []).flatMap(reached)]
-    const foreign = reached('index.js').filter((name) => name.startsWith('node:'))
-    if (foreign.length > 0) throw new Error(`what browsers take leads to ${foreign.join(', ')}`)
-  } finally {
-    await bundled.close()
-  }
+  const chunks = new Map(output.map((part) => [part.fileName, part.imports ?? []]))
+  const reached = (name) => [name, ...(chunks.get(name) ?? []).flatMap(reached)]
+  const foreign = reached('index.js').filter((name) => name.startsWith('node:'))
+  if (foreign.length > 0) throw new Error(`what browsers take leads to ${foreign.join(', ')}`)
 }
