@@ -24,7 +24,7 @@ export const TWO = join(GENERATED, 'two')
 export const MANY_COUNT = 200
 /** `simple`, what heavy clients ask, and enough small models that statistics of all are long. */
 export const HEAVY = join(GENERATED, 'heavy')
-export const HEAVY_COUNT = 1000
+const HEAVY_COUNT = 1000
 
 const single = (type, dims) => [[['INPUT0', type, dims]], [['OUTPUT0', type, dims]]]
 const pair = [

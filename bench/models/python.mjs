@@ -82,7 +82,7 @@ const CODE = { python_identity: IDENTITY, python_strings: IDENTITY, python_simpl
 export const PYTHON_MODELS = Object.keys(CODE)
 
 /** Writes a Python model, one instance of it; `more` is added to its configuration. */
-export function writePython(directory, name, io, code, more = '') {
+function writePython(directory, name, io, code, more = '') {
   writeModel(directory, name, { config: config('python', ...io, ONE + more), files: { '1/model.py': code } })
 }
 

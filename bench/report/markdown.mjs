@@ -11,7 +11,7 @@ import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 const MARK = { met: 'met', missed: '**missed**', undecided: 'undecided', 'not measured': 'not measured' }
 const ECHO = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
 
-export function targetTable(targets) {
+function targetTable(targets) {
   return [
     '| target | limit | found | |',
     '|---|---|---|---|',

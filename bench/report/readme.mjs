@@ -20,7 +20,7 @@ const title = ([transport, c]) => `${transport}, ${transport === 'gRPC' && c > 8
 const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k` : `${(rate / 1000).toFixed(1)}k`)
 
 /** Server CPU per request and rate of every subject on the small model. */
-export function smallTable(result) {
+function smallTable(result) {
   const cell = (subject, [transport, c]) => {
     const found = result.cells.find((x) => x.suite === 'front' && x.workload === 'simple' && x.subject === subject && x.transport === transport && x.c === c && x.traffic !== 'repeated')
     return found?.cpuUs && found.rate ? `${short(found.cpuUs.median)} (${rateText(found.rate.median)})` : '–'
@@ -33,7 +33,7 @@ export function smallTable(result) {
 }
 
 /** CPU per request at 8 requests at a time, as a picture. */
-export function readmeChart(result) {
+function readmeChart(result) {
   const cells = ['HTTP', 'gRPC'].flatMap((transport) =>
     result.cells.filter((c) => c.suite === 'front' && c.transport === transport && c.c === 8 && c.traffic !== 'repeated' && c.cpuUs && !BARE.includes(c.subject)),
   )

@@ -8,7 +8,7 @@ import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
 export const TCP = 'Nereid (TCP)'
-export const UNIX = 'Nereid (Unix)'
+const UNIX = 'Nereid (Unix)'
 
 export async function unix(ctx) {
   // Short: the path of a socket has 107 bytes at most.

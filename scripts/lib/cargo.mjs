@@ -7,7 +7,7 @@ import { cargoCounts, ignored, sumOf } from './counts.mjs'
 import { capture } from './run.mjs'
 
 /** The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it. */
-export const WORKSPACE = ['--workspace', '--exclude=nereid-node']
+const WORKSPACE = ['--workspace', '--exclude=nereid-node']
 
 /** Prints what the compiler said, without the lines of crates that compiled. */
 const complain = (errors) => process.stdout.write(errors.split('\n').filter((line) => !/^\s+(?:Compiling|Finished|Running|Download|Locking|Blocking)/.test(line)).join('\n'))

@@ -23,7 +23,7 @@ export class JsonObject {
 }
 
 /** Deeper nesting is refused: the reader recurses. No valid configuration comes near. */
-export const JSON_DEPTH_MAX = 100
+const JSON_DEPTH_MAX = 100
 
 export class JsonSyntaxError extends Error {}
 

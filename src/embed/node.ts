@@ -25,7 +25,7 @@ export function nodeHandler(core: () => Core): NodeHandler {
 }
 
 /** `/v2`, and what is below it; also of a target that names scheme and host, as clients of proxies send it. */
-export const isOfApi = (target: string): boolean => /^(?:[hH][tT][tT][pP]:\/\/[^/?#]*)?\/v2(?:[/?]|$)/.test(target)
+const isOfApi = (target: string): boolean => /^(?:[hH][tT][tT][pP]:\/\/[^/?#]*)?\/v2(?:[/?]|$)/.test(target)
 
 async function handle(core: () => Core, target: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const gone = new AbortController()

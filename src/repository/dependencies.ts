@@ -49,11 +49,6 @@ export function dependentsOf(models: Models, names: Iterable<string>): string[] 
   return reached(names, (name) => users.get(name) ?? []).sort(byteWise)
 }
 
-/** Models that these need, directly or through others, known or not; sorted by name, without the models themselves. */
-export function neededBy(models: Models, names: Iterable<string>): string[] {
-  return reached(names, (name) => models.get(name)?.needs.map(({ model }) => model) ?? []).sort(byteWise)
-}
-
 /** Everything that can be reached from `names`, without them. */
 function reached(names: Iterable<string>, next: (name: string) => readonly string[]): string[] {
   const start = new Set(names)

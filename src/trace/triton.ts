@@ -188,7 +188,7 @@ function takeBack(descriptor: number, bytes: number): void {
 }
 
 /** The objects of a record, joined by commas: each trace in the order of its events, parents before their children. */
-export function traceText(record: TraceRecord): string {
+function traceText(record: TraceRecord): string {
   const [first, ...others] = record.calls
   const objects = callObjects(record.id, first, record.activities)
   for (const call of others) objects.push(...callObjects(call.id, call, []))

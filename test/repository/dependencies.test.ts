@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { Rings, complaint, dependentsOf, neededBy, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
+import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
 
 /** `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded for an ensemble only; `a` is a model. */
 function known(...lines: string[]): Map<string, KnownModel> {
@@ -25,8 +25,6 @@ test('ensembles depend on what they are made of, and on what that is made of', (
   expect(dependentsOf(models, ['a', 'e'])).toEqual(['f'])
   expect(dependentsOf(models, ['nobody'])).toEqual(['h'])
   expect(dependentsOf(models, ['h'])).toEqual([])
-  expect(neededBy(models, ['f'])).toEqual(['a', 'b', 'c', 'e'])
-  expect(neededBy(models, ['h'])).toEqual(['nobody'])
 })
 
 test('composing models are loaded before their ensembles (R-37)', () => {

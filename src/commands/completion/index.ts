@@ -21,7 +21,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
 }
 
 /** What there is to complete. */
-export function completedFrom(table: readonly Flag[]): Completed {
+function completedFrom(table: readonly Flag[]): Completed {
   return {
     flags: table.flatMap((flag) =>
       [flag.name, ...(flag.aliases ?? [])].map((name) => ({ name, values: valuesOf(flag), isOptional: flag.kind === 'switch', meaning: short(flag.meaning) })),

@@ -1,6 +1,6 @@
 /** `docker run …` (podman, nerdctl): its options, the image, and what stands behind it. */
 
-import { dirname, isAbsolute, resolve } from 'node:path'
+import { isAbsolute, resolve } from 'node:path'
 import type { At, Findings, Located } from './findings.js'
 import type { Launch, Mount } from './launch.js'
 
@@ -11,7 +11,7 @@ const SWITCHES = new Set(
 const RUNNERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl'])
 
 /** Where the image stands; the arguments of the container follow. -1 when these words run no container. */
-export function dockerRunStart(words: readonly Located[]): number {
+function dockerRunStart(words: readonly Located[]): number {
   const at = words.findIndex(({ text }) => RUNNERS.has(text.slice(text.lastIndexOf('/') + 1)))
   if (at < 0) return -1
   const rest = words.slice(at + 1).map(({ text }) => text)
@@ -149,5 +149,3 @@ function hostPath(source: string, directory: string): string | null {
   if (isAbsolute(path)) return resolve(path)
   return /^\.{1,2}(?:\/|$)/.test(path) || path.includes('/') ? resolve(directory, path) : null
 }
-
-export const directoryOf = (path: string): string => (path === '' ? process.cwd() : dirname(resolve(path)))

@@ -26,7 +26,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
 }
 
 /** What `nereid --help` says. */
-export function overviewText(program: string): string {
+function overviewText(program: string): string {
   const usual = USUAL.flatMap((name) => TABLE.filter((flag) => flag.name === name))
   return lines([
     `Usage: ${program} [serve] --model-repository=<path> [options]`,
