@@ -3,7 +3,7 @@
  *
  * The way of a configuration, in the order of the calls:
  *
- * 1. at polling, `pollConfig` = `readConfig` (`loadConfigFile` or `parseJsonConfig`) → `completeConfig`: `nameOr` → `inferBackend` → `normalise` → `validate` → `requireName`;
+ * 1. at polling, `readConfig` (`loadConfigFile` or `parseJsonConfig`) → `completeConfig`: `nameOr` → `inferBackend` → `normalise` → `validate` → `requireName`;
  * 2. at load, `prepareConfig` = `resolveInstanceGroups` → `validate`, then the version's file is opened by the core, which tells its inputs and outputs;
  * 3. then `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
  * 4. `toBinary`, `toTritonJson` and `readLabels` make what the core publishes.
@@ -14,7 +14,7 @@
 export type { ModelConfig } from './generated/model_config_pb.js'
 export { ConfigError, ConfigSyntaxError, noLog } from './error.js'
 export type { Log, Span } from './error.js'
-export { readConfig, completeConfig, defaultMaxBatchSize, loadConfigFile, pollConfig, prepareConfig, finishConfig } from './load.js'
+export { readConfig, completeConfig, defaultMaxBatchSize, loadConfigFile, prepareConfig, finishConfig } from './load.js'
 export { CONFIG_BYTES_MAX, CONFIG_VALUES_MAX, LABEL_BYTES_MAX, readRegularFile, reasonOf, statIfAny } from './files.js'
 export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, pbtxtProblems, emptyConfig } from './pbtxt.js'

@@ -64,21 +64,19 @@ function exists(path: string): boolean {
 }
 
 /**
- * A model's configuration as polling sees it: read, named, with a backend, normalised and valid as far as that can be told.
+ * The first half of polling: a model's configuration as it was written. Repository agents run between the two halves.
  *
- * @param name the model's name, which is that of its directory unless the repository was registered with another one
  * @param overrideJson the load parameter `config`, which replaces the file; null when there is none
  */
-export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null, log: Log = noLog): LoadedConfig {
-  return completeConfig(readConfig(modelDirectory, flags, overrideJson, log), modelDirectory, name, flags, log)
-}
-
-/** The first half of `pollConfig`: as it was written. Repository agents run between the two. */
 export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog): LoadedConfig {
   return overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
 }
 
-/** The second half of `pollConfig`. */
+/**
+ * The second half of polling: the configuration is named, with a backend, normalised and valid as far as that can be told.
+ *
+ * @param name the model's name, which is that of its directory unless the repository was registered with another one
+ */
 export function completeConfig(loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
   const named = nameOr(loaded.config, name)
   const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name, () => unversionedHint(modelDirectory, name)))

@@ -23,15 +23,6 @@ export interface LogSettings {
   format: LogFormat
 }
 
-export const DEFAULT_LOG_SETTINGS: LogSettings = {
-  file: '',
-  info: true,
-  warning: true,
-  error: true,
-  verbose: 0,
-  format: 'default',
-}
-
 /** Takes finished lines, each with its line feed. `problem` is true for warnings and errors. */
 export interface Sink {
   (line: string, problem: boolean): void

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll } from 'vitest'
-import { finishConfig, NO_GPUS, pollConfig, type Log, type ModelConfig, type ModelIo } from '../../src/config/index.js'
+import { completeConfig, finishConfig, NO_GPUS, readConfig, type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo } from '../../src/config/index.js'
 import type { TensorIo } from '../../src/native/contract.js'
 import { statusText } from '../../src/native/errors.js'
 
@@ -21,6 +21,11 @@ export function directory(name: string, files: Record<string, string>): string {
     if (!path.endsWith('/')) writeFileSync(full, content)
   }
   return model
+}
+
+/** A configuration as polling sees it. */
+export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null): LoadedConfig {
+  return completeConfig(readConfig(modelDirectory, flags, overrideJson), modelDirectory, name, flags)
 }
 
 /** The configuration after polling a directory with this `config.pbtxt` (or none) and these files in version 1. */

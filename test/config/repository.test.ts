@@ -3,8 +3,8 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { CONFIG_BYTES_MAX, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, moveGpuGroupsToCpu, nameOr, NO_GPUS, parsePbtxt, pollConfig, prepareConfig, readLabels, requireName, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
-import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, reason, tensor } from './helpers.js'
+import { CONFIG_BYTES_MAX, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, moveGpuGroupsToCpu, nameOr, NO_GPUS, parsePbtxt, prepareConfig, readLabels, requireName, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
+import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, pollConfig, reason, tensor } from './helpers.js'
 
 const AUTO = { autoComplete: true, configName: null }
 const STRICT = { autoComplete: false, configName: null }

@@ -2,12 +2,14 @@ import { expect, test } from 'vitest'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from '../../src/api/log_settings.js'
 import { type Sampling, TraceSettings } from '../../src/api/trace_settings.js'
 import { TRACE_DEFAULTS } from '../../src/trace/settings.js'
-import { DEFAULT_LOG_SETTINGS } from '../../src/log/index.js'
+import type { LogSettings } from '../../src/log/index.js'
 import { asServerError } from '../../src/native/errors.js'
+
+const DEFAULTS: LogSettings = { file: '', info: true, warning: true, error: true, verbose: 0, format: 'default' }
 
 /** `CODE text` of a failure, or the changed settings. */
 function update(settings: unknown, protocol: Protocol = 'http'): unknown {
-  const live = { ...DEFAULT_LOG_SETTINGS }
+  const live = { ...DEFAULTS }
   try {
     updateLogSettings(live, settings, protocol)
   } catch (error) {
@@ -20,7 +22,7 @@ function update(settings: unknown, protocol: Protocol = 'http'): unknown {
 const LOG = { log_file: '', log_info: true, log_warning: true, log_error: true, log_verbose_level: 0, log_format: 'default' }
 
 test('P 1.10: the answer has these members in this order', () => {
-  expect(JSON.stringify(logSettingsAnswer(DEFAULT_LOG_SETTINGS))).toBe(JSON.stringify(LOG))
+  expect(JSON.stringify(logSettingsAnswer(DEFAULTS))).toBe(JSON.stringify(LOG))
 })
 
 test.each<[unknown, Protocol, unknown]>([
@@ -51,7 +53,7 @@ test.each<[unknown, Protocol, unknown]>([
 })
 
 test('P 1.10: keys before the failing one stay changed', () => {
-  const live = { ...DEFAULT_LOG_SETTINGS }
+  const live = { ...DEFAULTS }
   expect(() => updateLogSettings(live, { log_info: false, log_format: 'xml' }, 'http')).toThrow()
   expect(live.info).toBe(false)
 })
