@@ -20,6 +20,7 @@ use memory::SlabPool;
 use ort::AsPointer;
 use ort::environment::{Environment, GlobalThreadPoolOptions};
 use ort::sys;
+use ort::sys::ONNXTensorElementDataType as E;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -526,51 +527,35 @@ unsafe fn describe(
     }
 }
 
-/// ONNX element codes and ours.
-const CODES: [(i32, DataType); 14] = [
-    (1, DataType::Fp32),
-    (2, DataType::Uint8),
-    (3, DataType::Int8),
-    (4, DataType::Uint16),
-    (5, DataType::Int16),
-    (6, DataType::Int32),
-    (7, DataType::Int64),
-    (8, DataType::Bytes),
-    (9, DataType::Bool),
-    (10, DataType::Fp16),
-    (11, DataType::Fp64),
-    (12, DataType::Uint32),
-    (13, DataType::Uint64),
-    (16, DataType::Bf16),
+/// Element types of ONNX in the order of `DataType`'s numbers. Their values are the numbers in ONNX files, too.
+const ELEMENTS: [E; DataType::ALL.len()] = [
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
+    E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,
 ];
 
 fn datatype(code: i32) -> Option<DataType> {
-    CODES.iter().find(|(c, _)| *c == code).map(|(_, t)| *t)
+    DataType::ALL.into_iter().find(|t| element(*t) as i32 == code)
 }
 
 /// The number of a datatype in ONNX files.
 pub(crate) fn element_code(datatype: DataType) -> u64 {
-    CODES.iter().find(|(_, t)| *t == datatype).and_then(|(c, _)| u64::try_from(*c).ok()).unwrap_or(0)
+    element(datatype) as u64
 }
 
-fn element(datatype: DataType) -> sys::ONNXTensorElementDataType {
-    use sys::ONNXTensorElementDataType as E;
-    match datatype {
-        DataType::Bool => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
-        DataType::Uint8 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
-        DataType::Uint16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
-        DataType::Uint32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
-        DataType::Uint64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
-        DataType::Int8 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
-        DataType::Int16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,
-        DataType::Int32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
-        DataType::Int64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
-        DataType::Fp16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
-        DataType::Fp32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
-        DataType::Fp64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
-        DataType::Bytes => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
-        DataType::Bf16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,
-    }
+fn element(datatype: DataType) -> E {
+    ELEMENTS[datatype as usize - 1]
 }
 
 /// Options of one run; `terminate` may be called while it runs.

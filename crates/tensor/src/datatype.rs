@@ -22,43 +22,39 @@ pub enum DataType {
     Bf16 = 14,
 }
 
+/// All of them in the order of their numbers: the name of clients, the name in config.pbtxt, bytes per element.
+const ROWS: [(DataType, &str, &str, Option<usize>); 14] = [
+    (DataType::Bool, "BOOL", "TYPE_BOOL", Some(1)),
+    (DataType::Uint8, "UINT8", "TYPE_UINT8", Some(1)),
+    (DataType::Uint16, "UINT16", "TYPE_UINT16", Some(2)),
+    (DataType::Uint32, "UINT32", "TYPE_UINT32", Some(4)),
+    (DataType::Uint64, "UINT64", "TYPE_UINT64", Some(8)),
+    (DataType::Int8, "INT8", "TYPE_INT8", Some(1)),
+    (DataType::Int16, "INT16", "TYPE_INT16", Some(2)),
+    (DataType::Int32, "INT32", "TYPE_INT32", Some(4)),
+    (DataType::Int64, "INT64", "TYPE_INT64", Some(8)),
+    (DataType::Fp16, "FP16", "TYPE_FP16", Some(2)),
+    (DataType::Fp32, "FP32", "TYPE_FP32", Some(4)),
+    (DataType::Fp64, "FP64", "TYPE_FP64", Some(8)),
+    (DataType::Bytes, "BYTES", "TYPE_STRING", None),
+    (DataType::Bf16, "BF16", "TYPE_BF16", Some(2)),
+];
+
 impl DataType {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
-        Self::Bool,
-        Self::Uint8,
-        Self::Uint16,
-        Self::Uint32,
-        Self::Uint64,
-        Self::Int8,
-        Self::Int16,
-        Self::Int32,
-        Self::Int64,
-        Self::Fp16,
-        Self::Fp32,
-        Self::Fp64,
-        Self::Bytes,
-        Self::Bf16,
-    ];
+    pub const ALL: [Self; 14] = {
+        let mut all = [Self::Bool; 14];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = ROWS[i].0;
+            i += 1;
+        }
+        all
+    };
 
     /// The name clients use, `FP32`, `BYTES`, ….
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "BOOL",
-            Self::Uint8 => "UINT8",
-            Self::Uint16 => "UINT16",
-            Self::Uint32 => "UINT32",
-            Self::Uint64 => "UINT64",
-            Self::Int8 => "INT8",
-            Self::Int16 => "INT16",
-            Self::Int32 => "INT32",
-            Self::Int64 => "INT64",
-            Self::Fp16 => "FP16",
-            Self::Fp32 => "FP32",
-            Self::Fp64 => "FP64",
-            Self::Bytes => "BYTES",
-            Self::Bf16 => "BF16",
-        }
+        ROWS[self as usize - 1].1
     }
 
     /// Reads a protocol name; case matters.
@@ -95,33 +91,12 @@ impl DataType {
 
     /// The name used in config.pbtxt, `TYPE_FP32`, `TYPE_STRING`, ….
     pub fn config_name(self) -> &'static str {
-        match self {
-            Self::Bool => "TYPE_BOOL",
-            Self::Uint8 => "TYPE_UINT8",
-            Self::Uint16 => "TYPE_UINT16",
-            Self::Uint32 => "TYPE_UINT32",
-            Self::Uint64 => "TYPE_UINT64",
-            Self::Int8 => "TYPE_INT8",
-            Self::Int16 => "TYPE_INT16",
-            Self::Int32 => "TYPE_INT32",
-            Self::Int64 => "TYPE_INT64",
-            Self::Fp16 => "TYPE_FP16",
-            Self::Fp32 => "TYPE_FP32",
-            Self::Fp64 => "TYPE_FP64",
-            Self::Bytes => "TYPE_STRING",
-            Self::Bf16 => "TYPE_BF16",
-        }
+        ROWS[self as usize - 1].2
     }
 
     /// Bytes per element; `None` for BYTES, whose elements differ.
     pub fn byte_size(self) -> Option<usize> {
-        match self {
-            Self::Bool | Self::Uint8 | Self::Int8 => Some(1),
-            Self::Uint16 | Self::Int16 | Self::Fp16 | Self::Bf16 => Some(2),
-            Self::Uint32 | Self::Int32 | Self::Fp32 => Some(4),
-            Self::Uint64 | Self::Int64 | Self::Fp64 => Some(8),
-            Self::Bytes => None,
-        }
+        ROWS[self as usize - 1].3
     }
 }
 
@@ -131,7 +106,8 @@ mod tests {
 
     #[test]
     fn numbers_and_names_round_trip() {
-        for t in DataType::ALL {
+        for (i, t) in DataType::ALL.into_iter().enumerate() {
+            assert_eq!(t as usize, i + 1);
             assert_eq!(DataType::from_number(t as i32), Some(t));
             assert_eq!(DataType::from_name(t.name()), Some(t));
         }
