@@ -5,7 +5,7 @@
  * directory, ten gigabytes) must neither block the server nor fill its memory: files are opened without waiting, asked what they
  * are, and read up to a limit.
  */
-import { closeSync, constants, fstatSync, openSync, readSync, statSync, type BigIntStats } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readSync, readdirSync, statSync, type BigIntStats } from 'node:fs'
 import { ConfigError } from './error.js'
 
 /** A larger configuration is refused, as a file unread. The largest in the wild are some hundred KiB of generated steps. */
@@ -26,6 +26,24 @@ export function statIfAny(path: string): BigIntStats | undefined {
     return statSync(path, { bigint: true, throwIfNoEntry: false })
   } catch {
     return undefined
+  }
+}
+
+/** Names of what is in a directory, in no order; none of one that cannot be read. */
+export function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
+
+/** The bytes of a configuration; null of one that cannot be read. */
+export function configurationIfAny(path: string): Buffer | null {
+  try {
+    return readRegularFile(path, CONFIG_BYTES_MAX, '')
+  } catch {
+    return null
   }
 }
 

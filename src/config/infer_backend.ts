@@ -2,12 +2,11 @@
  * Fills `name`, `backend`, `platform` and `default_model_filename` from what is there: the directory name, the other three
  * fields, and the files of the first subdirectory. Runs always, also with auto-complete off; reads no model.
  */
-import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { BACKENDS, type ModelFile } from './backends.js'
 import { copy } from './binary.js'
 import { invalid, quoted } from './error.js'
-import { statIfAny } from './files.js'
+import { namesIn, statIfAny } from './files.js'
 import { shellWord } from './shell_word.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
@@ -39,14 +38,8 @@ export function listFirstDirectory(modelDirectory: string): Listing {
 
 function list(directory: string): Listing {
   const entries = new Map<string, 'file' | 'directory'>()
-  let names: string[]
-  try {
-    names = readdirSync(directory)
-  } catch {
-    // Gone since it was listed: the same as empty, the load will say so.
-    return entries
-  }
-  for (const name of names) {
+  // One that is gone since it was listed is the same as an empty one: the load will say so.
+  for (const name of namesIn(directory)) {
     const stat = statIfAny(join(directory, name))
     if (stat !== undefined) entries.set(name, stat.isDirectory() ? 'directory' : 'file')
   }

@@ -8,7 +8,7 @@ import { homedir } from 'node:os'
 import { basename, dirname, extname, join, resolve } from 'node:path'
 import { BACKENDS, isForInit } from './backends.js'
 import { quoted } from './error.js'
-import { statIfAny } from './files.js'
+import { namesIn, statIfAny } from './files.js'
 import { invocation } from './invocation.js'
 import { shellWord } from './shell_word.js'
 import { nearest } from './suggest.js'
@@ -131,11 +131,7 @@ function emptyHint(directory: string): string {
 
 /** Names of directories, for a hint; none of a directory that cannot be read. */
 function directoriesOf(directory: string): string[] {
-  try {
-    return readdirSync(directory).filter((name) => statIfAny(join(directory, name))?.isDirectory() === true)
-  } catch {
-    return []
-  }
+  return namesIn(directory).filter((name) => statIfAny(join(directory, name))?.isDirectory() === true)
 }
 
 /** Names of regular files, in order; none of a directory that cannot be read. */

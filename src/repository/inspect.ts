@@ -5,7 +5,6 @@
  * Not seen here: what only running shows (operators that ONNX Runtime lacks, imports of a model, its `auto_complete_config`).
  */
 
-import { readdirSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
@@ -24,6 +23,7 @@ import {
   moveGpuGroupsToCpu,
   nameOr,
   nearest,
+  namesIn,
   noLog,
   normalise,
   parsePbtxt,
@@ -228,16 +228,8 @@ export async function inspectModel(key: string | null, directories: string[], se
 
 /** A configuration that is not read, for its name. */
 function tellMisnamed(directory: string, note: Collector): void {
-  const misnamed = namesIn(directory).find((name) => /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i.test(name))
+  const misnamed = namesIn(directory).slice(0, NAMES_MAX).sort().find((name) => /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i.test(name))
   if (misnamed !== undefined) note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory).slice(0, NAMES_MAX).sort()
-  } catch {
-    return []
-  }
 }
 
 type Collector = ReturnType<typeof collector>

@@ -10,6 +10,7 @@ import { existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, rmSync, sta
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve, sep } from 'node:path'
 import { promisify } from 'node:util'
+import { namesIn } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
 import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
 
@@ -43,14 +44,8 @@ export function unpackPrefix(): string {
 
 /** Removes the directories that begin so, as far as that can be done: a server that ends has nobody to tell. */
 export function removeUnpacked(prefix: string): void {
-  let names: string[]
-  try {
-    names = readdirSync(tmpdir())
-  } catch {
-    // The directory is gone, and ours with it.
-    return
-  }
-  for (const name of names) if (join(tmpdir(), name).startsWith(prefix)) removeOverride(join(tmpdir(), name))
+  // Where that directory is gone, ours is gone with it.
+  for (const name of namesIn(tmpdir())) if (join(tmpdir(), name).startsWith(prefix)) removeOverride(join(tmpdir(), name))
 }
 
 /** Removes the directories of processes that are gone, and returns how many those were. */

@@ -5,10 +5,9 @@
  * says `runtime: "model.py"`: in Triton a library that is there is taken first, too.
  */
 
-import { readdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { copy, isBuiltIn, statIfAny, type ModelConfig } from '../config/index.js'
+import { copy, isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
 
 /** The file that makes a directory a backend, and what `runtime` says of a model that it serves. */
 export const PYTHON_RUNTIME = 'model.py'
@@ -56,12 +55,4 @@ export function pythonBackends(backendDirectory: string): { name: string; file: 
     }
   }
   return [...found].map(([name, file]) => ({ name, file })).sort((a, b) => (a.name < b.name ? -1 : 1))
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
-  }
 }

@@ -2,10 +2,10 @@
  * Looks at everything below a directory, links followed, without ever going round in circles: each directory is entered once, by
  * whatever path it is reached first. Nothing is opened but directories.
  */
-import { readdirSync, type BigIntStats } from 'node:fs'
+import type { BigIntStats } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
-import { statIfAny } from '../config/index.js'
+import { namesIn, statIfAny } from '../config/index.js'
 
 /** Directory levels that are followed. */
 const DEPTH_MAX = 32
@@ -42,13 +42,5 @@ export async function eachIn(root: string, visit: (path: string, stat: BigIntSta
     visit(path, stat)
     seen += 1
     if (seen % TURN_ENTRIES === 0) await turn()
-  }
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
   }
 }

@@ -9,7 +9,7 @@ import { resolve } from 'node:path'
 import { OptionError } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { readOptions } from '../../cli/sources.js'
-import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
+import { ConfigSyntaxError, configurationIfAny } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
 import type { ServerSettings } from '../../api/server.js'
 import { explain, type Finding, type InspectedModel } from '../../repository/index.js'
@@ -92,30 +92,22 @@ function problemsOf(model: InspectedModel): Problem[] {
   return model.findings.map((finding) => problemOf(model, finding, bytes))
 }
 
-const configOf = ({ file }: InspectedModel): Buffer | null => (file === null ? null : read(file))
+const configOf = ({ file }: InspectedModel): Buffer | null => (file === null ? null : configurationIfAny(file))
 
 function problemOf({ key, file, directories }: InspectedModel, finding: Finding, bytes: Buffer | null): Problem {
   const { severity, message, error, advice = '', near } = finding
   const problem = { severity, model: key, message, advice }
   if (error instanceof ConfigSyntaxError) {
-    const place = placeOf(read(error.path) ?? Buffer.alloc(0), error.span)
+    const place = placeOf(configurationIfAny(error.path) ?? Buffer.alloc(0), error.span)
     return { ...problem, path: error.path, place, message: error.reason, advice: error.hint }
   }
   if (finding.file !== undefined) {
-    const place = typeof finding.line === 'number' ? placeInLine(read(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null, finding.endColumn ?? null) : null
+    const place = typeof finding.line === 'number' ? placeInLine(configurationIfAny(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null, finding.endColumn ?? null) : null
     return { ...problem, path: finding.file, place }
   }
   const span = file === null || bytes === null || near === null ? null : locate(bytes, message, key, near)
   if (span === null || bytes === null) return { ...problem, path: directories.join(', '), place: null }
   return { ...problem, path: file, place: placeOf(bytes, span) }
-}
-
-function read(path: string): Buffer | null {
-  try {
-    return readRegularFile(path, CONFIG_BYTES_MAX, '')
-  } catch {
-    return null
-  }
 }
 
 function report(problems: readonly Problem[], models: number, format: Format): number {

@@ -1,9 +1,9 @@
 /** What becomes of the models of a repository: what loads, what differs, what has to be changed. Reads configurations and file names, and the first lines of a model.py. */
 
-import { readFileSync, readdirSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pythonRuntime } from '../../api/python.js'
-import { absentBackend, backendMeant, backendRow, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
+import { absentBackend, backendMeant, backendRow, ConfigSyntaxError, configurationIfAny, namesIn, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
 import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
@@ -62,7 +62,7 @@ type Where = (word: string) => At
 function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Findings): boolean {
   const { key, file, directories, config, versions } = model
   const at: At = { path: file ?? directories[0] ?? '', line: 0 }
-  const bytes = file === null ? null : textOf(file)
+  const bytes = file === null ? null : configurationIfAny(file)
   const lines = bytes?.toString('utf8').split('\n') ?? []
   const where: Where = (word) => ({ ...at, line: lines.findIndex((line) => line.includes(word)) + 1 })
   const placeOfText = (message: string): At => {
@@ -129,7 +129,7 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
     const isOther = /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
     findings.fact(where('EXECUTION_ENV_PATH'), `${subject}: EXECUTION_ENV_PATH: ${environment}`, isOther ? 'environmentFormat' : 'environment')
   }
-  for (const name of names(directory)) {
+  for (const name of namesIn(directory).slice(0, 1000)) {
     if (name.startsWith('triton_python_backend_stub')) findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
   }
   const [known, packages] = [packagesOfModules(), new Set<string>()]
@@ -152,20 +152,4 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
 
 function tellPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
   findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`)
-}
-
-function textOf(path: string): Buffer | null {
-  try {
-    return readRegularFile(path, CONFIG_BYTES_MAX, '')
-  } catch {
-    return null
-  }
-}
-
-function names(directory: string): string[] {
-  try {
-    return readdirSync(directory).slice(0, 1000)
-  } catch {
-    return []
-  }
 }
