@@ -8,8 +8,8 @@ const HEAD = `# Commands
 
 <!-- Made from src/cli/commands.ts; run the tests of test/docs with \`-u\` after a change there. -->
 
-\`nereid\` without one of these words serves: \`nereid --model-repository=PATH\` takes the [flags](flags.md) of the server, as \`tritonserver\` does. A command
-is the first argument.
+This page lists the commands of \`nereid\`. A command is the first argument. Without a command, \`nereid\` starts a server: \`nereid --model-repository=PATH\` takes the
+[flags](flags.md) of the server, as \`tritonserver\` does.
 `
 
 const cell = (text: string) => text.replaceAll('|', '\\|')
@@ -22,7 +22,7 @@ function written({ name, value, isValueOptional }: CommandOption): string {
 function section({ name, usage, meaning, options = [], takesFlags }: Command): string {
   const rows = options.map((option) => `| \`${cell(written(option))}\` | ${cell(option.meaning)} |`)
   const table = rows.length === 0 ? '' : `\n| option | meaning |\n|---|---|\n${rows.join('\n')}\n`
-  const flags = takesFlags === true ? '\nIt takes the [flags](flags.md) of the server, too.\n' : ''
+  const flags = takesFlags === true ? '\nIt also takes the [flags](flags.md) of the server.\n' : ''
   return `## ${name}\n\n\`${`nereid ${name} ${usage}`.trimEnd()}\`\n\n${meaning}\n${table}${flags}`
 }
 

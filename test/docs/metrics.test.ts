@@ -96,15 +96,24 @@ const HEAD = `# Metrics
 
 <!-- Made from what servers show; run the tests of test/docs with \`-u\` after a change of metrics. -->
 
-\`GET :8002/metrics\`, in the text format of Prometheus; in OpenMetrics and compressed with gzip for scrapers that ask for it. Names that begin with \`nv_\` are Triton's,
-with its types and labels. [Operating](operating.md#metrics) says which to watch. The port asks for no key and speaks no TLS, also where the others do, and whoever reaches it reads the names
-of models and keys: [keep it inside](security.md#what-it-does-not-do) with \`--metrics-address\`.
+This page lists all metrics of \`GET :8002/metrics\`. The answer is in the text format of Prometheus; scrapers that request it get OpenMetrics, or gzip. Names that begin with
+\`nv_\` are Triton's, with its types and labels. [Operating](operating.md#metrics) lists the metrics to watch. The port requires no key and never uses TLS, and any client that reaches it
+can read the names of models and keys: [keep it internal](security.md#what-it-does-not-do) with \`--metrics-address\`.
 
-Counters of latencies are cumulative: their rate divided by that of \`nv_inference_request_success\` is the mean. Histograms and summaries of latencies are there with
-\`--metrics-config=histogram_latencies=true\` and \`--metrics-config=summary_latencies=true\`, those of a cache with \`--cache-config\`, those of the rate
-limiter with \`--rate-limit=execution_count\`, those of runners where Python models are, those of repositories where one is in a cloud, those of GPUs where there are any and
-\`libnvidia-ml.so.1\` is found. Labels of the form \`_name\` are the \`metric_tags\` of a model. Behind these
-come \`nereid_process_…\` and \`nereid_nodejs_…\`, which the process says of itself, and the families that Python models make.
+Latency counters are cumulative: their rate divided by the rate of \`nv_inference_request_success\` is the mean. Some families need a setting:
+
+| families | appear with |
+|---|---|
+| latency histograms | \`--metrics-config=histogram_latencies=true\` |
+| latency summaries | \`--metrics-config=summary_latencies=true\` |
+| response cache | \`--cache-config\` |
+| rate limiter | \`--rate-limit=execution_count\` |
+| runners | a Python model |
+| repositories | a repository in a cloud |
+| GPUs | a GPU and \`libnvidia-ml.so.1\` |
+
+Labels of the form \`_name\` are the \`metric_tags\` of a model. After these families come \`nereid_process_…\` and \`nereid_nodejs_…\`, which describe the
+process, and the families of Python models.
 `
 
 function table(title: string, families: Family[]): string {

@@ -35,18 +35,20 @@ const PAGE = `# What is supported
 
 <!-- Made by test/docs/support.test.ts from package.json, Cargo.toml, the platforms of the packages, the image and docs/spec; run the tests of test/docs with \`-u\` after a change. -->
 
-Versions that this release is made for.
+This page lists the platforms and versions that this release supports.
 
 | what | version | notes |
 |---|---|---|
 | Nereid | ${FACTS.nereid} | not released yet: [changes](../CHANGELOG.md) |
 | Triton | ${SERVER_VERSION} | the API that the server reports; releases ${FACTS.releases} were checked for [differences](../COMPAT.md) |
-| Linux | ${names(linux)} | glibc ${[...glibc].join(', ')} or newer: Debian 10, Ubuntu 20.04, RHEL 8. Not musl, so not Alpine: ONNX Runtime has no build for it |
+| Linux | ${names(linux)} | glibc ${[...glibc].join(', ')} or newer: Debian 10, Ubuntu 20.04, RHEL 8 |
+| Alpine | no | ONNX Runtime has no build for musl |
 | macOS | ${names(TARGETS.filter(({ name }) => name.startsWith('darwin-')))} | 14 or newer, for development |
-| Node | ${FACTS.node} or newer | runs the server, and the [client](client.md), which runs in browsers as well |
-| ONNX Runtime | ${FACTS.onnxruntime} | comes with the package; another by \`--backend-config=onnxruntime,library=PATH\` |
+| Node | ${FACTS.node} or newer | for the server and the [client](client.md), which also runs in browsers |
+| ONNX Runtime | ${FACTS.onnxruntime} | is in the package; \`--backend-config=onnxruntime,library=PATH\` loads another |
 | Python | ${FACTS.python} or newer | for [models in Python](python.md), with numpy, and for the [wheel](python.md#from-python-without-node) |
-| CUDA | ${FACTS.cuda} | with cuDNN ${FACTS.cudnn}, which the image \`gpu\` brings along; CUDA ${FACTS.olderCuda} for drivers before ${FACTS.driver} with an older ONNX Runtime: [GPUs](gpu.md). Run on an NVIDIA H200 with CUDA 13: [what passed](../COMPAT.md#not-passed-on-a-gpu) |
+| CUDA | ${FACTS.cuda} | with cuDNN ${FACTS.cudnn}; the image \`gpu\` has both. Run on an NVIDIA H200: [what has not passed](../COMPAT.md#not-passed-on-a-gpu) |
+| CUDA | ${FACTS.olderCuda} | for drivers before ${FACTS.driver}, with an older ONNX Runtime: [GPUs](gpu.md) |
 
 ## To build a clone and to test it
 
@@ -56,7 +58,9 @@ Versions that this release is made for.
 | Rust ${FACTS.rust} or newer, a C compiler | the native module | [rustup.rs](https://rustup.rs), \`apt-get install gcc libc6-dev\` |
 | Python ${FACTS.python} or newer with numpy | models in Python | \`python3 -m pip install numpy\` |
 | Python 3.10 or newer with \`venv\` | \`npm test\` | \`apt-get install python3 python3-venv\` |
-| Valgrind, Go, Miri | the suites \`guard\`, \`h2spec\` and \`miri\` of \`npm test\`, which are skipped without them (\`guard\` fails where \`CI\` is set) | \`apt-get install valgrind golang\`, \`rustup toolchain install nightly --component miri,rust-src\` |
+| Valgrind | the suite \`guard\` of \`npm test\`, which is skipped without it, and fails if \`CI\` is set | \`apt-get install valgrind\` |
+| Go | the suite \`h2spec\`, which is skipped without it | \`apt-get install golang\` |
+| Miri | the suite \`miri\`, which is skipped without it | \`rustup toolchain install nightly --component miri,rust-src\` |
 `
 
 test('docs/support.md is what the files say that decide it', async () => {
