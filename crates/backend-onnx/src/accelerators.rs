@@ -4,33 +4,10 @@
 //! numbers, and a configuration may come over the network. Paths that the provider writes to are ours (`cache`).
 
 use crate::options::{boolean, integer, library_of_repository};
-use crate::provider::Kind;
+use crate::provider::{Appended, Kind};
 use protocol::pb::inference::{ModelConfig, model_optimization_policy::execution_accelerators::Accelerator};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tensor::{Error, Result};
-
-/// A provider to append to a session, in the order of their priority.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Appended {
-    pub(crate) kind: Kind,
-    /// As the library wants them.
-    pub(crate) options: Vec<(String, String)>,
-    /// What takes the place of the library's own provider.
-    pub(crate) plugin: Option<Plugin>,
-}
-
-/// A provider that is a library by itself, and the device it is to run on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plugin {
-    pub(crate) library: PathBuf,
-    pub(crate) device: u32,
-}
-
-impl Appended {
-    pub(crate) fn new(kind: Kind, options: Vec<(String, String)>) -> Self {
-        Self { kind, options, plugin: None }
-    }
-}
 
 /// Options of the CUDA provider that are addresses in this process: streams, and functions that it would call.
 const ADDRESSES: [&str; 6] = [

@@ -1,7 +1,7 @@
 //! Compares a configuration with the graph it is for (model-repository.md 4.1, the table of checks, in its order).
 
 use crate::ffi::GraphTensor;
-use crate::open::Graph;
+use crate::graph::Graph;
 use crate::options::sequence_inputs;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;

@@ -57,7 +57,7 @@ fn suspicion(text: &str) -> Option<&str> {
 #[cold]
 pub(crate) fn noticed(device: u32, error: Error) -> Error {
     let reason = suspicion(error.message()).unwrap_or("a run failed");
-    if device::failure::suspect(device, &format!("ONNX Runtime: {reason}")) {
+    if device::suspect(device, &format!("ONNX Runtime: {reason}")) {
         return device::failure::check(device).err().unwrap_or(error);
     }
     error

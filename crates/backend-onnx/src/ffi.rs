@@ -6,15 +6,19 @@
 
 #![allow(unsafe_code)] // every call into the library
 
+mod base;
 mod bound;
 pub(crate) mod devices;
+mod place;
 mod plugin;
 mod probe;
 mod threads;
 pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
 
-use crate::accelerators::Appended;
+use base::{RawMemoryInfo, RawOptions, RawRunOptions, RawSession, ShapeInfo, TypeInfo, c_string, check, non_null};
+
 use crate::failed;
+use crate::provider::Appended;
 use bytes::Bytes;
 use memory::SlabPool;
 use ort::AsPointer;
@@ -109,28 +113,6 @@ impl Runtime {
     }
 }
 
-fn non_null<T>(p: *mut T) -> Result<NonNull<T>> {
-    NonNull::new(p).ok_or_else(|| Error::internal("onnx runtime returned no object and no error"))
-}
-
-/// Turns a status into our error, with Triton's text, and frees it.
-fn check(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Result<()> {
-    if status.0.is_null() { Ok(()) } else { Err(failure(api, status)) }
-}
-
-#[cold]
-fn failure(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Error {
-    // SAFETY: a non-null status owned by us: read, copied, released once. The code is fetched as the integer it is: newer
-    // libraries have codes the bindings' enum lacks, and such an enum value would be undefined behaviour.
-    unsafe {
-        let code: unsafe extern "system" fn(*const sys::OrtStatus) -> c_int = std::mem::transmute(api.GetErrorCode);
-        let code = code(status.0);
-        let text = CStr::from_ptr((api.GetErrorMessage)(status.0)).to_string_lossy().into_owned();
-        (api.ReleaseStatus)(status.0);
-        Error::internal(format!("onnx runtime error {code}: {text}"))
-    }
-}
-
 /// The name of a tensor in a session: its number among those that the session keeps, and that are freed with it.
 #[derive(Clone, Copy)]
 pub(crate) struct CName(u32);
@@ -144,10 +126,6 @@ impl CName {
 
 /// Names as the library takes them.
 type Names = SmallVec<[*const c_char; 8]>;
-
-fn c_string(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::invalid(format!("'{}' contains a NUL character", text.escape_default())))
-}
 
 /// How a session is to be made.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -174,29 +152,6 @@ pub(crate) enum GraphLevel {
     All,
 }
 
-/// A handle released when dropped.
-macro_rules! handle {
-    ($name:ident, $sys:ident, $release:ident) => {
-        struct $name(NonNull<sys::$sys>, &'static sys::OrtApi);
-        impl Drop for $name {
-            fn drop(&mut self) {
-                // SAFETY: made by the library, owned by this value alone, released once.
-                unsafe { (self.1.$release)(self.0.as_ptr()) }
-            }
-        }
-    };
-}
-handle!(RawOptions, OrtSessionOptions, ReleaseSessionOptions);
-handle!(TypeInfo, OrtTypeInfo, ReleaseTypeInfo);
-handle!(ShapeInfo, OrtTensorTypeAndShapeInfo, ReleaseTensorTypeAndShapeInfo);
-handle!(RawSession, OrtSession, ReleaseSession);
-handle!(RawRunOptions, OrtRunOptions, ReleaseRunOptions);
-handle!(RawBinding, OrtIoBinding, ReleaseIoBinding);
-handle!(RawMemoryInfo, OrtMemoryInfo, ReleaseMemoryInfo);
-
-// SAFETY: OrtSession may be released by any thread, once no other thread uses it.
-unsafe impl Send for RawSession {}
-
 /// Where a model is.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
@@ -212,7 +167,7 @@ pub(crate) struct Session {
     raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
     /// `None`: it runs on the CPU.
-    place: Option<bound::Place>,
+    place: Option<place::Place>,
     /// What `CName`s stand for. The library copies a name that it keeps.
     names: Vec<CString>,
 }
@@ -260,7 +215,7 @@ impl Session {
         device: Option<u32>,
     ) -> Result<Self> {
         let api = runtime.api;
-        let place = device.map(|device| bound::Place::new(runtime, device)).transpose()?;
+        let place = device.map(|device| place::Place::new(runtime.api, device)).transpose()?;
         let raw_options = options.build(runtime)?;
         let (env, options) = (runtime.env.ptr(), raw_options.0.as_ptr());
         let mut session = null_mut();

@@ -1,10 +1,10 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
-use crate::accelerators::{Appended, Plugin};
 use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, Source, devices};
+use crate::graph::Graph;
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
-use crate::provider::{Kind, Report};
+use crate::provider::{Appended, Kind, Plugin, Report};
 use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
 use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
 use prost::Message;
@@ -30,14 +30,6 @@ pub(crate) struct OpenedOnnx {
     run_entries: Vec<(String, String)>,
     /// What a run costs may depend on more than shapes.
     cost_may_depend_on_data: bool,
-}
-
-/// The tensors of a graph.
-#[derive(Debug, Default)]
-pub(crate) struct Graph {
-    pub(crate) inputs: Vec<GraphTensor>,
-    pub(crate) outputs: Vec<GraphTensor>,
-    pub(crate) initializers: Vec<GraphTensor>,
 }
 
 pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {

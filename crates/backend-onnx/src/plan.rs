@@ -5,7 +5,7 @@
 //! beside it, so both are put into a directory of links while the session is made.
 
 use crate::ffi::GraphTensor;
-use crate::open::Graph;
+use crate::graph::Graph;
 use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
 use tensor::{Code, DataType, Error, Result, Shape};
 use trees::protobuf::{Node, bytes, model, value_info};

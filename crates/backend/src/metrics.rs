@@ -12,7 +12,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-pub use series::{HistogramSnapshot, Value};
+pub use series::{HistogramSnapshot, Kind, Update, Value};
 
 use parking_lot::Mutex;
 use series::Series;
@@ -34,49 +34,6 @@ pub const BYTES_MAX: usize = 16 << 20;
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 /// What one process may hold, families and metrics together: the same series may be held many times.
 pub const HANDLES_MAX: usize = 65_536;
-
-/// What a family counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    /// As configuration and exposition write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-
-    /// Reads that.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Counter, Self::Gauge, Self::Histogram].into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// As Triton's texts name it.
-    fn constant(self) -> &'static str {
-        match self {
-            Self::Counter => "TRITONSERVER_METRIC_KIND_COUNTER",
-            Self::Gauge => "TRITONSERVER_METRIC_KIND_GAUGE",
-            Self::Histogram => "TRITONSERVER_METRIC_KIND_HISTOGRAM",
-        }
-    }
-}
-
-/// What changes a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Update {
-    Increment,
-    Set,
-    Observe,
-}
 
 /// Names and values, sorted by name.
 pub type Labels = BTreeMap<String, String>;

@@ -1,7 +1,6 @@
 //! What tells the answers of a version apart from those of another with the same name and number, on whatever server: its
 //! configuration, and the names and bytes of its files. An ensemble has no files: what its models are counts instead.
 
-use crate::key::text;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -57,6 +56,12 @@ impl Fingerprint {
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+/// A length and so many bytes: what is written stands for one sequence of texts only.
+pub(crate) fn text(hash: &mut blake3::Hasher, bytes: &[u8]) {
+    hash.update(&(bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
 }
 
 fn collect(root: &Path, inside: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {

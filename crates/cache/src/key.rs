@@ -9,7 +9,7 @@
 //! Servers that share a store have no secret together. Their keys are BLAKE3 hashes of 256 bits: everybody can compute them, and nobody
 //! can find two requests with one key. What loads of a version are told apart by is then its files and configuration, not a count.
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, text};
 use crate::siphash::SipHash;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -126,12 +126,6 @@ fn shared_key(mut hash: Box<blake3::Hasher>, inputs: &[Input<'_>]) -> Key {
     let half =
         |at: usize| hash.as_bytes().get(at..at + 16).and_then(|b| b.try_into().ok()).map_or(0, u128::from_le_bytes);
     Key { hash: half(0), rest: half(16), scope: 0 }
-}
-
-/// A length and so many bytes: what is written stands for one sequence of texts only.
-pub(crate) fn text(hash: &mut blake3::Hasher, bytes: &[u8]) {
-    hash.update(&(bytes.len() as u64).to_le_bytes());
-    hash.update(bytes);
 }
 
 impl fmt::Debug for Scope {

@@ -3,7 +3,8 @@
 //!
 //! Invariant: what the driver does not say of a device is missing, with a line in the log; the device and the others are there.
 
-use crate::driver::{Driver, Unavailable, driver};
+use crate::driver::{Driver, driver};
+use crate::library::Unavailable;
 use std::fmt;
 use std::sync::LazyLock;
 use tensor::Result;

@@ -3,11 +3,10 @@
 #![allow(unsafe_code)] // calls a C library, whose prototypes are those of cuda.h
 
 use crate::failure;
-use crate::library::{Code, candidates, functions, open_first};
+use crate::library::{Code, Unavailable, candidates, functions, open_first};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tensor::{Error, Result};
@@ -19,16 +18,6 @@ pub const HANDLE_BYTES: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct Handle(pub [u8; HANDLE_BYTES]);
-
-/// Why there is no device.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unavailable(pub String);
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 pub(crate) type Address = u64;
 /// What the library hands out for a stream, an event or a context.
@@ -148,6 +137,23 @@ pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
         found
     });
     DRIVER.as_ref()
+}
+
+/// For a library that calls the driver by itself and told of an error that may be the end of a device: asks the driver, which says the same error
+/// to everybody then, and notes the failure with `why` before its words. Waits for what is under way on the device. Whether it failed.
+///
+/// A text alone is not believed: it may quote what a model's author wrote.
+pub fn suspect(device: u32, why: &str) -> bool {
+    if failure::failed(device).is_some() {
+        return true;
+    }
+    let Ok(driver) = driver() else { return false };
+    match driver.lost(device) {
+        Ok(Some(words)) => failure::report(device, &format!("{why} ({words})")),
+        Ok(None) => {}
+        Err(e) => log::warn!("GPU {device} was asked whether it still works, after '{why}': {}", e.message()),
+    }
+    failure::failed(device).is_some()
 }
 
 impl Driver {

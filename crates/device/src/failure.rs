@@ -114,23 +114,6 @@ pub fn report(device: u32, why: &str) {
     }
 }
 
-/// For a library that calls the driver by itself and told of an error that may be the end of a device: asks the driver, which says the same error
-/// to everybody then, and notes the failure with `why` before its words. Waits for what is under way on the device. Whether it failed.
-///
-/// A text alone is not believed: it may quote what a model's author wrote.
-pub fn suspect(device: u32, why: &str) -> bool {
-    if failed(device).is_some() {
-        return true;
-    }
-    let Ok(driver) = crate::driver() else { return false };
-    match driver.lost(device) {
-        Ok(Some(words)) => report(device, &format!("{why} ({words})")),
-        Ok(None) => {}
-        Err(e) => log::warn!("GPU {device} was asked whether it still works, after '{why}': {}", e.message()),
-    }
-    failed(device).is_some()
-}
-
 /// Has `listener` told of each device that fails, with its reason, until what it returns is dropped; also of those that did before.
 pub fn on_failure(listener: impl Fn(u32, &str) + Send + Sync + 'static) -> Listening {
     let (listener, id): (Listener, _) = (Arc::new(listener), NEXT.fetch_add(1, Ordering::Relaxed));

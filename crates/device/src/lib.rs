@@ -28,8 +28,9 @@ mod visible;
 
 pub use closing::{Closing, watch_closing};
 pub use devices::{Device, PciAddress, Uuid, devices};
-pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver, has_devices, stand_apart};
+pub use driver::{Driver, HANDLE_BYTES, Handle, allow_peers, driver, has_devices, stand_apart, suspect};
 pub use foreign::Adopted;
+pub use library::Unavailable;
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
 pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 pub use pool::{

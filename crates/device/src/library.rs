@@ -2,9 +2,19 @@
 
 #![allow(unsafe_code)] // opens libraries
 
-use crate::Unavailable;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::OsString;
+use std::fmt;
+
+/// Why there is no device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unavailable(pub String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// What functions of both libraries answer; 0 is success.
 pub(crate) type Code = std::ffi::c_int;

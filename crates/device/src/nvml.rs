@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // calls a C library, whose prototypes are those of nvml.h
 
 use crate::devices::PciAddress;
-use crate::driver::Unavailable;
+use crate::library::Unavailable;
 use crate::library::{Code, candidates, functions, open_first};
 use std::ffi::{CStr, CString, OsString, c_char, c_uint, c_void};
 use std::sync::LazyLock;

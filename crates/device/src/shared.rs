@@ -3,8 +3,9 @@
 #![allow(unsafe_code)] // vouches for ranges of device memory
 
 use crate::closing;
-use crate::driver::{Driver, Handle, Unavailable, driver};
+use crate::driver::{Driver, Handle, driver};
 use crate::failure;
+use crate::library::Unavailable;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -6,7 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 
-use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver, failure};
+use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver, failure, suspect};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -297,10 +297,10 @@ fn m_22_a_device_whose_context_is_lost_stays_lost_and_whoever_asked_is_told_once
 #[ignore = "runs in a child of the other tests"]
 fn suspect_the_device() {
     let tell = |text: String| println!("told: {text}");
-    assert!(!failure::suspect(0, "a library says 700"), "the driver says that all is well, the first time");
-    tell(format!("{}", failure::suspect(1, "a library says 700")));
+    assert!(!suspect(0, "a library says 700"), "the driver says that all is well, the first time");
+    tell(format!("{}", suspect(1, "a library says 700")));
     tell(failure::failed(1).map_or_else(String::new, |why| why.to_string()));
-    tell(format!("{:?} {}", failure::failed(0), failure::suspect(1, "once more")));
+    tell(format!("{:?} {}", failure::failed(0), suspect(1, "once more")));
 }
 
 #[test]

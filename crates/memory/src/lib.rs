@@ -3,7 +3,7 @@
 //!
 //! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map`
 //! (mappings of client files), `memfd` (anonymous memory that processes of ours see), `sigbus` (surviving a client that truncates its
-//! file under us), `region` (which vouches for the addresses of `map`), `room` (limits of the process) and `thread` (system calls about
+//! file under us), `region` (which vouches for the addresses of `map`), `room` (limits of the process), `roster` (ids of threads) and `thread` (system calls about
 //! the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
@@ -20,6 +20,7 @@ mod memfd;
 pub mod reclaim;
 mod region;
 pub mod room;
+mod roster;
 pub mod serving;
 mod sigbus;
 mod slab;

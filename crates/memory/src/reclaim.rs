@@ -9,7 +9,6 @@
 use crate::aligned::Block;
 use crate::behind::drop_all;
 use crate::heap;
-use crate::slab::SlabPool;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +33,8 @@ struct Queue {
     owners: Vec<Box<dyn Send>>,
     /// The pages of both.
     bytes: usize,
-    /// Trimmed every interval.
-    pool: Option<SlabPool>,
+    /// Gives back what a pool does not need; asked every interval. How many bytes that were.
+    trim: Option<fn() -> usize>,
 }
 
 #[derive(Default)]
@@ -83,10 +82,10 @@ fn enqueue(bytes: usize, put: impl FnOnce(&mut Queue)) {
     }
 }
 
-/// Trims this pool every few seconds.
-pub(crate) fn keep_trimmed(pool: SlabPool) {
+/// Calls this every few seconds.
+pub(crate) fn keep_trimmed(trim: fn() -> usize) {
     if let Some(shared) = shared() {
-        shared.queue.lock().pool = Some(pool);
+        shared.queue.lock().trim = Some(trim);
         shared.filled.notify_one();
     }
 }
@@ -109,12 +108,12 @@ fn run(shared: &Shared) {
         }
         let (blocks, owners) = (std::mem::take(&mut queue.blocks), std::mem::take(&mut queue.owners));
         freed += std::mem::take(&mut queue.bytes);
-        let pool = queue.pool.clone();
+        let trim = queue.trim;
         drop(queue);
         drop(blocks);
         drop_all(owners);
         if Instant::now() >= due {
-            freed += pool.map_or(0, |pool| pool.trim()) + FREED_SMALL.swap(0, Ordering::Relaxed);
+            freed += trim.map_or(0, |trim| trim()) + FREED_SMALL.swap(0, Ordering::Relaxed);
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
                 heap::trim();
             }

@@ -45,7 +45,7 @@ fn maker() -> Option<&'static Mutex<Sender<Job>>> {
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let (send, made) = channel();
     let body = move || {
-        crate::yielding::serve();
+        crate::roster::serve();
         body();
     };
     let job = Job { name: name.into(), body: Box::new(body), made: send };

@@ -84,7 +84,7 @@ impl SlabPool {
         static POOL: OnceLock<SlabPool> = OnceLock::new();
         POOL.get_or_init(|| {
             let pool = Self::new(RETAINED_BYTES_MAX);
-            reclaim::keep_trimmed(pool.clone());
+            reclaim::keep_trimmed(|| Self::global().trim());
             // Buffers that are no slabs leave the same to others.
             allowance::take_with(room::take_with);
             pool

@@ -41,7 +41,7 @@ const SIZE: u32 = size_of::<SchedulingAttributes>() as u32;
 ///
 /// Its share of a core stays what it was.
 pub fn be_prompt() {
-    crate::yielding::serve();
+    crate::roster::serve();
     #[cfg(target_os = "linux")]
     {
         let Some(now) = scheduling() else { return };
@@ -123,17 +123,6 @@ pub fn step_behind() {
 pub fn step_aside() {
     #[cfg(target_os = "linux")]
     be_nice(ASIDE_NICENESS);
-}
-
-/// Id of this thread, as the kernel has it; `None` where threads have no niceness of their own.
-pub(crate) fn id() -> Option<i32> {
-    #[cfg(target_os = "linux")]
-    // glibc has `gettid` since 2.30, and the packages run with 2.28.
-    // SAFETY: no pointers, and no way to fail. Miri has no such thread.
-    let id = (!cfg!(miri)).then(|| unsafe { libc::syscall(libc::SYS_gettid) } as i32);
-    #[cfg(not(target_os = "linux"))]
-    let id = None;
-    id
 }
 
 /// As [`step_behind`], for another thread of this process, which is alive.

@@ -8,9 +8,10 @@
 //!
 //! Invariant: the thread that loads is alive as long as its watcher is, so its id is its own.
 
+pub use crate::roster::{Entry, process_serves};
+
+use crate::roster::{self, id};
 use crate::{serving, thread};
-use parking_lot::Mutex;
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -22,50 +23,19 @@ const LOOK_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(5)..
 /// Threads that serve waited too long when they waited for this part of the time between two looks, all of them together.
 const WAITED_SHARE: u32 = 20;
 
-/// Threads that serve, by their ids.
-static SERVING: Mutex<Vec<i32>> = Mutex::new(Vec::new());
-
-/// A thread that serves is known as such until this is dropped.
-#[derive(Debug)]
-pub struct Entry(i32);
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        SERVING.lock().retain(|&id| id != self.0);
-    }
-}
-
-thread_local! {
-    static ENTRY: OnceCell<Entry> = const { OnceCell::new() };
-}
-
-/// Requests wait for the first thread of that process, such as one that runs a model.
-pub fn process_serves(id: i32) -> Entry {
-    SERVING.lock().push(id);
-    Entry(id)
-}
-
-/// Requests wait for this thread: until it ends, loads step behind when it waits for a core.
-pub(crate) fn serve() {
-    let Some(id) = thread::id() else { return };
-    let enter = |entry: &OnceCell<Entry>| _ = entry.get_or_init(|| process_serves(id));
-    // A thread that ends serves nothing any more.
-    let _ = ENTRY.try_with(enter);
-}
-
 /// Watches for a thread that loads, until it is dropped there.
 #[derive(Debug)]
 pub struct Yielding(Option<(Sender<Infallible>, JoinHandle<()>)>);
 
 /// From now on this thread steps behind as soon as threads that serve wait for a core.
 pub fn by_need() -> Yielding {
-    by_need_of(|| SERVING.lock().clone())
+    by_need_of(roster::all)
 }
 
 fn by_need_of(serving: impl Fn() -> Vec<i32> + Send + 'static) -> Yielding {
     // Before any thread steps behind.
     serving::prepare();
-    let watched = thread::id().filter(|&id| waited_ns(id).is_some());
+    let watched = id().filter(|&id| waited_ns(id).is_some());
     let started = watched.and_then(|id| {
         let mut waits = Waits::of(&serving());
         let (alive, over) = channel::<Infallible>();
@@ -125,7 +95,8 @@ fn waited_ns(id: i32) -> Option<u64> {
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
-    use crate::thread::{id, niceness, pin};
+    use crate::roster::serve;
+    use crate::thread::{niceness, pin};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -180,12 +151,12 @@ mod tests {
             serve();
             serve();
             let id = id().expect("an id");
-            assert_eq!(SERVING.lock().iter().filter(|&&other| other == id).count(), 1);
+            assert_eq!(roster::all().iter().filter(|&&other| other == id).count(), 1);
             id
         };
         let ended = std::thread::spawn(serves).join().expect("no panic");
-        assert!(!SERVING.lock().contains(&ended));
-        let spawned = serving::call("nereid-test", || SERVING.lock().contains(&id().expect("an id")));
+        assert!(!roster::all().contains(&ended));
+        let spawned = serving::call("nereid-test", || roster::all().contains(&id().expect("an id")));
         assert_eq!(spawned.ok(), Some(true));
     }
 }

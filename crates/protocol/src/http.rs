@@ -33,6 +33,12 @@ pub struct Limits {
     pub dims_max: usize,
 }
 
+/// `string correlation ID cannot be longer than …`.
+const CORRELATION_ID_BYTES_MAX: usize = 128;
+
+/// How the names of parameters begin that are not for clients.
+const RESERVED: &str = "triton_";
+
 /// Dimensions of one input over either transport: error texts print them all. A dimension costs a client two bytes and us eight.
 pub const DIMS_MAX: usize = 1024;
 

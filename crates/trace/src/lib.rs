@@ -9,19 +9,24 @@
 
 mod activity;
 mod context;
+mod handle;
 mod ids;
 pub mod limits;
 mod phases;
 mod queue;
 mod record;
 mod sampler;
+mod setting;
 mod text;
 mod tracer;
+mod watch;
 
 pub use activity::Activity;
 pub use context::Context;
+pub use handle::Trace;
 pub use phases::{Measured, Phases};
 pub use queue::Taken;
-pub use record::{Call, Kind, Record, Stamp, Tensor, Trace};
-pub use sampler::{Mode, Setting, Watch};
+pub use record::{Call, Kind, Record, Stamp, Tensor};
+pub use setting::{Mode, Setting};
 pub use tracer::{Measuring, Tracer, is_any_on};
+pub use watch::Watch;

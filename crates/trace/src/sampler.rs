@@ -1,45 +1,9 @@
 //! Which requests are traced (O 3.3).
 
-use crate::context::Context;
 use crate::queue::Outlet;
-use crate::record::Trace;
-use arc_swap::ArcSwapOption;
+use crate::setting::Setting;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-
-/// Where records go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Files of Triton's form.
-    Triton,
-    /// Spans. A caller's context decides, too.
-    OpenTelemetry,
-}
-
-/// What decides which requests are traced, and what is noted of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// Told with each record it sampled.
-    pub number: u32,
-    /// Where they go.
-    pub mode: Mode,
-    /// Level TIMESTAMPS.
-    pub timestamps: bool,
-    /// Level TENSORS.
-    pub tensors: bool,
-    /// Every n-th request; 0 = none but those with a context.
-    pub rate: u32,
-    /// How many may be sampled; -1 = any number.
-    pub count: i32,
-}
-
-impl Setting {
-    /// Whether it may sample anything.
-    pub(crate) fn is_on(&self) -> bool {
-        let is_possible = self.rate > 0 && self.count != 0 || self.mode == Mode::OpenTelemetry;
-        (self.timestamps || self.tensors) && is_possible
-    }
-}
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A setting at work. The last one to hold it tells the queue that no record of it follows.
 pub(crate) struct Sampler {
@@ -61,7 +25,7 @@ impl Sampler {
     }
 
     /// Counts a request. Whether it is traced: every n-th as long as there is count, and one with a context always.
-    fn takes(&self, has_context: bool) -> bool {
+    pub(crate) fn takes(&self, has_context: bool) -> bool {
         let rate = u64::from(self.setting.rate);
         let is_nth = rate > 0 && (self.seen.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(rate);
         let is_counted = is_nth && self.count_down();
@@ -84,42 +48,10 @@ impl Drop for Sampler {
     }
 }
 
-/// What a model's requests look at: whether they may be traced, and by which setting. Shared by all versions of the model.
-#[derive(Default)]
-pub struct Watch {
-    is_on: AtomicBool,
-    sampler: ArcSwapOption<Sampler>,
-}
-
-impl Watch {
-    /// Whether requests to the model may be traced now.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
-    }
-
-    /// Samples a request of a client. `context` is asked for the caller's, where that matters.
-    pub fn begin(&self, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
-        if !self.is_on() {
-            return None;
-        }
-        // Cloned only for a request that is traced: one counter for all threads is dear.
-        let sampler = self.sampler.load();
-        let sampler = sampler.as_ref()?;
-        let context = if sampler.setting.mode == Mode::OpenTelemetry { context() } else { None };
-        sampler.takes(context.is_some()).then(|| Trace::begin(sampler.clone(), context))
-    }
-
-    pub(crate) fn set(&self, sampler: Option<&Arc<Sampler>>) {
-        let sampler = sampler.filter(|s| s.setting.is_on()).cloned();
-        self.is_on.store(sampler.is_some(), Ordering::Relaxed);
-        self.sampler.store(sampler);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Mode;
 
     /// Which of `requests` requests are traced; those in `with` have a context.
     fn check(rate: u32, count: i32, requests: u64, with: &[u64], expected: &[u64], left: i32) {

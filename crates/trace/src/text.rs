@@ -1,37 +1,30 @@
 //! Tensors as text.
 
-use crate::record::Tensor;
 use std::fmt::Write;
 use tensor::DataType;
 use tensor::strings::Strings;
 
-impl Tensor {
-    /// The elements, joined by commas: numbers in their shortest form that reads back the same, booleans as 0 and 1, strings quoted as
-    /// JSON quotes them. Of a tensor that was cut, those that are whole, and `...` behind them.
-    pub fn text(&self) -> String {
-        let mut out = String::with_capacity(self.data.len());
-        match self.datatype {
-            DataType::Bool | DataType::Uint8 => numbers(&mut out, &self.data, |[b]| b),
-            DataType::Uint16 => numbers(&mut out, &self.data, u16::from_le_bytes),
-            DataType::Uint32 => numbers(&mut out, &self.data, u32::from_le_bytes),
-            DataType::Uint64 => numbers(&mut out, &self.data, u64::from_le_bytes),
-            DataType::Int8 => numbers(&mut out, &self.data, i8::from_le_bytes),
-            DataType::Int16 => numbers(&mut out, &self.data, i16::from_le_bytes),
-            DataType::Int32 => numbers(&mut out, &self.data, i32::from_le_bytes),
-            DataType::Int64 => numbers(&mut out, &self.data, i64::from_le_bytes),
-            DataType::Fp16 => numbers(&mut out, &self.data, |b| Float(half(u16::from_le_bytes(b)))),
-            DataType::Bf16 => {
-                numbers(&mut out, &self.data, |b| Float(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)));
-            }
-            DataType::Fp32 => numbers(&mut out, &self.data, |b| Float(f32::from_le_bytes(b))),
-            DataType::Fp64 => numbers(&mut out, &self.data, |b| Float(f64::from_le_bytes(b))),
-            DataType::Bytes => strings(&mut out, &self.data),
+/// The elements, joined by commas: [`Tensor::text`](crate::Tensor::text) says how. Of strings, those that are whole.
+pub(crate) fn elements(datatype: DataType, data: &[u8]) -> String {
+    let mut out = String::with_capacity(data.len());
+    match datatype {
+        DataType::Bool | DataType::Uint8 => numbers(&mut out, data, |[b]| b),
+        DataType::Uint16 => numbers(&mut out, data, u16::from_le_bytes),
+        DataType::Uint32 => numbers(&mut out, data, u32::from_le_bytes),
+        DataType::Uint64 => numbers(&mut out, data, u64::from_le_bytes),
+        DataType::Int8 => numbers(&mut out, data, i8::from_le_bytes),
+        DataType::Int16 => numbers(&mut out, data, i16::from_le_bytes),
+        DataType::Int32 => numbers(&mut out, data, i32::from_le_bytes),
+        DataType::Int64 => numbers(&mut out, data, i64::from_le_bytes),
+        DataType::Fp16 => numbers(&mut out, data, |b| Float(half(u16::from_le_bytes(b)))),
+        DataType::Bf16 => {
+            numbers(&mut out, data, |b| Float(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)));
         }
-        if self.is_cut {
-            out.push_str(if out.is_empty() { "..." } else { ",..." });
-        }
-        out
+        DataType::Fp32 => numbers(&mut out, data, |b| Float(f32::from_le_bytes(b))),
+        DataType::Fp64 => numbers(&mut out, data, |b| Float(f64::from_le_bytes(b))),
+        DataType::Bytes => strings(&mut out, data),
     }
+    out
 }
 
 fn numbers<const N: usize, T: std::fmt::Display>(out: &mut String, data: &[u8], read: impl Fn([u8; N]) -> T) {

@@ -2,7 +2,9 @@
 
 use crate::limits::TRACE_SETTINGS_MAX;
 use crate::queue::{Outlet, Taken};
-use crate::sampler::{Sampler, Setting, Watch};
+use crate::sampler::Sampler;
+use crate::setting::Setting;
+use crate::watch::Watch;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
 //! Trees in memory, and how readers put them there.
 
+use crate::compare::Compare;
 use crate::limits::{DEPTH_MAX, FEATURES_MAX, NODES_MAX, OUTPUTS_MAX, TREES_MAX};
 use crate::pieces::Pieces;
 use tensor::{Code, Error, Result};
@@ -54,15 +55,6 @@ pub enum Node {
     },
     /// The value that is added.
     Leaf(f64),
-}
-
-/// A comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compare {
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
 }
 
 /// What a prediction is of a sum.

@@ -10,6 +10,7 @@
 //! that a node names exists.
 
 mod binary;
+mod compare;
 mod document;
 mod ensemble;
 mod json;
@@ -24,7 +25,8 @@ mod ubjson;
 mod xgboost;
 mod xgboost_binary;
 
-pub use ensemble::{Compare, Ensemble, Link, Node, Precision, Tree};
+pub use compare::Compare;
+pub use ensemble::{Ensemble, Link, Node, Precision, Tree};
 pub use parameters::{Parameters, SHAP_OUTPUT};
 
 use tensor::{Error, Result};

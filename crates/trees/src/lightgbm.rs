@@ -2,7 +2,8 @@
 //!
 //! Thresholds are doubles and features are floats here, so each is replaced by the float that compares alike. Leaves stay doubles.
 
-use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::compare::Compare;
+use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::NODES_MAX;
 use crate::pieces::{Pieces, Shares, not_above};
 use std::collections::HashMap;

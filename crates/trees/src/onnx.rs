@@ -3,7 +3,8 @@
 //! ONNX Runtime puts a node's `no` right behind it, so `no` must be the child of one node only; a `yes` may be shared
 //! ([`crate::Tree::nodes`] has it so).
 
-use crate::ensemble::{Compare, Ensemble, Link, Node, Precision};
+use crate::compare::Compare;
+use crate::ensemble::{Ensemble, Link, Node, Precision};
 use crate::protobuf::{self, DOUBLE, FLOAT, bytes, doubles, float, model, value_info};
 
 /// The input: a row of features for each.

@@ -1,7 +1,7 @@
 //! Splits that are no single comparison: sets of categories, and LightGBM's zeros that count as missing. Each is a number of ranges of the
 //! feature, which go left and right in turn, so a chain of comparisons gives exactly what the framework does, for every float.
 
-use crate::ensemble::Compare;
+use crate::compare::Compare;
 use std::cell::Cell;
 use tensor::{Error, Result};
 

@@ -1,7 +1,8 @@
 //! Checkpoints of treelite, of versions 4.x: scalars and counted arrays one behind the other, little-endian.
 
 use crate::binary::{Bytes, item};
-use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::compare::Compare;
+use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::{NODES_MAX, TEXT_BYTES_MAX, TREES_MAX};
 use crate::pieces::{Pieces, Shares, not_above, not_below};
 use tensor::{Error, Result};

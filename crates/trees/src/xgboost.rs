@@ -1,7 +1,8 @@
 //! XGBoost's JSON and UBJSON, of versions 1.0 to 3.x. Members that are not known are passed over.
 
+use crate::compare::Compare;
 use crate::document::Document;
-use crate::ensemble::{Compare, Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
+use crate::ensemble::{Ensemble, Forest, Found, Link, Precision, Test, Whole, unsupported, within};
 use crate::limits::{NODES_MAX, TREES_MAX};
 use crate::pieces::{Pieces, Shares};
 use tensor::{Error, Result};

@@ -1,7 +1,8 @@
 //! XGBoost's own binary format (`xgboost.model`), which versions before 3.1 write: structs of C, little-endian.
 
 use crate::binary::{Bytes, item};
-use crate::ensemble::{Compare, Ensemble, Forest, Found, Test, unsupported, within};
+use crate::compare::Compare;
+use crate::ensemble::{Ensemble, Forest, Found, Test, unsupported, within};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::xgboost::{Shape, check_booster, finish, weigh};
 use tensor::{Error, Result};

@@ -4,7 +4,8 @@
 //! A binding holds the runtime's counted references to values, not their memory: that is borrowed until the binding is dropped. The runtime ends a
 //! run by waiting for its stream, so outputs are there when `run` returns, and inputs are no longer read.
 
-use super::{CName, OutputOwner, RawBinding, RawMemoryInfo, RunOptions, Session, Value, check, non_null};
+use super::base::{RawBinding, check, non_null};
+use super::{CName, OutputOwner, RunOptions, Session, Value};
 use device::Adopted;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -15,39 +16,6 @@ use tensor::{Base, Data, DataType, Error, RegionRef, Result};
 /// What every address of a device has to be a multiple of that a run is given: that of whole allocations, which kernels of CUDA's libraries
 /// count on. An address they cannot use would cost the device (`CUDA_ERROR_MISALIGNED_ADDRESS`).
 pub(crate) const DEVICE_ALIGNMENT: u64 = 256;
-
-/// Where a session on a device runs.
-pub(super) struct Place {
-    pub(super) device: u32,
-    memory: RawMemoryInfo,
-}
-
-impl Place {
-    pub(super) fn new(runtime: &super::Runtime, device: u32) -> Result<Self> {
-        use ort::sys::{OrtAllocatorType, OrtMemType};
-        let (api, mut memory) = (runtime.api, null_mut());
-        let ordinal = i32::try_from(device).map_err(|_| Error::invalid(format!("there is no device {device}")))?;
-        // SAFETY: a name that ends in NUL and is copied, and a valid out pointer.
-        unsafe {
-            check(
-                api,
-                (api.CreateMemoryInfo)(
-                    c"Cuda".as_ptr(),
-                    OrtAllocatorType::OrtDeviceAllocator,
-                    ordinal,
-                    OrtMemType::OrtMemTypeDefault,
-                    &raw mut memory,
-                ),
-            )?;
-        }
-        Ok(Self { device, memory: RawMemoryInfo(non_null(memory)?, api) })
-    }
-}
-
-// SAFETY: a description of memory that is never changed; any thread may read and release it.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
 
 /// What a run reads and writes, bound one by one.
 pub(crate) struct Binding<'i, 'o> {

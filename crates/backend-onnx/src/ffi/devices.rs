@@ -5,9 +5,9 @@
 //! through a directory that has both, and libraries of CUDA are opened by their absolute paths first: one of the same name that is open
 //! already satisfies whoever asks for it later.
 
-use super::{RawOptions, Runtime, c_string, check};
-use crate::accelerators::Appended;
-use crate::provider::{Kind, Known, Places, Provider, Report, report};
+use super::Runtime;
+use super::base::{RawOptions, c_string, check};
+use crate::provider::{Appended, Kind, Known, Places, Provider, Report, report};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,8 @@
 //! The bindings know these functions only where they ask for a library of at least that release. Ours may be older, so the functions are taken
 //! from their places in the table, which is never reordered, after the release was asked.
 
-use super::{RawOptions, Runtime, c_string, check};
+use super::Runtime;
+use super::base::{RawOptions, c_string, check};
 use ort::AsPointer;
 use ort::sys;
 use parking_lot::Mutex;

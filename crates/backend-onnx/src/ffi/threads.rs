@@ -1,6 +1,6 @@
 //! Threads of the library, which serve whatever thread made the session: see `memory::serving`.
 
-use super::check;
+use super::base::check;
 use ort::environment::ThreadManager;
 use ort::sys;
 use std::ffi::c_void;

@@ -1,9 +1,51 @@
-//! The value of one series: changed from any thread, without the lock of the families.
+//! The value of one series, of whichever kind: changed from any thread, without the lock of the families.
 
-use super::{Kind, Update};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Error, Result};
+
+/// What a family counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    /// As configuration and exposition write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+
+    /// Reads that.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Counter, Self::Gauge, Self::Histogram].into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// As Triton's texts name it.
+    pub(super) fn constant(self) -> &'static str {
+        match self {
+            Self::Counter => "TRITONSERVER_METRIC_KIND_COUNTER",
+            Self::Gauge => "TRITONSERVER_METRIC_KIND_GAUGE",
+            Self::Histogram => "TRITONSERVER_METRIC_KIND_HISTOGRAM",
+        }
+    }
+}
+
+/// What changes a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Update {
+    Increment,
+    Set,
+    Observe,
+}
 
 /// The value of a series.
 #[derive(Debug, Clone, PartialEq)]

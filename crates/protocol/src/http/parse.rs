@@ -4,7 +4,7 @@
 //! outputs are judged in the order of P 1.12.2. Binary inputs are slices of the body, and so is every string without escapes.
 
 use super::input::{InputScan, Source, json_data, region_of, shape_of, unable};
-use super::{Limits, plain, raw};
+use super::{CORRELATION_ID_BYTES_MAX, Limits, RESERVED, plain, raw};
 use crate::check::{Names, duplicate_input, duplicate_output};
 use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, Regions, RequestedOutput};
 use crate::json::{Cursor, Value};
@@ -12,12 +12,6 @@ use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, Result};
-
-/// `string correlation ID cannot be longer than …`.
-pub(super) const CORRELATION_ID_BYTES_MAX: usize = 128;
-
-/// How the names of parameters begin that are not for clients.
-pub(super) const RESERVED: &str = "triton_";
 
 /// Parses an inference body. `header_length` is the checked value of `Inference-Header-Content-Length`, `None` without the header.
 ///

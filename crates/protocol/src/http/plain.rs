@@ -7,7 +7,7 @@
 //! Invariant: `Some` is what `parse_infer` makes of the same body.
 
 use super::Limits;
-use super::parse::{CORRELATION_ID_BYTES_MAX, RESERVED};
+use super::{CORRELATION_ID_BYTES_MAX, RESERVED};
 use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, RequestedOutput};
 use crate::json::{Cursor, Text, fill, name_of, special};
 use bytes::Bytes;

@@ -1,0 +1,38 @@
+//! Where a session on a device runs.
+
+use super::base::{RawMemoryInfo, check, non_null};
+use ort::sys;
+use std::ptr::null_mut;
+use tensor::{Error, Result};
+
+pub(super) struct Place {
+    pub(super) device: u32,
+    pub(super) memory: RawMemoryInfo,
+}
+
+impl Place {
+    pub(super) fn new(api: &'static sys::OrtApi, device: u32) -> Result<Self> {
+        use sys::{OrtAllocatorType, OrtMemType};
+        let mut memory = null_mut();
+        let ordinal = i32::try_from(device).map_err(|_| Error::invalid(format!("there is no device {device}")))?;
+        // SAFETY: a name that ends in NUL and is copied, and a valid out pointer.
+        unsafe {
+            check(
+                api,
+                (api.CreateMemoryInfo)(
+                    c"Cuda".as_ptr(),
+                    OrtAllocatorType::OrtDeviceAllocator,
+                    ordinal,
+                    OrtMemType::OrtMemTypeDefault,
+                    &raw mut memory,
+                ),
+            )?;
+        }
+        Ok(Self { device, memory: RawMemoryInfo(non_null(memory)?, api) })
+    }
+}
+
+// SAFETY: a description of memory that is never changed; any thread may read and release it.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
