@@ -51,8 +51,8 @@ pub fn write(&self, to: &mut Vec<u8>) { ${writes.join(' ')} }
 
 function rust() {
   const constants = Object.entries(table.constants).map(([name, value]) => `pub const ${name}: u64 = ${value};`)
-  // Datatypes are `tensor::DataType`, which has the same numbers.
-  const enums = Object.entries(table.enums).filter(([name]) => name !== 'DataType')
+  // These are `tensor::DataType` and `tensor::Code`, which have the same numbers.
+  const enums = Object.entries(table.enums).filter(([name]) => name !== 'DataType' && name !== 'Code')
   const text = [
     `//! ${NOTE}\n\n#![allow(missing_docs)]\n`,
     `pub const VERSION: u64 = ${table.version};`,

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define NEREID_PROTOCOL_VERSION 1u
+#define NEREID_PROTOCOL_VERSION 2u
 
 #define NEREID_ALIGNMENT 64u
 #define NEREID_INLINE_BYTES_MAX 4096u
@@ -27,10 +27,10 @@
 #define NEREID_FD_FLAGS 7u
 
 enum nereid_frame {
-  NEREID_FRAME_HELLO = 1,
+  NEREID_FRAME_LOAD = 1,
   NEREID_FRAME_READY = 2,
   NEREID_FRAME_FAILED = 3,
-  NEREID_FRAME_FINALIZE = 4,
+  NEREID_FRAME_UNLOAD = 4,
   NEREID_FRAME_EXECUTE = 10,
   NEREID_FRAME_RESULT = 11,
   NEREID_FRAME_RESPOND = 12,
@@ -113,6 +113,7 @@ enum nereid_code {
   NEREID_CODE_UNSUPPORTED = 5,
   NEREID_CODE_ALREADY_EXISTS = 6,
   NEREID_CODE_CANCELLED = 7,
+  NEREID_CODE_RESOURCE_EXHAUSTED = 8,
 };
 
 enum nereid_log_level {
@@ -133,8 +134,10 @@ struct __attribute__((packed)) nereid_header {
   uint8_t frame;
   uint8_t flags;
   uint16_t count;
+  uint16_t model;
+  uint16_t instance;
 };
-#define NEREID_HEADER_BYTES 8u
+#define NEREID_HEADER_BYTES 12u
 
 struct __attribute__((packed)) nereid_execute_head {
   uint64_t batch;

@@ -15,8 +15,13 @@ sys.path.insert(0, str(HERE.parent / "python" / "nereid_shm"))
 import protocol as p  # noqa: E402
 
 
-def frame(kind, body=b"", flags=0, count=0):
-    return p.HEADER.pack(len(body), kind, flags, count) + body
+#: Frames about the process; all others are about an instance: in the examples, the first of the first model.
+ABOUT_PROCESS = (p.FRAME_SEGMENT, p.FRAME_NEED_SEGMENT, p.FRAME_RELEASE, p.FRAME_CLOSE_HANDLE, p.FRAME_NO_DEVICES, p.FRAME_PING, p.FRAME_PONG)
+
+
+def frame(kind, body=b"", flags=0, count=0, model=None):
+    model = int(kind not in ABOUT_PROCESS) if model is None else model
+    return p.HEADER.pack(len(body), kind, flags, count, model, 0) + body
 
 
 def tensor(name, datatype, dims, inline=None, place=p.PLACE_INLINE, segment=0, offset=0, length=0):
@@ -74,7 +79,8 @@ GOOD = {
     "segment": (frame(p.FRAME_SEGMENT, p.SEGMENT.pack(1 << 20, 2, p.PLACE_RESPONSE, 0)), {"bytes": 1 << 20, "segment": 2, "place": "RESPONSE", "refused": 0}),
     "release": (frame(p.FRAME_RELEASE, pack("<2Q", 64, 128), count=2), {"releases": [64, 128]}),
     "is_ready": (frame(p.FRAME_IS_READY, p.QUESTION.pack(11)), {"question": 11}),
-    "finalize": (frame(p.FRAME_FINALIZE), {}),
+    "load": (frame(p.FRAME_LOAD, b'{"mode":"run"}', p.VERSION), {"version": 2}),
+    "unload": (frame(p.FRAME_UNLOAD), {}),
     "result": (result(7, [answer(p.ANSWER_RESPONSE, [X, STRINGS, SHARED], flags=p.ANSWER_FLAG_FINAL, parameters='{"a":1}'), answer(p.ANSWER_NONE)], [64]), {
         "batch": 7, "releases": [64], "answers": [
             {"kind": "RESPONSE", "final": True, "parameters": {"a": 1}, "outputs": [
@@ -99,7 +105,9 @@ GOOD = {
     "need_segment": (frame(p.FRAME_NEED_SEGMENT, p.NEED_SEGMENT.pack(1 << 30)), {"bytes": 1 << 30}),
     "is_ready_result": (frame(p.FRAME_IS_READY_RESULT, p.IS_READY_RESULT.pack(11, 1)), {"question": 11, "is_ready": True}),
     "pong": (frame(p.FRAME_PONG, p.QUESTION.pack(12)), {"question": 12}),
-    "ready": (frame(p.FRAME_READY, b'{"protocol":1,"runner":"test","pid":1,"asks_ready":false}'), {"protocol": 1}),
+    "ready": (frame(p.FRAME_READY, b'{"runner":"test","pid":1,"asks_ready":false}', p.VERSION), {"version": 2}),
+    "respond_exhausted": (frame(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(3, 9) + answer(p.ANSWER_ERROR, code=p.CODE_RESOURCE_EXHAUSTED, error="full")), {
+        "slot": 3, "generation": 9, "kind": "ERROR", "code": "RESOURCE_EXHAUSTED", "error": "full"}),
     "control": (frame(p.FRAME_CONTROL, b'{"id":1,"operation":"is_ready","model":"m","version":""}'), {"id": 1}),
 }
 
@@ -111,7 +119,7 @@ def one(output):
 LIES = {
     "no such frame": frame(99),
     "a frame that only hosts send": frame(p.FRAME_EXECUTE, p.EXECUTE_HEAD.pack(1, 0, 0)),
-    "longer than a frame may be": p.HEADER.pack(p.FRAME_BYTES_MAX + 1, p.FRAME_RESULT, 0, 0),
+    "longer than a frame may be": p.HEADER.pack(p.FRAME_BYTES_MAX + 1, p.FRAME_RESULT, 0, 0, 1, 0),
     "a result that ends early": frame(p.FRAME_RESULT, b"\0" * 15),
     "more bytes than its parts": frame(p.FRAME_PONG, p.QUESTION.pack(1) + b"x"),
     "more releases than bytes": frame(p.FRAME_RESULT, p.RESULT_HEAD.pack(1, 0xFFFFFFFF, 0) + answer(p.ANSWER_NONE), count=1),
@@ -146,6 +154,8 @@ LIES = {
     "more tensors than there may be": frame(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(0, 0) + p.ANSWER_HEAD.pack(1, 0, 0xFFFF, 0, 0, 0)),
     "no such level": frame(p.FRAME_LOG, p.LOG_HEAD.pack(9, 0, 0, 0, 0)),
     "no such operation": frame(p.FRAME_METRIC_UPDATE, p.METRIC_UPDATE.pack(1, 0.0, 9)),
+    "about the process, with a model": frame(p.FRAME_PONG, p.QUESTION.pack(1), model=1),
+    "about an instance, without a model": frame(p.FRAME_LOG, p.LOG_HEAD.pack(0, 0, 0, 0, 0), model=0),
     "output names that end early": frame(p.FRAME_CALL, p.CALL_HEAD.pack(1, -1, 0, 0, 0, 0, 0, 0) + p.REQUEST_HEAD.pack(0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0) + b"\1\0"),
 }
 

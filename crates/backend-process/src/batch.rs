@@ -1,7 +1,7 @@
 //! Batches on their way to a runner, and answers on their way back.
 
 use crate::frames::write::{self, RequestHeadOf};
-use crate::frames::{AnswerRef, Contents, Lie, ResultRef, TensorRef};
+use crate::frames::{AnswerRef, Contents, InstanceId, Lie, ResultRef, TensorRef};
 use crate::generated::{
     Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
 };
@@ -74,7 +74,7 @@ impl Runner {
         drop(state);
 
         buffer.clear();
-        let frame = write::begin(&mut buffer, Frame::Execute, 0, 0);
+        let frame = write::begin(&mut buffer, InstanceId::ONLY, Frame::Execute);
         let releases = self.link.free_blocks();
         ExecuteHead { batch: id, releases: releases.free.len() as u32, reserved: 0 }.write(&mut buffer);
         buffer.extend(releases.free.iter().flat_map(|id| id.to_le_bytes()));
@@ -104,9 +104,7 @@ impl Runner {
             refused.push((pendings.remove(at).responder, error));
             self.state.lock().slots.free(key);
         }
-        if let Some(count) = buffer.get_mut(COUNT_AT..).and_then(|b| b.first_chunk_mut()) {
-            *count = (members.len() as u16).to_le_bytes();
-        }
+        frame.count(&mut buffer, members.len() as u16);
         // Longer than a frame only with texts that no front end lets through.
         let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
 
@@ -465,7 +463,5 @@ pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, Lie> {
         .collect()
 }
 
-/// Where `count` stands in a header.
-const COUNT_AT: usize = 6;
 /// The largest buffer that is kept for the next batch.
 const BUFFER_BYTES_MAX: usize = 64 << 10;

@@ -47,10 +47,6 @@ const BROKEN: Lie = Lie("what it says of its start is no JSON as agreed");
 impl Ready {
     pub(crate) fn read(text: &str) -> Result<Self, Lie> {
         let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
-        let agreed = value.member("protocol").and_then(Value::as_u64).map_err(|_| BROKEN)?;
-        if agreed != crate::generated::VERSION {
-            return Err(Lie("it speaks another version of the protocol"));
-        }
         let text_of = |key: &str| match value.get(key).filter(|v| !v.is_null()) {
             None => Ok(None),
             Some(v) => v.as_string().map(Some).map_err(|_| BROKEN),

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)]
 
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 pub const ALIGNMENT: u64 = 64;
 pub const INLINE_BYTES_MAX: u64 = 4096;
@@ -26,10 +26,10 @@ pub const FD_FLAGS: u64 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Frame {
-    Hello = 1,
+    Load = 1,
     Ready = 2,
     Failed = 3,
-    Finalize = 4,
+    Unload = 4,
     Execute = 10,
     Result = 11,
     Respond = 12,
@@ -54,10 +54,10 @@ pub enum Frame {
 impl Frame {
     pub fn from_number(number: u32) -> Option<Self> {
         Some(match number {
-            1 => Self::Hello,
+            1 => Self::Load,
             2 => Self::Ready,
             3 => Self::Failed,
-            4 => Self::Finalize,
+            4 => Self::Unload,
             10 => Self::Execute,
             11 => Self::Result,
             12 => Self::Respond,
@@ -138,34 +138,6 @@ pub const REQUEST_FLAG_SEQUENCE_END: u8 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Code {
-    Unknown = 0,
-    Internal = 1,
-    NotFound = 2,
-    InvalidArg = 3,
-    Unavailable = 4,
-    Unsupported = 5,
-    AlreadyExists = 6,
-    Cancelled = 7,
-}
-impl Code {
-    pub fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            0 => Self::Unknown,
-            1 => Self::Internal,
-            2 => Self::NotFound,
-            3 => Self::InvalidArg,
-            4 => Self::Unavailable,
-            5 => Self::Unsupported,
-            6 => Self::AlreadyExists,
-            7 => Self::Cancelled,
-            _ => return None,
-        })
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum LogLevel {
     Verbose = 0,
     Info = 1,
@@ -208,15 +180,19 @@ pub struct Header {
     pub frame: u8,
     pub flags: u8,
     pub count: u16,
+    pub model: u16,
+    pub instance: u16,
 }
 impl Header {
-    pub const BYTES: usize = 8;
-    pub fn read(from: &[u8; 8]) -> Self {
+    pub const BYTES: usize = 12;
+    pub fn read(from: &[u8; 12]) -> Self {
         Self {
             length: u32::from_le_bytes([from[0], from[1], from[2], from[3]]),
             frame: u8::from_le_bytes([from[4]]),
             flags: u8::from_le_bytes([from[5]]),
             count: u16::from_le_bytes([from[6], from[7]]),
+            model: u16::from_le_bytes([from[8], from[9]]),
+            instance: u16::from_le_bytes([from[10], from[11]]),
         }
     }
     pub fn write(&self, to: &mut Vec<u8>) {
@@ -224,6 +200,8 @@ impl Header {
         to.extend_from_slice(&self.frame.to_le_bytes());
         to.extend_from_slice(&self.flags.to_le_bytes());
         to.extend_from_slice(&self.count.to_le_bytes());
+        to.extend_from_slice(&self.model.to_le_bytes());
+        to.extend_from_slice(&self.instance.to_le_bytes());
     }
 }
 

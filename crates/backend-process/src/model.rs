@@ -1,7 +1,8 @@
 //! A model that is served by runners: one per instance, started again when it dies. While it serves, instances may be added, and others leave.
 
 use crate::failure::Failure;
-use crate::generated::{LEASES_MAX, SLOTS_MAX, VERSION};
+use crate::frames::{self, InstanceId};
+use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
 use crate::guardian::{self, Guarded};
 use crate::hub::{Due, Hub};
 use crate::link::Link;
@@ -203,20 +204,20 @@ fn launch(
         Parts { id, name, instance: number, model, link, child, guarded, flags, limits: limits.clone(), started };
     let runner = Runner::new(parts)?;
     let mut frame = Vec::new();
-    let hello = hello(&instance.hello, mode, limits);
-    crate::frames::write::json(&mut frame, crate::generated::Frame::Hello, &hello)
+    let load = load(&instance.load, mode, limits);
+    frames::write::json(&mut frame, InstanceId::ONLY, Frame::Load, &load)
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     runner.link.send(crate::link::Way::Work, &frame);
     let mut first = Vec::new();
-    crate::frames::write::question(&mut first, crate::generated::Frame::Ping, 0);
+    frames::write::question(&mut first, InstanceId::PROCESS, Frame::Ping, 0);
     runner.link.send(crate::link::Way::Side, &first);
     hub.add(&runner)?;
     hub.after(limits.start_timeout, Due::Contact(id));
     Ok(runner)
 }
 
-/// HELLO: what its author says, and what this crate adds.
-fn hello(told: &str, mode: &str, limits: &Limits) -> String {
+/// LOAD: what its author says, and what this crate adds.
+fn load(told: &str, mode: &str, limits: &Limits) -> String {
     let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
@@ -225,7 +226,7 @@ fn hello(told: &str, mode: &str, limits: &Limits) -> String {
         false => "null".to_owned(),
     };
     let devices = limits.device_inputs;
-    format!(r#"{{"protocol":{VERSION},"mode":"{mode}","segments":{segments},"devices":{devices}{comma}{rest}"#)
+    format!(r#"{{"mode":"{mode}","segments":{segments},"devices":{devices}{comma}{rest}"#)
 }
 
 impl Model {

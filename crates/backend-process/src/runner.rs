@@ -5,8 +5,8 @@
 
 use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, Ready};
-use crate::frames::{self, FromRunner, Lie};
-use crate::generated::{Frame, Header};
+use crate::frames::{self, FromRunner, InstanceId, Lie};
+use crate::generated::{Frame, Header, VERSION};
 use crate::guardian::Guarded;
 use crate::hub::{Due, Hub, READ_BYTES};
 use crate::link::{Link, Way};
@@ -277,6 +277,9 @@ impl Runner {
         let all = if is_split { &before[..] } else { came };
         let mut rest = all;
         let mut parks = false;
+        if let Some(version) = frames::other_version(rest).filter(|_| way == Way::Work) {
+            return self.refuse_version(version);
+        }
         loop {
             match frames::split(rest) {
                 Err(lie) => return self.condemn(lie.0),
@@ -299,6 +302,16 @@ impl Runner {
         }
         if parks {
             self.park();
+        }
+    }
+
+    /// It speaks another version of the protocol: its frames cannot be read.
+    fn refuse_version(&self, version: u64) {
+        let text = format!("the runtime speaks version {version} of the runner protocol, the server {VERSION}");
+        self.condemn(&text);
+        let started = self.state.lock().started.take();
+        if let Some(started) = started {
+            started(Err(Error::internal(text).into()));
         }
     }
 
@@ -327,6 +340,9 @@ impl Runner {
     ) -> Result<Next, Lie> {
         if !copies && body.len() > FRAME_BYTES_AT_ONCE_MAX {
             return Ok(Next::Park);
+        }
+        if !matches!(InstanceId::of(header), InstanceId::PROCESS | InstanceId::ONLY) {
+            return Err(Lie("a frame about an instance that it does not have"));
         }
         let frame = frames::read(header, body)?;
         let needs = |expected: Way| if way == expected { Ok(()) } else { Err(Lie("a frame on the wrong socket")) };
@@ -505,7 +521,7 @@ impl Runner {
             return self.child.lock().kill();
         }
         let mut frame = Vec::new();
-        frames::write::empty(&mut frame, Frame::Finalize);
+        frames::write::empty(&mut frame, InstanceId::ONLY, Frame::Unload);
         self.link.send(Way::Work, &frame);
         // One that somebody stopped could not.
         self.child.lock().signal(libc::SIGCONT);
@@ -664,7 +680,7 @@ impl Runner {
         state.questions.push(Question { number, since: now_ns(), answers: vec![answer] });
         drop(state);
         let mut frame = Vec::new();
-        frames::write::question(&mut frame, Frame::IsReady, number);
+        frames::write::question(&mut frame, InstanceId::ONLY, Frame::IsReady, number);
         self.link.send(Way::Side, &frame);
         self.hub.after(QUESTION_TIME, Due::Question(self.id));
     }

@@ -27,8 +27,8 @@ pub struct Instance {
     pub name: Name,
     /// What to start.
     pub command: Command,
-    /// What it is told first: the JSON object of `HELLO`, without `protocol`, `mode` and `segments`, which this crate adds.
-    pub hello: String,
+    /// What it is told first: the JSON object of `LOAD`, without `mode`, `segments` and `devices`, which this crate adds.
+    pub load: String,
 }
 
 /// What becomes of a process's output.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub arena_bytes_max: u64,
     /// From the start of the process until it hears its host, loading of the model's code not included.
     pub start_timeout: Duration,
-    /// How long it may take to end after `FINALIZE`.
+    /// How long it may take to end after `UNLOAD`.
     pub exit_grace: Duration,
     /// How long one batch may take; none: for ever.
     pub execute_timeout: Option<Duration>,

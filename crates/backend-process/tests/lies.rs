@@ -27,11 +27,13 @@ fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
         "result on the side",
         "ready again",
         "no json",
+        "another model",
+        "another instance",
         "question",
         "half a frame",
         "closes its sockets",
     ];
-    let numbers: Vec<String> = (0..37).map(|n| n.to_string()).collect();
+    let numbers: Vec<String> = (0..39).map(|n| n.to_string()).collect();
     for lie in lies.into_iter().chain(numbers.iter().map(String::as_str)) {
         let model = start("lies", 1, limits()).expect("starts");
         let ran = run(&*model, 0, vec![bytes(lie, 5000)]);

@@ -32,12 +32,19 @@ def exactly(sock, n):
 
 
 def read(sock):
-    length, kind, flags, count = p.HEADER.unpack(exactly(sock, 8))
+    length, kind, _, count, _, _ = p.HEADER.unpack(exactly(sock, p.HEADER.size))
     return kind, count, exactly(sock, length)
 
 
-def frame(kind, body=b"", flags=0, count=0):
-    return p.HEADER.pack(len(body), kind, flags, count) + body
+ABOUT_PROCESS = (p.FRAME_NEED_SEGMENT, p.FRAME_NO_DEVICES, p.FRAME_RELEASE, p.FRAME_PONG)
+
+
+def frame(kind, body=b"", flags=0, count=0, model=1, instance=0):
+    if kind in (p.FRAME_READY, p.FRAME_FAILED):
+        flags = p.VERSION
+    if kind in ABOUT_PROCESS:
+        model = 0
+    return p.HEADER.pack(len(body), kind, flags, count, model, instance) + body
 
 
 def tensor_at(body, at):
@@ -102,11 +109,12 @@ class Memory:
                 os._exit(0)
             descriptors += fds
             came += got
-            while len(came) >= 8:
-                length, kind, flags, count = p.HEADER.unpack_from(came)
-                if len(came) < 8 + length:
+            while len(came) >= p.HEADER.size:
+                length, kind, _, count, _, _ = p.HEADER.unpack_from(came)
+                end = p.HEADER.size + length
+                if len(came) < end:
                     break
-                body, came = came[8 : 8 + length], came[8 + length :]
+                body, came = came[p.HEADER.size : end], came[end:]
                 with self.changed:
                     self.heard(kind, count, body, descriptors)
                     self.changed.notify_all()
@@ -244,14 +252,18 @@ def lie(batch, requests, memory):
     elif kind == "result on the side":
         side.sendall(result(batch, [answer(p.ANSWER_NONE)]))
     elif kind == "ready again":
-        work.sendall(frame(p.FRAME_READY, b'{"protocol":1}'))
+        work.sendall(frame(p.FRAME_READY, b"{}"))
     elif kind == "no json":
-        work.sendall(frame(p.FRAME_FAILED, b'{"protocol'))
+        work.sendall(frame(p.FRAME_FAILED, b'{"text'))
+    elif kind == "another model":
+        work.sendall(frame(p.FRAME_LOG, p.LOG_HEAD.pack(0, 0, 0, 0, 0), model=2))
+    elif kind == "another instance":
+        work.sendall(frame(p.FRAME_RESULT, p.RESULT_HEAD.pack(batch, 0, 0) + answer(p.ANSWER_NONE), 0, 1, instance=1))
     elif kind == "question":
         side.sendall(frame(p.FRAME_IS_READY_RESULT, p.IS_READY_RESULT.pack(77, 1)) * 2)
         work.sendall(frame(99))
     elif kind == "half a frame":
-        work.sendall(p.HEADER.pack(1000, p.FRAME_RESULT, 0, 1) + b"x" * 10)
+        work.sendall(p.HEADER.pack(1000, p.FRAME_RESULT, 0, 1, 1, 0) + b"x" * 10)
         os.close(p.FD_WORK)
         work.detach()
     elif kind == "closes its sockets":
@@ -327,16 +339,20 @@ def execute(batch, freed, requests, memory):
 
 
 def main():
-    kind, _, body = read(work)
-    hello = json.loads(body)
-    assert kind == p.FRAME_HELLO and hello["protocol"] == p.VERSION, hello
+    length, kind, version, _, model, instance = p.HEADER.unpack(exactly(work, p.HEADER.size))
+    told = json.loads(exactly(work, length))
+    assert (kind, version, model, instance) == (p.FRAME_LOAD, p.VERSION, 1, 0), told
+    if MODE == "old":
+        # As version 1 had it: a header of eight bytes.
+        work.sendall(pack("<IBBH", 2, p.FRAME_READY, 0, 0) + b"{}")
+        time.sleep(600)
     if MODE == "mute":
         time.sleep(600)
     if MODE == "dies_at_start":
         os._exit(1)
     if MODE == "fails":
-        told = {"text": "ImportError: no", "source": {"file": "/m.py", "line": 3, "text": "import no"}, "missing": "no"}
-        work.sendall(frame(p.FRAME_FAILED, json.dumps(told).encode()))
+        failure = {"text": "ImportError: no", "source": {"file": "/m.py", "line": 3, "text": "import no"}, "missing": "no"}
+        work.sendall(frame(p.FRAME_FAILED, json.dumps(failure).encode()))
         os._exit(1)
     if MODE == "descriptors":
         import fcntl
@@ -350,17 +366,17 @@ def main():
                 pass
         facts = [open_ones, os.getpgrp() == os.getpid(), os.readlink("/proc/self/fd/0"), sorted(os.environ), signal.getsignal(signal.SIGUSR1).name]
         mask = list(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-        hello["config"] = json.dumps(facts + [mask])
-    ready = {"protocol": p.VERSION, "runner": "test", "pid": os.getpid(), "asks_ready": MODE in ("asks", "unready", "never_ready")}
-    if hello["mode"] == "complete":
-        ready["config"] = hello.get("config")
-    memory = Memory(hello["segments"])
+        told["config"] = json.dumps(facts + [mask])
+    ready = {"runner": "test", "pid": os.getpid(), "asks_ready": MODE in ("asks", "unready", "never_ready")}
+    if told["mode"] == "complete":
+        ready["config"] = told.get("config")
+    memory = Memory(told["segments"])
     work.sendall(frame(p.FRAME_READY, json.dumps(ready).encode()))
-    if hello["mode"] == "complete":
+    if told["mode"] == "complete":
         os._exit(0)
     while True:
         kind, count, body = read(work)
-        if kind == p.FRAME_FINALIZE:
+        if kind == p.FRAME_UNLOAD:
             print("finalized", flush=True)
             os._exit(0)
         batch, freed, requests = requests_of(body, count)

@@ -265,6 +265,9 @@ fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
     );
     let failure = start("dies_at_start", 1, limits()).err().expect("fails");
     assert_eq!(failure.error, Error::internal("Stub process 'm_0' is not healthy."));
+    let failure = start("old", 1, limits()).err().expect("fails");
+    let text = "the runtime speaks version 1 of the runner protocol, the server 2";
+    assert_eq!(failure.error, Error::internal(text));
     let limit = Limits { start_timeout: Duration::from_millis(500), ..limits() };
     let failure = start("mute", 1, limit).err().expect("fails");
     assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s"));

@@ -2,8 +2,8 @@
 
 use crate::code::{Code, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
-use crate::hello::{Placed, Told, instances};
 use crate::launch;
+use crate::load::{Placed, Told, instances};
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
@@ -238,7 +238,7 @@ impl OpenedPython {
 
     /// What the code makes of the configuration, asked of a process of its own (B-PY-22).
     fn complete(&self) -> Result<Option<String>> {
-        let instance = Instance { name: Name::from(""), command: self.command(), hello: self.told(None).to_complete() };
+        let instance = Instance { name: Name::from(""), command: self.command(), load: self.told(None).to_complete() };
         launch::ask(&instance, &self.options.limits, self.options.output, &self.interpreter)
     }
 }
@@ -300,7 +300,7 @@ impl Further for Instances {
         let instance = |placed: &Placed| Instance {
             name: Name::from(placed.name.as_str()),
             command: command.clone(),
-            hello: told.to_run(placed),
+            load: told.to_run(placed),
         };
         Ok(placed.iter().map(instance).collect())
     }

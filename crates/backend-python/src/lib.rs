@@ -9,8 +9,8 @@ mod environment;
 #[doc(hidden)]
 pub mod extract;
 mod failure;
-mod hello;
 mod launch;
+mod load;
 mod options;
 mod probe;
 mod search;

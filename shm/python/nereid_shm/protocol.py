@@ -1,7 +1,7 @@
 """Generated from shm/protocol.json by scripts/generate-runner.mjs: not to be edited."""
 from struct import Struct
 
-VERSION = 1
+VERSION = 2
 
 ALIGNMENT = 64
 INLINE_BYTES_MAX = 4096
@@ -22,10 +22,10 @@ FD_REQUEST_SEGMENT = 5
 FD_RESPONSE_SEGMENT = 6
 FD_FLAGS = 7
 
-FRAME_HELLO = 1
+FRAME_LOAD = 1
 FRAME_READY = 2
 FRAME_FAILED = 3
-FRAME_FINALIZE = 4
+FRAME_UNLOAD = 4
 FRAME_EXECUTE = 10
 FRAME_RESULT = 11
 FRAME_RESPOND = 12
@@ -92,6 +92,7 @@ CODE_UNAVAILABLE = 4
 CODE_UNSUPPORTED = 5
 CODE_ALREADY_EXISTS = 6
 CODE_CANCELLED = 7
+CODE_RESOURCE_EXHAUSTED = 8
 
 LOG_LEVEL_VERBOSE = 0
 LOG_LEVEL_INFO = 1
@@ -102,8 +103,8 @@ METRIC_OPERATION_INCREMENT = 0
 METRIC_OPERATION_SET = 1
 METRIC_OPERATION_OBSERVE = 2
 
-# length, frame, flags, count
-HEADER = Struct("<IBBH")
+# length, frame, flags, count, model, instance
+HEADER = Struct("<IBBHHH")
 
 # batch, releases, reserved
 EXECUTE_HEAD = Struct("<QII")

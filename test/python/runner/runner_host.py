@@ -125,15 +125,15 @@ class Host:
         self.on_control = on_control or (lambda m: {})
         self.on_call = None
         self._batch = itertools.count(1)
-        self.hello_json = {
-            "protocol": P.VERSION, "mode": mode, "instance": self.instance if mode == "run" else "", "model": model, "version": "1",
+        self.load_json = {
+            "mode": mode, "instance": self.instance if mode == "run" else "", "model": model, "version": "1",
             "model_directory": os.path.dirname(version), "version_directory": version, "file_directory": version, "file": os.path.join(version, "model.py"), "package": package,
             "module": module, "paths": [version, os.path.dirname(version), RUNTIME], "inputs": list(inputs), "outputs": list(outputs),
             "arguments": {"model_config": config or "{}", "model_name": model, "model_instance_name": self.instance, "model_version": "1", "model_repository": os.path.dirname(version), "model_instance_kind": "CPU", "model_instance_device_id": "0"},
             "decoupled": decoupled, "iterative": iterative, "segments": sizes, "config": config,
         }  # fmt: skip
         threading.Thread(target=self._listen, daemon=True).start()
-        self.send(self.work, P.FRAME_HELLO, json.dumps(self.hello_json).encode())
+        self.send(self.work, P.FRAME_LOAD, json.dumps(self.load_json).encode(), P.VERSION)
         frame, _, _, body = self.read(self.work)
         self.greeting = json.loads(body)
         self.failed = frame == P.FRAME_FAILED
@@ -143,7 +143,8 @@ class Host:
 
     @staticmethod
     def send(sock, frame, body=b"", flags=0, count=0):
-        sock.sendall(P.HEADER.pack(len(body), frame, flags, count) + body)
+        about_process = frame in (P.FRAME_SEGMENT, P.FRAME_RELEASE, P.FRAME_CLOSE_HANDLE, P.FRAME_PING)
+        sock.sendall(P.HEADER.pack(len(body), frame, flags, count, 0 if about_process else 1, 0) + body)
 
     @staticmethod
     def take(sock, size):
@@ -157,7 +158,7 @@ class Host:
         return parts
 
     def read(self, sock):
-        length, frame, flags, count = P.HEADER.unpack(self.take(sock, 8))
+        length, frame, flags, count, _, _ = P.HEADER.unpack(self.take(sock, P.HEADER.size))
         assert length <= P.FRAME_BYTES_MAX
         return frame, flags, count, self.take(sock, length)
 
@@ -212,7 +213,7 @@ class Host:
         os.ftruncate(fd, size)
         segments.append(mmap.mmap(fd, size))
         body = P.SEGMENT.pack(size, number, place, 0)
-        socket.send_fds(self.side, [P.HEADER.pack(len(body), P.FRAME_SEGMENT, 0, 0) + body], [fd])
+        socket.send_fds(self.side, [P.HEADER.pack(len(body), P.FRAME_SEGMENT, 0, 0, 0, 0) + body], [fd])
         os.close(fd)
 
     def _freed(self, blocks):
@@ -367,7 +368,7 @@ class Host:
     # The end.
 
     def finalize(self):
-        self.send(self.work, P.FRAME_FINALIZE)
+        self.send(self.work, P.FRAME_UNLOAD)
         return self.wait()
 
     def wait(self):

@@ -218,7 +218,7 @@ def test_b_py_14_only_wanted_outputs_are_sent(host):
 
 def test_b_py_14_errors_keep_code_and_text(host):
     one = host(SNIPPET)
-    for number, name in enumerate(("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED")):
+    for number, name in enumerate(("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED", "RESOURCE_EXHAUSTED")):
         (answer,) = one.run(code(f"return [pb.InferenceResponse(error=pb.TritonError('a {name}', pb.TritonError.{name}))]"))
         assert (answer.kind, answer.code, answer.error) == (P.ANSWER_ERROR, number, f"a {name}")
     (answer,) = one.run(code("return [pb.InferenceResponse(error=pb.TritonError('cut\\0here'))]"))
@@ -272,7 +272,7 @@ AT = "\n\nAt:\n  <snippet>(2): snippet\n  {file}(17): execute\n"
 )
 def test_b_py_24_an_exception_fails_the_batch_with_its_frames(shared, raised, text):
     one = shared(SNIPPET)
-    assert one.run(code(raised)) == in_batch(text.replace("{file}", one.hello_json["file"]))
+    assert one.run(code(raised)) == in_batch(text.replace("{file}", one.load_json["file"]))
     assert one.run(code("return [out(1)]"))[0]["OUT"] == [b"1"]
     told = in_batch(text.split("\n")[0])
     until(lambda: any(level == P.LOG_LEVEL_ERROR and line.startswith(told) for level, _, _, line in one.logs), "a line of the log")
@@ -296,7 +296,7 @@ def test_b_py_24_arguments_that_execute_does_not_take_have_no_frames(host):
 def test_b_py_24_a_missing_execute_is_told_at_the_first_request(host):
     one = host(HEAD + "    def initialize(self, args):\n        pass\n")
     assert not one.failed
-    file = one.hello_json["file"]
+    file = one.load_json["file"]
     assert one.run([In("IN", np.zeros(1))]) == in_batch(f"Python model {file} does not implement `execute` method.")
 
 
@@ -319,4 +319,4 @@ def test_b_py_25_what_async_execute_raises_fails_the_batch(host, error):
 ''')
     for _ in range(2):
         kind = error.split("(")[0].split(".")[-1]
-        assert one.run([In("IN", np.zeros(1))]) == in_batch(f"{kind}: later\n\nAt:\n  {one.hello_json['file']}(11): execute\n")
+        assert one.run([In("IN", np.zeros(1))]) == in_batch(f"{kind}: later\n\nAt:\n  {one.load_json['file']}(11): execute\n")

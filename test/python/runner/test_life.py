@@ -1,4 +1,4 @@
-"""From HELLO to the end of the process: B-PY-02, B-PY-03, B-PY-19, B-PY-22, B-PY-24, B-PY-26, B-PY-32, B-PYR-09, B-PYR-11."""
+"""From LOAD to the end of the process: B-PY-02, B-PY-03, B-PY-19, B-PY-22, B-PY-24, B-PY-26, B-PY-32, B-PYR-09, B-PYR-11."""
 import json
 import os
 import signal
@@ -23,7 +23,7 @@ def test_b_py_02_initialize_gets_texts_by_name(host):
         return [pb.InferenceResponse([pb.Tensor("OUT", np.array([json.dumps(self.args)], dtype=object))])]
 ''', config='{"max_batch_size":0}')
     got = json.loads(one.run([])[0]["OUT"][0])
-    assert got == one.hello_json["arguments"] and got["model_config"] == '{"max_batch_size":0}'
+    assert got == one.load_json["arguments"] and got["model_config"] == '{"max_batch_size":0}'
 
 
 FACTS = HEAD.replace("class Tri", '''AT_IMPORT = [__name__, __package__, sys.argv, threading.current_thread() is threading.main_thread(), pb.get_model_dir(), sys.path[-3:], sys.path[0], __file__]
@@ -87,7 +87,7 @@ RAISES = FINE + EXECUTE + "    def initialize(self, args):\n        %s\n"
 def test_b_py_24_a_failed_load_names_file_and_line(host, text, told, line):
     one = host(text)
     assert one.failed
-    assert one.greeting["text"] == told.replace("{file}", one.hello_json["file"])
+    assert one.greeting["text"] == told.replace("{file}", one.load_json["file"])
     assert (one.greeting["source"] or {}).get("text") == line
     assert one.wait() != 0
 
@@ -138,7 +138,7 @@ def test_b_py_22_a_process_of_its_own_completes_the_configuration(host):
 )  # fmt: skip
 def test_b_py_22_what_goes_wrong_there_fails_the_load(host, body, text):
     one, greeting = completed(host, body)
-    assert one.failed and greeting["text"] == text.replace("{file}", one.hello_json["file"])
+    assert one.failed and greeting["text"] == text.replace("{file}", one.load_json["file"])
     assert one.wait() != 0
 
 
@@ -281,16 +281,16 @@ def test_b_py_16_a_forked_child_says_nothing(host):
 
 
 def test_b_pyr_01_another_version_of_the_protocol_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(P, "VERSION", 999)
+    monkeypatch.setattr(P, "VERSION", 99)
     one = Host(tmp_path, SNIPPET)
-    assert one.failed and "version 999 of the runner protocol" in one.greeting["text"]
+    assert one.failed and one.greeting["text"] == "the server speaks version 99 of the runner protocol, this runtime 2"
     one.close()
 
 
 def test_b_pyr_01_frames_that_come_in_pieces_are_put_together(host):
     one = host(SNIPPET, segments=None)
     body = P.EXECUTE_HEAD.pack(1, 0, 0) + one.encode(code("return [out(len(%r))]" % ("x" * 300000)), slot=0, generation=1)
-    frame = P.HEADER.pack(len(body), P.FRAME_EXECUTE, 0, 1) + body
+    frame = P.HEADER.pack(len(body), P.FRAME_EXECUTE, 0, 1, 1, 0) + body
     for at in range(0, len(frame), 40_000):
         one.work.sendall(frame[at : at + 40_000])
         time.sleep(0.002)
@@ -300,7 +300,7 @@ def test_b_pyr_01_frames_that_come_in_pieces_are_put_together(host):
     one.work.sendall(frame[5:])
     assert one.result()[0]["OUT"] == [b"300000"]
     small = P.EXECUTE_HEAD.pack(1, 0, 0) + one.encode(code("return [out(1)]"), slot=0, generation=1)
-    one.work.sendall((P.HEADER.pack(len(small), P.FRAME_EXECUTE, 0, 1) + small) * 3)
+    one.work.sendall((P.HEADER.pack(len(small), P.FRAME_EXECUTE, 0, 1, 1, 0) + small) * 3)
     assert [one.result()[0]["OUT"] for _ in range(3)] == [[b"1"]] * 3
 
 

@@ -25,9 +25,9 @@ def codec():
 
 def body_of(name):
     frame = bytearray.fromhex(GOOD[name]["hex"])
-    length, kind, flags, count = P.HEADER.unpack_from(frame)
-    assert len(frame) == 8 + length
-    return frame[8:], count, GOOD[name]["value"]
+    length, _, _, count, _, _ = P.HEADER.unpack_from(frame)
+    assert len(frame) == P.HEADER.size + length
+    return frame[P.HEADER.size :], count, GOOD[name]["value"]
 
 
 def test_b_pyr_01_a_batch_is_read(codec, monkeypatch):
@@ -57,10 +57,10 @@ def test_b_pyr_01_what_is_sent_is_what_the_vectors_say(codec):
     import triton_python_backend_utils as pb
 
     failed, _, _ = body_of("result_failed")
-    assert codec.failed(8, [], "ValueError: \u00e9")[8:] == bytes(failed)
+    assert codec.failed(8, [], "ValueError: \u00e9")[P.HEADER.size :] == bytes(failed)
     respond, _, _ = body_of("respond")
     response = pb.InferenceResponse(error=pb.TritonError("no", pb.TritonError.INVALID_ARG))
-    assert codec.respond(3, 9, response, True)[8:] == bytes(respond) or codec.respond(3, 9, response, False)[8:] == bytes(respond)
+    assert codec.respond(3, 9, response, True)[P.HEADER.size :] == bytes(respond) or codec.respond(3, 9, response, False)[P.HEADER.size :] == bytes(respond)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_b_pyr_14_memory_of_a_device_is_lent_and_given_back_once(lending, monkey
     assert P.DEVICE_TENSOR.unpack_from(frame, 16 + 24 + 1 + 16) == (want["device"], 0, 0)
     assert not sent
     del request, tensor, memory, parts
-    assert sent == [P.HEADER.pack(8, P.FRAME_RELEASE, 0, 1) + struct.pack("<Q", P.DEVICE_SEGMENT << 40 | want["lease"])]
+    assert sent == [P.HEADER.pack(8, P.FRAME_RELEASE, 0, 1, 0, 0) + struct.pack("<Q", P.DEVICE_SEGMENT << 40 | want["lease"])]
 
 
 def test_b_pyr_14_what_is_lent_to_the_server_lies_as_the_vector_says(lending, monkeypatch):

@@ -9,10 +9,9 @@
 
 use super::peer::Peer;
 use crate::batch::parameters;
-use crate::frames::{CallRef, Lie, RequestRef, write};
+use crate::frames::{CallRef, InstanceId, Lie, RequestRef, write};
 use crate::generated::{
-    ANSWER_FLAG_FINAL, Answer, AnswerHead, Code, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END,
-    REQUEST_FLAG_SEQUENCE_START,
+    ANSWER_FLAG_FINAL, Answer, AnswerHead, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
 };
 use crate::link::{Refused, Room, Way};
 use crate::slots::Key;
@@ -241,10 +240,14 @@ fn refuse(peer: &dyn Peer, way: Way, call: &CallRef<'_>, why: &Error) {
 }
 
 fn write_error(out: &mut Vec<u8>, call: u64, error: &Error) {
-    let head =
-        AnswerHead { kind: Answer::Error as u8, flags: ANSWER_FLAG_FINAL, code: code(error), ..AnswerHead::default() };
+    let head = AnswerHead {
+        kind: Answer::Error as u8,
+        flags: ANSWER_FLAG_FINAL,
+        code: error.code() as u32,
+        ..AnswerHead::default()
+    };
     // Texts of errors are bounded far below a frame.
-    let _ = write::call_response(out, call, head, "", error.message()).end(out);
+    let _ = write::call_response(out, InstanceId::ONLY, call, head, "", error.message()).end(out);
 }
 
 fn write_answer(
@@ -259,8 +262,8 @@ fn write_answer(
         None => (Answer::None, None),
         Some(Ok(response)) => (Answer::Response, Some(response)),
         Some(Err(error)) => {
-            let head = AnswerHead { kind: Answer::Error as u8, code: code(&error), ..head };
-            let _ = write::call_response(out, call, head, "", error.message()).end(out);
+            let head = AnswerHead { kind: Answer::Error as u8, code: error.code() as u32, ..head };
+            let _ = write::call_response(out, InstanceId::ONLY, call, head, "", error.message()).end(out);
             return Ok(());
         }
     };
@@ -270,7 +273,7 @@ fn write_answer(
     let json = String::from_utf8_lossy(&json);
     let count = u16::try_from(outputs.len()).map_err(|_| Error::internal("a response has too many outputs"))?;
     let head = AnswerHead { kind: kind as u8, outputs: count, ..head };
-    let frame = write::call_response(out, call, head, &json, "");
+    let frame = write::call_response(out, InstanceId::ONLY, call, head, &json, "");
     let mut inline_left = INLINE_BYTES_MAX as usize;
     let mut blocks = SmallVec::new();
     let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
@@ -284,21 +287,6 @@ fn write_answer(
         peer.forget(&blocks);
         Error::internal("a response is longer than a frame may be")
     })
-}
-
-fn code(error: &Error) -> u32 {
-    let code = match error.code() {
-        tensor::Code::Unknown => Code::Unknown,
-        tensor::Code::Internal => Code::Internal,
-        tensor::Code::NotFound => Code::NotFound,
-        tensor::Code::InvalidArg => Code::InvalidArg,
-        // Models know no other class for it.
-        tensor::Code::Unavailable | tensor::Code::ResourceExhausted => Code::Unavailable,
-        tensor::Code::Unsupported => Code::Unsupported,
-        tensor::Code::AlreadyExists => Code::AlreadyExists,
-        tensor::Code::Cancelled => Code::Cancelled,
-    };
-    code as u32
 }
 
 /// The request, its tensors copied out of the runner's segments, whose blocks are given back whatever happens.

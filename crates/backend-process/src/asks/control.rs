@@ -4,7 +4,7 @@
 
 use super::metrics;
 use super::peer::Peer;
-use crate::frames::{Lie, write};
+use crate::frames::{InstanceId, Lie, write};
 use crate::generated::Frame;
 use crate::link::Way;
 use backend::{ModelControl, ModelOperation};
@@ -148,7 +148,7 @@ fn tell(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
     });
     let mut out = Vec::new();
     // Bounded far below a frame: errors are, and results are numbers.
-    let _ = write::json(&mut out, Frame::ControlResult, &format!(r#"{{"id":{id}{members}}}"#));
+    let _ = write::json(&mut out, InstanceId::ONLY, Frame::ControlResult, &format!(r#"{{"id":{id}{members}}}"#));
     peer.send(way, &out);
 }
 
@@ -174,7 +174,8 @@ fn code_name(code: Code) -> &'static str {
         Code::Internal => "INTERNAL",
         Code::NotFound => "NOT_FOUND",
         Code::InvalidArg => "INVALID_ARG",
-        Code::Unavailable | Code::ResourceExhausted => "UNAVAILABLE",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
         Code::Unsupported => "UNSUPPORTED",
         Code::AlreadyExists => "ALREADY_EXISTS",
         Code::Cancelled => "CANCELLED",

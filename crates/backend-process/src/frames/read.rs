@@ -1,13 +1,14 @@
 //! Everything a runner may send. A frame is looked at as a whole before anything is done about it: what is read here holds to the
 //! protocol but for what only the state of the runner tells (slots, segments, blocks, calls).
 
+use super::id::InstanceId;
 use super::reader::{Ids, Lie, Reader};
 use super::tensor::TensorRef;
 use crate::generated::{
     ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED,
-    CallHead, CallId, Code, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation,
-    MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead,
-    TENSORS_MAX,
+    CallHead, CallId, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation, MetricUpdate,
+    NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead, TENSORS_MAX,
+    VERSION,
 };
 use smallvec::SmallVec;
 
@@ -135,16 +136,31 @@ pub fn split(came: &[u8]) -> Result<Option<Split<'_>>, Lie> {
         return Err(Lie("a frame is too long"));
     }
     // Before its bytes are waited for.
-    frame_of(&header)?;
+    let frame = frame_of(&header)?;
+    if is_about_process(frame) != (InstanceId::of(&header) == InstanceId::PROCESS) {
+        return Err(Lie("a frame about an instance names none, or one about the process does"));
+    }
     Ok(rest.split_at_checked(header.length as usize).map(|(body, rest)| (header, body, rest)))
+}
+
+/// The version of the protocol that the runner's first frame, READY or FAILED, is of, where that is not ours. It stands at the same place in all versions; the
+/// first one had 0 there.
+pub fn other_version(came: &[u8]) -> Option<u64> {
+    let &[_, _, _, _, frame, version, ..] = came else { return None };
+    let greets = matches!(Frame::from_number(frame.into()), Some(Frame::Ready | Frame::Failed));
+    (greets && u64::from(version) != VERSION).then(|| u64::from(version.max(1)))
+}
+
+fn is_about_process(frame: Frame) -> bool {
+    matches!(frame, Frame::NeedSegment | Frame::NoDevices | Frame::Release | Frame::Pong)
 }
 
 fn frame_of(header: &Header) -> Result<Frame, Lie> {
     match Frame::from_number(header.frame.into()) {
         None => Err(Lie("a frame of no known kind")),
         Some(
-            Frame::Hello
-            | Frame::Finalize
+            Frame::Load
+            | Frame::Unload
             | Frame::Execute
             | Frame::CallResponse
             | Frame::ControlResult
@@ -224,16 +240,7 @@ fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, Lie> {
 }
 
 fn code(number: u32) -> Result<tensor::Code, Lie> {
-    Ok(match Code::from_number(number).ok_or(Lie("an error has no code there is"))? {
-        Code::Unknown => tensor::Code::Unknown,
-        Code::Internal => tensor::Code::Internal,
-        Code::NotFound => tensor::Code::NotFound,
-        Code::InvalidArg => tensor::Code::InvalidArg,
-        Code::Unavailable => tensor::Code::Unavailable,
-        Code::Unsupported => tensor::Code::Unsupported,
-        Code::AlreadyExists => tensor::Code::AlreadyExists,
-        Code::Cancelled => tensor::Code::Cancelled,
-    })
+    tensor::Code::ALL.get(number as usize).copied().ok_or(Lie("an error has no code there is"))
 }
 
 fn tensors<'a>(from: &mut Reader<'a>, count: u16) -> Result<SmallVec<[TensorRef<'a>; 2]>, Lie> {

@@ -90,6 +90,9 @@ fn what_a_runner_says_is_read() {
             (Answer::Error, Code::InvalidArg, "no", false)
         );
     });
+    reads("respond_exhausted", |frame| {
+        assert!(matches!(frame, FromRunner::Respond { answer, .. } if answer.code == Code::ResourceExhausted));
+    });
     reads("call", |frame| {
         let FromRunner::Call(call) = frame else { panic!("{frame:?}") };
         assert_eq!((call.call, call.version, call.parent, call.model), (1, -1, (3, 9), "other"));
@@ -119,7 +122,7 @@ fn what_a_runner_says_is_read() {
 #[test]
 fn what_the_host_says_is_as_written_down() {
     let mut out = Vec::new();
-    let writing = write::begin(&mut out, Frame::Execute, 0, 2);
+    let writing = write::begin(&mut out, InstanceId::ONLY, Frame::Execute);
     ExecuteHead { batch: 7, releases: 1, reserved: 0 }.write(&mut out);
     out.extend_from_slice(&(1u64 << 40 | 64).to_le_bytes());
     let head = RequestHeadOf {
@@ -144,11 +147,12 @@ fn what_the_host_says_is_as_written_down() {
     write::tensor(&mut out, "B", DataType::Uint8, &[10000], Put::Block(block));
     let head = RequestHeadOf { slot: 4, generation: 1, correlation_text: "s1", ..RequestHeadOf::default() };
     write::request(&mut out, &head, &[], None::<std::iter::Empty<&str>>);
+    writing.count(&mut out, 2);
     writing.end(&mut out).expect("short");
     assert_eq!(out, good("execute"));
 
     let mut out = Vec::new();
-    let writing = write::begin(&mut out, Frame::Execute, 0, 1);
+    let writing = write::begin(&mut out, InstanceId::ONLY, Frame::Execute);
     ExecuteHead { batch: 8, releases: 1, reserved: 0 }.write(&mut out);
     out.extend_from_slice(&lease_id(7).to_le_bytes());
     let head = RequestHeadOf { slot: 5, generation: 2, inputs: 1, ..RequestHeadOf::default() };
@@ -156,6 +160,7 @@ fn what_the_host_says_is_as_written_down() {
     let handle: [u8; 64] = std::array::from_fn(|i| i as u8);
     let lent = Lent { by_host: true, lease: 3, device: 1, offset: 256, bytes: 32, handle: &handle };
     write::tensor(&mut out, "G", DataType::Fp32, &[2, 4], Put::Device(lent));
+    writing.count(&mut out, 1);
     writing.end(&mut out).expect("short");
     assert_eq!(out, good("execute_device"));
 
@@ -169,15 +174,16 @@ fn what_the_host_says_is_as_written_down() {
     });
     check("close_handle", &|out| write::close_handle(out, 1, &handle));
     check("release", &|out| write::release(out, &mut vec![64, 128]));
-    check("is_ready", &|out| write::question(out, Frame::IsReady, 11));
-    check("finalize", &|out| write::empty(out, Frame::Finalize));
+    check("is_ready", &|out| write::question(out, InstanceId::ONLY, Frame::IsReady, 11));
+    check("unload", &|out| write::empty(out, InstanceId::ONLY, Frame::Unload));
+    check("load", &|out| write::json(out, InstanceId::ONLY, Frame::Load, r#"{"mode":"run"}"#).expect("short"));
     check("call_response", &|out| {
         let head = AnswerHead {
             kind: Answer::Error as u8,
             flags: ANSWER_FLAG_FINAL,
-            code: crate::generated::Code::NotFound as u32,
+            code: Code::NotFound as u32,
             ..AnswerHead::default()
         };
-        write::call_response(out, 5, head, "", "nö").end(out).expect("short");
+        write::call_response(out, InstanceId::ONLY, 5, head, "", "nö").end(out).expect("short");
     });
 }

@@ -1,9 +1,10 @@
 //! What the host sends. A frame is appended to a buffer, its length written when it is whole.
 
+use super::id::InstanceId;
 use super::tensor::{Block, Lent};
 use crate::generated::{
     ALL_OUTPUTS, AnswerHead, CallId, CloseHandle, DEVICE_SEGMENT, DeviceTensor, FRAME_BYTES_MAX, Frame, HANDLE_BYTES,
-    Header, Place, Question, RequestHead, Segment, TensorHead,
+    Header, Place, Question, RequestHead, Segment, TensorHead, VERSION,
 };
 use protocol::Parameter;
 use protocol::json::{write_f64, write_string};
@@ -20,13 +21,29 @@ pub struct Writing {
 pub struct TooLong;
 
 /// Begins a frame behind what is in `to`.
-pub fn begin(to: &mut Vec<u8>, frame: Frame, flags: u8, count: u16) -> Writing {
+pub fn begin(to: &mut Vec<u8>, about: InstanceId, frame: Frame) -> Writing {
     let start = to.len();
-    Header { length: 0, frame: frame as u8, flags, count }.write(to);
+    header(to, about, frame, 0, 0);
     Writing { start }
 }
 
+fn header(to: &mut Vec<u8>, about: InstanceId, frame: Frame, length: usize, count: u16) {
+    let flags = if frame == Frame::Load { VERSION as u8 } else { 0 };
+    let InstanceId { model, instance } = about;
+    Header { length: length as u32, frame: frame as u8, flags, count, model, instance }.write(to);
+}
+
+/// Where `count` stands in a header.
+const COUNT_AT: usize = 6;
+
 impl Writing {
+    /// Says how many of what its row says are in it.
+    pub fn count(&self, to: &mut [u8], count: u16) {
+        if let Some(place) = to.get_mut(self.start + COUNT_AT..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = count.to_le_bytes();
+        }
+    }
+
     /// Says how long it became.
     ///
     /// # Errors
@@ -45,43 +62,42 @@ impl Writing {
 }
 
 /// A frame without content.
-pub fn empty(to: &mut Vec<u8>, frame: Frame) {
-    Header { length: 0, frame: frame as u8, flags: 0, count: 0 }.write(to);
+pub fn empty(to: &mut Vec<u8>, about: InstanceId, frame: Frame) {
+    header(to, about, frame, 0, 0);
 }
 
-/// HELLO, CONTROL_RESULT: a frame that is a JSON text.
+/// LOAD, CONTROL_RESULT: a frame that is a JSON text.
 ///
 /// # Errors
 /// As [`Writing::end`].
-pub fn json(to: &mut Vec<u8>, frame: Frame, text: &str) -> Result<(), TooLong> {
-    let writing = begin(to, frame, 0, 0);
+pub fn json(to: &mut Vec<u8>, about: InstanceId, frame: Frame, text: &str) -> Result<(), TooLong> {
+    let writing = begin(to, about, frame);
     to.extend_from_slice(text.as_bytes());
     writing.end(to)
 }
 
 /// PING, IS_READY.
-pub fn question(to: &mut Vec<u8>, frame: Frame, question: u64) {
-    Header { length: Question::BYTES as u32, frame: frame as u8, flags: 0, count: 0 }.write(to);
+pub fn question(to: &mut Vec<u8>, about: InstanceId, frame: Frame, question: u64) {
+    header(to, about, frame, Question::BYTES, 0);
     Question { question }.write(to);
 }
 
 /// SEGMENT.
 pub fn segment(to: &mut Vec<u8>, segment: Segment) {
-    Header { length: Segment::BYTES as u32, frame: Frame::Segment as u8, flags: 0, count: 0 }.write(to);
+    header(to, InstanceId::PROCESS, Frame::Segment, Segment::BYTES, 0);
     segment.write(to);
 }
 
 /// RELEASE, of as many blocks as one frame may name; the rest is left.
 pub fn release(to: &mut Vec<u8>, ids: &mut Vec<u64>) {
     let count = ids.len().min(usize::from(u16::MAX));
-    Header { length: count as u32 * 8, frame: Frame::Release as u8, flags: 0, count: count as u16 }.write(to);
+    header(to, InstanceId::PROCESS, Frame::Release, count * 8, count as u16);
     to.extend(ids.drain(..count).flat_map(u64::to_le_bytes));
 }
 
 /// CLOSE_HANDLE.
 pub fn close_handle(to: &mut Vec<u8>, device: u32, handle: &[u8; HANDLE_BYTES as usize]) {
-    let length = (CloseHandle::BYTES + handle.len()) as u32;
-    Header { length, frame: Frame::CloseHandle as u8, flags: 0, count: 0 }.write(to);
+    header(to, InstanceId::PROCESS, Frame::CloseHandle, CloseHandle::BYTES + handle.len(), 0);
     CloseHandle { device, reserved: 0 }.write(to);
     to.extend_from_slice(handle);
 }
@@ -219,8 +235,15 @@ fn double(to: &mut Vec<u8>, number: f64) {
 }
 
 /// CALL_RESPONSE but for its tensors; to be ended by the caller once they are written.
-pub fn call_response(to: &mut Vec<u8>, call: u64, head: AnswerHead, parameters: &str, error: &str) -> Writing {
-    let writing = begin(to, Frame::CallResponse, 0, 0);
+pub fn call_response(
+    to: &mut Vec<u8>,
+    about: InstanceId,
+    call: u64,
+    head: AnswerHead,
+    parameters: &str,
+    error: &str,
+) -> Writing {
+    let writing = begin(to, about, Frame::CallResponse);
     CallId { call }.write(to);
     answer(to, head, parameters, error);
     writing

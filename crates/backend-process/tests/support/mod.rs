@@ -56,7 +56,7 @@ pub fn instance(mode: &str, number: usize) -> Instance {
             arguments: vec![script.into(), mode.into()],
             environment: vec![("PATH".into(), path)],
         },
-        hello: r#"{"instance":"m_0","model":"m"}"#.into(),
+        load: r#"{"instance":"m_0","model":"m"}"#.into(),
     }
 }
 

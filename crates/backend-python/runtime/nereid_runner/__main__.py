@@ -71,23 +71,26 @@ def main():
             pass
     work = Work(socket.socket(fileno=protocol.FD_WORK))
     side = Side(socket.socket(fileno=protocol.FD_SIDE))
-    frame, _, _, buf, start, end = work.read()
-    hello = json.loads(bytes(buf[start:end]))
+    _, frame, version, _, model, instance = work.peek()
 
     def refuse(text, missing=None):
         body = json.dumps({"text": text, "source": None, "missing": missing}).encode()
-        work.send(protocol.HEADER.pack(len(body), protocol.FRAME_FAILED, 0, 0) + body)
+        work.send(protocol.HEADER.pack(len(body), protocol.FRAME_FAILED, protocol.VERSION, 0, model, instance) + body)
         os._exit(1)
 
-    if frame != protocol.FRAME_HELLO or hello.get("protocol") != protocol.VERSION:
-        refuse(f"the server speaks version {hello.get('protocol')} of the runner protocol, this runtime {protocol.VERSION}")
+    if frame != protocol.FRAME_LOAD or version != protocol.VERSION:
+        # The first version had 0 there.
+        refuse(f"the server speaks version {version or 1} of the runner protocol, this runtime {protocol.VERSION}")
+    _, buf, start, end = work.read()
+    told = json.loads(bytes(buf[start:end]))
     try:
-        from nereid_runner import arena, run, server
+        from nereid_runner import arena, run, server, wire
     except ImportError as e:
         refuse(f"{type(e).__name__}: {e}", getattr(e, "name", None) if isinstance(e, ModuleNotFoundError) else None)
+    wire.instance = model, instance
     segments = None
-    if hello["segments"] is not None:
-        sizes = hello["segments"]
+    if told["segments"] is not None:
+        sizes = told["segments"]
         segments = (
             arena.mapped(protocol.FD_REQUEST_SEGMENT, sizes["request"]),
             arena.mapped(protocol.FD_RESPONSE_SEGMENT, sizes["response"]),
@@ -97,9 +100,9 @@ def main():
 
     # A byte code file would outlive a model.py that is replaced within the second.
     sys.dont_write_bytecode = True
-    sys.path.extend(hello["paths"])
+    sys.path.extend(told["paths"])
     sys.argv[:] = [""]
-    status = run.run(server.listening(work, side, hello, segments), hello)
+    status = run.run(server.listening(work, side, told, segments), told)
     # Threads of the model that go on would keep an ordinary exit waiting.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -6,6 +6,8 @@ from collections import deque
 
 from ._protocol import HEADER
 
+_HEADER_BYTES = HEADER.size
+
 _BUFFER = 1 << 16
 
 
@@ -22,8 +24,18 @@ class Work:
         self._buf = self._own = bytearray(_BUFFER)
         self._start = self._end = 0
 
+    def peek(self):
+        """The header of the first frame, which is still to be read."""
+        try:
+            came = self._sock.recv(_HEADER_BYTES, socket.MSG_PEEK | socket.MSG_WAITALL)
+        except OSError:
+            came = b""
+        if len(came) < _HEADER_BYTES:
+            gone()
+        return HEADER.unpack(came)
+
     def read(self):
-        """`(frame, flags, count, buffer, start, end)`; the buffer is valid until the next read."""
+        """`(header, buffer, start, end)`, the header as `HEADER` has it; the buffer is valid until the next read."""
         buf, start, end = self._buf, self._start, self._end
         if start == end:
             buf = self._buf = self._own
@@ -36,13 +48,13 @@ class Work:
                 gone()
         while True:
             have = end - start
-            if have >= 8:
-                length, frame, flags, count = HEADER.unpack_from(buf, start)
-                total = length + 8
+            if have >= _HEADER_BYTES:
+                header = HEADER.unpack_from(buf, start)
+                total = header[0] + _HEADER_BYTES
                 if have >= total:
                     self._start = start + total
                     self._end = end
-                    return frame, flags, count, buf, start + 8, start + total
+                    return header, buf, start + _HEADER_BYTES, start + total
                 if total > len(buf) - start:
                     # Frames of this size get a buffer of their own.
                     larger = bytearray(max(total, _BUFFER))
@@ -124,18 +136,19 @@ class Side:
             gone()
 
     def frames(self):
-        """Frames as they come: `(frame, flags, count, bytearray)`. Descriptors that came are in `descriptors`, in order."""
+        """Frames as they come: `(header, bytearray)`. Descriptors that came are in `descriptors`, in order."""
         sock, came = self._sock, bytearray()
         piece = bytearray(_BUFFER)
         space = socket.CMSG_SPACE(16 * 4)
         while True:
-            while len(came) >= 8:
-                length, frame, flags, count = HEADER.unpack_from(came)
-                if len(came) < 8 + length:
+            while len(came) >= _HEADER_BYTES:
+                header = HEADER.unpack_from(came)
+                end = _HEADER_BYTES + header[0]
+                if len(came) < end:
                     break
-                body = came[8 : 8 + length]
-                del came[: 8 + length]
-                yield frame, flags, count, body
+                body = came[_HEADER_BYTES:end]
+                del came[:end]
+                yield header, body
             try:
                 got, ancillary, _, _ = sock.recvmsg_into([piece], space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
             except OSError:

@@ -68,14 +68,14 @@ class Model(link.Unlinked):
         self._paths = [directory, os.path.dirname(directory)]
         sys.path.extend(self._paths)
         self._before, link.current = link.current, self
-        hello = {
+        told = {
             "package": "", "module": _module(file), "file": file, "model": self.name, "iterative": True,
             "arguments": {
                 "model_config": json.dumps(config), "model_instance_kind": "CPU", "model_instance_name": self.instance, "model_instance_device_id": "0",
                 "model_repository": os.path.dirname(directory), "model_version": "1", "model_name": self.name, **(arguments or {}),
             },
         }  # fmt: skip
-        self._runner = run.Runner(self, hello)
+        self._runner = run.Runner(self, told)
         try:
             self._runner.start()
         except BaseException:

@@ -72,8 +72,11 @@ MetricKind = kind("MetricKind", COUNTER=0, GAUGE=1, HISTOGRAM=2)
 LogLevel = kind("LogLevel", INFO=0, WARNING=1, ERROR=2, VERBOSE=3)
 LogLevel.__qualname__ = "Logger.LogLevel"
 ErrorCode = kind(
-    "__ErrorCode", UNKNOWN=0, INTERNAL=1, NOT_FOUND=2, INVALID_ARG=3, UNAVAILABLE=4, UNSUPPORTED=5, ALREADY_EXISTS=6, CANCELLED=7
-)
+    "__ErrorCode", UNKNOWN=0, INTERNAL=1, NOT_FOUND=2, INVALID_ARG=3, UNAVAILABLE=4, UNSUPPORTED=5, ALREADY_EXISTS=6, CANCELLED=7,
+    RESOURCE_EXHAUSTED=8,
+)  # fmt: skip
+# Triton's module has no such code: models that go through its members find those they know.
+del ErrorCode.__members__["RESOURCE_EXHAUSTED"]
 
 
 def _shown(value):

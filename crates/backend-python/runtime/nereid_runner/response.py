@@ -42,8 +42,8 @@ class TritonError:
         return self._message
 
 
-for _name, _member in ErrorCode.__members__.items():
-    setattr(TritonError, _name, _Code(_member.value))
+for _name, _value in ErrorCode._values.items():
+    setattr(TritonError, _name, _Code(_value))
 
 
 @public

@@ -1,4 +1,4 @@
-"""A runner's life: HELLO, the model, batches, the end (shm/README.md).
+"""A runner's life: LOAD, the model, batches, the end (shm/README.md).
 
 asyncio takes as long to import as the rest of the runtime: only models that use it wait for it.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from . import device, failure, link, wire
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_FINALIZE, FRAME_READY,
+    ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_UNLOAD, FRAME_READY,
     VERSION,
 )  # fmt: skip
 from .model_config import ModelConfig
@@ -33,23 +33,23 @@ class Violation(Exception):
     """What `execute` did is against the rules; the text is the whole message."""
 
 
-def load(hello):
+def load(told):
     """Imports the model's code and returns its class, or what stands in its place."""
-    name = f"{hello['package']}.{hello['module']}" if hello["package"] else hello["module"]
+    name = f"{told['package']}.{told['module']}" if told["package"] else told["module"]
     return getattr(importlib.import_module(name), "TritonPythonModel")
 
 
-def complete(hello):
+def complete(told):
     """What the model makes of its configuration, as JSON text; None if it says nothing (B-PY-22)."""
-    model = load(hello)
+    model = load(told)
     if not hasattr(model, "auto_complete_config"):
         return None
-    made = model.auto_complete_config(ModelConfig(hello["config"]))
+    made = model.auto_complete_config(ModelConfig(told["config"]))
     if not isinstance(made, ModelConfig):
         if inspect.iscoroutine(made):
             made.close()
         raise Violation(
-            f"auto_complete_config function in model '{hello['model']}' must return a valid pb.ModelConfig object."
+            f"auto_complete_config function in model '{told['model']}' must return a valid pb.ModelConfig object."
         )
     try:
         return json.dumps(made.as_dict(), allow_nan=False)
@@ -64,17 +64,17 @@ def message_of(error):
 class Runner:
     """One instance: its model, and the way to the server."""
 
-    def __init__(self, server, hello):
+    def __init__(self, server, told):
         self.server = server
-        self.hello = hello
+        self.told = told
         self.model = None
         self._loop = None
 
     def start(self):
         """Makes the model. Raises what it raises."""
-        model = load(self.hello)()
+        model = load(self.told)()
         if hasattr(model, "initialize"):
-            made = model.initialize(dict(self.hello["arguments"]))
+            made = model.initialize(dict(self.told["arguments"]))
             if inspect.iscoroutine(made):
                 made.close()  # As in Triton nobody awaits it.
         self.model = model
@@ -89,9 +89,9 @@ class Runner:
         returned = self.server.returned
         leases = self.server.devices.leases
         while True:
-            frame, _, count, buf, at, _ = read()
+            (_, frame, _, count, _, _), buf, at, _ = read()
             if frame != FRAME_EXECUTE:
-                if frame == FRAME_FINALIZE:
+                if frame == FRAME_UNLOAD:
                     return
                 raise SystemError(f"frame {frame} came where a batch is due")
             batch, freed, requests = codec.execute(buf, at, count)
@@ -141,7 +141,7 @@ class Runner:
         try:
             execute = self.model.execute
         except AttributeError:
-            raise Violation(f"Python model {self.hello['file']} does not implement `execute` method.") from None
+            raise Violation(f"Python model {self.told['file']} does not implement `execute` method.") from None
         returned = execute(given)
         if type(returned) is not list and inspect.iscoroutine(returned):
             # Others may call models while this thread waits, over the side socket.
@@ -226,7 +226,7 @@ class Runner:
     def _reschedule(self, parts, request):
         if request._sender is not None:
             request._sender._closed = True
-        if not self.hello["iterative"]:
+        if not self.told["iterative"]:
             return self.server.codec.error(parts, CODE_INVALID_ARG, _NOT_ITERATIVE)
         return self.server.codec.end(parts, ANSWER_RESCHEDULE)
 
@@ -314,17 +314,18 @@ def _run_loop(loop):
 
 
 def greet(frame, **members):
+    """READY or FAILED: their flags are the version."""
     body = json.dumps(members).encode()
-    return wire.head(len(body), frame) + body
+    return wire.head(len(body), frame, VERSION) + body
 
 
-def failed(error, hello):
+def failed(error, told):
     """The FAILED of an exception."""
     return greet(
         FRAME_FAILED,
         text=message_of(error),
-        source=failure.source_of(error, hello["model_directory"]),
-        missing=failure.missing_of(error, hello["package"]),
+        source=failure.source_of(error, told["model_directory"]),
+        missing=failure.missing_of(error, told["package"]),
     )
 
 
@@ -336,25 +337,25 @@ def _has_devices():
     return True
 
 
-def run(server, hello):
-    """From HELLO to the end of the process; its status."""
+def run(server, told):
+    """From LOAD to the end of the process; its status."""
     link.current = server
-    runner = Runner(server, hello)
+    runner = Runner(server, told)
     completed = {}
     try:
-        if hello["mode"] == "complete":
-            completed["config"] = complete(hello)
+        if told["mode"] == "complete":
+            completed["config"] = complete(told)
         else:
             runner.start()
     except BaseException as e:  # noqa: B036  SystemExit in a model is a failed load
-        server.work.send(failed(e, hello))
+        server.work.send(failed(e, told))
         return 1
     text = f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
     asks_ready = server.ready is not None
-    if hello.get("devices"):
+    if told.get("devices"):
         completed["devices"] = _has_devices()
-    server.work.send(greet(FRAME_READY, protocol=VERSION, runner=text, pid=os.getpid(), asks_ready=asks_ready, **completed))
-    if hello["mode"] == "complete":
+    server.work.send(greet(FRAME_READY, runner=text, pid=os.getpid(), asks_ready=asks_ready, **completed))
+    if told["mode"] == "complete":
         return 0
     runner.serve()
     runner.finalize()

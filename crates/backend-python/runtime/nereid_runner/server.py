@@ -26,14 +26,14 @@ _FORKED = (
 
 
 class Server(link.Unlinked):
-    def __init__(self, work, side, hello, segments):
+    def __init__(self, work, side, told, segments):
         """`segments`: mapped `(request, response, flags)`, or None."""
         super().__init__()
-        self.instance = hello["instance"]
-        self.model_directory = hello["file_directory"]
-        self.outputs = hello["outputs"]
-        self.decoupled = hello["decoupled"]
-        self.completes = hello["mode"] == "complete"
+        self.instance = told["instance"]
+        self.model_directory = told["file_directory"]
+        self.outputs = told["outputs"]
+        self.decoupled = told["decoupled"]
+        self.completes = told["mode"] == "complete"
         self.work = work
         self.side = side
         #: Whether models may be called, and the thread that may call them over the work socket: the one in `execute`, or 0.
@@ -48,8 +48,8 @@ class Server(link.Unlinked):
             self.requests.add(0, segments[0])
             self.responses.add(segments[1])
             self._flags = segments[2]
-        self.devices = device.Devices(side.send_later, _releases, lambda: wire.head(0, FRAME_NO_DEVICES))
-        self.codec = wire.Codec(hello["model"], self.requests, self.responses, self.devices)
+        self.devices = device.Devices(side.send_later, _releases, lambda: wire.head_of_process(0, FRAME_NO_DEVICES))
+        self.codec = wire.Codec(told["model"], self.requests, self.responses, self.devices)
         self._numbers = itertools.count(1)
         self._waiting = {}
         #: Frames of responses that are not final, and their blocks, by slot and generation.
@@ -196,7 +196,7 @@ class Server(link.Unlinked):
         self.work.send(b"".join(parts))
         kept = None
         while True:
-            frame, _, _, buf, at, _ = self.work.read()
+            (_, frame, *_), buf, at, _ = self.work.read()
             if frame != FRAME_CALL_RESPONSE:
                 raise SystemError(f"frame {frame} came where the answer of a call is due")
             of, response, last = self.codec.call_response(buf, at)
@@ -209,7 +209,7 @@ class Server(link.Unlinked):
     # The thread that reads the side socket.
 
     def listen(self):
-        for frame, _, count, body in self.side.frames():
+        for (_, frame, _, count, _, _), body in self.side.frames():
             try:
                 self._hear(frame, count, body)
             except Exception:
@@ -249,7 +249,7 @@ class Server(link.Unlinked):
             else:
                 self.ready.put(question)
         elif frame == FRAME_PING:
-            self.side.send(wire.head(8, FRAME_PONG) + body[:8])
+            self.side.send(wire.head_of_process(8, FRAME_PONG) + body[:8])
 
     def answer_ready(self, question, is_ready):
         self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question, is_ready))
@@ -257,7 +257,7 @@ class Server(link.Unlinked):
     # Memory.
 
     def _need(self, size):
-        self.side.send(wire.head(NEED_SEGMENT.size, FRAME_NEED_SEGMENT) + NEED_SEGMENT.pack(size))
+        self.side.send(wire.head_of_process(NEED_SEGMENT.size, FRAME_NEED_SEGMENT) + NEED_SEGMENT.pack(size))
 
     def _report_free(self):
         self.side.send_later(self._free_frame)
@@ -276,7 +276,7 @@ def _releases(free):
     frames = []
     for at in range(0, len(free), _RELEASES_MAX):
         some = free[at : at + _RELEASES_MAX]
-        frames.append(wire.head(8 * len(some), FRAME_RELEASE, 0, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
+        frames.append(wire.head_of_process(8 * len(some), FRAME_RELEASE, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
     return b"".join(frames)
 
 
@@ -337,9 +337,9 @@ def _log(level, file, line, message):
     return wire.head(len(body), FRAME_LOG) + body
 
 
-def listening(work, side, hello, segments):
+def listening(work, side, told, segments):
     """A server with its thread."""
-    server = Server(work, side, hello, segments)
+    server = Server(work, side, told, segments)
     threading.Thread(target=server.listen, name="nereid-side", daemon=True).start()
     os.register_at_fork(after_in_child=server.forsake)
     return server

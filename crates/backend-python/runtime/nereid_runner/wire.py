@@ -31,6 +31,10 @@ _CALLED_MAX = 64
 _RESULT, _CALL = "result", "call"
 
 
+#: The model and the instance of this process, as its LOAD has them.
+instance = (1, 0)
+
+
 class TooLarge(Exception):
     """What is to be sent fits into no frame. The text is for the client."""
 
@@ -44,7 +48,13 @@ def _ids(blocks):
 
 
 def head(length, frame, flags=0, count=0):
-    return HEADER.pack(length, frame, flags, count)
+    """The header of a frame about the instance."""
+    return HEADER.pack(length, frame, flags, count, *instance)
+
+
+def head_of_process(length, frame, count=0):
+    """The header of a frame about the process."""
+    return HEADER.pack(length, frame, 0, count, 0, 0)
 
 
 class Codec:
@@ -166,15 +176,15 @@ class Codec:
     def result(self, batch, freed, parts, length, count):
         """The frame of a RESULT with answers: `parts`, whose first place is left for its start, and their length."""
         if freed:
-            parts[0] = _RESULT_START.pack(16 + 8 * len(freed) + length, FRAME_RESULT, 0, count, batch, len(freed), 0) + _ids(freed)
+            parts[0] = _RESULT_START.pack(16 + 8 * len(freed) + length, FRAME_RESULT, 0, count, *instance, batch, len(freed), 0) + _ids(freed)
         else:
-            parts[0] = _RESULT_START.pack(16 + length, FRAME_RESULT, 0, count, batch, 0, 0)
+            parts[0] = _RESULT_START.pack(16 + length, FRAME_RESULT, 0, count, *instance, batch, 0, 0)
         return b"".join(parts)
 
     def failed(self, batch, freed, text):
         text = cut(text).encode()
         body = _ids(freed) + text
-        return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, batch, len(freed), len(text)) + body
+        return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, *instance, batch, len(freed), len(text)) + body
 
     def respond(self, slot, generation, response, final, taken=None):
         """The frame of a RESPOND. `taken`: gets the blocks that it names, for `give_back` if it is not sent."""

@@ -1,4 +1,4 @@
-//! What a runner is told first: the JSON of `HELLO` (shm/README.md), but for what the host of processes adds.
+//! What a runner is told first: the JSON of `LOAD` (shm/README.md), but for what the host of processes adds.
 
 use crate::code::Code;
 use protocol::json::write_string;
