@@ -312,10 +312,6 @@ class Devices:
         except Failed:
             pass  # Whoever exported it has ended, most likely.
 
-    @property
-    def open_handles(self):
-        return len(self._opened)
-
     def lease_of(self, memory):
         """`(lease, offset)` where memory is, or lies in, what the server lent; else None."""
         if memory.lease is not None:
