@@ -3,21 +3,13 @@
  * reply written) is theirs.
  */
 
-import type { Core, EmbeddedAnswer, Embedding } from '../native/index.js'
+import type { Core, EmbeddedAnswer, EmbeddedRequest, Embedding } from '../native/index.js'
 
 /** Bodies up to this size are read before the core is asked, which then needs no second question. */
 export const READ_AHEAD_BYTES_MAX = 64 * 1024
 
 /** A request as its server has it. */
-export interface OuterRequest {
-  method: string
-  /** Path and query. */
-  target: string
-  /** Names and values by turns, as received. */
-  fields: string[]
-  /** `address:port` of both ends, as far as they are known. */
-  peer: string | null
-  local: string | null
+export interface OuterRequest extends Omit<EmbeddedRequest, 'body'> {
   /** What the head says of the body's length; null where it does not. */
   length: number | null
   /** Reads the body: all of it, as it came, or, where it has more than `bytesMax`, how much there was when that showed. */
