@@ -73,7 +73,7 @@ export const sections = (pki, keys, places) => {
       columns: [
         { where: 'network', brings: 'nothing', expect: far(off) },
         // A proxy on this machine hands on what comes from anywhere.
-        { where: 'loopback', brings: 'a header of a proxy', headers: { http: { 'X-Forwarded-For': '127.0.0.1' }, grpc: { 'x-forwarded-for': '127.0.0.1' } }, expect: far(off) },
+        { where: 'loopback', brings: 'a proxy header', headers: { http: { 'X-Forwarded-For': '127.0.0.1' }, grpc: { 'x-forwarded-for': '127.0.0.1' } }, expect: far(off) },
         { where: 'loopback', brings: 'nothing', expect: off },
       ],
     },
@@ -101,7 +101,7 @@ export const sections = (pki, keys, places) => {
       flags: [...EVERYTHING, `--http-restricted-api=${CATEGORIES}:admin=s3cret`, `--grpc-restricted-protocol=${CATEGORIES}:admin=s3cret`],
       columns: [
         { where: 'network', brings: 'no header', expect: restricted, says: /expecting header '(triton-grpc-protocol-)?admin'/ },
-        { where: 'network', brings: 'a wrong one', headers: headers('admin', 's3creT'), expect: restricted, says: /expecting header/ },
+        { where: 'network', brings: 'a wrong header', headers: headers('admin', 's3creT'), expect: restricted, says: /expecting header/ },
         { where: 'network', brings: 'the header', headers: headers('admin', 's3cret'), expect: open },
         { where: 'loopback', brings: 'no header', expect: restricted, says: /expecting header/ },
       ],
@@ -134,10 +134,10 @@ export const sections = (pki, keys, places) => {
       columns: [
         { where: 'network', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
         { where: 'loopback', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
-        { where: 'network', brings: 'a key that is none', headers: bearer('nk_this-is-no-key-of-this-server-but-long'), expect: unknown, says: /is none of this server's/ },
-        { where: 'network', brings: 'one that has ended', headers: bearer(keys.ended), expect: unknown, says: /'ended' has expired/ },
-        { where: 'network', brings: 'one for `inference,metadata:simple`', headers: bearer(keys.app), expect: ofApp, says: /'app' has no scope for/ },
-        { where: 'network', brings: 'one for `all`', headers: bearer(keys.operator), expect: open },
+        { where: 'network', brings: 'an unknown key', headers: bearer('nk_this-is-no-key-of-this-server-but-long'), expect: unknown, says: /is none of this server's/ },
+        { where: 'network', brings: 'a key that has expired', headers: bearer(keys.ended), expect: unknown, says: /'ended' has expired/ },
+        { where: 'network', brings: 'a key for `inference,metadata:simple`', headers: bearer(keys.app), expect: ofApp, says: /'app' has no scope for/ },
+        { where: 'network', brings: 'a key for `all`', headers: bearer(keys.operator), expect: open },
       ],
     },
     {
@@ -145,15 +145,15 @@ export const sections = (pki, keys, places) => {
       title: 'Tokens of an OpenID Connect issuer',
       flags: [...EVERYTHING, `--keys-file=${keys.tokens.file}`, `--oidc-issuer=${ISSUER}`, `--oidc-audience=${AUDIENCE}`, `--oidc-keys=${keys.tokens.set}`],
       columns: [
-        { where: 'network', brings: 'one for `all`', headers: bearer(keys.tokens.all), expect: open },
-        { where: 'network', brings: 'one for `inference,metadata:simple`', headers: bearer(keys.tokens.some), expect: ofApp, says: /'people' has no scope for/ },
-        { where: 'network', brings: 'one that has ended', headers: bearer(keys.tokens.expired), expect: unknown, says: /^(\{"error":")?The token that was sent has expired/ },
-        { where: 'network', brings: 'one for another audience', headers: bearer(keys.tokens.audience), expect: unknown, says: /is for another server/ },
-        { where: 'network', brings: 'one of another issuer', headers: bearer(keys.tokens.issuer), expect: unknown, says: /is of another issuer/ },
-        { where: 'network', brings: 'one without a signature', headers: bearer(keys.tokens.unsigned), expect: unknown, says: /is no token that can be read|algorithm that is not taken/ },
-        { where: 'network', brings: 'one with the public key as a secret (HS256)', headers: bearer(keys.tokens.confused), expect: unknown, says: /is signed with an algorithm that is not taken/ },
-        { where: 'network', brings: "one signed by a stranger under the issuer's `kid`", headers: bearer(keys.tokens.forged), expect: unknown, says: /is not signed by its issuer/ },
-        { where: 'network', brings: 'one with a `kid` that is not known', headers: bearer(keys.tokens.unknown), expect: unknown, says: /is signed with a key that is not known/ },
+        { where: 'network', brings: 'a token for `all`', headers: bearer(keys.tokens.all), expect: open },
+        { where: 'network', brings: 'a token for `inference,metadata:simple`', headers: bearer(keys.tokens.some), expect: ofApp, says: /'people' has no scope for/ },
+        { where: 'network', brings: 'a token that has expired', headers: bearer(keys.tokens.expired), expect: unknown, says: /^(\{"error":")?The token that was sent has expired/ },
+        { where: 'network', brings: 'a token for another audience', headers: bearer(keys.tokens.audience), expect: unknown, says: /is for another server/ },
+        { where: 'network', brings: 'a token of another issuer', headers: bearer(keys.tokens.issuer), expect: unknown, says: /is of another issuer/ },
+        { where: 'network', brings: 'a token without a signature', headers: bearer(keys.tokens.unsigned), expect: unknown, says: /is no token that can be read|algorithm that is not taken/ },
+        { where: 'network', brings: 'a token signed with the public key as a secret (HS256)', headers: bearer(keys.tokens.confused), expect: unknown, says: /is signed with an algorithm that is not taken/ },
+        { where: 'network', brings: "a token signed by another key under the issuer's `kid`", headers: bearer(keys.tokens.forged), expect: unknown, says: /is not signed by its issuer/ },
+        { where: 'network', brings: 'a token with an unknown `kid`', headers: bearer(keys.tokens.unknown), expect: unknown, says: /is signed with a key that is not known/ },
       ],
     },
     {
@@ -171,8 +171,8 @@ export const sections = (pki, keys, places) => {
       flags: [...EVERYTHING, ...tls('http'), `--http-root-cert=${pki.root.cert}`, '--grpc-use-ssl-mutual=true', ...tls('grpc'), `--grpc-root-cert=${pki.root.cert}`],
       columns: [
         { where: 'network', brings: 'no certificate', tls: trusted, expect: closed },
-        { where: 'network', brings: 'one of another root', tls: { ...trusted, ...pki.foreign }, expect: closed },
-        { where: 'network', brings: 'one of the root', tls: { ...trusted, ...pki.client }, expect: far(open) },
+        { where: 'network', brings: 'a certificate of another root', tls: { ...trusted, ...pki.foreign }, expect: closed },
+        { where: 'network', brings: 'a certificate of the root', tls: { ...trusted, ...pki.client }, expect: far(open) },
       ],
     },
   ]
