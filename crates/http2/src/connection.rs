@@ -102,7 +102,7 @@ impl<T: Socket> Connection<T> {
             self.moved = 0;
             let mut core = self.machine.core.borrow_mut();
             core.in_turn = false;
-            crate::core::register(&mut core.waker, cx);
+            crate::wake::register(&mut core.waker, cx);
         }
         poll
     }
@@ -247,7 +247,7 @@ impl<T: Socket> Connection<T> {
     fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
         let mut core = self.machine.core.borrow_mut();
         if core.holds_back() {
-            return if core.is_stray { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(true) };
+            return if core.handshake.is_stray { Err(std::io::ErrorKind::InvalidData.into()) } else { Ok(true) };
         }
         loop {
             core.pump();

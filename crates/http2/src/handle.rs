@@ -1,31 +1,16 @@
 //! What a caller holds of a call. Dropping all of it without an answer resets the stream.
 
-use crate::core::{Collected, Core};
+use crate::collect::{Collect, Collected, Gone, NotCollected};
+use crate::core::Core;
+use crate::ends::Ends;
 use crate::frame::Reason;
 use crate::head::RequestHead;
 use crate::hpack::Field;
 use crate::later::go_on_later;
-use crate::local::Ends;
 use bytes::{Buf, Bytes};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-
-/// Why there is no collected part of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotCollected {
-    /// The place had no room, and was not to have any.
-    NoRoom {
-        /// Bytes of it that did not come yet, or were not looked at.
-        missing: usize,
-    },
-    /// The stream, or its connection, ended before.
-    Ended(Reason),
-}
-
-/// The stream is over, or was ended by an earlier call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
 
 /// A request.
 pub struct Request {
@@ -65,36 +50,6 @@ macro_rules! ask {
             Shared::Local(ends) => ends.borrow_mut().$method($($argument),*),
         }
     };
-}
-
-/// Where a part of a body is collected whose length is known: memory of the caller's choice, which bytes are read into as they come.
-pub trait Collect {
-    /// Where the next bytes go: as much as there is room for now, and no more than is missing. What was written there and not
-    /// `filled` stays until the next write.
-    fn spare(&mut self) -> &mut [u8];
-    /// Asked for when `spare` is empty though bytes are missing: ready with true when it is no longer, with false when it will not be,
-    /// and the body is given up.
-    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<bool> {
-        Poll::Ready(true)
-    }
-    /// `n` bytes were written to the front of `spare`.
-    fn filled(&mut self, n: usize);
-    /// Bytes still to come.
-    fn missing(&self) -> usize;
-    /// What was collected.
-    fn into_bytes(self: Box<Self>) -> Bytes;
-}
-
-/// Moves the beginning of a piece to where it is collected, at most so many bytes; how many that were.
-pub(crate) fn fill(target: &mut dyn Collect, piece: &mut Bytes, most: usize) -> usize {
-    let spare = target.spare();
-    let n = spare.len().min(piece.len()).min(most);
-    if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
-        to.copy_from_slice(from);
-    }
-    target.filled(n);
-    piece.advance(n);
-    n
 }
 
 /// The body of a request.

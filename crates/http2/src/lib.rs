@@ -12,8 +12,10 @@
 //!
 //! Every queue here has a bound: see [`Options`] and `limits`.
 
+mod collect;
 mod connection;
 mod core;
+mod ends;
 mod frame;
 mod handle;
 mod head;
@@ -25,18 +27,21 @@ pub mod limits;
 mod local;
 mod options;
 mod output;
+mod pieces;
 mod socket;
+mod wake;
 
+pub use collect::{Collect, Gone, NotCollected};
 pub use connection::Connection;
-pub use core::Machine;
-pub use core::Read;
+pub use core::{Machine, Read};
+pub use ends::{Fields, Sent};
 pub use frame::Reason;
-pub use handle::{Body, Collect, Gone, NotCollected, Request, Responder};
+pub use handle::{Body, Request, Responder};
 pub use head::RequestHead;
 pub use hpack::Field;
 pub use later::go_on_later;
 pub use ledger::Room;
-pub use local::{BadFields, Fields, Peer, Sent};
+pub use local::{BadFields, Peer};
 pub use options::{Options, Pings, Times};
 pub use socket::Socket;
 

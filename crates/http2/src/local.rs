@@ -6,66 +6,15 @@
 //!
 //! Not here: times. A peer that takes nothing, or sends nothing, is given up by whoever drives it.
 
-use crate::core::{Collected, Pieces, register};
+use crate::ends::{Ends, Sending, Sent};
 use crate::frame::Reason;
-use crate::handle::{Collect, Gone, NotCollected, Request, fill};
+use crate::handle::Request;
 use crate::head::{Builder, RequestHead};
-use crate::hpack::Field;
-use crate::limits::TURN_BYTES;
-use bytes::{Buf, Bytes};
+use crate::wake::{register, wake};
+use bytes::Bytes;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-
-/// Names in lower case, and values.
-pub type Fields = Vec<(String, Vec<u8>)>;
-
-/// What the service sent.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// The head of its response.
-    Head(u16, Fields),
-    /// A part of its body, of any size.
-    Data(Bytes),
-    /// All of it was sent. Trailers, if there are any.
-    End(Fields),
-    /// The service gave the stream up.
-    Reset(Reason),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sending {
-    Nothing,
-    Body,
-    Done,
-}
-
-/// Both directions of a stream.
-pub(crate) struct Ends {
-    fixed: &'static [(&'static str, &'static str)],
-
-    received: Pieces,
-    /// Bytes of `received`.
-    unread: usize,
-    received_all: bool,
-    /// False once nothing reads it any more: what is pushed then is thrown away.
-    has_body: bool,
-    target: Option<Box<dyn Collect>>,
-    body_waker: Option<Waker>,
-
-    sending: Sending,
-    sent: VecDeque<Sent>,
-    /// Bytes of `sent`, and how many there may be before the responder has no more capacity.
-    queued: usize,
-    room: usize,
-    send_waker: Option<Waker>,
-
-    /// By the peer.
-    reset: Option<Reason>,
-    handles: u8,
-    peer_waker: Option<Waker>,
-}
+use std::task::{Context, Poll};
 
 /// A stream's other end. Dropped, it resets the stream, if that is not over.
 pub struct Peer(Rc<RefCell<Ends>>);
@@ -93,23 +42,7 @@ impl Peer {
         fields.for_each(|(name, value)| builder.field(name.as_bytes(), value));
         builder.check().map_err(|_| BadFields)?;
         let head: Rc<RequestHead> = Rc::new(builder.into_head());
-        let ends = Rc::new(RefCell::new(Ends {
-            fixed,
-            received: Pieces::default(),
-            unread: 0,
-            received_all: false,
-            has_body: true,
-            target: None,
-            body_waker: None,
-            sending: Sending::Nothing,
-            sent: VecDeque::new(),
-            queued: 0,
-            room,
-            send_waker: None,
-            reset: None,
-            handles: 2,
-            peer_waker: None,
-        }));
+        let ends = Rc::new(RefCell::new(Ends::new(fixed, room)));
         let (request, respond) = Request::local(head, &ends);
         Ok((Self(ends), request, respond))
     }
@@ -178,208 +111,12 @@ impl Drop for Peer {
     }
 }
 
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
-}
-
-impl Ends {
-    fn clear_body(&mut self) {
-        while self.received.pop().is_some() {}
-        self.unread = 0;
-    }
-
-    fn clear_sent(&mut self) {
-        self.sent.clear();
-        self.queued = 0;
-    }
-
-    fn pop(&mut self) -> Option<Bytes> {
-        let piece = self.received.pop()?;
-        self.unread -= piece.len();
-        wake(&mut self.peer_waker);
-        Some(piece)
-    }
-
-    pub fn poll_data(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
-        if let Some(reason) = self.reset {
-            return Poll::Ready(Some(Err(reason)));
-        }
-        if let Some(piece) = self.pop() {
-            return Poll::Ready(Some(Ok(piece)));
-        }
-        if self.received_all {
-            return Poll::Ready(None);
-        }
-        register(&mut self.body_waker, cx);
-        Poll::Pending
-    }
-
-    pub fn collect(&mut self, target: Box<dyn Collect>) {
-        self.target = Some(target);
-    }
-
-    /// Moves what is there to where it is wanted, a bounded part of it; whether there is more for another turn.
-    fn feed(&mut self) -> bool {
-        let Some(mut target) = self.target.take() else { return false };
-        let (mut taken, mut is_full) = (0, false);
-        while !is_full
-            && target.missing() > 0
-            && taken < TURN_BYTES
-            && let Some(mut piece) = self.pop()
-        {
-            let n = fill(&mut *target, &mut piece, TURN_BYTES - taken);
-            taken += n;
-            if !piece.is_empty() {
-                self.unread += piece.len();
-                self.received.unpop(piece);
-            }
-            is_full = n == 0;
-        }
-        let has_more = taken > 0 && target.missing() > 0 && !self.received.is_empty();
-        self.target = Some(target);
-        has_more
-    }
-
-    pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Collected {
-        if let Some(reason) = self.reset {
-            self.target = None;
-            return Collected::Over(Some(Err(NotCollected::Ended(reason))));
-        }
-        if let Some(target) = &mut self.target
-            && target.missing() > 0
-            && target.spare().is_empty()
-            && target.poll_room(cx) == Poll::Ready(false)
-        {
-            let missing = target.missing();
-            self.target = None;
-            return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
-        }
-        let has_more = self.feed();
-        let is_end = self.received_all && self.received.is_empty();
-        match self.target.take() {
-            Some(target) if target.missing() > 0 && !is_end => {
-                self.target = Some(target);
-                register(&mut self.body_waker, cx);
-                if has_more { Collected::HasMore } else { Collected::Waits }
-            }
-            Some(target) if target.missing() > 0 => Collected::Over(None),
-            target => Collected::Over(target.map(|target| Ok(target.into_bytes()))),
-        }
-    }
-
-    fn owned(&self, fields: &[Field<'_>]) -> Fields {
-        let of = |field: &Field<'_>| match *field {
-            Field::Literal(name, value) => (name.to_owned(), value.to_vec()),
-            Field::Fixed(n) => {
-                let (name, value) = self.fixed.get(usize::from(n)).copied().unwrap_or_default();
-                (name.to_owned(), value.as_bytes().to_vec())
-            }
-        };
-        fields.iter().map(of).collect()
-    }
-
-    fn put(&mut self, sent: Sent) {
-        self.sent.push_back(sent);
-        wake(&mut self.peer_waker);
-    }
-
-    fn may_send(&self, sending: Sending) -> Result<(), Gone> {
-        if self.reset.is_none() && self.sending == sending { Ok(()) } else { Err(Gone) }
-    }
-
-    fn end(&mut self, fields: Fields) {
-        self.sending = Sending::Done;
-        self.put(Sent::End(fields));
-    }
-
-    pub fn send_head(&mut self, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
-        self.may_send(Sending::Nothing)?;
-        self.sending = Sending::Body;
-        let fields = self.owned(fields);
-        self.put(Sent::Head(status, fields));
-        if ends {
-            self.end(Fields::new());
-        }
-        Ok(())
-    }
-
-    pub fn send_data(&mut self, mut data: impl Buf, ends: bool) -> Result<(), Gone> {
-        self.may_send(Sending::Body)?;
-        while data.has_remaining() {
-            let part = data.chunk().len();
-            self.queued += part;
-            let part = data.copy_to_bytes(part);
-            self.put(Sent::Data(part));
-        }
-        if ends {
-            self.end(Fields::new());
-        }
-        Ok(())
-    }
-
-    pub fn send_trailers(&mut self, fields: &[Field<'_>]) -> Result<(), Gone> {
-        self.may_send(Sending::Body)?;
-        let fields = self.owned(fields);
-        self.end(fields);
-        Ok(())
-    }
-
-    pub fn capacity(&self) -> usize {
-        if self.reset.is_some() { 0 } else { self.room.saturating_sub(self.queued) }
-    }
-
-    pub fn poll_capacity(&mut self, cx: &Context<'_>) -> Poll<Option<usize>> {
-        match self.capacity() {
-            _ if self.reset.is_some() || self.sending == Sending::Done => Poll::Ready(None),
-            0 => {
-                register(&mut self.send_waker, cx);
-                Poll::Pending
-            }
-            room => Poll::Ready(Some(room)),
-        }
-    }
-
-    pub fn poll_queued(&mut self, most: usize, cx: &Context<'_>) -> Poll<Option<usize>> {
-        if self.reset.is_some() {
-            return Poll::Ready(None);
-        }
-        if self.queued <= most {
-            return Poll::Ready(Some(self.queued));
-        }
-        register(&mut self.send_waker, cx);
-        Poll::Pending
-    }
-
-    pub fn poll_reset(&mut self, cx: &Context<'_>) -> Poll<Reason> {
-        if let Some(reason) = self.reset {
-            return Poll::Ready(reason);
-        }
-        register(&mut self.send_waker, cx);
-        Poll::Pending
-    }
-
-    pub fn drop_body(&mut self) {
-        self.has_body = false;
-        self.target = None;
-        self.clear_body();
-        wake(&mut self.peer_waker);
-        self.drop_handle();
-    }
-
-    pub fn drop_handle(&mut self) {
-        self.handles = self.handles.saturating_sub(1);
-        if self.handles == 0 && self.sending != Sending::Done {
-            self.sending = Sending::Done;
-            self.put(Sent::Reset(Reason::CANCEL));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::{Collect, Gone};
+    use crate::hpack::Field;
+    use crate::limits::TURN_BYTES;
     use bytes::BytesMut;
     use std::task::Waker;
 

@@ -8,8 +8,8 @@
 //! Invariant: of a target, `filled` is told only of bytes of its own body, in order.
 
 use super::{Closing, Core};
+use crate::collect::Collect;
 use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
-use crate::handle::Collect;
 use crate::limits::{DIRECT_BYTES_MIN, DIRECT_FRAMES_MAX};
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -46,26 +46,26 @@ impl Core {
         now: Instant,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Poll<Result<usize>>,
     ) -> Option<Poll<Result<Read>>> {
-        if self.skip > 0 || self.block.is_some() || self.closing == Closing::Failed {
+        if self.reading.skip > 0 || self.reading.block.is_some() || self.closing == Closing::Failed {
             return None;
         }
-        let (id, left) = match &self.data {
+        let (id, left) = match &self.reading.data {
             Some(data) if data.padding == 0 && rest.is_empty() => (data.stream, data.left),
-            None if rest.len() < HEAD_BYTES => (self.last_data.0, 0),
+            None if rest.len() < HEAD_BYTES => (self.reading.last_data.0, 0),
             _ => return None,
         };
         let key = self.streams.find(id)?;
-        let frame_bytes = self.last_data.1;
-        let stream = self.streams.get(key).filter(|s| s.received.is_empty() && !s.received_all)?;
-        let mut target = stream.target.take()?;
+        let frame_bytes = self.reading.last_data.1;
+        let stream = self.streams.get(key).filter(|s| s.body.received.is_empty() && !s.body.received_all)?;
+        let mut target = stream.body.target.take()?;
         let polled = self.read_into(&mut *target, left, frame_bytes, rest, read);
         // Taken out while its stream may change under it.
         let result = match polled {
             Some(Poll::Ready(Ok((bytes, planned, likely, heads, tail)))) => {
                 if bytes >= planned {
-                    self.trust = (2 * self.trust + 1).min(DIRECT_FRAMES_MAX);
+                    self.reading.trust = (2 * self.reading.trust + 1).min(DIRECT_FRAMES_MAX);
                 }
-                self.received_bytes += bytes as u64;
+                self.reading.received_bytes += bytes as u64;
                 self.take_direct(id, &mut *target, bytes, left, &likely, &heads, &tail, rest, now);
                 let is_awaited = target.missing() == 0 || target.spare().is_empty();
                 Some(Poll::Ready(Ok(Read { bytes, is_awaited })))
@@ -77,15 +77,15 @@ impl Core {
         if let Some(key) = self.streams.find(id)
             && let Some(stream) = self.streams.get(key).filter(|s| s.has_body)
         {
-            if target.missing() == 0 || stream.received_all {
+            if target.missing() == 0 || stream.body.received_all {
                 stream.wake_body();
             }
-            stream.target = Some(target);
+            stream.body.target = Some(target);
             self.ask_for_room(key);
         }
         if matches!(result, Some(Poll::Ready(Ok(_)))) {
             // What was no part of the body, if anything; it was counted.
-            self.known_bytes = rest.len();
+            self.reading.known_bytes = rest.len();
             self.receive(rest, now);
         }
         result
@@ -109,7 +109,7 @@ impl Core {
         let mut likely: SmallVec<[Likely; 16]> = SmallVec::new();
         // Nothing is known of the frame behind one that goes beyond the body, or beyond the room.
         let mut goes_on = first == left;
-        while goes_on && planned < room && likely.len() < self.trust && frame_bytes >= DIRECT_BYTES_MIN {
+        while goes_on && planned < room && likely.len() < self.reading.trust && frame_bytes >= DIRECT_BYTES_MIN {
             let length = frame_bytes.min(missing - covered);
             let part = length.min(room - planned);
             likely.push(Likely { length, planned: part });
@@ -190,7 +190,7 @@ impl Core {
                 (read.kind, read.stream, read.length) == (kind::DATA, id, frame.length) && !read.has(flag::PADDED);
             if !is_it || self.closing == Closing::Failed {
                 // Bodies that come in turns, or in frames of many sizes: what is moved twice costs more than it saves.
-                self.trust /= 4;
+                self.reading.trust /= 4;
                 rest.extend_from_slice(head);
                 return put_back(
                     target,
@@ -229,7 +229,7 @@ impl Core {
         target.filled(n);
         let Some(key) = self.streams.find(id) else { return false };
         self.count_collected(key, n);
-        let Some(data) = &mut self.data else { return false };
+        let Some(data) = &mut self.reading.data else { return false };
         data.left -= n.min(data.left);
         if data.left > 0 {
             return false;

@@ -1,39 +1,17 @@
 //! Bytes to events.
 
 use super::closed::{By, End};
+use super::reading::{Block, Data};
 use super::stream::Sending;
 use super::{ALIVE, Closing, Core, Fatal, LEAVING};
+use crate::collect::fill;
 use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
 };
-use crate::handle::fill;
-use crate::head::{BadHead, Builder, RequestHead};
-use crate::limits::{
-    CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, STEPS_PER_LOOK, TURN_BYTES,
-};
+use crate::head::{BadHead, Builder};
+use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, SETTINGS_BYTES_MAX, STEPS_PER_LOOK, TURN_BYTES};
 use bytes::{Buf, Bytes, BytesMut};
-use std::rc::Rc;
 use std::time::Instant;
-
-/// A DATA frame of which not everything is here.
-pub struct Data {
-    pub stream: u32,
-    /// Bytes of the body.
-    pub left: usize,
-    /// Bytes behind them.
-    pub padding: usize,
-    ends: bool,
-}
-
-/// A header block of which not everything is here.
-pub struct Block {
-    stream: u32,
-    bytes: Vec<u8>,
-    ends: bool,
-    /// Its priority says that the stream depends on itself.
-    depends_on_itself: bool,
-    continuations: u32,
-}
 
 const fn protocol(text: &'static str) -> Fatal {
     Fatal(Reason::PROTOCOL_ERROR, text)
@@ -46,9 +24,9 @@ const fn size(text: &'static str) -> Fatal {
 impl Core {
     /// Takes what it can of `bytes`, unless the turn is over before.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
-        let before = self.known_bytes;
-        self.received_bytes += bytes.len().saturating_sub(before) as u64;
-        self.has_rest = false;
+        let before = self.reading.known_bytes;
+        self.reading.received_bytes += bytes.len().saturating_sub(before) as u64;
+        self.reading.has_rest = false;
         let mut steps = 0u32;
         while self.closing != Closing::Failed {
             match self.step(bytes, now) {
@@ -59,35 +37,35 @@ impl Core {
             steps += 1;
             // One read of 256 KiB may bring thousands of frames: calls of 29 bytes each, or resets.
             if steps.is_multiple_of(STEPS_PER_LOOK) && !bytes.is_empty() && (self.options.is_turn_over)() {
-                self.has_rest = true;
+                self.reading.has_rest = true;
                 break;
             }
         }
-        self.known_bytes = bytes.len();
+        self.reading.known_bytes = bytes.len();
     }
 
     /// One step; false when more bytes are needed.
     fn step(&mut self, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
-        if self.skip > 0 {
-            let n = self.skip.min(bytes.len());
+        if self.reading.skip > 0 {
+            let n = self.reading.skip.min(bytes.len());
             bytes.advance(n);
-            self.skip -= n;
-            return Ok(self.skip == 0);
+            self.reading.skip -= n;
+            return Ok(self.reading.skip == 0);
         }
-        if self.data.is_some() {
+        if self.reading.data.is_some() {
             return self.take_data(bytes, now);
         }
-        if !self.prefaced {
+        if !self.handshake.prefaced {
             return self.take_preface(bytes);
         }
         let Some(head) = FrameHead::read(bytes) else { return Ok(false) };
         if head.length > self.options.frame_bytes_max as usize {
             return Err(size("frame too large"));
         }
-        if !self.settled && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+        if !self.handshake.settled && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             return Err(protocol("SETTINGS must come first"));
         }
-        match &self.block {
+        match &self.reading.block {
             None if head.kind == kind::CONTINUATION => return Err(protocol("CONTINUATION of nothing")),
             Some(block) if head.kind != kind::CONTINUATION || head.stream != block.stream => {
                 return Err(protocol("a header block was interrupted"));
@@ -102,8 +80,8 @@ impl Core {
         let is_known = matches!(head.kind, kind::HEADERS..=kind::PING | kind::WINDOW_UPDATE | kind::CONTINUATION);
         if !is_known {
             bytes.advance(HEAD_BYTES);
-            self.skip = head.length;
-            self.frames += 1;
+            self.reading.skip = head.length;
+            self.reading.frames += 1;
             return Ok(true);
         }
         let Some(payload) = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length) else { return Ok(false) };
@@ -118,21 +96,21 @@ impl Core {
             _ => {}
         }
         bytes.advance(HEAD_BYTES + head.length);
-        self.frames += u64::from(self.block.is_none());
+        self.reading.frames += u64::from(self.reading.block.is_none());
         Ok(true)
     }
 
     fn take_preface(&mut self, bytes: &mut BytesMut) -> Result<bool, Fatal> {
         let n = bytes.len().min(PREFACE.len());
         if bytes.get(..n) != PREFACE.get(..n) {
-            self.is_stray = true;
+            self.handshake.is_stray = true;
             return Err(protocol("not HTTP/2"));
         }
         if n < PREFACE.len() {
             return Ok(false);
         }
         bytes.advance(n);
-        self.prefaced = true;
+        self.handshake.prefaced = true;
         Ok(true)
     }
 
@@ -159,7 +137,7 @@ impl Core {
         if head.kind == kind::SETTINGS && head.length > SETTINGS_BYTES_MAX {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many settings"));
         }
-        let before = self.block.as_ref().map_or(0, |b| b.bytes.len());
+        let before = self.reading.block.as_ref().map_or(0, |b| b.bytes.len());
         if matches!(head.kind, kind::HEADERS | kind::CONTINUATION) && before + head.length > self.block_bytes_max() {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "header block too large"));
         }
@@ -170,15 +148,6 @@ impl Core {
     /// padding and priorities.
     fn block_bytes_max(&self) -> usize {
         2 * self.options.header_list_bytes_max as usize + FRAME_BYTES_MIN as usize
-    }
-
-    /// Counts a frame that brings nothing.
-    fn count_empty(&mut self) -> Result<(), Fatal> {
-        self.empty_frames += 1;
-        match self.empty_frames > EMPTY_FRAMES_MAX {
-            true => Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many empty frames")),
-            false => Ok(()),
-        }
     }
 
     // DATA
@@ -193,7 +162,7 @@ impl Core {
             padding = usize::from(n);
             left = (head.length - 1).checked_sub(padding).ok_or(protocol("more padding than frame"))?;
         }
-        if head.stream == 0 || head.stream > self.last_id {
+        if head.stream == 0 || head.stream > self.calls.last_id {
             return Err(protocol("DATA of a stream that is not open"));
         }
         bytes.advance(HEAD_BYTES + usize::from(head.has(flag::PADDED)));
@@ -217,21 +186,21 @@ impl Core {
         self.release_connection(head.length - left);
         let ends = head.has(flag::END_STREAM);
         if left == 0 && !ends {
-            self.count_empty()?;
+            self.tolerance.count_empty()?;
         } else {
-            self.empty_frames = 0;
+            self.tolerance.empty_frames = 0;
         }
-        self.frames += 1;
-        self.data = Some(Data { stream: head.stream, left, padding, ends });
-        self.last_data = (head.stream, left);
+        self.reading.frames += 1;
+        self.reading.data = Some(Data { stream: head.stream, left, padding, ends });
+        self.reading.last_data = (head.stream, left);
         if self.streams.find(head.stream).is_none() {
             self.check_late(head.stream, now)?;
         }
         if let Some(key) = self.streams.find(head.stream)
             && let Some(stream) = self.streams.get(key)
         {
-            stream.receive_window -= head.length as i64;
-            let is_short = stream.length_left.as_mut().is_some_and(|all| match all.checked_sub(left as u64) {
+            stream.body.window -= head.length as i64;
+            let is_short = stream.body.length_left.as_mut().is_some_and(|all| match all.checked_sub(left as u64) {
                 Some(rest) => {
                     *all = rest;
                     false
@@ -239,8 +208,8 @@ impl Core {
                 None => true,
             });
             let wrong = match stream {
-                s if s.received_all => Some(Reason::STREAM_CLOSED),
-                s if s.receive_window < 0 => Some(Reason::FLOW_CONTROL_ERROR),
+                s if s.body.received_all => Some(Reason::STREAM_CLOSED),
+                s if s.body.window < 0 => Some(Reason::FLOW_CONTROL_ERROR),
                 _ if is_short => Some(Reason::PROTOCOL_ERROR),
                 _ => None,
             };
@@ -253,7 +222,7 @@ impl Core {
     }
 
     fn take_data(&mut self, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
-        let Some(data) = &mut self.data else { return Ok(true) };
+        let Some(data) = &mut self.reading.data else { return Ok(true) };
         let n = data.left.min(bytes.len());
         data.left -= n;
         let (stream, left) = (data.stream, data.left);
@@ -270,9 +239,9 @@ impl Core {
 
     /// Ends a DATA frame of which everything but the padding was taken.
     pub(super) fn close_data(&mut self, now: Instant) -> Result<(), Fatal> {
-        let Some(data) = self.data.take() else { return Ok(()) };
+        let Some(data) = self.reading.data.take() else { return Ok(()) };
         // Counted already.
-        self.skip = data.padding;
+        self.reading.skip = data.padding;
         if data.ends
             && let Some(key) = self.streams.find(data.stream)
         {
@@ -285,14 +254,14 @@ impl Core {
         let n = piece.len();
         let Some(key) = self.streams.find(id) else { return self.release_connection(n) };
         let Some(stream) = self.streams.get(key) else { return };
-        stream.received_bytes += n as u64;
+        stream.body.received_bytes += n as u64;
         if !stream.has_body {
             return self.discard(key, n);
         }
-        stream.unreleased += n;
-        let is_next = stream.received.is_empty();
-        stream.received.push(piece);
-        match stream.target {
+        stream.body.unreleased += n;
+        let is_next = stream.body.received.is_empty();
+        stream.body.received.push(piece);
+        match stream.body.target {
             // What came before it is moved by the one who waits for it, who is woken for each turn.
             Some(_) => match is_next && !self.feed(key) {
                 true => self.ask_for_room(key),
@@ -311,7 +280,7 @@ impl Core {
     /// Has a body polled whose place is full: what else comes of it waits in pieces, and with it the client, once its window is used up.
     pub(super) fn ask_for_room(&mut self, key: u32) {
         if let Some(stream) = self.streams.get(key)
-            && let Some(target) = &mut stream.target
+            && let Some(target) = &mut stream.body.target
             && target.missing() > 0
             && target.spare().is_empty()
         {
@@ -324,22 +293,22 @@ impl Core {
     pub(super) fn feed(&mut self, key: u32) -> bool {
         let mut taken = 0;
         let Some(stream) = self.streams.get(key) else { return false };
-        let Some(target) = &mut stream.target else { return false };
+        let Some(target) = &mut stream.body.target else { return false };
         while target.missing() > 0
             && taken < TURN_BYTES
-            && let Some(mut piece) = stream.received.pop()
+            && let Some(mut piece) = stream.body.received.pop()
         {
             let n = fill(&mut **target, &mut piece, TURN_BYTES - taken);
             taken += n;
             if !piece.is_empty() {
-                stream.received.unpop(piece);
+                stream.body.received.unpop(piece);
             }
             if n == 0 {
                 break;
             }
         }
         let is_done = target.missing() == 0;
-        let has_more = taken > 0 && !is_done && !stream.received.is_empty();
+        let has_more = taken > 0 && !is_done && !stream.body.received.is_empty();
         if is_done {
             stream.wake_body();
         }
@@ -350,7 +319,7 @@ impl Core {
     /// `n` bytes of a body were read to their place: there is room for as many more.
     pub(super) fn count_collected(&mut self, key: u32, n: usize) {
         if let Some(stream) = self.streams.get(key) {
-            stream.received_bytes += n as u64;
+            stream.body.received_bytes += n as u64;
         }
         self.release_connection(n);
         self.release_stream(key, n);
@@ -361,8 +330,8 @@ impl Core {
     pub(super) fn discard(&mut self, key: u32, n: usize) {
         self.release_connection(n);
         let Some(stream) = self.streams.get(key) else { return };
-        stream.discarded = stream.discarded.saturating_add(n);
-        if stream.discarded <= DISCARD_BYTES_MAX {
+        stream.body.discarded = stream.body.discarded.saturating_add(n);
+        if stream.body.discarded <= DISCARD_BYTES_MAX {
             self.release_stream(key, n);
         }
     }
@@ -373,11 +342,11 @@ impl Core {
             // The client was told that it is not served, or is being told.
             return Ok(());
         }
-        match self.closed.end(id) {
+        match self.calls.closed.end(id) {
             End::Reset => Ok(()),
             End::ResetByClient => {
                 self.put_reset(id, Reason::STREAM_CLOSED);
-                self.tolerate(now)
+                self.tolerance.count_trouble(now)
             }
             End::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
             End::Skipped => Err(protocol("a stream id smaller than the last one")),
@@ -387,12 +356,12 @@ impl Core {
     /// The client has sent everything.
     fn end_body(&mut self, key: u32, now: Instant) -> Result<(), Fatal> {
         let Some(stream) = self.streams.get(key) else { return Ok(()) };
-        if stream.length_left.is_some_and(|left| left > 0) {
+        if stream.body.length_left.is_some_and(|left| left > 0) {
             return self.refuse(key, Reason::PROTOCOL_ERROR, now);
         }
-        stream.received_all = true;
+        stream.body.received_all = true;
         stream.wake_body();
-        if stream.sending == Sending::Done {
+        if stream.answer.sending == Sending::Done {
             self.streams.leave_wire(key);
         }
         Ok(())
@@ -401,7 +370,7 @@ impl Core {
     /// Resets a stream for a mistake of the client's, which costs it some of our patience.
     fn refuse(&mut self, key: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
         self.reset(key, reason);
-        self.tolerate(now)
+        self.tolerance.count_trouble(now)
     }
 
     // HEADERS
@@ -428,12 +397,12 @@ impl Core {
             return self.take_block(head.stream, fragment, ends, depends_on_itself, now);
         }
         let bytes = fragment.to_vec();
-        self.block = Some(Block { stream: head.stream, bytes, ends, depends_on_itself, continuations: 0 });
+        self.reading.block = Some(Block { stream: head.stream, bytes, ends, depends_on_itself, continuations: 0 });
         Ok(())
     }
 
     fn take_continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
-        let Some(mut block) = self.block.take() else { return Err(protocol("CONTINUATION of nothing")) };
+        let Some(mut block) = self.reading.block.take() else { return Err(protocol("CONTINUATION of nothing")) };
         block.bytes.extend_from_slice(payload);
         block.continuations += 1;
         if head.has(flag::END_HEADERS) {
@@ -442,7 +411,7 @@ impl Core {
         if block.continuations >= CONTINUATIONS_MAX {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many CONTINUATION frames"));
         }
-        self.block = Some(block);
+        self.reading.block = Some(block);
         Ok(())
     }
 
@@ -455,13 +424,13 @@ impl Core {
         depends_on_itself: bool,
         now: Instant,
     ) -> Result<(), Fatal> {
-        if id <= self.last_id {
+        if id <= self.calls.last_id {
             return self.take_trailers(id, block, ends, now);
         }
-        let head = self.read_head(block)?;
-        self.empty_frames = 0;
-        self.closed.opened(id, self.last_id);
-        self.last_id = id;
+        let head = self.calls.read_head(block, self.options.header_list_bytes_max as usize)?;
+        self.tolerance.empty_frames = 0;
+        self.calls.closed.opened(id, self.calls.last_id);
+        self.calls.last_id = id;
         if let Closing::After(_) = self.closing {
             // It was told that these are not served.
             return Ok(());
@@ -472,7 +441,7 @@ impl Core {
             Ok(_) | Err(BadHead::NoRoom) => Err(Reason::REFUSED_STREAM),
             Err(BadHead::TooLarge) if self.streams.len() < self.options.streams_max as usize => {
                 self.answer_too_large(id, ends);
-                return self.tolerate(now);
+                return self.tolerance.count_trouble(now);
             }
             Err(BadHead::TooLarge) => Err(Reason::REFUSED_STREAM),
             Err(BadHead::Malformed) => Err(Reason::PROTOCOL_ERROR),
@@ -484,72 +453,37 @@ impl Core {
         };
         match head {
             Ok(head) => {
-                let (receive_window, send_window) = (i64::from(self.options.stream_window), self.peer_window);
+                let (receive_window, send_window) = (i64::from(self.options.stream_window), self.writing.peer_window);
                 let (key, stream) = self.streams.open(id);
                 if let Some(stream) = stream {
                     stream.head = Some(head);
-                    stream.length_left = length;
-                    stream.receive_window = receive_window;
-                    stream.send_window = send_window;
-                    stream.received_all = ends;
+                    stream.body.length_left = length;
+                    stream.body.window = receive_window;
+                    stream.answer.window = send_window;
+                    stream.body.received_all = ends;
                     // Its place among those that are to be accepted.
                     stream.handles = 1;
                     stream.has_body = true;
                 }
-                self.accepted.push_back(key);
+                self.calls.accepted.push_back(key);
                 Ok(())
             }
             Err(reason) => {
                 self.put_reset(id, reason);
-                self.tolerate(now)
+                self.tolerance.count_trouble(now)
             }
         }
-    }
-
-    fn read_head(&mut self, block: &[u8]) -> Result<Result<Rc<RequestHead>, BadHead>, Fatal> {
-        let generation = self.decoder.generation();
-        if let Some(head) = self.heads.get(block, generation) {
-            return Ok(Ok(head));
-        }
-        let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
-        self.decode(block, &mut builder)?;
-        if let Err(bad) = builder.check() {
-            return Ok(Err(bad));
-        }
-        if !self.hold(builder.head_mut()) {
-            return Ok(Err(BadHead::NoRoom));
-        }
-        let head = Rc::new(builder.into_head());
-        if self.decoder.generation() == generation {
-            self.heads.keep(block, generation, &head);
-        }
-        Ok(Ok(head))
-    }
-
-    /// Counts a head among those that the connection holds; false when there is no room for it.
-    fn hold(&mut self, head: &mut RequestHead) -> bool {
-        if head.hold(&self.ledger) {
-            return true;
-        }
-        // Those that are only remembered go first.
-        self.heads.clear();
-        head.hold(&self.ledger)
-    }
-
-    fn decode(&mut self, block: &[u8], builder: &mut Builder) -> Result<(), Fatal> {
-        let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
-        decoded.map_err(|_| Fatal(Reason::COMPRESSION_ERROR, "broken header block"))
     }
 
     /// Fields behind a body. They are not used, but they must be read, and they end the body.
     fn take_trailers(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
-        self.decode(block, &mut builder)?;
+        self.calls.decode(block, &mut builder)?;
         let Some(key) = self.streams.find(id) else {
             self.check_late(id, now)?;
-            return self.count_empty();
+            return self.tolerance.count_empty();
         };
-        let is_over = self.streams.get(key).is_some_and(|s| s.received_all);
+        let is_over = self.streams.get(key).is_some_and(|s| s.body.received_all);
         if is_over {
             return self.refuse(key, Reason::STREAM_CLOSED, now);
         }
@@ -562,13 +496,13 @@ impl Core {
     // The rest
 
     fn take_reset(&mut self, head: FrameHead, now: Instant) -> Result<(), Fatal> {
-        if head.stream == 0 || head.stream > self.last_id {
+        if head.stream == 0 || head.stream > self.calls.last_id {
             return Err(protocol("RST_STREAM of a stream that is not open"));
         }
-        let Some(key) = self.streams.find(head.stream) else { return self.count_empty() };
-        self.closed.reset(head.stream, By::Client);
+        let Some(key) = self.streams.find(head.stream) else { return self.tolerance.count_empty() };
+        self.calls.closed.reset(head.stream, By::Client);
         self.end_stream(key, Reason::CANCEL);
-        self.tolerate(now)
+        self.tolerance.count_trouble(now)
     }
 
     /// Priorities are not obeyed, but must make sense.
@@ -591,18 +525,18 @@ impl Core {
             return Err(protocol("SETTINGS of a stream"));
         }
         if head.has(flag::ACK) {
-            self.acknowledged = true;
-            return self.count_empty();
+            self.handshake.acknowledged = true;
+            return self.tolerance.count_empty();
         }
-        if std::mem::replace(&mut self.settled, true) {
-            self.tolerate(now)?;
+        if std::mem::replace(&mut self.handshake.settled, true) {
+            self.tolerance.count_trouble(now)?;
         }
-        let mut window = self.peer_window;
+        let mut window = self.writing.peer_window;
         for entry in payload.chunks_exact(6) {
             let &[a, b, c, d, e, f] = entry else { continue };
             let value = u32::from_be_bytes([c, d, e, f]);
             match u16::from_be_bytes([a, b]) {
-                setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+                setting::HEADER_TABLE_SIZE => self.writing.encoder.resize(value as usize),
                 setting::ENABLE_PUSH if value > 1 => return Err(protocol("ENABLE_PUSH is 0 or 1")),
                 setting::INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
                     return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
@@ -611,25 +545,25 @@ impl Core {
                 setting::MAX_FRAME_SIZE if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&value) => {
                     return Err(protocol("MAX_FRAME_SIZE out of range"));
                 }
-                setting::MAX_FRAME_SIZE => self.peer_frame_bytes = value as usize,
+                setting::MAX_FRAME_SIZE => self.writing.peer_frame_bytes = value as usize,
                 _ => {}
             }
         }
-        self.put_frame(kind::SETTINGS, flag::ACK, 0, &[]);
+        self.writing.put_frame(kind::SETTINGS, flag::ACK, 0, &[]);
         self.change_windows(window)
     }
 
     /// The client's window of every stream was, and is from now on, another one.
     fn change_windows(&mut self, window: i64) -> Result<(), Fatal> {
-        let change = window - std::mem::replace(&mut self.peer_window, window);
+        let change = window - std::mem::replace(&mut self.writing.peer_window, window);
         if change == 0 {
             return Ok(());
         }
         let keys: Vec<u32> = self.streams.keys().collect();
         for key in keys {
             let Some(stream) = self.streams.get(key) else { continue };
-            stream.send_window += change;
-            if stream.send_window > WINDOW_MAX {
+            stream.answer.window += change;
+            if stream.answer.window > WINDOW_MAX {
                 return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
             }
             stream.wake_sender();
@@ -644,21 +578,21 @@ impl Core {
         }
         if head.has(flag::ACK) {
             if payload == LEAVING && self.closing == Closing::Asked {
-                self.leave_after(self.last_id);
-            } else if payload == ALIVE && std::mem::take(&mut self.pinged) {
-                self.ponged = true;
+                self.leave_after(self.calls.last_id);
+            } else if payload == ALIVE && std::mem::take(&mut self.pings.asked) {
+                self.pings.answered = true;
             }
             return Ok(());
         }
-        let is_repeated = self.strikes.has_pinged();
-        if self.strikes.ping(&self.options.pings, now, self.streams.len() > 0) {
+        let is_repeated = self.tolerance.strikes.has_pinged();
+        if self.tolerance.strikes.ping(&self.options.pings, now, self.streams.len() > 0) {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too_many_pings"));
         }
         if is_repeated {
             // However often a client may ping: each has an answer to be made and written.
-            self.tolerate(now)?;
+            self.tolerance.count_trouble(now)?;
         }
-        self.put_frame(kind::PING, flag::ACK, 0, payload);
+        self.writing.put_frame(kind::PING, flag::ACK, 0, payload);
         Ok(())
     }
 
@@ -668,16 +602,16 @@ impl Core {
             if more == 0 {
                 return Err(protocol("WINDOW_UPDATE of nothing"));
             }
-            if self.send_window + more > WINDOW_MAX {
+            if self.writing.send_window + more > WINDOW_MAX {
                 return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
             }
-            if self.send_window <= 0 {
+            if self.writing.send_window <= 0 {
                 self.streams.wake_senders();
             }
-            self.send_window += more;
+            self.writing.send_window += more;
             return Ok(());
         }
-        if head.stream > self.last_id {
+        if head.stream > self.calls.last_id {
             return Err(protocol("WINDOW_UPDATE of a stream that is not open"));
         }
         let Some(key) = self.streams.find(head.stream) else { return Ok(()) };
@@ -685,8 +619,8 @@ impl Core {
         if more == 0 {
             return self.refuse(key, Reason::PROTOCOL_ERROR, now);
         }
-        stream.send_window += more;
-        if stream.send_window > WINDOW_MAX {
+        stream.answer.window += more;
+        if stream.answer.window > WINDOW_MAX {
             return self.refuse(key, Reason::FLOW_CONTROL_ERROR, now);
         }
         stream.wake_sender();

@@ -1,31 +1,14 @@
 //! Calls to bytes.
 
+use super::Core;
 use super::stream::{End, Sending};
-use super::{Core, WINDOW_DEFAULT};
-use crate::frame::{FrameHead, HEAD_BYTES, Reason, flag, kind};
-use crate::handle::{Collect, Gone, NotCollected};
+use crate::collect::{Collect, Collected, Gone, NotCollected};
+use crate::frame::{Reason, WINDOW_DEFAULT, kind};
 use crate::hpack::{Encoder, Field};
 use crate::limits::{DATA_FRAME_BYTES_MAX, WRITE_BYTES};
+use crate::wake::register;
 use bytes::{Buf, Bytes};
-use std::task::{Context, Poll, Waker};
-
-/// Registers the task to be woken, without touching the count of a waker that is registered already.
-pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        _ => *place = Some(cx.waker().clone()),
-    }
-}
-
-/// How far the collection of a part of a body is.
-pub enum Collected {
-    /// It ended; nothing came of it when the body ended before.
-    Over(Option<Result<Bytes, NotCollected>>),
-    /// Its bytes are still to come.
-    Waits,
-    /// More of them are here, for another turn.
-    HasMore,
-}
+use std::task::{Context, Poll};
 
 impl Core {
     /// Room for more is given back to all streams.
@@ -35,7 +18,7 @@ impl Core {
         if self.untold >= (window / 2).max(1) as usize {
             let more = u32::try_from(std::mem::take(&mut self.untold)).unwrap_or(window);
             self.receive_window += i64::from(more);
-            self.put_frame(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+            self.writing.put_frame(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
             self.wake_driver();
         }
     }
@@ -43,13 +26,13 @@ impl Core {
     /// Room for more is given back to one.
     pub fn release_stream(&mut self, key: u32, n: usize) {
         let half = (self.options.stream_window / 2).max(1) as usize;
-        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire && !s.received_all) else { return };
-        stream.untold += n;
-        if stream.untold >= half {
-            let more = u32::try_from(std::mem::take(&mut stream.untold)).unwrap_or_default();
-            stream.receive_window += i64::from(more);
+        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire && !s.body.received_all) else { return };
+        stream.body.untold += n;
+        if stream.body.untold >= half {
+            let more = u32::try_from(std::mem::take(&mut stream.body.untold)).unwrap_or_default();
+            stream.body.window += i64::from(more);
             let id = stream.id;
-            self.put_frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
+            self.writing.put_frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
             self.wake_driver();
         }
     }
@@ -57,8 +40,8 @@ impl Core {
     /// The caller has used `n` bytes of a body.
     pub fn release(&mut self, key: u32, n: usize) {
         let Some(stream) = self.streams.get(key) else { return };
-        let n = n.min(stream.unreleased);
-        stream.unreleased -= n;
+        let n = n.min(stream.body.unreleased);
+        stream.body.unreleased -= n;
         self.release_connection(n);
         self.release_stream(key, n);
     }
@@ -69,20 +52,20 @@ impl Core {
         if let Some(reason) = stream.reset {
             return Poll::Ready(Some(Err(reason)));
         }
-        if let Some(piece) = stream.received.pop() {
+        if let Some(piece) = stream.body.received.pop() {
             return Poll::Ready(Some(Ok(piece)));
         }
-        if stream.received_all {
+        if stream.body.received_all {
             return Poll::Ready(None);
         }
-        register(&mut stream.body_waker, cx);
+        register(&mut stream.body.waker, cx);
         Poll::Pending
     }
 
     /// Where the next bytes of a body are wanted.
     pub fn collect(&mut self, key: u32, target: Box<dyn Collect>) {
         let Some(stream) = self.streams.get(key).filter(|s| s.has_body) else { return };
-        stream.target = Some(target);
+        stream.body.target = Some(target);
         self.feed(key);
     }
 
@@ -91,38 +74,38 @@ impl Core {
         let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
         // Before it is asked for room: a stream that is over did not end for lack of it.
         if let Some(reason) = stream.reset {
-            stream.target = None;
+            stream.body.target = None;
             return Collected::Over(Some(Err(NotCollected::Ended(reason))));
         }
-        if let Some(target) = &mut stream.target
+        if let Some(target) = &mut stream.body.target
             && target.missing() > 0
             && target.spare().is_empty()
             && target.poll_room(cx) == Poll::Ready(false)
         {
             let missing = target.missing();
-            stream.target = None;
+            stream.body.target = None;
             return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
         }
         // There may be room that was not there before, and more than one turn may move.
         let has_more = self.feed(key);
         let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
-        match &stream.target {
-            Some(target) if target.missing() > 0 && !(stream.received_all && stream.received.is_empty()) => {
-                register(&mut stream.body_waker, cx);
+        match &stream.body.target {
+            Some(target) if target.missing() > 0 && !(stream.body.received_all && stream.body.received.is_empty()) => {
+                register(&mut stream.body.waker, cx);
                 if has_more { Collected::HasMore } else { Collected::Waits }
             }
             Some(target) if target.missing() > 0 => {
-                stream.target = None;
+                stream.body.target = None;
                 Collected::Over(None)
             }
-            _ => Collected::Over(stream.target.take().map(|target| Ok(target.into_bytes()))),
+            _ => Collected::Over(stream.body.target.take().map(|target| Ok(target.into_bytes()))),
         }
     }
 
     /// Sends the head of a response.
     pub fn send_head(&mut self, key: u32, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
-        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Nothing).ok_or(Gone)?;
-        stream.sending = Sending::Body;
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.answer.sending == Sending::Nothing).ok_or(Gone)?;
+        stream.answer.sending = Sending::Body;
         let id = stream.id;
         self.put_block(id, ends, |encoder, out| {
             Encoder::status(out, status);
@@ -137,24 +120,25 @@ impl Core {
 
     /// Sends or queues a part of a body.
     pub fn send_data(&mut self, key: u32, mut data: impl Buf, ends: bool) -> Result<(), Gone> {
-        let room = self.output.len() < WRITE_BYTES;
-        let largest = self.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX) as i64;
-        let window = self.send_window.min(largest);
-        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Body).ok_or(Gone)?;
+        let room = self.writing.output.len() < WRITE_BYTES;
+        let largest = self.writing.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX) as i64;
+        let window = self.writing.send_window.min(largest);
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.answer.sending == Sending::Body).ok_or(Gone)?;
         let n = data.remaining();
         if n == 0 && !ends {
             return Ok(());
         }
         // Whatever was queued goes first.
-        if stream.queued == 0 && room && n as i64 <= stream.send_window.min(window) {
-            stream.send_window -= n as i64;
-            stream.sent_bytes += n as u64;
-            self.send_window -= n as i64;
+        if stream.answer.queued == 0 && room && n as i64 <= stream.answer.window.min(window) {
+            stream.answer.window -= n as i64;
+            stream.answer.sent_bytes += n as u64;
+            self.writing.send_window -= n as i64;
             let id = stream.id;
-            self.put_data_head(id, n, ends);
+            self.writing.put_data_head(id, n, ends);
+            self.note_sent();
             while data.has_remaining() {
                 let part = data.chunk().len();
-                self.output.put(data.copy_to_bytes(part));
+                self.writing.output.put(data.copy_to_bytes(part));
             }
             if ends {
                 self.finish(key);
@@ -162,12 +146,12 @@ impl Core {
         } else {
             while data.has_remaining() {
                 let part = data.chunk().len();
-                stream.queue.push_back(data.copy_to_bytes(part));
+                stream.answer.queue.push_back(data.copy_to_bytes(part));
             }
-            stream.queued += n;
+            stream.answer.queued += n;
             if ends {
-                stream.end = Some(End::Data);
-                stream.sending = Sending::Ending;
+                stream.answer.end = Some(End::Data);
+                stream.answer.sending = Sending::Ending;
             }
             self.list(key);
         }
@@ -177,16 +161,16 @@ impl Core {
 
     /// Sends or queues trailers, which end the stream.
     pub fn send_trailers(&mut self, key: u32, fields: &[Field<'_>]) -> Result<(), Gone> {
-        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Body).ok_or(Gone)?;
-        if stream.queued == 0 {
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.answer.sending == Sending::Body).ok_or(Gone)?;
+        if stream.answer.queued == 0 {
             let id = stream.id;
             self.put_block(id, true, |encoder, out| fields.iter().for_each(|f| encoder.field(out, *f)));
             self.finish(key);
         } else {
-            stream.sending = Sending::Ending;
+            stream.answer.sending = Sending::Ending;
             let mut block = Vec::new();
-            fields.iter().for_each(|f| self.encoder.literal(&mut block, *f));
-            stream.end = Some(End::Trailers(block));
+            fields.iter().for_each(|f| self.writing.encoder.literal(&mut block, *f));
+            stream.answer.end = Some(End::Trailers(block));
             self.list(key);
         }
         self.wake_driver();
@@ -196,10 +180,10 @@ impl Core {
     /// Bytes that the client's windows, and our bound, have room for.
     pub fn capacity(&mut self, key: u32) -> usize {
         let bound = self.options.send_buffer_bytes_max;
-        let window = self.send_window;
+        let window = self.writing.send_window;
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return 0 };
-        let window = usize::try_from(stream.send_window.min(window)).unwrap_or(0);
-        window.min(bound).saturating_sub(stream.queued)
+        let window = usize::try_from(stream.answer.window.min(window)).unwrap_or(0);
+        window.min(bound).saturating_sub(stream.answer.queued)
     }
 
     /// Ready when there is room, with how much; `None` when the stream is over.
@@ -209,19 +193,19 @@ impl Core {
         if room > 0 {
             return Poll::Ready(Some(room));
         }
-        stream.wants_room = true;
-        register(&mut stream.send_waker, cx);
+        stream.answer.wants_room = true;
+        register(&mut stream.answer.waker, cx);
         Poll::Pending
     }
 
     /// Ready when no more than `most` bytes wait to be sent; with `None` when the stream is over.
     pub fn poll_queued(&mut self, key: u32, most: usize, cx: &Context<'_>) -> Poll<Option<usize>> {
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return Poll::Ready(None) };
-        if stream.queued <= most {
-            return Poll::Ready(Some(stream.queued));
+        if stream.answer.queued <= most {
+            return Poll::Ready(Some(stream.answer.queued));
         }
         // What is queued is what `patience` looks for; each frame that leaves wakes the sender.
-        register(&mut stream.send_waker, cx);
+        register(&mut stream.answer.waker, cx);
         Poll::Pending
     }
 
@@ -231,37 +215,37 @@ impl Core {
         if let Some(reason) = stream.reset {
             return Poll::Ready(reason);
         }
-        register(&mut stream.send_waker, cx);
+        register(&mut stream.answer.waker, cx);
         Poll::Pending
     }
 
     /// Puts a stream that has something to send among those that may.
     pub(super) fn list(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
-        let has_something = stream.queued > 0 || stream.end.is_some();
-        if has_something && !stream.is_listed {
-            stream.is_listed = true;
-            self.ready.push_back(key);
+        let has_something = stream.answer.queued > 0 || stream.answer.end.is_some();
+        if has_something && !stream.answer.is_listed {
+            stream.answer.is_listed = true;
+            self.writing.ready.push_back(key);
         }
     }
 
     /// Moves queued bodies into the output, a frame of each stream in turn, as far as the windows and the size of a write allow.
     pub fn pump(&mut self) {
-        let largest = self.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX);
-        while self.output.len() < WRITE_BYTES {
-            let Some(key) = self.ready.pop_front() else { return };
+        let largest = self.writing.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX);
+        while self.writing.output.len() < WRITE_BYTES {
+            let Some(key) = self.writing.ready.pop_front() else { return };
             let Some(stream) = self.streams.get(key) else { continue };
-            if stream.queued > 0 && stream.send_window > 0 && self.send_window <= 0 {
+            if stream.answer.queued > 0 && stream.answer.window > 0 && self.writing.send_window <= 0 {
                 // No stream can send; the next WINDOW_UPDATE begins here.
-                return self.ready.push_front(key);
+                return self.writing.ready.push_front(key);
             }
-            stream.is_listed = false;
-            if !stream.on_wire || (stream.queued == 0 && stream.end.is_none()) {
+            stream.answer.is_listed = false;
+            if !stream.on_wire || (stream.answer.queued == 0 && stream.answer.end.is_none()) {
                 continue;
             }
-            let window = usize::try_from(stream.send_window.min(self.send_window)).unwrap_or(0);
-            let n = stream.queued.min(largest).min(window);
-            if n == 0 && stream.queued > 0 {
+            let window = usize::try_from(stream.answer.window.min(self.writing.send_window)).unwrap_or(0);
+            let n = stream.answer.queued.min(largest).min(window);
+            if n == 0 && stream.answer.queued > 0 {
                 // Its own window is used up. An update lists it again.
                 continue;
             }
@@ -273,29 +257,27 @@ impl Core {
     fn pump_frame(&mut self, key: u32, n: usize) {
         let Some(stream) = self.streams.get(key) else { return };
         let id = stream.id;
-        stream.queued -= n;
-        stream.sent_bytes += n as u64;
-        stream.send_window -= n as i64;
-        self.send_window -= n as i64;
-        let is_last = stream.queued == 0;
-        let ends = is_last && matches!(stream.end, Some(End::Data));
+        stream.answer.queued -= n;
+        stream.answer.sent_bytes += n as u64;
+        stream.answer.window -= n as i64;
+        self.writing.send_window -= n as i64;
+        let is_last = stream.answer.queued == 0;
+        let ends = is_last && matches!(stream.answer.end, Some(End::Data));
         stream.wake_sender();
         if n > 0 || ends {
-            let tail = self.output.tail();
-            let flags = if ends { flag::END_STREAM } else { 0 };
-            tail.extend_from_slice(&FrameHead { length: n, kind: kind::DATA, flags, stream: id }.bytes());
+            self.writing.put_data_head(id, n, ends);
         }
         let mut left = n;
         while left > 0 {
-            let Some(part) = stream.queue.front_mut() else { break };
+            let Some(part) = stream.answer.queue.front_mut() else { break };
             let taken = part.split_to(left.min(part.len()));
             left -= taken.len();
             if part.is_empty() {
-                stream.queue.pop_front();
+                stream.answer.queue.pop_front();
             }
-            self.output.put(taken);
+            self.writing.output.put(taken);
         }
-        let end = if is_last { stream.end.take() } else { None };
+        let end = if is_last { stream.answer.end.take() } else { None };
         self.note_sent();
         if let Some(end) = end {
             if let End::Trailers(block) = end {
@@ -309,10 +291,10 @@ impl Core {
 
     /// The last frame of a response is in the output.
     fn finish(&mut self, key: u32) {
-        self.trouble.forgive();
+        self.tolerance.trouble.forgive();
         let Some(stream) = self.streams.get(key) else { return };
-        stream.sending = Sending::Done;
-        if stream.received_all {
+        stream.answer.sending = Sending::Done;
+        if stream.body.received_all {
             self.streams.leave_wire(key);
         } else if stream.handles == 0 {
             self.linger(key);
@@ -320,52 +302,22 @@ impl Core {
     }
 
     fn note_sent(&mut self) {
-        self.strikes.clear();
-        self.pings_without_data = 0;
-    }
-
-    fn put_data_head(&mut self, id: u32, n: usize, ends: bool) {
-        let flags = if ends { flag::END_STREAM } else { 0 };
-        let head = FrameHead { length: n, kind: kind::DATA, flags, stream: id };
-        self.output.tail().extend_from_slice(&head.bytes());
-        self.note_sent();
+        self.tolerance.strikes.clear();
+        self.pings.without_data = 0;
     }
 
     /// A header block, in as many frames as it needs.
     fn put_block(&mut self, id: u32, ends: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.note_sent();
-        let out = self.output.tail();
-        let start = out.len();
-        out.extend_from_slice(&[0; HEAD_BYTES]);
-        self.encoder.begin(out);
-        write(&mut self.encoder, out);
-        let length = out.len() - start - HEAD_BYTES;
-        let end = if ends { flag::END_STREAM } else { 0 };
-        if length <= self.peer_frame_bytes {
-            let head = FrameHead { length, kind: kind::HEADERS, flags: flag::END_HEADERS | end, stream: id };
-            if let Some(place) = out.get_mut(start..start + HEAD_BYTES) {
-                place.copy_from_slice(&head.bytes());
-            }
-            return;
-        }
-        let block = out.split_off(start + HEAD_BYTES);
-        out.truncate(start);
-        let count = block.len().div_ceil(self.peer_frame_bytes);
-        for (i, part) in block.chunks(self.peer_frame_bytes).enumerate() {
-            let kind = if i == 0 { kind::HEADERS } else { kind::CONTINUATION };
-            let last = if i + 1 == count { flag::END_HEADERS } else { 0 };
-            let flags = last | if i == 0 { end } else { 0 };
-            out.extend_from_slice(&FrameHead { length: part.len(), kind, flags, stream: id }.bytes());
-            out.extend_from_slice(part);
-        }
+        self.writing.put_block(id, ends, write);
     }
 
     /// Answers a request whose head is too large: 431, without any caller having seen it.
     pub(super) fn answer_too_large(&mut self, id: u32, ends: bool) {
         let (key, stream) = self.streams.open(id);
         if let Some(stream) = stream {
-            stream.received_all = ends;
-            stream.receive_window = i64::from(self.options.stream_window);
+            stream.body.received_all = ends;
+            stream.body.window = i64::from(self.options.stream_window);
         }
         self.put_block(id, true, |_, out| Encoder::status(out, 431));
         self.finish(key);

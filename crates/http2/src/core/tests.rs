@@ -1,20 +1,22 @@
 //! The state machine on bytes: what a client sends, and what it gets.
 
 use super::*;
-use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
-use crate::handle::{Gone, NotCollected};
-use crate::hpack::Field;
+use crate::collect::{Gone, NotCollected};
+use crate::frame::{FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, flag};
+use crate::handle::{Request, Responder};
+use crate::hpack::{Decoder, Field};
 use crate::limits::{
     CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX,
     TROUBLE_FORGIVEN_EVERY, TROUBLE_MAX, TURN_BYTES,
 };
 use crate::options::Pings;
-use bytes::{BufMut, Bytes};
-use std::cell::Cell;
+use bytes::{BufMut, Bytes, BytesMut};
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
+use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::{LocalSet, spawn_local};
 
 const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
@@ -577,7 +579,8 @@ fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_
         let (mut request, _respond) = wire.call(1, false);
         wire.data(1, 10, false);
         quiet(&mut request);
-        if request.body.poll_data(&mut cx()).is_ready() && wire.machine.core.borrow_mut().streams.get(0).unwrap().rests
+        if request.body.poll_data(&mut cx()).is_ready()
+            && wire.machine.core.borrow_mut().streams.get(0).unwrap().body.rests
         {
             assert_eq!(read(&mut request), "pending");
         }
@@ -971,7 +974,7 @@ fn heads_of_one_connection_take_so_much_together_and_give_it_back() {
         block.extend_from_slice(format!("{id:04}").as_bytes());
         frame(kind::HEADERS, flag::END_HEADERS, id, &block)
     };
-    let held = |wire: &Wire| wire.machine.core.borrow().ledger.bytes();
+    let held = |wire: &Wire| wire.machine.core.borrow().calls.ledger.bytes();
     let mut open = Vec::new();
     for id in (3..600).step_by(2) {
         wire.send(&bomb(id));
@@ -1052,7 +1055,7 @@ fn who_comes_while_a_body_is_moved_is_seen_after_one_of_its_turns() {
 /// No place at all, now or later.
 struct Full;
 
-impl crate::handle::Collect for Full {
+impl crate::collect::Collect for Full {
     fn spare(&mut self) -> &mut [u8] {
         &mut []
     }
@@ -1139,7 +1142,7 @@ struct Place {
     part: usize,
 }
 
-impl crate::handle::Collect for Place {
+impl crate::collect::Collect for Place {
     fn spare(&mut self) -> &mut [u8] {
         let n = self.part.min(self.missing());
         &mut self.room[..n]
