@@ -3,6 +3,8 @@
 //!
 //! A process of its own and without a runtime, so that the asking disturbs little where client and server share cores.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 use crate::arguments::{Arguments, Failure};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -4,6 +4,8 @@
 //! connection has requests of its own, so that a response which reaches the wrong reader is seen: a value tells its connection and its
 //! request.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 use crate::arguments::{Arguments, Failure};
 use crate::grpc::framed;
 use crate::report::Tally;

@@ -1,5 +1,7 @@
 //! Real runs of tiny models.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Batch, RunControl};

@@ -612,6 +612,7 @@ impl Drop for ProcessModel {
 }
 
 /// Waits until all processes have ended, or that long: for the end of the server, after its models were dropped.
+#[expect(clippy::disallowed_methods, reason = "at the end of the server only, for processes that the hub waits for")]
 pub fn wait_for_ends(longest: Duration) -> bool {
     let until = std::time::Instant::now() + longest;
     while Hub::get().is_ok_and(|hub| hub.is_busy()) {

@@ -1,4 +1,6 @@
 //! Which thread reads what runners say. Alone in its process: a poller serves all of them.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![cfg(target_os = "linux")]
 
 mod support;

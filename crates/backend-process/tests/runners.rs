@@ -1,4 +1,6 @@
 //! Models in processes, as a model's engine sees them.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![cfg(target_os = "linux")]
 
 mod support;

@@ -4,6 +4,7 @@
 //! directory that only this user can enter, and stays until the server ends: processes use it. Its variables are set as its `activate` would,
 //! which is not run.
 
+use crate::child::wait_at_most;
 use crate::extract::{self, LIMITS, Refused};
 use crate::search::{Variables, value};
 use parking_lot::Mutex;
@@ -228,19 +229,11 @@ impl Environment {
             Ok(child) => child,
             Err(e) => return failed(&e),
         };
-        let end = Instant::now() + CONDA_UNPACK_TIMEOUT;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => return,
-                Ok(Some(status)) => return failed(&status),
-                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-                Ok(None) => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return failed(&format_args!("no end after {} s", CONDA_UNPACK_TIMEOUT.as_secs()));
-                }
-                Err(e) => return failed(&e),
-            }
+        match wait_at_most(&mut child, CONDA_UNPACK_TIMEOUT) {
+            Ok(Some(status)) if status.success() => {}
+            Ok(Some(status)) => failed(&status),
+            Ok(None) => failed(&format_args!("no end after {} s", CONDA_UNPACK_TIMEOUT.as_secs())),
+            Err(e) => failed(&e),
         }
     }
 }

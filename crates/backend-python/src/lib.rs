@@ -4,6 +4,7 @@
 //! becomes a `backend_process::Spec`, and that crate starts the processes and talks to them. What runs inside them stands in `runtime/`, in Python.
 
 mod backend;
+mod child;
 mod code;
 mod environment;
 #[doc(hidden)]

@@ -2,6 +2,7 @@
 //!
 //! A process is started for that, without a shell, with as long to answer as a runner has to start. What it prints is untrusted: the program may be anything.
 
+use crate::child::wait_at_most;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,9 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-const PROBE_POLL: Duration = Duration::from_millis(2);
 /// Of what it prints.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 /// Interpreters that are remembered; with more, all are asked again.
@@ -141,22 +141,12 @@ fn ask(program: &Path, environment: &[(OsString, OsString)], timeout: Duration) 
             })
             .map_err(|e| cannot(&e))?;
     }
-    let end = Instant::now() + timeout;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < end => std::thread::sleep(PROBE_POLL),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!(
-                    "{} did not say what it is within {} s (stub-timeout-seconds); it is asked again at the next load",
-                    program.display(),
-                    timeout.as_secs()
-                ));
-            }
-            Err(e) => return Err(cannot(&e)),
-        }
+    let Some(status) = wait_at_most(&mut child, timeout).map_err(|e| cannot(&e))? else {
+        return Err(format!(
+            "{} did not say what it is within {} s (stub-timeout-seconds); it is asked again at the next load",
+            program.display(),
+            timeout.as_secs()
+        ));
     };
     if !status.success() {
         return Err(format!("{} is no Python that runs: it ended with {status}", program.display()));

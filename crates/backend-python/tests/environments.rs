@@ -1,5 +1,7 @@
 //! Environments of models and interpreters of this machine, as they are (B-PYR-05, B-PYR-06, B-PYB-02).
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 use backend_python::{Allowed, Environments, NUMPY_MIN, PYTHON_MIN, Prober};
 use flate2::Compression;
 use flate2::write::GzEncoder;

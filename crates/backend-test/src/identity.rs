@@ -39,6 +39,7 @@ impl Opened for OpenedIdentity {
         None
     }
 
+    #[expect(clippy::disallowed_methods, reason = "stands for a model that takes long to load")]
     fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let config = config::decode(config)?;
         config::check(&config)?;

@@ -8,6 +8,8 @@
 //! - Counters change before the answer is sent, so a client that has its answer finds it counted.
 //! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
+
 mod answer;
 mod batch_key;
 mod cached;

@@ -247,6 +247,7 @@ impl Executed {
 }
 
 impl Statistics {
+    #[expect(clippy::disallowed_methods, reason = "statistics tell the time of day of the last inference")]
     pub(crate) fn new(
         options: &MetricsOptions,
         buckets_ms: Option<Vec<f64>>,

@@ -152,6 +152,10 @@ impl Streaming {
 
     /// Lets the thread that hands answers out get on. It does not block, but it may not have a core: for a while that is no reason
     /// to end the request.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an event would cost each answer; this is for a thread without a core"
+    )]
     fn wait_for_room(&self) {
         let until = now_ns() + ANSWERS_WAITING_NS_MAX;
         while self.state.lock().ready.len() > ANSWERS_WAITING_MAX {

@@ -144,6 +144,7 @@ fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Charges what the sample takes, all its requests together, waiting for a while where requests have the memory.
+#[expect(clippy::disallowed_methods, reason = "warm-up is no request, which could wait in line for memory")]
 fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes: u64) -> Result<()> {
     let (model, name) = (&version.signature.model, &sample.name);
     let most = charge.account().most() as u64;

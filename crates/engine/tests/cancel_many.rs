@@ -1,6 +1,8 @@
 //! Thousands of requests that leave the queue at one moment: a client that closes its connection, a timeout that all of them have.
 //! Alone in its file: it measures the time of its thread.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use engine::Ticket;

@@ -1,6 +1,8 @@
 //! Ensembles, served by the engine: steps are ordinary calls, no thread waits for one, and a request ends whatever its steps do.
 //! Which step runs when is tested in the crate `graph`.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Batch, Stopped};

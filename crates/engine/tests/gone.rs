@@ -1,5 +1,7 @@
 //! Instances that are gone, and versions that say whether they are ready.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{InstancesOf, Occupied, Readiness, ReadyAnswer, Responder};

@@ -1,6 +1,8 @@
 //! Requests of one sequence through ensembles: they reach a model that keeps state in the order in which they came, however long the
 //! steps before it take and whichever threads run them.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::Batch;

@@ -1,5 +1,7 @@
 //! more and fewer instances while requests run, without a reload.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! Models whose batches run elsewhere: instances that stay busy after `execute` has returned, and what waits for them.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Batch, Marks, RunControl, now_ns};

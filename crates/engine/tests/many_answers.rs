@@ -1,5 +1,7 @@
 //! Requests with any number of answers, on a backend that does what the test says: what they see, whatever goes wrong.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Counted, Stopped};

@@ -1,5 +1,7 @@
 //! B-PY-10 to B-PY-13: models that call others. They count like clients, and their texts are the model's own.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{CallAnswers, ModelCall};

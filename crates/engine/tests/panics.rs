@@ -1,5 +1,7 @@
 //! Whatever panics around an execution, its requests are answered once and its instance serves the next one.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 use backend::{Backend, Batch, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use bytes::Bytes;
 use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Sink, Started};

@@ -1,5 +1,7 @@
 //! The rate limiter of an engine: models share resources, whatever they wait for.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Batch, RunControl};

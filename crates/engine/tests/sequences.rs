@@ -1,5 +1,7 @@
 //! Sequence models as clients meet them: flags and ids to control tensors, states from request to request, slots given back.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod support;
 
 use backend::{Batch, BatchEntry, Outcome};

@@ -9,6 +9,8 @@
 //! - A client that is gone, or whose deadline has passed, has cancelled its inference: dropping the future of an answer does it.
 //! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
+
 mod access;
 mod access_log;
 pub mod answers;

@@ -1,5 +1,7 @@
 //! The gRPC front end on the wire: an h2 client, exact statuses and messages.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod common;
 
 use bytes::Bytes;

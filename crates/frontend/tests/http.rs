@@ -1,5 +1,7 @@
 //! The HTTP front end on the wire: raw sockets, exact statuses, headers and texts.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod common;
 
 use common::{Server, infer_binary, infer_json, post, wait_for};

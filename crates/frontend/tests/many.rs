@@ -1,4 +1,6 @@
 //! Requests with any number of responses, over every transport (P 1.13, P 2.5).
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(missing_docs)]
 
 mod common;

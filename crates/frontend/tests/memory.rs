@@ -1,4 +1,6 @@
 //! What a server does when its memory budget is short, over real sockets.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(missing_docs)]
 
 mod common;

@@ -8,6 +8,8 @@
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
+
 mod aligned;
 pub mod behind;
 pub mod budget;

@@ -176,9 +176,7 @@ impl NativeCore {
         let engine = self.engine.clone();
         settler.run_behind(ticket, move || {
             if let Some(version) = &retiring {
-                while version.inflight() > 0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_until(|| version.inflight() == 0);
             }
             drop(retiring);
             engine.retired(&name, version, &reason);
@@ -642,5 +640,12 @@ impl NativeCore {
     #[napi]
     pub fn model_ready(&self, name: String, version: String) -> napi::Result<bool> {
         self.engine.is_model_ready(&name, &version).map_err(|e| thrown(&e))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an event would cost each request")]
+fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -4,6 +4,8 @@
 //! A failing input is written to `fuzz/artifacts/<target>/`; `smoke <target> --input <file>` runs it again.
 //! The last line is `N passed, N failed`.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
+
 mod mutate;
 
 use mutate::{Random, mutate};

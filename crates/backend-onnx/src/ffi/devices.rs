@@ -19,6 +19,7 @@ use tensor::{Error, Result};
 
 /// What the providers of this process are, and the library that finds them. Asked before the runtime is opened, and for each session on a
 /// device; without a device and without a setting nothing is looked for.
+#[expect(clippy::disallowed_methods, reason = "compared with the time of change of files")]
 pub(crate) fn choose(
     library: Option<&Path>,
     settings: &[(String, String)],

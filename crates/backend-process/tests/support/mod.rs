@@ -1,5 +1,6 @@
 //! Models of the test runner, and an engine so small that a test sees every call.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code, missing_docs)] // each test uses its part
 
 use backend::{

@@ -83,6 +83,7 @@ impl Place {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a pipe that is full, and the end of the server may come meanwhile")]
     fn put(&mut self, bytes: &[u8], is_over: &impl Fn() -> bool) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {

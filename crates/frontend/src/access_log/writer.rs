@@ -7,7 +7,7 @@ use super::queue::{LogCounts, Put, Queue};
 use super::refused;
 use crate::limits::LINES_UNFINISHED_MAX;
 use backend::now_ns;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,8 +19,6 @@ use tensor::{Error, Result};
 
 /// How long lines gather before they are written, unless there are many.
 const GATHER_TIME: Duration = Duration::from_millis(100);
-/// How often it is looked whether the thread is done.
-const FINISH_POLL: Duration = Duration::from_millis(2);
 
 /// What the thread adds to a line.
 pub type Rest = Box<dyn FnOnce(&mut Line<'_>) + Send>;
@@ -54,7 +52,9 @@ struct Shared {
     is_closing: AtomicBool,
     /// The file may have been moved away, and its name is to be looked at now.
     is_moved: AtomicBool,
-    is_done: AtomicBool,
+    /// The thread has written the last line.
+    is_done: Mutex<bool>,
+    done: Condvar,
     /// Wall clock in µs at time 0 of the engine's clock. Looked up with each write, as the wall clock is set now and then.
     epoch_us: AtomicU64,
     written: AtomicU64,
@@ -87,7 +87,8 @@ impl LineLog {
             is_asleep: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_moved: AtomicBool::new(false),
-            is_done: AtomicBool::new(false),
+            is_done: Mutex::new(false),
+            done: Condvar::new(),
             epoch_us: AtomicU64::new(epoch_us()),
             written: AtomicU64::new(0),
             lost_error: AtomicU64::new(0),
@@ -150,9 +151,8 @@ impl LineLog {
     pub fn finish(&self, end: Instant) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.thread.unpark();
-        while !self.shared.is_done.load(Ordering::SeqCst) && Instant::now() < end {
-            std::thread::sleep(FINISH_POLL);
-        }
+        let mut is_done = self.shared.is_done.lock();
+        while !*is_done && !self.shared.done.wait_until(&mut is_done, end).timed_out() {}
     }
 }
 
@@ -165,6 +165,7 @@ impl Drop for LineLog {
 }
 
 /// Wall clock in µs at time 0 of the engine's clock.
+#[expect(clippy::disallowed_methods, reason = "lines have the time of day")]
 fn epoch_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
     now.saturating_sub(now_ns() / 1000)
@@ -209,7 +210,8 @@ impl Writer {
                 break;
             }
         }
-        shared.is_done.store(true, Ordering::SeqCst);
+        *shared.is_done.lock() = true;
+        shared.done.notify_all();
     }
 
     fn write(&mut self) {
