@@ -193,8 +193,8 @@ export interface CustomSeries {
   histogram?: CustomHistogram
 }
 
-/** The HTTP routing table. */
-export declare function describeRoutes(): Array<Route>
+/** `{"routes":[…],"calls":[…]}`, as `crates/frontend/routes.json` has it. */
+export declare function describeRoutes(): string
 
 /** What a descriptor is that the service manager gave; programs that are started from here do not inherit it. */
 export declare function describeSocket(fd: number): GivenSocket
@@ -608,12 +608,6 @@ export interface Restriction {
   apis: Array<string>
   key: string
   value: string
-}
-
-export interface Route {
-  template: string
-  methods: Array<string>
-  category: string
 }
 
 export interface Setting {

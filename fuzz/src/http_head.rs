@@ -2,9 +2,10 @@
 
 use crate::encoding::Encoding;
 use crate::http::chunked::{Broken, Chunks, Progress};
+use crate::http::method::{Method, OtherMethod};
 use crate::http::request::{Framing, RequestHead, head_length};
-use crate::http::route::{Method, OtherMethod, Route};
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::table::routes::Route;
 use bytes::{Bytes, BytesMut};
 
 const BODY_BYTES_MAX: u64 = 1 << 16;
@@ -85,13 +86,10 @@ fn check(head: &RequestHead) {
         (Framing::Length(n), None) => assert_eq!(*n, 0),
     }
     if let Ok(path) = std::str::from_utf8(path)
-        && let Some(route) = Route::parse(path)
+        && let Some(route) = Route::find(Method::parse(b"PUT"), path)
     {
-        let _ = route.category();
-        assert!(!route.allows(Method::parse(b"PUT")));
-        if let Route::Model { version, .. } = route {
-            assert!(version.bytes().all(|b| b.is_ascii_digit()));
-        }
+        assert!(!route.is_allowed && route.ask().is_some());
+        assert!(route.names.version.bytes().all(|b| b.is_ascii_digit()));
     }
     again(head);
 }

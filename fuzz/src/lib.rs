@@ -60,9 +60,6 @@ mod cors;
 #[path = "../../crates/frontend/src/encoding.rs"]
 mod encoding;
 #[allow(dead_code)]
-#[path = "../../crates/frontend/src/gate.rs"]
-mod gate;
-#[allow(dead_code)]
 #[path = "../../crates/frontend/src/keys.rs"]
 mod keys;
 #[allow(dead_code)]
@@ -72,12 +69,18 @@ mod origin;
 #[path = "../../crates/frontend/src/http"]
 mod http {
     pub mod chunked;
+    pub mod method;
     pub mod request;
-    pub mod route;
 }
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/refusal.rs"]
+mod refusal;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/table/mod.rs"]
+mod table;
 // A TLS connection without its socket.
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]

@@ -39,7 +39,6 @@ import {
   type OpenSpec,
   type ProviderReport,
   type PublishSpec,
-  type Route,
   type TakenTraces,
   type TraceCall,
   type TraceMode,
@@ -112,7 +111,7 @@ export interface RawModule {
   exitNow(code: number): void
   notify(socket: string, message: string): void
   describeSocket(fd: number): GivenSocket
-  describeRoutes(): Route[]
+  describeRoutes(): string
   checkKeys(text: string): void
   listDevices(): RawDeviceList
   listMachineDevices(visible?: string): RawMachineDevices

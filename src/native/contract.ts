@@ -370,13 +370,25 @@ export interface ControlCall {
   files: ControlFile[]
 }
 
-/** A form of a path that is served over HTTP. */
+/** A row of the core's routing table. */
 export interface Route {
-  /** With its names in braces: `{model}`, `{version}`, `{region}`. */
-  template: string
-  methods: ('GET' | 'POST')[]
+  method: 'GET' | 'POST'
+  /** With names in braces: `{model}`, `{version}`, `{region}`. Where there are two, the second names a version. */
+  paths: string[]
   /** What `--http-restricted-api` calls it. */
   category: string
+  /** Absent for a route that no document describes. */
+  documentation?: RouteDocumentation
+}
+
+/** What a document says of a route. `request` and `response` name schemas; without one there is no body. */
+export interface RouteDocumentation {
+  id: string
+  summary: string
+  request?: string
+  response?: string
+  /** `optional-body`: the request may come without its body. `tensors`: they may follow the JSON in binary. `page`: HTML, for clients that ask for it. */
+  form: 'json' | 'optional-body' | 'tensors' | 'events' | 'page'
 }
 
 export interface ControlFile {

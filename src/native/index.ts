@@ -134,7 +134,7 @@ export function describeSocket(fd: number): GivenSocket {
 
 /** The routing table of HTTP, as the core reads it. */
 export function describeRoutes(): Route[] {
-  return loadNative().describeRoutes()
+  return (JSON.parse(loadNative().describeRoutes()) as { routes: Route[] }).routes
 }
 
 /**

@@ -65,7 +65,7 @@ export const rows = [
     attack: 'hosts that are addresses elsewhere, markup or 60 KB, and paths of pages that lead out',
     limit:
       'A host is repeated only if it is a plain name or address (`metricsUrl` in `src/api/pages/index.ts`). A page ' +
-      'has one path, which is compared unchanged (`frontend::http::route`).',
+      'has one path, which is compared unchanged (`frontend::table::routes`).',
     async run(t) {
       const hosts = ['evil.example/x', 'a"b', '<script>', 'user@evil.example', 'a\tb', 'x'.repeat(60_000), '[::1]:1/', 'a:b:c', '%3Cscript%3E']
       let answers = 0

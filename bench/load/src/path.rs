@@ -14,7 +14,7 @@ use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
-use frontend::{Argument, Control, ControlReply, FrontendOptions, HttpOptions, Operation};
+use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
@@ -140,7 +140,7 @@ fn count_up(body: &mut [u8], i: usize) {
 struct NoControl;
 
 impl Control for NoControl {
-    fn call(&self, _: Operation, _: Argument) -> ControlReply {
+    fn call(&self, _: ControlOperation, _: Argument) -> ControlReply {
         Box::pin(std::future::pending())
     }
 }

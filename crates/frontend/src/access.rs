@@ -1,10 +1,23 @@
-//! Restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array access per request.
+//! What is asked of the gate, and restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array
+//! access per request.
 
 use std::sync::Arc;
 use tensor::{Error, Result};
 
+pub use ::access::Act;
 /// What may be restricted: the verbs that keys are for.
 pub use ::access::Verb as Category;
+
+/// The operation that a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Kind of the operation.
+    pub category: Category,
+    /// Whether it changes something.
+    pub act: Act,
+    /// The model that it names. `None` where that is not known before the body is read.
+    pub model: Option<&'a str>,
+}
 
 /// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
 #[derive(Debug, Clone, Default)]

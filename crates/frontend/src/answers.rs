@@ -12,15 +12,14 @@
 //! Invariants: the reader gets exactly one final answer for each request that was started, and no answer of that request after it. Dropping the inbox
 //! cancels all requests that have no final answer. No lock of this file is held while a ticket is cancelled or an answer is dropped.
 
-use crate::inference;
+use crate::inference::{self, Started};
 use crate::limits::{
     ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_UNPACKED_MAX, ANSWERS_WAITING_MAX,
     CHARGE_BYTES_MIN, UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::offload;
 use crate::packed::{Outlines, Packed, Tag};
 use crate::verbose;
-use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
+use engine::{Answer, Mailbox, ModelVersion, Sink, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
@@ -328,32 +327,30 @@ impl Drop for Inbox {
 }
 
 impl Starter {
-    /// Starts a request under a key that was reserved for it.
+    /// Starts a request under a key that was reserved for it, whatever its size. One that is refused gets no answer, and the caller has to
+    /// release the key.
+    pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<()> {
+        if !inference::is_long_to_check(&request) {
+            return Started::Here(self.start_here(key, version, request));
+        }
+        let (starter, version) = (self.clone(), version.clone());
+        Started::elsewhere(request, move |request| starter.start_here(key, &version, request))
+    }
+
+    /// As [`start`](Self::start), on this thread, which must be no reactor unless the request is small.
     ///
     /// # Errors
-    /// The request was refused: it gets no answer, and the caller has to release the key.
-    pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
+    /// The refusal.
+    pub fn start_here(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
         inference::logged(version, request, |request, id| {
             let slot = self.slot(key, id);
             let started = version.call(request, || slot.clone(), None)?;
             match started {
-                Started::Answered(result) => slot.put(Answer::only(result)),
-                Started::Queued(ticket) => slot.hold(ticket),
+                engine::Started::Answered(result) => slot.put(Answer::only(result)),
+                engine::Started::Queued(ticket) => slot.hold(ticket),
             }
             Ok(())
         })
-    }
-
-    /// As [`start`](Self::start), but on a thread of [`offload`] if checking the request may take long.
-    ///
-    /// # Errors
-    /// Those of `start` and of [`offload::run`].
-    pub async fn start_large(&self, key: u32, version: Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
-        if !inference::is_long_to_check(&request) {
-            return self.start(key, &version, request);
-        }
-        let (starter, bytes) = (self.clone(), request.inputs.iter().map(|input| input.data.len()).sum());
-        offload::run(bytes, move |_| starter.start(key, &version, request)).await?
     }
 
     /// Creates the sink for the answers of a request.

@@ -8,7 +8,7 @@ use tensor::{Error, Result};
 /// A control operation; argument and reply are the JSON of the table at `ControlCall` in the native contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Operation {
+pub enum ControlOperation {
     RepositoryIndex,
     RepositoryLoad,
     RepositoryUnload,
@@ -20,7 +20,7 @@ pub enum Operation {
     Page,
 }
 
-impl Operation {
+impl ControlOperation {
     /// Name in the native contract.
     pub fn name(self) -> &'static str {
         match self {
@@ -75,8 +75,8 @@ impl Drop for Argument {
 ///
 /// # Errors
 /// INVALID_ARG with both sizes.
-pub fn check(operation: Operation, argument: String) -> Result<String> {
-    if operation == Operation::RepositoryLoad || argument.len() <= CONTROL_ARGUMENT_BYTES_MAX {
+pub fn check(operation: ControlOperation, argument: String) -> Result<String> {
+    if operation == ControlOperation::RepositoryLoad || argument.len() <= CONTROL_ARGUMENT_BYTES_MAX {
         return Ok(argument);
     }
     let bytes = argument.len();
@@ -104,7 +104,7 @@ pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 /// The part that decides control operations.
 pub trait Control: Send + Sync {
     /// Starts the operation. It goes on when the future is dropped: a load does not stop because its client left.
-    fn call(&self, operation: Operation, argument: Argument) -> ControlReply;
+    fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply;
 }
 
 #[cfg(test)]

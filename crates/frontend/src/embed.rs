@@ -16,16 +16,15 @@ use crate::gate::Grant;
 use crate::grpc::connection::GrpcContext;
 use crate::hold::{self, Holds};
 use crate::http::events::{self, Events};
+use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
-use crate::http::route::Method;
 use crate::http::service::{self, Admission, HttpContext};
 use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::options::FrontendOptions;
 use crate::origin::{Caller, Face, Origin};
 use crate::server::begin_reactor;
 use crate::shared::{Phase, Shared};
-use crate::traced::Slot;
 use bytes::Bytes;
 use engine::Engine;
 use memory::{Account, Kind};
@@ -316,7 +315,7 @@ impl Exchange {
             Ok(target) => target,
             Err(bad) => {
                 let mut head = RequestHead::default();
-                head.trace = Slot::http(&context.shared, &caller, PROTOCOL, &head);
+                head.note(&context.shared, &caller, PROTOCOL);
                 let reply = Reply::text_error(400, JSON, &bad.0);
                 self.reply(&mut unanswered, reply, is_head, &Grant::default(), &head);
                 if let Some(slot) = &head.trace {
@@ -326,7 +325,7 @@ impl Exchange {
             }
         };
         let mut head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
-        head.trace = Slot::http(&context.shared, &caller, PROTOCOL, &head);
+        head.note(&context.shared, &caller, PROTOCOL);
         let (grant, admission) = service::admit(context, &caller.into(), &head);
         if let Some(slot) = &head.trace {
             slot.granted(grant.key());

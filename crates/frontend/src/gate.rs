@@ -5,32 +5,18 @@
 //!
 //! Invariants:
 //! - Unless a flag asks for checks, a request that only reads costs one branch.
-//! - Unless a flag allows it, no request from the network changes the server. [`VERBS`] lists what each operation needs, and a test compares
-//!   the list with what [`Gate::admit`] does.
+//! - Unless a flag allows it, no request from the network changes the server. [`wants`] says what each operation needs, and a test compares
+//!   that with what [`Gate::admit`] does.
 
-use crate::access::{Category, Restrictions};
+use crate::access::{Act, Ask, Category, Restrictions};
 use crate::cors::Cors;
 use crate::keys::Keyring;
 use crate::origin::{Caller, Client, Face, Origin};
+use crate::refusal::Refusal;
+use crate::table::{Needs, wants};
 use ::access::Admitted;
 use bytes::Bytes;
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
-use tensor::Error;
-
-pub use ::access::Act;
-
-/// The operation that a request asks for.
-#[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
-    /// Kind of the operation.
-    pub category: Category,
-    /// Whether it changes something.
-    pub act: Act,
-    /// The model that it names. `None` where that is not known before the body is read.
-    pub model: Option<&'a str>,
-}
 
 /// Permission of a request. The request keeps it until the last byte of its answer was written. Copies share one permission, which ends when the
 /// last copy is dropped.
@@ -124,112 +110,8 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Why a request is not served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The API is restricted as in Triton, and the required header is missing or has another value.
-    Restricted {
-        /// What the message calls a category: `API` over HTTP, `protocol` over gRPC.
-        noun: &'static str,
-        /// Name of the header, as configured.
-        header: Arc<str>,
-    },
-    /// A header that authenticates the caller occurs twice in the request. A proxy in front of the server may have checked the other one.
-    Repeated {
-        /// Name of the header.
-        header: Arc<str>,
-    },
-    /// The server requires a key, and the request has no valid one: the reason.
-    Unauthenticated(Cow<'static, str>),
-    /// The caller's key, or the place that the request comes from, does not permit this: the reason.
-    Forbidden(Cow<'static, str>),
-    /// Another listener answers this operation.
-    NotHere {
-        /// `--control-address`.
-        address: Arc<str>,
-    },
-    /// A quota of the key is used up.
-    Exhausted {
-        /// Which quota, as text.
-        reason: Cow<'static, str>,
-        /// Time after which the client may try again.
-        retry_after: Duration,
-    },
-}
-
-impl Refusal {
-    /// Message for the client.
-    pub fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Restricted { noun, header } => {
-                format!("This {noun} is restricted, expecting header '{header}'").into()
-            }
-            Self::Repeated { header } => format!("the request has more than one header '{header}': send one").into(),
-            Self::Unauthenticated(reason) | Self::Forbidden(reason) | Self::Exhausted { reason, .. } => {
-                Cow::Borrowed(reason)
-            }
-            Self::NotHere { address } => {
-                format!("operations that manage this server are answered at its control address, {address}").into()
-            }
-        }
-    }
-
-    /// Status over HTTP.
-    pub fn http_status(&self) -> u16 {
-        match self {
-            Self::Repeated { .. } => 400,
-            Self::Restricted { .. } | Self::Forbidden(_) | Self::NotHere { .. } => 403,
-            Self::Unauthenticated(_) => 401,
-            Self::Exhausted { .. } => 429,
-        }
-    }
-
-    /// Number over gRPC.
-    pub fn grpc_status(&self) -> u8 {
-        match self {
-            // As Triton.
-            Self::Restricted { .. } => 14,
-            Self::Repeated { .. } => 3,
-            Self::Forbidden(_) | Self::NotHere { .. } => 7,
-            Self::Unauthenticated(_) => 16,
-            Self::Exhausted { .. } => 8,
-        }
-    }
-
-    /// When to try again.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Exhausted { retry_after, .. } => Some(*retry_after),
-            _ => None,
-        }
-    }
-}
-
-/// In a stream a refusal is a message, which has no place for more than a text.
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        match &refusal {
-            Refusal::Exhausted { .. } => Self::exhausted(refusal.text().into_owned()),
-            Refusal::Repeated { .. } => Self::invalid(refusal.text().into_owned()),
-            _ => Self::unavailable(refusal.text().into_owned()),
-        }
-    }
-}
-
 /// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
 pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
-
-/// What an operation needs in addition to configured keys and restricted APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// Nothing.
-    Nothing,
-    /// The server was started with this flag, which is off by default. Checked by the code that carries out the operation, not here.
-    Flag(&'static str),
-    /// The request has a secret for this category, or the server was started with this flag.
-    SecretOr(&'static str),
-}
 
 /// Refusal of a change of settings from another machine.
 const FAR: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from elsewhere it takes a \
@@ -237,119 +119,6 @@ const FAR: &str = "settings are changed from the server's own machine (loopback,
 
 /// Refusal of a change by a web page.
 const PAGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
-
-/// An operation of the API.
-#[derive(Debug, Clone, Copy)]
-pub struct Verb {
-    /// Description.
-    pub what: &'static str,
-    /// Its category, and whether it changes something.
-    pub asks: (Category, Act),
-    /// HTTP method and path.
-    pub http: &'static str,
-    /// gRPC call.
-    pub grpc: &'static str,
-    /// What it needs from a process of this machine: over loopback or a Unix socket, and not through a proxy.
-    pub near: Needs,
-    /// What it needs from anywhere else.
-    pub far: Needs,
-}
-
-const REMOTE: &str = "--allow-remote-settings";
-
-/// All operations of the front ends, and what each needs. `reflection` is left out: it returns the published proto files, which need no
-/// protection.
-pub const VERBS: [Verb; 13] = {
-    use Category::{
-        Health, Inference, Logging, Metadata, ModelConfig, ModelRepository, SharedMemory, Statistics, Trace,
-    };
-    use Needs::{Flag, Nothing, SecretOr};
-    const fn verb(what: &'static str, asks: (Category, Act), http: &'static str, grpc: &'static str) -> Verb {
-        Verb { what, asks, http, grpc, near: Nothing, far: Nothing }
-    }
-    const fn asked_for(verb: Verb, flag: &'static str) -> Verb {
-        Verb { near: Flag(flag), far: Flag(flag), ..verb }
-    }
-    const fn near(verb: Verb) -> Verb {
-        Verb { far: SecretOr(REMOTE), ..verb }
-    }
-    [
-        verb(
-            "ask whether the server or a model is ready",
-            (Health, Act::Read),
-            "GET /v2/health/live, GET /v2/health/ready, GET /v2/models/MODEL[/versions/N]/ready",
-            "ServerLive, ServerReady, ModelReady, Health/Check, Health/Watch",
-        ),
-        verb(
-            "read metadata",
-            (Metadata, Act::Read),
-            "GET /v2, GET /v2/models/MODEL[/versions/N], GET /v2/openapi.json, GET /docs",
-            "ServerMetadata, ModelMetadata",
-        ),
-        verb(
-            "infer",
-            (Inference, Act::Read),
-            "POST /v2/models/MODEL[/versions/N]/infer, …/generate, …/generate_stream",
-            "ModelInfer, ModelStreamInfer",
-        ),
-        verb(
-            "read the configuration of a model",
-            (ModelConfig, Act::Read),
-            "GET /v2/models/MODEL[/versions/N]/config",
-            "ModelConfig",
-        ),
-        verb(
-            "read statistics",
-            (Statistics, Act::Read),
-            "GET /v2/models/stats, GET /v2/models/MODEL[/versions/N]/stats",
-            "ModelStatistics",
-        ),
-        verb(
-            "list the repository",
-            (ModelRepository, Act::Read),
-            "POST /v2/repository/index, GET /v2/models, GET /",
-            "RepositoryIndex",
-        ),
-        asked_for(
-            verb(
-                "load or unload a model",
-                (ModelRepository, Act::Write),
-                "POST /v2/repository/models/MODEL/load, …/unload",
-                "RepositoryModelLoad, RepositoryModelUnload",
-            ),
-            "--model-control-mode=explicit",
-        ),
-        verb(
-            "list shared memory",
-            (SharedMemory, Act::Read),
-            "GET /v2/systemsharedmemory[/region/NAME]/status, GET /v2/cudasharedmemory[/region/NAME]/status",
-            "SystemSharedMemoryStatus, CudaSharedMemoryStatus",
-        ),
-        asked_for(
-            verb(
-                "register or unregister shared memory",
-                (SharedMemory, Act::Write),
-                "POST /v2/systemsharedmemory[/region/NAME]/register, …/unregister, and of cudasharedmemory",
-                "SystemSharedMemoryRegister, SystemSharedMemoryUnregister, CudaSharedMemoryRegister, CudaSharedMemoryUnregister",
-            ),
-            "--allow-client-shm=true",
-        ),
-        verb(
-            "read trace settings",
-            (Trace, Act::Read),
-            "GET /v2[/models/MODEL]/trace/setting",
-            "TraceSetting without settings",
-        ),
-        near(verb(
-            "change trace settings",
-            (Trace, Act::Write),
-            "POST /v2[/models/MODEL]/trace/setting",
-            "TraceSetting with settings",
-        )),
-        verb("read log settings", (Logging, Act::Read), "GET /v2/logging", "LogSettings without settings"),
-        near(verb("change log settings", (Logging, Act::Write), "POST /v2/logging", "LogSettings with settings")),
-    ]
-};
 
 /// Settings of the operator for all front ends.
 #[derive(Debug, Clone, Default)]
@@ -476,8 +245,7 @@ impl Gate {
         if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
             return Err(Refusal::Forbidden(PAGE.into()));
         }
-        let is_near_only =
-            VERBS.iter().any(|v| v.asks == (ask.category, ask.act) && matches!(v.far, Needs::SecretOr(_)));
+        let is_near_only = matches!(wants(ask.category, ask.act).far, Needs::SecretOr(_));
         let may = !is_near_only
             || self.options.allow_remote_settings
             || granted.has_shown
@@ -500,8 +268,9 @@ fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<()
 mod tests {
     use super::*;
     use crate::access::Restriction;
-    use crate::origin::Face;
-    use std::fmt::Write as _;
+    use crate::table::{calls::CALLS, routes::ROWS};
+
+    const REMOTE: &str = "--allow-remote-settings";
 
     fn gate(restricted: &[&str], options: GateOptions) -> Gate {
         let groups = match restricted {
@@ -519,24 +288,25 @@ mod tests {
         Caller { origin, face: Face::Public, peer: None }
     }
 
-    fn ask(verb: &Verb) -> Ask<'static> {
-        Ask { category: verb.asks.0, act: verb.asks.1, model: None }
+    /// What the gate is asked by each route and each call.
+    fn asks() -> impl Iterator<Item = Ask<'static>> {
+        let operations = ROWS.iter().map(|row| row.operation).chain(CALLS.iter().map(|call| call.operation));
+        operations.filter_map(|operation| operation.ask(None))
     }
 
     #[test]
-    fn each_verb_needs_from_each_origin_what_the_table_says() {
+    fn each_operation_needs_from_each_origin_what_the_table_says() {
         let plain = gate(&[], GateOptions::default());
         let remote = gate(&[], GateOptions { allow_remote_settings: true, ..GateOptions::default() });
-        for verb in &VERBS {
+        for ask in asks() {
+            let wants = wants(ask.category, ask.act);
             for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
-                let needs = if origin == Origin::Network { verb.far } else { verb.near };
-                let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask(verb), |_, _| None).is_ok();
-                assert_eq!(admitted(&plain), !matches!(needs, Needs::SecretOr(_)), "{} from {origin:?}", verb.what);
-                assert!(admitted(&remote), "{} from {origin:?} with {REMOTE}", verb.what);
+                let needs = if origin == Origin::Network { wants.far } else { wants.near };
+                let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask, |_, _| None).is_ok();
+                assert_eq!(admitted(&plain), !matches!(needs, Needs::SecretOr(_)), "{ask:?} from {origin:?}");
+                assert!(admitted(&remote), "{ask:?} from {origin:?} with {REMOTE}");
             }
         }
-        // Every operation that changes the server needs something when it comes from the network.
-        assert!(VERBS.iter().all(|verb| verb.asks.1 == Act::Read || verb.far != Needs::Nothing));
     }
 
     #[test]
@@ -588,12 +358,11 @@ mod tests {
     #[test]
     fn with_a_control_address_management_is_answered_there_and_inferences_are_not() {
         let gate = gate(&[], GateOptions { control: Some("unix:/run/c".into()), ..GateOptions::default() });
-        for verb in &VERBS {
-            let at =
-                |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_, _| None).map(drop);
-            let is_moved = verb.asks.0.is_of_control();
-            assert_eq!(at(Face::Public).is_err(), is_moved, "{}", verb.what);
-            assert_eq!(at(Face::Control).is_err(), verb.asks.0 == Category::Inference, "{}", verb.what);
+        for ask in asks() {
+            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask, |_, _| None).map(drop);
+            let is_moved = ask.category.is_of_control();
+            assert_eq!(at(Face::Public).is_err(), is_moved, "{ask:?}");
+            assert_eq!(at(Face::Control).is_err(), ask.category == Category::Inference, "{ask:?}");
             if is_moved {
                 let refused = at(Face::Public).unwrap_err();
                 assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
@@ -606,26 +375,17 @@ mod tests {
     fn a_web_page_changes_nothing_unless_its_origin_is_listed() {
         let listed = Cors::new(&["https://a.example".to_owned()]).unwrap().map(Arc::new);
         let listed = gate(&[], GateOptions { cors: listed, ..GateOptions::default() });
-        for verb in VERBS.iter().filter(|verb| verb.asks.1 == Act::Write) {
+        for ask in asks().filter(|ask| ask.act == Act::Write) {
             let from = |gate: &Gate, page: &'static [u8]| {
                 let header = |name: &str, at| (name == "origin" && at == 0).then_some(page);
-                gate.admit(&caller(Origin::Loopback).into(), &ask(verb), header).is_ok()
+                gate.admit(&caller(Origin::Loopback).into(), &ask, header).is_ok()
             };
-            assert!(!from(&gate(&[], GateOptions::default()), b"https://a.example"), "{}", verb.what);
-            assert!(from(&listed, b"https://a.example") && !from(&listed, b"null"), "{}", verb.what);
+            assert!(!from(&gate(&[], GateOptions::default()), b"https://a.example"), "{ask:?}");
+            assert!(from(&listed, b"https://a.example") && !from(&listed, b"null"), "{ask:?}");
             let both = [&b"https://a.example"[..], b"https://b.example"];
             let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "origin");
-            assert!(listed.admit(&caller(Origin::Loopback).into(), &ask(verb), header).is_err(), "{}", verb.what);
+            assert!(listed.admit(&caller(Origin::Loopback).into(), &ask, header).is_err(), "{ask:?}");
         }
-    }
-
-    #[test]
-    fn a_refusal_says_when_to_come_again_and_has_the_codes_of_its_kind() {
-        let exhausted = Refusal::Exhausted { reason: "busy".into(), retry_after: Duration::from_millis(1500) };
-        assert_eq!((exhausted.http_status(), exhausted.grpc_status()), (429, 8));
-        assert_eq!(exhausted.retry_after(), Some(Duration::from_millis(1500)));
-        let unknown = Refusal::Unauthenticated("no key".into());
-        assert_eq!((unknown.http_status(), unknown.grpc_status()), (401, 16));
     }
 
     #[test]
@@ -639,37 +399,5 @@ mod tests {
         assert_eq!((Arc::strong_count(&granted), &rest[..]), (2, &b"wer"[..]));
         drop(rest);
         assert_eq!(Arc::strong_count(&granted), 1);
-    }
-
-    /// The table as JSON, for the documentation that is made from it. `NEREID_UPDATE=1` writes it.
-    #[test]
-    fn the_table_in_the_repository_is_this_one() {
-        let needs = |needs: Needs| match needs {
-            Needs::Nothing => "nothing".to_owned(),
-            Needs::Flag(flag) => flag.to_owned(),
-            Needs::SecretOr(flag) => format!("a secret for the API, or {flag}"),
-        };
-        let mut text = String::from("[\n");
-        for (at, verb) in VERBS.iter().enumerate() {
-            let end = if at + 1 < VERBS.len() { "," } else { "" };
-            let act = if verb.asks.1 == Act::Read { "read" } else { "write" };
-            let (near, far) = (needs(verb.near), needs(verb.far));
-            writeln!(
-                text,
-                "  {{ \"what\": {:?}, \"category\": {:?}, \"act\": {act:?}, \"http\": {:?}, \"grpc\": {:?}, \"near\": {near:?}, \"far\": {far:?} }}{end}",
-                verb.what, verb.asks.0.name(), verb.http, verb.grpc
-            )
-            .unwrap();
-        }
-        text.push_str("]\n");
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/verbs.json");
-        if std::env::var_os("NEREID_UPDATE").is_some() {
-            std::fs::write(path, &text).unwrap();
-        }
-        assert_eq!(
-            std::fs::read_to_string(path).unwrap_or_default(),
-            text,
-            "NEREID_UPDATE=1 cargo test -p nereid-frontend writes it"
-        );
     }
 }

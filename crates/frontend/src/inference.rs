@@ -4,8 +4,9 @@
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
 use crate::offload;
 use crate::rope::charged;
+use crate::shared::Shared;
 use crate::verbose;
-use engine::{Answer, HandOver, ModelVersion, Sink, Started, Ticket};
+use engine::{Answer, Engine, HandOver, ModelVersion, Sink, Ticket};
 use memory::Charge;
 use protocol::{InferRequest, InferResponse, InputTensor};
 use std::future::Future;
@@ -31,11 +32,50 @@ pub struct Pending {
     id: Option<Box<Name>>,
 }
 
-/// Starts an inference; a cheap one is over when this returns.
-///
-/// # Errors
-/// The refusal: nothing was queued.
-pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
+/// What became of a request that was to be started. Its errors are refusals: nothing was queued.
+pub enum Started<T> {
+    /// It was checked and started.
+    Here(Result<T>),
+    /// The check takes long, and is done on a thread of [`offload`] with what follows it.
+    Elsewhere(Elsewhere<T>),
+}
+
+/// Resolves once the request was started. Dropped before that, it may never be.
+pub type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+
+impl<T: Send + 'static> Started<T> {
+    /// Starts a request with `start`, which checks it, elsewhere.
+    pub fn elsewhere(
+        request: Box<InferRequest>,
+        start: impl FnOnce(Box<InferRequest>) -> Result<T> + Send + 'static,
+    ) -> Self {
+        let bytes = request.inputs.iter().map(|input| input.data.len()).sum();
+        Self::Elsewhere(Box::pin(async move { offload::run(bytes, move |_| start(request)).await? }))
+    }
+
+    /// Waits until it was started.
+    ///
+    /// # Errors
+    /// The refusal, and those of [`offload::run`].
+    pub async fn get(self) -> Result<T> {
+        match self {
+            Self::Here(started) => started,
+            Self::Elsewhere(work) => work.await,
+        }
+    }
+}
+
+/// Starts an inference, whatever its size; a cheap one is over when this returns.
+#[inline]
+pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<Inference> {
+    if !is_long_to_check(&request) {
+        return Started::Here(start_here(version, request));
+    }
+    let version = version.clone();
+    Started::elsewhere(request, move |request| start_here(&version, request))
+}
+
+fn start_here(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
     if !verbose::is_on() {
         return begin(version, request, None);
     }
@@ -76,9 +116,11 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     };
     let started = version.call(request, sink, None)?;
     Ok(match (started, receiver) {
-        (Started::Answered(result), _) => Inference::Done(result),
-        (Started::Queued(ticket), Some(reply)) => Inference::Pending(Pending { reply, ticket: Some(ticket), id }),
-        (Started::Queued(_), None) => Inference::Done(lost()),
+        (engine::Started::Answered(result), _) => Inference::Done(result),
+        (engine::Started::Queued(ticket), Some(reply)) => {
+            Inference::Pending(Pending { reply, ticket: Some(ticket), id })
+        }
+        (engine::Started::Queued(_), None) => Inference::Done(lost()),
     })
 }
 
@@ -90,17 +132,10 @@ pub fn is_long_to_check(request: &InferRequest) -> bool {
     request.inputs.len() + request.outputs.len() > ENTRIES_ON_REACTOR_MAX || request.inputs.iter().any(is_long)
 }
 
-/// As [`start`], on a thread of [`offload`] if the check may take long.
-///
-/// # Errors
-/// As `start`, and those of [`offload::run`].
-pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
-    if !is_long_to_check(&request) {
-        return start(version, request);
-    }
-    let version = version.clone();
-    let bytes = request.inputs.iter().map(|input| input.data.len()).sum();
-    offload::run(bytes, move |_| start(&version, request)).await?
+/// Whether new inferences are refused: the server ends, and no sequence goes on. Whether a request is of one, the engine decides.
+#[inline]
+pub fn is_closed(shared: &Shared, engine: &Engine) -> bool {
+    shared.is_draining() && engine.sequences() == 0
 }
 
 /// Has the memory of large tensors given back by [`offload`], whichever thread drops them last.

@@ -1,9 +1,11 @@
 //! The keys of a server: the file they stand in, which is read again when it changes, and the clock they are measured by.
 //!
-//! What a key may do is decided by `access`, which has no file and no clock; [`crate::gate`] asks here.
+//! What a key may do is decided by `access`, which has no file and no clock; `gate` asks here.
 
-use crate::gate::{Ask, Refusal};
-use crate::http::route::{Method, Route};
+use crate::access::Ask;
+use crate::http::method::Method;
+use crate::refusal::Refusal;
+use crate::table::routes::Route;
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, LastShown, Of, Verb};
 use std::fmt;
@@ -76,7 +78,8 @@ impl Keyring {
     /// Whether requests with this method and path need no key, as the keys are now; false for a path that is none.
     pub fn is_open(&self, method: &str, path: &str) -> bool {
         let method = if method == "POST" { Method::Post } else { Method::Get };
-        Route::parse(path).is_some_and(|route| self.access.is_open(&asked(&route.ask(method), false)))
+        let ask = Route::find(method, path).and_then(|route| route.ask());
+        ask.is_some_and(|ask| self.access.is_open(&asked(&ask, false)))
     }
 
     /// What the keys have used.

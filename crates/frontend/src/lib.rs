@@ -17,12 +17,11 @@ pub mod answers;
 mod assemble;
 mod control;
 mod cors;
+mod describe;
 mod descriptors;
 pub mod embed;
 mod encoding;
 mod forward;
-// Keys and quotas fill what is empty in it.
-#[allow(dead_code)]
 mod gate;
 #[cfg(target_os = "linux")]
 pub mod given;
@@ -42,12 +41,15 @@ mod offload;
 mod options;
 mod origin;
 mod packed;
+mod place;
+mod refusal;
 mod regions;
 mod rope;
 mod server;
 mod shared;
 mod socket;
 mod stray;
+mod table;
 mod text;
 pub mod tls;
 mod traced;
@@ -57,9 +59,9 @@ mod verbose;
 mod watch;
 
 pub use access_log::{LogCounts, LogOptions, Logs};
-pub use control::{Argument, Control, ControlReply, Operation};
+pub use control::{Argument, Control, ControlOperation, ControlReply};
+pub use describe::described as described_routes;
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
-pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use keys::{IssuerOptions, Keyring, check_keys_file};
 pub use listen::Held;
 pub use offload::{OffloadStatus, status as offload_status};

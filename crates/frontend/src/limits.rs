@@ -16,7 +16,7 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
 pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body moved by one read or write: the kernel copies them meanwhile, and others wait. Some 60 µs.
 pub const STEP_BYTES: usize = 256 * 1024;
-/// Work that waits for a thread of [`offload`](crate::offload).
+/// Work that waits for a thread of [`offload`](super::offload).
 pub const JOBS_WAITING_MAX: usize = 1024;
 /// Work with more bytes than this is heavy: it may take tens of milliseconds, and does not get all of those threads.
 pub const HEAVY_BYTES_MIN: usize = 1024 * 1024;
@@ -63,7 +63,7 @@ pub const STRAY_LINE_INTERVAL: Duration = Duration::from_secs(60);
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time a client has for a TLS handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// TLS handshakes for each thread of [`offload`](crate::offload) that are computed or wait for it. The others wait their turn elsewhere.
+/// TLS handshakes for each thread of [`offload`](super::offload) that are computed or wait for it. The others wait their turn elsewhere.
 pub const HANDSHAKES_PER_THREAD: usize = 2;
 /// Certificates of a listener, of which a client is shown one. They are looked through for each handshake.
 pub const TLS_CERTIFICATES_MAX: usize = 64;

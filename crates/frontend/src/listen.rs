@@ -1,10 +1,12 @@
 //! Sockets that listen: one per reactor, all on one port, shared out by the kernel; or on one Unix socket, whose queue they share.
 
 use crate::limits::ACCEPT_BACKLOG;
+use crate::place::refused;
+pub use crate::place::unix_path;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use tensor::{Error, Result};
+use tensor::Result;
 
 #[cfg(unix)]
 pub use crate::unix::SocketFile;
@@ -107,12 +109,6 @@ impl Held {
     }
 }
 
-/// The path of an address that is a Unix socket: `unix:PATH`, or as a URI `unix:///PATH`.
-pub fn unix_path(address: &str) -> Option<&str> {
-    let path = address.strip_prefix("unix:")?;
-    Some(path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path))
-}
-
 /// Takes the socket that was given, or binds what the address says, for `count` listeners.
 ///
 /// # Errors
@@ -137,21 +133,7 @@ fn hold_file(path: &str, mode: u32, count: usize) -> Result<Held> {
 
 #[cfg(not(unix))]
 fn hold_file(path: &str, _: u32, _: usize) -> Result<Held> {
-    Err(Error::unsupported(format!("Unix sockets ('{path}') are not served on this system")))
-}
-
-/// UNAVAILABLE `Socket '<place>' already in use `, in Triton's words, when another process has it; INVALID_ARG with the system's words for what
-/// can not be had whoever ends.
-pub(crate) fn refused(place: &str, error: &io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),
-        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
-        io::ErrorKind::PermissionDenied if unix_path(place).is_none() => {
-            "; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE"
-        }
-        _ => "",
-    };
-    Error::invalid(format!("Socket '{place}' can not be listened to: {error}{advice}"))
+    Err(tensor::Error::unsupported(format!("Unix sockets ('{path}') are not served on this system")))
 }
 
 /// Binds `count` sockets to one port and returns the port; 0 picks a free one.

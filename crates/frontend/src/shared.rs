@@ -32,23 +32,35 @@ pub struct Shared {
     parting: AtomicBool,
     draining: AtomicBool,
     requests: AtomicU64,
-    connections: AtomicU64,
-    connections_max: u64,
-    closed_idle: AtomicU64,
-    watchers: AtomicU64,
+    connections: Connections,
+    health: Health,
     started: Instant,
-    /// When a connection was last accepted, in ms since `started`, plus 1; 0 = never.
-    accepted: AtomicU64,
     phase: watch::Sender<Phase>,
-    ready: watch::Sender<bool>,
     pulse: watch::Sender<u64>,
-    /// What models that are asked said last.
-    models_ready: watch::Sender<bool>,
-    /// When they were asked for watchers last, in ms since `started`.
-    models_asked: AtomicU64,
     budget: Budget,
     logs: Option<Arc<Logs>>,
     strays: Strays,
+}
+
+/// Connections of all reactors.
+#[derive(Debug)]
+struct Connections {
+    open: AtomicU64,
+    max: u64,
+    closed_idle: AtomicU64,
+    /// When one was last accepted, in ms since the start, plus 1; 0 = never.
+    accepted: AtomicU64,
+}
+
+/// What is told to those who watch the health of the server.
+#[derive(Debug)]
+struct Health {
+    watchers: AtomicU64,
+    ready: watch::Sender<bool>,
+    /// What models that are asked said last.
+    models_ready: watch::Sender<bool>,
+    /// When they were asked for watchers last, in ms since the start.
+    models_asked: AtomicU64,
 }
 
 impl Default for Shared {
@@ -64,17 +76,21 @@ impl Shared {
             parting: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
-            connections: AtomicU64::new(0),
-            connections_max: connections_max as u64,
-            closed_idle: AtomicU64::new(0),
-            watchers: AtomicU64::new(0),
+            connections: Connections {
+                open: AtomicU64::new(0),
+                max: connections_max as u64,
+                closed_idle: AtomicU64::new(0),
+                accepted: AtomicU64::new(0),
+            },
+            health: Health {
+                watchers: AtomicU64::new(0),
+                ready: watch::Sender::new(false),
+                models_ready: watch::Sender::new(true),
+                models_asked: AtomicU64::new(0),
+            },
             started: Instant::now(),
-            accepted: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
-            ready: watch::Sender::new(false),
             pulse: watch::Sender::new(0),
-            models_ready: watch::Sender::new(true),
-            models_asked: AtomicU64::new(0),
             budget,
             logs: None,
             strays: Strays::default(),
@@ -100,7 +116,7 @@ impl Drop for Counted<'_> {
 impl Shared {
     /// Idle connections were closed for lack of room, or for their age.
     pub fn count_closed_idle(&self, n: usize) {
-        self.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
+        self.connections.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
     }
 
     /// Limits and their current values: name, help, value.
@@ -110,12 +126,12 @@ impl Shared {
             (
                 "nereid_connections_max",
                 "Connections that may be open, by the descriptors of the process",
-                self.connections_max,
+                self.connections.max,
             ),
             (
                 "nereid_connections_closed_idle",
                 "Idle connections closed for lack of room or for their age",
-                self.closed_idle.load(Ordering::Relaxed),
+                self.connections.closed_idle.load(Ordering::Relaxed),
             ),
         ]
     }
@@ -144,17 +160,17 @@ impl Shared {
 
     /// A connection was accepted.
     pub fn connection(&self) -> Counted<'_> {
-        self.connections.fetch_add(1, Ordering::AcqRel);
+        self.connections.open.fetch_add(1, Ordering::AcqRel);
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.accepted.store(ms + 1, Ordering::Release);
-        Counted(&self.connections)
+        self.connections.accepted.store(ms + 1, Ordering::Release);
+        Counted(&self.connections.open)
     }
 
     /// Somebody watches our health; `None` when as many do as may.
     pub fn watcher(&self) -> Option<Counted<'_>> {
         // Counted first: of two that come together only one may have the last place.
-        let before = self.watchers.fetch_add(1, Ordering::AcqRel);
-        let counted = Counted(&self.watchers);
+        let before = self.health.watchers.fetch_add(1, Ordering::AcqRel);
+        let counted = Counted(&self.health.watchers);
         (before < HEALTH_WATCHERS_MAX as u64).then_some(counted)
     }
 
@@ -165,12 +181,12 @@ impl Shared {
 
     /// Open connections.
     pub fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Acquire)
+        self.connections.open.load(Ordering::Acquire)
     }
 
     /// Whether nobody is connected, and nobody connected within `time`: nobody will miss us at once.
     pub fn is_deserted(&self, time: Duration) -> bool {
-        let last = match self.accepted.load(Ordering::Acquire) {
+        let last = match self.connections.accepted.load(Ordering::Acquire) {
             0 => return true,
             ms => Duration::from_millis(ms - 1),
         };
@@ -216,7 +232,7 @@ impl Shared {
 
     /// Tells watchers whether the server is ready. `look` is asked under a lock: of two changes at once, the later look wins.
     pub fn set_ready(&self, look: impl FnOnce() -> bool) {
-        self.ready.send_if_modified(|ready| {
+        self.health.ready.send_if_modified(|ready| {
             let before = std::mem::replace(ready, look());
             before != *ready
         });
@@ -224,26 +240,26 @@ impl Shared {
 
     /// Follows readiness.
     pub fn readiness(&self) -> watch::Receiver<bool> {
-        self.ready.subscribe()
+        self.health.ready.subscribe()
     }
 
     /// Whether a watcher that has waited for `HEALTH_WATCH_ASK` is to ask models now: one of all of them does.
     pub fn takes_asking(&self) -> bool {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.models_asked.load(Ordering::Acquire);
+        let last = self.health.models_asked.load(Ordering::Acquire);
         // Ticks of one watcher are never quite that far apart.
         let is_due = now.saturating_sub(last) >= HEALTH_WATCH_ASK.as_millis() as u64 * 3 / 4;
-        is_due && self.models_asked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        is_due && self.health.models_asked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Tells watchers what models said.
     pub fn set_models_ready(&self, ready: bool) {
-        self.models_ready.send_if_modified(|before| std::mem::replace(before, ready) != ready);
+        self.health.models_ready.send_if_modified(|before| std::mem::replace(before, ready) != ready);
     }
 
     /// Follows what models say while somebody asks them.
     pub fn models_readiness(&self) -> watch::Receiver<bool> {
-        self.models_ready.subscribe()
+        self.health.models_ready.subscribe()
     }
 
     /// Follows the shutdown.

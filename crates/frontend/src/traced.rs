@@ -5,12 +5,12 @@
 //! request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one counter.
 
 use crate::access_log::entry::{Asked, Entry, EventNotes};
-use crate::grpc::Rpc;
 use crate::grpc::status::Status;
+use crate::http::method::Method;
 use crate::http::reply::Reply;
-use crate::http::request::RequestHead as HttpHead;
 use crate::origin::Caller;
 use crate::shared::Shared;
+use crate::table::Operation;
 use backend::now_ns;
 use bytes::Bytes;
 use engine::{Answer, ModelVersion};
@@ -59,20 +59,31 @@ impl fmt::Debug for Slot {
 impl Slot {
     /// For an HTTP request that comes now, if any is traced or has a line.
     #[inline]
-    pub fn http(shared: &Shared, caller: &Caller, protocol: &'static str, head: &HttpHead) -> Noted {
+    pub fn http(
+        shared: &Shared,
+        caller: &Caller,
+        protocol: &'static str,
+        method: Method,
+        path: impl FnOnce() -> Bytes,
+    ) -> Noted {
         if !trace::is_any_on() {
             return None;
         }
-        Self::new(&HTTP, shared, caller, || Asked::Http(protocol, head.method, head.path_bytes()))
+        Self::new(&HTTP, shared, caller, || Asked::Http(protocol, method, path()))
     }
 
     /// Likewise for a call of gRPC.
     #[inline]
-    pub fn grpc(shared: &Shared, caller: &Caller, rpc: Option<Rpc>, head: &Rc<http2::RequestHead>) -> Noted {
+    pub fn grpc(
+        shared: &Shared,
+        caller: &Caller,
+        operation: Option<Operation>,
+        head: &Rc<http2::RequestHead>,
+    ) -> Noted {
         if !trace::is_any_on() {
             return None;
         }
-        Self::new(&GRPC, shared, caller, || Asked::Grpc(rpc, head.clone()))
+        Self::new(&GRPC, shared, caller, || Asked::Grpc(operation, head.clone()))
     }
 
     #[cold]
@@ -129,8 +140,8 @@ impl Slot {
         }
     }
 
-    /// Samples the request, now that its model is known.
-    fn begin(&self, version: &ModelVersion, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
+    /// Samples the request, now that its model is known. `context` is what the client says of its own trace.
+    pub fn begin(&self, version: &ModelVersion, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
         let mut trace = self.trace.borrow_mut();
         *trace = begin(self.names, version, [self.begun, self.read.get()], context);
         if let Some(entry) = &self.entry {
@@ -248,17 +259,6 @@ fn begin(
         trace.front(activity, ns);
     }
     Some(trace)
-}
-
-/// Samples an HTTP request.
-pub fn begin_http(head: &HttpHead, version: &ModelVersion) {
-    if let Some(slot) = &head.trace {
-        slot.begin(version, || {
-            let fields = || head.headers.pairs();
-            let states = fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"tracestate"));
-            Context::parse(head.headers.get("traceparent")?, states.map(|(_, value)| value))
-        });
-    }
 }
 
 fn grpc_context(head: &http2::RequestHead) -> Option<Context> {

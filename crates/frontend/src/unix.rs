@@ -4,7 +4,7 @@
 //! killed. The file of a server that ends is removed with it, unless it is another's by then.
 
 use crate::limits::{ACCEPT_BACKLOG, SOCKET_PATH_BYTES_MAX};
-use crate::listen::refused;
+use crate::place::refused;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::Permissions;
 use std::io;

@@ -1,7 +1,7 @@
 //! Lines of `--log-verbose=1` about requests, in Triton's words; its QA scripts and its users look for them. While the level is off
 //! each costs a relaxed load and a branch. Left out is what says nothing here: addresses of buffers, states of Triton's own objects.
 
-use crate::http::route::Method;
+use crate::http::method::Method;
 use log::Level;
 use protocol::{CorrelationId, InferRequest, InferResponse, Signature};
 use std::fmt::Write;

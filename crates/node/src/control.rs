@@ -2,7 +2,7 @@
 
 use crate::objects::{ControlCall, ControlFile};
 use backend::ControlAnswer;
-use frontend::{Argument, Control, ControlReply, Operation};
+use frontend::{Argument, Control, ControlOperation, ControlReply};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ const ARGUMENT_BYTES_MAX: usize = 256 << 20;
 /// A call on its way to the JavaScript thread.
 struct Queued {
     id: u32,
-    operation: Operation,
+    operation: ControlOperation,
     argument: Argument,
 }
 
@@ -57,7 +57,7 @@ impl Bridge {
     }
 
     /// Starts an operation. `answer` is called once, from the JavaScript thread unless the operation is refused.
-    pub fn start(&self, operation: Operation, argument: Argument, answer: ControlAnswer) {
+    pub fn start(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
         if argument.bytes() > ARGUMENT_BYTES_MAX {
             let text = format!(
                 "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
@@ -81,7 +81,7 @@ impl Bridge {
 }
 
 impl Control for Bridge {
-    fn call(&self, operation: Operation, argument: Argument) -> ControlReply {
+    fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply {
         let (send, receive) = oneshot::channel();
         // The client may have left meanwhile; the operation is done all the same.
         self.start(operation, argument, Box::new(|result| drop(send.send(result))));

@@ -309,13 +309,6 @@ pub struct ControlCall {
 }
 
 #[napi(object)]
-pub struct Route {
-    pub template: String,
-    pub methods: Vec<String>,
-    pub category: String,
-}
-
-#[napi(object)]
 pub struct ControlFile {
     pub parameter: String,
     pub contents: Buffer,

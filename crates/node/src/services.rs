@@ -4,7 +4,7 @@ use crate::control::Bridge;
 use backend::metrics::CustomMetrics;
 use backend::{Backend, Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 use engine::{Engine, ServerState};
-use frontend::{Argument, Operation};
+use frontend::{Argument, ControlOperation};
 use protocol::json::write_string;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -32,7 +32,7 @@ impl Services {
     }
 
     /// A change of the repository, which TypeScript decides.
-    fn change(&self, operation: Operation, argument: Argument, answer: ControlAnswer) {
+    fn change(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
         // Triton refuses these, too. The first loads are one step: what is asked for in one of them would wait for its end.
         if matches!(self.engine.server_state(), ServerState::Initializing | ServerState::Loading) {
             return answer(Err(Error::unavailable("Server not ready")));
@@ -54,11 +54,11 @@ impl Host for Services {
                     if config.is_empty() { String::new() } else { format!(r#""config":{}"#, quoted(&config)) };
                 let json = format!(r#"{{"model":{},"parameters":{{{parameters}}}{within}}}"#, quoted(&model));
                 let files = files.into_iter().filter(|(name, _)| name.starts_with("file:")).collect();
-                self.change(Operation::RepositoryLoad, Argument { json, files }, answer);
+                self.change(ControlOperation::RepositoryLoad, Argument { json, files }, answer);
             }
             ModelOperation::Unload { model, dependents } => {
                 let json = format!(r#"{{"model":{},"unload_dependents":{dependents}{within}}}"#, quoted(&model));
-                self.change(Operation::RepositoryUnload, json.into(), answer);
+                self.change(ControlOperation::RepositoryUnload, json.into(), answer);
             }
             ModelOperation::IsReady { model, version } => match self.engine.model_ready(&model, &version) {
                 Ok(ready) => ready.tell(|is_ready| answer(Ok(is_ready.to_string()))),

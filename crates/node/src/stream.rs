@@ -48,7 +48,7 @@ impl Pull {
     pub fn start(settler: Settler, version: &Arc<ModelVersion>, request: InferRequest) -> Result<Arc<Self>> {
         let inbox = Inbox::new(&Budget::global().account());
         let key = inbox.reserve();
-        inbox.starter().start(key, version, Box::new(request))?;
+        inbox.starter().start_here(key, version, Box::new(request))?;
         let state = Mutex::new(State { inbox, call: None, ahead: None, over: false });
         Ok(Arc::new(Self { settler, signature: version.signature.clone(), state }))
     }

@@ -1,15 +1,16 @@
 /**
  * `GET /v2/openapi.json`: the HTTP API as an OpenAPI 3.1 document, of the whole server or of one model.
  *
- * Paths and methods come from the routing table of the core, words and schemas from the tables beside this file.
+ * Paths, methods and words come from the routing table of the core, schemas from the tables beside this file. A schema that a route names and
+ * that is missing is a defect that test/python/test_openapi.py finds.
  */
 
-import { describeRoutes, ServerError, type Core, type Route } from '../../native/index.js'
+import { describeRoutes, ServerError, type Core, type Route, type RouteDocumentation } from '../../native/index.js'
 import { describeModel, type ModelDescription } from '../description.js'
 import { modelSchemas } from './model.js'
-import { OPERATIONS, TAGS, type Operation } from './operations.js'
 import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
 import { securityOf, securityOfAll, securitySchemes, type Guards } from './security.js'
+import { TAGS } from './tags.js'
 
 /** Names in a path that are digits only; the others are anything without a slash. */
 const PLACES: Readonly<Record<string, Schema>> = {
@@ -30,16 +31,30 @@ export function openApi(core: Described, { restrictions, hasKeys }: Omit<Guards,
   const server = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   if (model === '') {
     if (version !== '') throw new ServerError('INVALID_ARG', `a version ('${version}') is that of a model: /v2/openapi.json?model=NAME&version=${version}`)
-    return document(`${server.name}: inference over HTTP`, server.version, describeRoutes(), guards, null)
+    return document(`${server.name}: inference over HTTP`, server.version, documentedRoutes(), guards, null)
   }
   const metadata = JSON.parse(core.modelMetadata(model, version)) as Parameters<typeof describeModel>[0]
   const config = JSON.parse(core.modelConfig(model, version)) as Parameters<typeof describeModel>[1]
   const of = describeModel(metadata, config)
   const prefix = `/v2/models/{model}${version === '' ? '' : '/versions/{version}'}`
-  const isOfModel = ({ template }: Route) =>
-    template === prefix || (template.startsWith(`${prefix}/`) && (version !== '' || !template.includes('{version}')))
-  const routes = describeRoutes().filter(isOfModel)
+  const isOfModel = ({ path }: Documented) =>
+    path === prefix || (path.startsWith(`${prefix}/`) && (version !== '' || !path.includes('{version}')))
+  const routes = documentedRoutes().filter(isOfModel)
   return document(`${model}: inference over HTTP`, of.versions.at(-1) ?? '0', routes, guards, { of, version })
+}
+
+/** A route by one of its paths. */
+interface Documented {
+  method: Route['method']
+  path: string
+  category: string
+  documentation: RouteDocumentation
+}
+
+function documentedRoutes(): Documented[] {
+  return describeRoutes().flatMap(({ method, paths, category, documentation }) =>
+    documentation === undefined ? [] : paths.map((path) => ({ method, path, category, documentation })),
+  )
 }
 
 interface OneModel {
@@ -47,20 +62,16 @@ interface OneModel {
   version: string
 }
 
-function document(title: string, version: string, routes: readonly Route[], guards: Guards, model: OneModel | null): Schema {
-  const paths: Schema = {}
-  const tags = new Set(routes.map(({ category }) => category))
+function document(title: string, version: string, routes: readonly Documented[], guards: Guards, model: OneModel | null): Schema {
+  const paths: { [path: string]: Schema } = {}
   for (const route of routes) {
-    const { template, methods } = route
-    const path = filled(template, model)
-    const operations: Schema = {}
-    for (const method of methods) {
-      // A version is a number in paths that are asked for.
-      const security = securityOf(guards, method, path.replace('{version}', '1'), route)
-      operations[method.toLowerCase()] = { ...operation(method, route, model, 'security' in security, guards.hasKeys), ...security }
-    }
-    paths[path] = { ...parameters(template, model), ...operations }
+    const path = filled(route.path, model)
+    // A version is a number in paths that are asked for.
+    const security = securityOf(guards, route.method, path.replace('{version}', '1'), route.category)
+    const described = operation(route, model, 'security' in security, guards.hasKeys)
+    paths[path] = { ...(paths[path] ?? parameters(route.path, model)), [route.method.toLowerCase()]: { ...described, ...security } }
   }
+  const tags = new Set(routes.map(({ category }) => category))
   const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...(model === null ? {} : modelSchemas(model.of)) }
   const responses = Object.fromEntries(Object.entries(RESPONSES).map(([name, description]) => [name, { description, content: json('Error') }]))
   return {
@@ -122,17 +133,17 @@ const BINARY: Schema = { 'application/octet-stream': { schema: { type: 'string',
 const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
 const LENGTH: Schema = { description: 'Bytes of JSON in front of binary tensors.', schema: { type: 'integer', minimum: 0 } }
 
-function operation(method: string, { template, category }: Route, model: OneModel | null, isGuarded: boolean, hasKeys: boolean): Schema {
+function operation({ method, path: template, category, documentation }: Documented, model: OneModel | null, isGuarded: boolean, hasKeys: boolean): Schema {
   const isOfVersion = template.includes('/versions/{version}')
-  const found: Operation = OPERATIONS[`${method} ${template.replace('/versions/{version}', '')}`] ?? { id: `${method}${template}`, summary: '' }
-  const { id, summary, request, response, isBodyOptional, isBinary, isStream, isPage } = found
+  const { id, summary, request, response, form } = documentation
+  const isBinary = form === 'tensors'
   const query = (QUERIES[template] ?? []).map((name) => ({ name, in: 'query', schema: { type: 'string' } }))
-  const header = isBinary === true ? [{ name: 'Inference-Header-Content-Length', in: 'header', ...LENGTH }] : []
+  const header = isBinary ? [{ name: 'Inference-Header-Content-Length', in: 'header', ...LENGTH }] : []
   const given = [...query, ...header]
   const content: Schema =
-    isStream === true
+    form === 'events'
       ? { 'text/event-stream': { schema: ref(response ?? '') } }
-      : { ...(response === undefined ? {} : json(response)), ...(isPage === true ? HTML : {}), ...(isBinary === true ? BINARY : {}) }
+      : { ...(response === undefined ? {} : json(response)), ...(form === 'page' ? HTML : {}), ...(isBinary ? BINARY : {}) }
   const refused = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
   const isOfHealth = response === 'Live' || response === 'Ready'
   // Pages of other sites change nothing.
@@ -143,11 +154,11 @@ function operation(method: string, { template, category }: Route, model: OneMode
     summary,
     tags: [category],
     ...(given.length === 0 ? {} : { parameters: given }),
-    ...(request === undefined ? {} : { requestBody: { required: isBodyOptional !== true, content: { ...json(request), ...(isBinary === true ? BINARY : {}) } } }),
+    ...(request === undefined ? {} : { requestBody: { required: form !== 'optional-body', content: { ...json(request), ...(isBinary ? BINARY : {}) } } }),
     responses: {
       200: {
         description: 'Done.',
-        ...(isBinary === true ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
+        ...(isBinary ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
         ...(Object.keys(content).length === 0 ? {} : { content }),
       },
       // That of health is an answer, and no mistake.

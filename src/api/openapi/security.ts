@@ -3,7 +3,7 @@
  * want a header, the flags.
  */
 
-import type { Core, Restriction, Route } from '../../native/index.js'
+import type { Core, Restriction } from '../../native/index.js'
 import type { Schema } from './schemas.js'
 
 export interface Guards {
@@ -32,7 +32,7 @@ export function securitySchemes({ hasKeys, restrictions }: Guards): Schema {
 export const securityOfAll = ({ hasKeys }: Guards): Schema[] => (hasKeys ? Object.keys(KEYS).map((name) => ({ [name]: [] })) : [{}])
 
 /** The `security` of an operation, any of whose members will do; `path` is the one that is asked for. */
-export function securityOf({ core, hasKeys, restrictions }: Guards, method: string, path: string, { category }: Route): Schema {
+export function securityOf({ core, hasKeys, restrictions }: Guards, method: string, path: string, category: string): Schema {
   const place = restrictions.findIndex(({ apis }) => apis.includes(category))
   const header = place < 0 ? {} : { [nameOf(place)]: [] }
   if (!hasKeys) return place < 0 ? {} : { security: [header] }

@@ -4,11 +4,12 @@
 use super::entry::{Asked, Entry};
 use super::line::Line;
 use super::messages;
-use crate::grpc::Rpc;
 use crate::http::control::decode_base64;
-use crate::http::route::Route;
+use crate::http::method::Method;
 use crate::limits::{AUDIT_BYTES_ON_REACTOR_MAX, AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
 use crate::origin::Face;
+use crate::table::Operation;
+use crate::table::routes::Route;
 use bytes::Bytes;
 use prost::Message;
 use protocol::json::Value;
@@ -21,14 +22,14 @@ impl Entry {
     pub(super) fn audit(&self) {
         let body = self.body.take();
         let source = match (self.asked(), body) {
-            (Asked::Http(_, _, path), Some(body)) => Source::of_route(path).map(|what| (what, body)),
-            (Asked::Grpc(Some(rpc), _), Some(message)) => Some((Source::Message(*rpc), message)),
+            (Asked::Http(_, method, path), Some(body)) => Source::of_route(*method, path).map(|what| (what, body)),
+            (Asked::Grpc(Some(operation), _), Some(message)) => Some((Source::Message(*operation), message)),
             _ => None,
         };
         // Settings are read and written by one call.
-        if let Some((Source::Message(rpc), message)) = &source
+        if let Some((Source::Message(operation), message)) = &source
             && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
-            && is_only_read(*rpc, message)
+            && is_only_read(*operation, message)
         {
             return;
         }
@@ -55,7 +56,7 @@ impl Entry {
         }
         // Many files take a while to be decoded and hashed.
         let names = match what {
-            Source::Message(rpc) => messages::LazyNames::of(rpc),
+            Source::Message(operation) => messages::LazyNames::of(operation),
             _ => messages::LazyNames::none(),
         };
         self.logs().audit_later(
@@ -73,18 +74,17 @@ impl Entry {
 enum Source {
     Load,
     Unload,
-    Region,
-    Settings,
-    Message(Rpc),
+    /// Regions and settings: the members of the body.
+    Members,
+    Message(Operation),
 }
 
 impl Source {
-    fn of_route(path: &[u8]) -> Option<Self> {
-        Some(match Route::parse(std::str::from_utf8(path).ok()?)? {
-            Route::RepositoryModel { load: true, .. } => Self::Load,
-            Route::RepositoryModel { .. } => Self::Unload,
-            Route::SharedMemory { .. } => Self::Region,
-            Route::Logging | Route::Trace { .. } => Self::Settings,
+    fn of_route(method: Method, path: &[u8]) -> Option<Self> {
+        Some(match Route::find(method, std::str::from_utf8(path).ok()?)?.operation {
+            Operation::Load => Self::Load,
+            Operation::Unload => Self::Unload,
+            operation if operation.is_change() => Self::Members,
             _ => return None,
         })
     }
@@ -92,7 +92,7 @@ impl Source {
     /// Writes the fields. Of what cannot be read, nothing: the error says so.
     fn parameters(self, body: &[u8], line: &mut Line<'_>) {
         match self {
-            Self::Message(rpc) => _ = of_message(rpc, body, line),
+            Self::Message(operation) => _ = of_message(operation, body, line),
             _ => {
                 let Ok(body) = Value::parse(body) else { return };
                 match self {
@@ -153,10 +153,10 @@ fn put_value(value: Value<'_>, line: &mut Line<'_>) {
     }
 }
 
-fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost::DecodeError> {
+fn of_message(operation: Operation, message: &[u8], line: &mut Line<'_>) -> Result<(), prost::DecodeError> {
     use pb::model_repository_parameter::ParameterChoice;
-    match rpc {
-        Rpc::RepositoryModelLoad => {
+    match operation {
+        Operation::Load => {
             let request = pb::RepositoryModelLoadRequest::decode(message)?;
             let mut parameters: Vec<_> = request.parameters.iter().collect();
             parameters.sort_unstable_by_key(|(name, _)| *name);
@@ -177,7 +177,7 @@ fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost
             }
             put_files(&files, more, line);
         }
-        Rpc::RepositoryModelUnload => {
+        Operation::Unload => {
             let request = pb::RepositoryModelUnloadRequest::decode(message)?;
             let dependents = request.parameters.get("unload_dependents").and_then(|p| p.parameter_choice.as_ref());
             if let Some(ParameterChoice::BoolParam(value)) = dependents {
@@ -185,16 +185,16 @@ fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost
                 line.value(if *value { b"true" } else { b"false" });
             }
         }
-        Rpc::SystemSharedMemoryRegister => {
+        Operation::SystemRegionRegister => {
             let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
             line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
             line.number("offset", request.offset).number("byte_size", request.byte_size);
         }
-        Rpc::CudaSharedMemoryRegister => {
+        Operation::CudaRegionRegister => {
             let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
             line.number("device_id", request.device_id).number("byte_size", request.byte_size);
         }
-        Rpc::TraceSetting => {
+        Operation::TraceSettings => {
             let request = pb::TraceSettingRequest::decode(message)?;
             let mut settings: Vec<_> = request.settings.iter().collect();
             settings.sort_unstable_by_key(|(name, _)| *name);
@@ -203,7 +203,7 @@ fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost
                 line.text_value(setting.value.join(",").as_bytes(), LOG_NAME_BYTES_MAX);
             }
         }
-        Rpc::LogSettings => {
+        Operation::LogSettings => {
             use pb::log_settings_request::setting_value::ParameterChoice as In;
             let request = pb::LogSettingsRequest::decode(message)?;
             let mut settings: Vec<_> = request.settings.iter().collect();
@@ -224,10 +224,10 @@ fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost
 }
 
 /// A message that has no settings asks for them.
-fn is_only_read(rpc: Rpc, message: &[u8]) -> bool {
-    match rpc {
-        Rpc::TraceSetting => pb::TraceSettingRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
-        Rpc::LogSettings => pb::LogSettingsRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
+fn is_only_read(operation: Operation, message: &[u8]) -> bool {
+    match operation {
+        Operation::TraceSettings => pb::TraceSettingRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
+        Operation::LogSettings => pb::LogSettingsRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
         _ => false,
     }
 }

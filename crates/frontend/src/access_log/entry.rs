@@ -3,15 +3,15 @@
 
 use super::Logs;
 use super::line::Line;
-use crate::grpc::Rpc;
 use crate::grpc::status::{Status, code};
+use crate::http::method::Method;
 use crate::http::reply::Reply;
-use crate::http::route::{Method, ModelAction, RegionAction, Route};
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Caller, Face, Origin};
+use crate::table::Operation;
+use crate::table::routes::Route;
 use backend::now_ns;
 use bytes::Bytes;
-use memory::RegionKind;
 use protocol::Signature;
 use protocol::json::Value;
 use std::cell::{Cell, RefCell};
@@ -30,7 +30,7 @@ pub enum Asked {
     /// Over HTTP: version, method, and the path without its query.
     Http(&'static str, Method, Bytes),
     /// Over gRPC: which call, if it is one of ours, and its head.
-    Grpc(Option<Rpc>, Rc<http2::RequestHead>),
+    Grpc(Option<Operation>, Rc<http2::RequestHead>),
     /// A request of a stream of gRPC.
     InStream,
 }
@@ -160,7 +160,7 @@ impl Entry {
         self.bytes_in.set(self.bytes_in.get() + body.len() as u64);
         let says_more = match &self.asked {
             Asked::Http(..) => self.is_write,
-            Asked::Grpc(Some(Rpc::ModelInfer | Rpc::ModelStreamInfer), _) | Asked::InStream => false,
+            Asked::Grpc(Some(Operation::Infer | Operation::StreamInfer), _) | Asked::InStream => false,
             Asked::Grpc(..) => self.is_write || body.len() <= NAMES_BYTES_MAX,
         };
         if says_more {
@@ -419,7 +419,7 @@ impl Entry {
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        if matches!(self.asked, Asked::Grpc(Some(Rpc::ModelStreamInfer), _)) {
+        if matches!(self.asked, Asked::Grpc(Some(Operation::StreamInfer), _)) {
             line.number("requests", self.requests.get());
         } else if matches!(self.asked, Asked::InStream) || self.responses.get() > 1 {
             line.number("responses", self.responses.get());
@@ -432,8 +432,8 @@ impl Entry {
     /// What is asked, by one name for both protocols.
     pub(super) fn verb(&self) -> &'static str {
         match &self.asked {
-            Asked::Http(_, method, path) => route(path).map_or("unknown", |route| http_verb(&route, *method)),
-            Asked::Grpc(rpc, _) => rpc.map_or("unknown", grpc_verb),
+            Asked::Http(_, method, path) => route(*method, path).map_or("unknown", |route| route.operation.name()),
+            Asked::Grpc(operation, _) => operation.map_or("unknown", Operation::name),
             Asked::InStream => "infer",
         }
     }
@@ -450,17 +450,16 @@ impl Entry {
         match (&*self.target.borrow(), &self.asked) {
             (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
             (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
-            (Target::Asked, Asked::Http(_, _, path)) => match route(path) {
-                Some(Route::Model { name, version, .. }) => put(name.as_bytes(), version.as_bytes()),
-                Some(Route::Trace { model } | Route::RepositoryModel { model, .. }) => put(model.as_bytes(), b""),
-                Some(Route::SharedMemory { region, .. }) if !region.is_empty() => {
-                    line.text("region", region.as_bytes(), LOG_NAME_BYTES_MAX);
+            (Target::Asked, Asked::Http(_, method, path)) => {
+                let Some(Route { names, .. }) = route(*method, path) else { return };
+                put(names.model.as_bytes(), names.version.as_bytes());
+                if !names.region.is_empty() {
+                    line.text("region", names.region.as_bytes(), LOG_NAME_BYTES_MAX);
                 }
-                _ => {}
-            },
-            (Target::Asked, Asked::Grpc(Some(rpc), _)) => {
+            }
+            (Target::Asked, Asked::Grpc(Some(operation), _)) => {
                 if let Some(message) = body {
-                    super::messages::names(*rpc, message).put(line);
+                    super::messages::names(*operation, message).put(line);
                 }
             }
             _ => {}
@@ -489,114 +488,17 @@ fn error_text(reply: &Reply) -> String {
     reply.body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
 }
 
-fn route(path: &[u8]) -> Option<Route<'_>> {
-    std::str::from_utf8(path).ok().and_then(Route::parse)
+fn route(method: Method, path: &[u8]) -> Option<Route<'_>> {
+    std::str::from_utf8(path).ok().and_then(|path| Route::find(method, path))
 }
 
 fn is_write(asked: &Asked) -> bool {
     match asked {
-        Asked::Http(_, Method::Post, path) => route(path).is_some_and(|route| match route {
-            Route::Logging | Route::Trace { .. } | Route::RepositoryModel { .. } => true,
-            Route::SharedMemory { action, .. } => action != RegionAction::Status,
-            _ => false,
-        }),
-        Asked::Http(..) => false,
-        Asked::Grpc(rpc, _) => matches!(
-            rpc,
-            Some(
-                Rpc::RepositoryModelLoad
-                    | Rpc::RepositoryModelUnload
-                    | Rpc::SystemSharedMemoryRegister
-                    | Rpc::SystemSharedMemoryUnregister
-                    | Rpc::CudaSharedMemoryRegister
-                    | Rpc::CudaSharedMemoryUnregister
-                    // Where they are only read, the message says so.
-                    | Rpc::TraceSetting
-                    | Rpc::LogSettings
-            )
-        ),
+        Asked::Http(_, method, path) => {
+            route(*method, path).is_some_and(|route| route.is_allowed && route.operation.is_change())
+        }
+        Asked::Grpc(operation, _) => operation.is_some_and(Operation::may_change),
         Asked::InStream => false,
-    }
-}
-
-fn http_verb(route: &Route<'_>, method: Method) -> &'static str {
-    let is_post = method == Method::Post;
-    match route {
-        Route::AllStatistics => "statistics",
-        Route::Logging => {
-            if is_post {
-                "log_update"
-            } else {
-                "log_settings"
-            }
-        }
-        Route::Trace { .. } => {
-            if is_post {
-                "trace_update"
-            } else {
-                "trace_settings"
-            }
-        }
-        Route::ServerMetadata => "server_metadata",
-        Route::OpenApi => "openapi",
-        Route::Models => "models",
-        Route::Page(_) => "page",
-        Route::Live => "server_live",
-        Route::Ready => "server_ready",
-        Route::RepositoryIndex => "index",
-        Route::RepositoryModel { load, .. } => {
-            if *load {
-                "load"
-            } else {
-                "unload"
-            }
-        }
-        Route::Model { action, .. } => match action {
-            ModelAction::Metadata => "model_metadata",
-            ModelAction::Infer => "infer",
-            ModelAction::Generate => "generate",
-            ModelAction::GenerateStream => "generate_stream",
-            ModelAction::Ready => "model_ready",
-            ModelAction::Config => "model_config",
-            ModelAction::Statistics => "statistics",
-        },
-        Route::SharedMemory { kind, action, .. } => match (kind, action) {
-            (RegionKind::System, RegionAction::Status) => "system_region_status",
-            (RegionKind::System, RegionAction::Register) => "system_region_register",
-            (RegionKind::System, RegionAction::Unregister) => "system_region_unregister",
-            (RegionKind::Cuda, RegionAction::Status) => "cuda_region_status",
-            (RegionKind::Cuda, RegionAction::Register) => "cuda_region_register",
-            (RegionKind::Cuda, RegionAction::Unregister) => "cuda_region_unregister",
-        },
-    }
-}
-
-fn grpc_verb(rpc: Rpc) -> &'static str {
-    match rpc {
-        Rpc::ServerLive => "server_live",
-        Rpc::ServerReady => "server_ready",
-        Rpc::ModelReady => "model_ready",
-        Rpc::ServerMetadata => "server_metadata",
-        Rpc::ModelMetadata => "model_metadata",
-        Rpc::ModelInfer => "infer",
-        Rpc::ModelStreamInfer => "stream",
-        Rpc::ModelConfig => "model_config",
-        Rpc::ModelStatistics => "statistics",
-        Rpc::RepositoryIndex => "index",
-        Rpc::RepositoryModelLoad => "load",
-        Rpc::RepositoryModelUnload => "unload",
-        Rpc::SystemSharedMemoryStatus => "system_region_status",
-        Rpc::SystemSharedMemoryRegister => "system_region_register",
-        Rpc::SystemSharedMemoryUnregister => "system_region_unregister",
-        Rpc::CudaSharedMemoryStatus => "cuda_region_status",
-        Rpc::CudaSharedMemoryRegister => "cuda_region_register",
-        Rpc::CudaSharedMemoryUnregister => "cuda_region_unregister",
-        Rpc::TraceSetting => "trace_settings",
-        Rpc::LogSettings => "log_settings",
-        Rpc::HealthCheck => "health_check",
-        Rpc::HealthWatch => "health_watch",
-        Rpc::LoadReports => "load_reports",
-        Rpc::Reflection => "reflection",
     }
 }
 

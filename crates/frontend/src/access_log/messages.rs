@@ -1,8 +1,8 @@
 //! What messages of gRPC name: the models and regions that lines are about.
 
 use super::line::Line;
-use crate::grpc::Rpc;
 use crate::limits::LOG_NAME_BYTES_MAX;
+use crate::table::Operation;
 use prost::Message;
 use protocol::pb::inference as pb;
 
@@ -18,18 +18,18 @@ pub struct Names {
 }
 
 /// Those of a small message; none of what cannot be read.
-pub fn names(rpc: Rpc, message: &[u8]) -> Names {
-    read(rpc, message).unwrap_or_default()
+pub fn names(operation: Operation, message: &[u8]) -> Names {
+    read(operation, message).unwrap_or_default()
 }
 
 /// Those of a message that is too long to be read here and now.
 #[derive(Debug, Clone, Copy)]
-pub struct LazyNames(Option<Rpc>);
+pub struct LazyNames(Option<Operation>);
 
 impl LazyNames {
     /// Of a call.
-    pub fn of(rpc: Rpc) -> Self {
-        Self(Some(rpc))
+    pub fn of(operation: Operation) -> Self {
+        Self(Some(operation))
     }
 
     /// What is asked for has said its names already.
@@ -39,8 +39,8 @@ impl LazyNames {
 
     /// Writes them.
     pub fn put(self, message: &[u8], line: &mut Line<'_>) {
-        if let Some(rpc) = self.0 {
-            names(rpc, message).put(line);
+        if let Some(operation) = self.0 {
+            names(operation, message).put(line);
         }
     }
 }
@@ -56,35 +56,37 @@ impl Names {
     }
 }
 
-fn read(rpc: Rpc, message: &[u8]) -> Result<Names, prost::DecodeError> {
+fn read(operation: Operation, message: &[u8]) -> Result<Names, prost::DecodeError> {
     let model = |model: String, version: String| Names { model, version, region: String::new() };
     let region = |region: String| Names { region, ..Names::default() };
-    Ok(match rpc {
-        Rpc::ModelReady => pb::ModelReadyRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Rpc::ModelMetadata => pb::ModelMetadataRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Rpc::ModelConfig => pb::ModelConfigRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Rpc::ModelStatistics => pb::ModelStatisticsRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Rpc::RepositoryModelLoad => {
+    Ok(match operation {
+        Operation::ModelReady => pb::ModelReadyRequest::decode(message).map(|r| model(r.name, r.version))?,
+        Operation::ModelMetadata => pb::ModelMetadataRequest::decode(message).map(|r| model(r.name, r.version))?,
+        Operation::ModelConfig => pb::ModelConfigRequest::decode(message).map(|r| model(r.name, r.version))?,
+        Operation::ModelStatistics => pb::ModelStatisticsRequest::decode(message).map(|r| model(r.name, r.version))?,
+        Operation::Load => {
             pb::RepositoryModelLoadRequest::decode(message).map(|r| model(r.model_name, String::new()))?
         }
-        Rpc::RepositoryModelUnload => {
+        Operation::Unload => {
             pb::RepositoryModelUnloadRequest::decode(message).map(|r| model(r.model_name, String::new()))?
         }
-        Rpc::TraceSetting => pb::TraceSettingRequest::decode(message).map(|r| model(r.model_name, String::new()))?,
-        Rpc::SystemSharedMemoryStatus => {
+        Operation::TraceSettings => {
+            pb::TraceSettingRequest::decode(message).map(|r| model(r.model_name, String::new()))?
+        }
+        Operation::SystemRegionStatus => {
             pb::SystemSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?
         }
-        Rpc::SystemSharedMemoryRegister => {
+        Operation::SystemRegionRegister => {
             pb::SystemSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
         }
-        Rpc::SystemSharedMemoryUnregister => {
+        Operation::SystemRegionUnregister => {
             pb::SystemSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
         }
-        Rpc::CudaSharedMemoryStatus => pb::CudaSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?,
-        Rpc::CudaSharedMemoryRegister => {
+        Operation::CudaRegionStatus => pb::CudaSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?,
+        Operation::CudaRegionRegister => {
             pb::CudaSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
         }
-        Rpc::CudaSharedMemoryUnregister => {
+        Operation::CudaRegionUnregister => {
             pb::CudaSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
         }
         _ => Names::default(),

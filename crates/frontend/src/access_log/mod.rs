@@ -4,7 +4,7 @@
 //! is dropped and counted: no request waits for a disk, a full one loses lines and never a request. The logs share nothing, so lines of
 //! the one cannot drive out those of the other.
 //!
-//! Not here: what is noted of a request while it is on its way ([`traced`](crate::traced)).
+//! Not here: what is noted of a request while it is on its way (`traced`).
 
 mod audit;
 pub(crate) mod entry;

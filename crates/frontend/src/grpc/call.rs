@@ -2,15 +2,17 @@
 
 use super::connection::GrpcContext;
 use super::message::Messages;
-use super::method::Rpc;
 use super::reply::{finish, refuse};
 use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
 use super::{load, reflection, stream, timeout, unary, watch};
+use crate::access::Ask;
 use crate::encoding::Encoding;
-use crate::gate::{Ask, Grant, Refusal};
+use crate::gate::Grant;
 use crate::origin::{Caller, Client};
+use crate::refusal::Refusal;
 use crate::rope::Rope;
+use crate::table::{Operation, calls};
 use crate::traced::{Noted, Slot};
 use crate::verbose;
 use bytes::Buf;
@@ -46,7 +48,7 @@ pub struct Call {
 struct CallRules {
     is_grpc: bool,
     /// Which call, and what the gate is asked; `None`: one that we do not know.
-    rpc: Option<(Rpc, Option<Ask<'static>>)>,
+    operation: Option<(Operation, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
     /// The time that the client has.
@@ -56,14 +58,14 @@ struct CallRules {
 impl CallRules {
     fn read(context: &GrpcContext, head: &RequestHead) -> Self {
         let media = head.get("content-type").unwrap_or_default();
-        let rpc = Rpc::parse(head.path());
-        let response_encoding = match (rpc, context.compression_level) {
-            (Some(Rpc::ModelInfer | Rpc::ModelStreamInfer), Some(_)) => accepted(head),
+        let operation = calls::find(head.path());
+        let response_encoding = match (operation, context.compression_level) {
+            (Some(Operation::Infer | Operation::StreamInfer), Some(_)) => accepted(head),
             _ => Encoding::Identity,
         };
         Self {
             is_grpc: head.method() == b"POST" && media.starts_with(b"application/grpc"),
-            rpc: rpc.map(|rpc| (rpc, rpc.ask())),
+            operation: operation.map(|operation| (operation, operation.ask(None))),
             encoding: match head.get("grpc-encoding") {
                 None => Ok(Encoding::Identity),
                 Some(name) => Encoding::parse(name).ok_or_else(|| {
@@ -83,23 +85,26 @@ impl CallRules {
         context: &GrpcContext,
         client: &Client,
         head: &RequestHead,
-    ) -> Result<(Rpc, Encoding, Grant), Status> {
+    ) -> Result<(Operation, Encoding, Grant), Status> {
         // As gRPC's own servers, and before anything else.
         if self.deadline.is_err() {
             return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
         }
-        let Some((rpc, ask)) = self.rpc else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
+        let Some((operation, ask)) = self.operation else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
         let grant = match &ask {
             Some(ask) => context.gate.admit(client, ask, |name, at| head.all(name).nth(at))?,
             None => Grant::default(),
         };
-        let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
+        let is_health = matches!(
+            operation,
+            Operation::ServerLive | Operation::ServerReady | Operation::HealthCheck | Operation::HealthWatch
+        );
         // Sequences that have begun go on; whether a request is of one, the engine decides.
-        let may_continue = matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
+        let may_continue = matches!(operation, Operation::Infer | Operation::StreamInfer);
         if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
             return Err(shutting_down());
         }
-        Ok((rpc, self.encoding.clone()?, grant))
+        Ok((operation, self.encoding.clone()?, grant))
     }
 }
 
@@ -130,7 +135,7 @@ pub fn begin(
             &unkept
         }
     };
-    let trace = Slot::grpc(&context.shared, &client.caller, plan.rpc.map(|(rpc, _)| rpc), &head);
+    let trace = Slot::grpc(&context.shared, &client.caller, plan.operation.map(|(operation, _)| operation), &head);
     if !plan.is_grpc {
         if let Some(slot) = trace {
             slot.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
@@ -143,7 +148,7 @@ pub fn begin(
         }
         return None;
     }
-    let (rpc, encoding, grant) = match plan.admit(context, client, &head) {
+    let (operation, encoding, grant) = match plan.admit(context, client, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
             note_refused(trace.as_ref(), &status);
@@ -161,15 +166,15 @@ pub fn begin(
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline.unwrap_or_default());
     let bytes_max = context.engine.options().http_input_bytes_max;
     // Without devices one branch.
-    let is_inference = || matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
+    let is_inference = || matches!(operation, Operation::Infer | Operation::StreamInfer);
     let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
-    let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream(), near);
+    let messages = Messages::new(body, encoding, account.clone(), bytes_max, operation.is_stream(), near);
     let mut call =
         Call { head, caller: client.caller, grant, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.
-    let _request = (!rpc.is_stream()).then(|| context.shared.request());
+    let _request = (!operation.is_stream()).then(|| context.shared.request());
     let mut sent = None;
-    if rpc == Rpc::ModelInfer
+    if operation == Operation::Infer
         && let Poll::Ready(message) = call.messages.poll_next(cx)
     {
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
@@ -194,7 +199,7 @@ pub fn begin(
             }
         }
     }
-    let mut rest = Box::pin(go_on(context.clone(), rpc, call, respond, deadline, sent));
+    let mut rest = Box::pin(go_on(context.clone(), operation, call, respond, deadline, sent));
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
@@ -207,27 +212,27 @@ enum Started {
 /// The part of a call that may wait.
 async fn go_on(
     context: Arc<GrpcContext>,
-    rpc: Rpc,
+    operation: Operation,
     mut call: Call,
     mut respond: Responder,
     deadline: Option<Duration>,
     sent: Option<Started>,
 ) {
     let head = call.head.clone();
-    match rpc {
+    match operation {
         // In boxes of their own: the future of every call is as large as the largest it may become.
-        Rpc::ModelStreamInfer => {
+        Operation::StreamInfer => {
             Box::pin(stream::serve(&context, call, respond, deadline)).await;
             verbose::grpc_done(head.path());
         }
-        Rpc::HealthWatch | Rpc::LoadReports | Rpc::Reflection => {
+        Operation::HealthWatch | Operation::LoadReports | Operation::Reflection => {
             // The client ends them, when it has what it wants.
             if let Some(slot) = &call.trace {
                 slot.succeeded();
             }
-            match rpc {
-                Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
-                Rpc::LoadReports => Box::pin(load::serve(&context, call, respond, deadline)).await,
+            match operation {
+                Operation::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
+                Operation::LoadReports => Box::pin(load::serve(&context, call, respond, deadline)).await,
                 _ => Box::pin(reflection::serve(call, respond)).await,
             }
         }
@@ -239,10 +244,10 @@ async fn go_on(
                 let answer = match sent {
                     Some(Started::Waits(waits)) => waits.await,
                     Some(Started::Later(answer)) => answer.await,
-                    None => unary::answer(&context, rpc, &mut call).await,
+                    None => unary::answer(&context, operation, &mut call).await,
                 };
                 if let Some(pause) = context.delays.response
-                    && rpc != Rpc::ModelInfer
+                    && operation != Operation::Infer
                 {
                     Box::pin(tokio::time::sleep(pause)).await;
                 }

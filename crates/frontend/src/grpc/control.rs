@@ -5,19 +5,19 @@ use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
 use super::unary::decode_long;
-use crate::access::Category;
-use crate::control::{Argument, Operation, check, check_files};
-use crate::gate::{Act, Ask, Refusal};
+use crate::control::{Argument, ControlOperation, check, check_files};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
+use crate::refusal::Refusal;
 use crate::rope::Rope;
+use crate::table::Operation;
 use crate::text::Text;
 use bytes::Bytes;
 use protocol::json::Value;
 use protocol::pb::inference as pb;
 use tensor::{Error, Result};
 
-async fn call(context: &GrpcContext, operation: Operation, argument: Text) -> Result<String> {
+async fn call(context: &GrpcContext, operation: ControlOperation, argument: Text) -> Result<String> {
     context.control.call(operation, check(operation, argument.into_string()?)?.into()).await
 }
 
@@ -34,7 +34,7 @@ pub async fn index(context: &GrpcContext, request: pb::RepositoryIndexRequest) -
     refuse_repository(&request.repository_name)?;
     let mut argument = Text::begin(b'{');
     argument.key("ready").boolean(request.ready).close(b'}');
-    let reply = call(context, Operation::RepositoryIndex, argument).await?;
+    let reply = call(context, ControlOperation::RepositoryIndex, argument).await?;
     let length = reply.len();
     let make = move |_: &Abandoned<'_>| -> Result<Rope> {
         let mut response = pb::RepositoryIndexResponse::default();
@@ -63,7 +63,7 @@ pub async fn load(context: &GrpcContext, asked: &Call, message: Bytes) -> Result
         false => load_argument(message)?,
     };
     asked.grant.admit_model(&model)?;
-    context.control.call(Operation::RepositoryLoad, argument).await?;
+    context.control.call(ControlOperation::RepositoryLoad, argument).await?;
     Ok(frame(&pb::RepositoryModelLoadResponse {}))
 }
 
@@ -130,7 +130,7 @@ pub async fn unload(
     };
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&request.model_name).key("unload_dependents").boolean(dependents).close(b'}');
-    call(context, Operation::RepositoryUnload, argument).await?;
+    call(context, ControlOperation::RepositoryUnload, argument).await?;
     Ok(frame(&pb::RepositoryModelUnloadResponse {}))
 }
 
@@ -138,7 +138,7 @@ pub async fn unload(
 fn admit_settings(
     context: &GrpcContext,
     asked: &Call,
-    category: Category,
+    update: Operation,
     model: &str,
     changes: bool,
 ) -> Result<(), Refusal> {
@@ -147,13 +147,13 @@ fn admit_settings(
     if !changes {
         return Ok(());
     }
-    let ask = Ask { category, act: Act::Write, model: (!model.is_empty()).then_some(model) };
+    let Some(ask) = update.ask((!model.is_empty()).then_some(model)) else { return Ok(()) };
     context.gate.admit_change(&asked.caller, &asked.grant, &ask, &|name, at| asked.head.all(name).nth(at))
 }
 
 /// `TraceSetting`: reading and updating are one call.
 pub async fn trace(context: &GrpcContext, asked: &Call, request: pb::TraceSettingRequest) -> Result<Rope, Status> {
-    admit_settings(context, asked, Category::Trace, &request.model_name, !request.settings.is_empty())?;
+    admit_settings(context, asked, Operation::TraceUpdate, &request.model_name, !request.settings.is_empty())?;
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&request.model_name).key("settings").open(b'{');
     for (key, setting) in &request.settings {
@@ -164,7 +164,8 @@ pub async fn trace(context: &GrpcContext, asked: &Call, request: pb::TraceSettin
         argument.close(b']');
     }
     argument.close(b'}').key("protocol").string("grpc").close(b'}');
-    let operation = if request.settings.is_empty() { Operation::TraceGet } else { Operation::TraceUpdate };
+    let operation =
+        if request.settings.is_empty() { ControlOperation::TraceGet } else { ControlOperation::TraceUpdate };
     let reply = call(context, operation, argument).await?;
     let mut response = pb::TraceSettingResponse::default();
     for (key, value) in Value::parse(reply.as_bytes())?.members()? {
@@ -185,7 +186,7 @@ pub async fn trace(context: &GrpcContext, asked: &Call, request: pb::TraceSettin
 pub async fn log(context: &GrpcContext, asked: &Call, request: pb::LogSettingsRequest) -> Result<Rope, Status> {
     use pb::log_settings_request::setting_value::ParameterChoice as In;
     use pb::log_settings_response::setting_value::ParameterChoice as Out;
-    admit_settings(context, asked, Category::Logging, "", !request.settings.is_empty())?;
+    admit_settings(context, asked, Operation::LogUpdate, "", !request.settings.is_empty())?;
     if request.settings.contains_key("log_file") {
         return Err(Error::unsupported("log file location can not be updated through network protocol").into());
     }
@@ -214,7 +215,7 @@ pub async fn log(context: &GrpcContext, asked: &Call, request: pb::LogSettingsRe
         return Err(Error::invalid(format!("expect {expected} for '{key}'")).into());
     }
     argument.close(b'}').key("protocol").string("grpc").close(b'}');
-    let operation = if request.settings.is_empty() { Operation::LogGet } else { Operation::LogUpdate };
+    let operation = if request.settings.is_empty() { ControlOperation::LogGet } else { ControlOperation::LogUpdate };
     let reply = call(context, operation, argument).await?;
     let mut response = pb::LogSettingsResponse::default();
     for (key, value) in Value::parse(reply.as_bytes())?.members()? {

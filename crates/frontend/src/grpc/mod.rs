@@ -6,7 +6,6 @@ mod control;
 mod delays;
 mod load;
 mod message;
-mod method;
 mod reflection;
 pub mod reply;
 pub mod status;
@@ -15,5 +14,3 @@ mod timeout;
 mod unary;
 mod upkeep;
 mod watch;
-
-pub use method::Rpc;

@@ -16,7 +16,7 @@ use super::unary::forward;
 use crate::answers::Inbox;
 use crate::gate::Grant;
 use crate::hold;
-use crate::inference::{self, Inference};
+use crate::inference::{self, Inference, Started};
 use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX,
     STREAM_REQUESTS_PENDING_MAX,
@@ -197,10 +197,10 @@ enum Slot<'a> {
 }
 
 /// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
-type Starting<'a> = Pin<Box<dyn Future<Output = Started<'a>> + 'a>>;
+type Starting<'a> = Pin<Box<dyn Future<Output = Outcome<'a>> + 'a>>;
 
 /// What became of a message; outer errors are no request at all.
-type Started<'a> = Result<Result<Read<'a>, Refusal>>;
+type Outcome<'a> = Result<Result<Read<'a>, Refusal>>;
 
 /// Why a request was refused, and which it was.
 struct Refusal {
@@ -230,16 +230,10 @@ struct Session<'a> {
     starting: Option<Starting<'a>>,
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
-    /// Requests to decoupled models, by their keys in `inbox`.
-    open: Vec<Option<Open<'a>>>,
-    open_count: usize,
+    decoupled: Decoupled<'a>,
     inbox: Inbox,
     framing: Option<Framing>,
-    /// Encoded and not yet handed to HTTP/2, and what is noted of the request it answers.
-    out: VecDeque<(Rope, Noted)>,
-    out_bytes: usize,
-    /// A part of the first of them was.
-    is_mid_message: bool,
+    output: Output,
     errors_end_stream: bool,
     /// Messages since the poll began, for a look at the clock now and then.
     read_in_poll: u32,
@@ -247,6 +241,24 @@ struct Session<'a> {
     received: [u64; 2],
     /// Set once no more requests are read: how the stream ends when everything is out.
     ending: Option<Status>,
+}
+
+/// Requests to decoupled models that are not over.
+#[derive(Default)]
+struct Decoupled<'a> {
+    /// By their keys in the inbox.
+    open: Vec<Option<Open<'a>>>,
+    count: usize,
+}
+
+/// Messages on their way out.
+#[derive(Default)]
+struct Output {
+    /// Encoded and not yet handed to HTTP/2, and what is noted of the request it answers.
+    frames: VecDeque<(Rope, Noted)>,
+    bytes: usize,
+    /// A part of the first of them was handed over.
+    is_mid_message: bool,
 }
 
 /// What a request asks for is known.
@@ -284,38 +296,30 @@ struct Gone;
 const MESSAGES_PER_LOOK: u32 = 8;
 
 fn refuse_draining(context: &GrpcContext) -> Result<()> {
-    // Sequences that have begun go on; whether a request is of one, the engine decides.
-    let refuses = context.shared.is_draining() && context.engine.sequences() == 0;
+    let refuses = inference::is_closed(&context.shared, &context.engine);
     if refuses { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
 }
 
+/// A request to a model with one answer, if it was started.
 fn waiting<'a>(
-    inference: Inference,
+    started: Result<Inference>,
     version: Arc<ModelVersion>,
     head: &InferHead,
     noted: Noted,
     counted: Counted<'a>,
-) -> Waiting<'a> {
-    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head, noted), _counted: counted }
+) -> Result<Read<'a>, Refusal> {
+    match started {
+        Ok(inference) => {
+            let (state, names) = (Answering::Inference(Some(inference)), Names::of(head, noted));
+            Ok(Read::Waiting(Waiting { state, version, names, _counted: counted }))
+        }
+        Err(error) => Err(Refusal { error, id: head.id.clone(), noted }),
+    }
 }
 
 fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted: Counted<'a>) -> Open<'a> {
     let wants_empty_final = head.wants_empty_final_response();
     Open { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
-}
-
-/// Starts a request that takes long to check.
-async fn start_large<'a>(
-    version: Arc<ModelVersion>,
-    request: Box<InferRequest>,
-    head: &InferHead,
-    noted: Noted,
-    counted: Counted<'a>,
-) -> Result<Waiting<'a>, Refusal> {
-    match inference::start_large(&version, request).await {
-        Ok(inference) => Ok(waiting(inference, version, head, noted, counted)),
-        Err(error) => Err(Refusal { error, id: head.id.clone(), noted }),
-    }
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
@@ -326,7 +330,7 @@ async fn read_large<'a>(
     metadata: Rc<RequestHead>,
     message: Bytes,
     noted: Noted,
-) -> Started<'a> {
+) -> Outcome<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| {
@@ -359,7 +363,10 @@ async fn read_large<'a>(
         Ok((version, request)) if version.signature.decoupled => {
             Ok(Read::Decoupled(request, open(version, &head, noted, counted)))
         }
-        Ok((version, request)) => start_large(version, request, &head, noted, counted).await.map(Read::Waiting),
+        Ok((version, request)) => {
+            let started = inference::start(&version, request).get().await;
+            waiting(started, version, &head, noted, counted)
+        }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
             Err(Refusal { error, id: head.id.clone(), noted })
@@ -382,13 +389,10 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
         packing,
         starting: None,
         ordered: VecDeque::new(),
-        open: Vec::new(),
-        open_count: 0,
+        decoupled: Decoupled::default(),
         inbox,
         framing: None,
-        out: VecDeque::new(),
-        out_bytes: 0,
-        is_mid_message: false,
+        output: Output::default(),
         errors_end_stream,
         read_in_poll: 1,
         received: [0; 2],
@@ -404,7 +408,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
     // Dropping the session cancels what is still running, and resets the stream if it was not ended. So a deadline ends it inside a
     // message: behind half of one, trailers would say that the client has all.
     if let Ok(status) = ended
-        && !session.is_mid_message
+        && !session.output.is_mid_message
     {
         if let Some(slot) = &session.call.trace {
             slot.ending(&status);
@@ -427,9 +431,9 @@ impl<'a> Session<'a> {
                 Ok(()) => {}
                 Err(Gone) => return Poll::Ready(Err(Gone)),
             }
-            let idle = self.out.is_empty()
+            let idle = self.output.frames.is_empty()
                 && self.ordered.is_empty()
-                && self.open_count == 0
+                && self.decoupled.count == 0
                 && self.framing.is_none()
                 && self.starting.is_none();
             if idle && let Some(status) = self.ending.take() {
@@ -439,7 +443,7 @@ impl<'a> Session<'a> {
                 return Poll::Ready(Err(Gone));
             }
             // A step stopped because of a limit that the ones behind it may have lifted: then nobody would wake us.
-            let goes_on = (read && self.may_read()) || (more && self.out.is_empty());
+            let goes_on = (read && self.may_read()) || (more && self.output.frames.is_empty());
             if !goes_on {
                 return Poll::Pending;
             }
@@ -448,8 +452,8 @@ impl<'a> Session<'a> {
 
     fn may_read(&self) -> bool {
         self.ending.is_none()
-            && self.ordered.len() + self.open_count < STREAM_REQUESTS_PENDING_MAX
-            && self.out_bytes < SEND_BUFFER_BYTES_MAX
+            && self.ordered.len() + self.decoupled.count < STREAM_REQUESTS_PENDING_MAX
+            && self.output.bytes < SEND_BUFFER_BYTES_MAX
     }
 
     /// Starts requests until there are none, or a limit is reached; true in the latter case.
@@ -514,25 +518,19 @@ impl<'a> Session<'a> {
             Err(error) => return self.end(error.into()),
         };
         let counted = self.context.shared.request();
-        let id = head.id.clone();
         name(&noted, &head);
         match self.read_one(&head, &noted) {
             Ok((version, request)) if version.signature.decoupled => {
                 self.start_decoupled(request, open(version, &head, noted, counted));
             }
-            Ok((version, request)) if inference::is_long_to_check(&request) => {
-                self.starting = Some(Box::pin(async move {
-                    Ok(start_large(version, request, &head, noted, counted).await.map(Read::Waiting))
-                }));
-            }
-            Ok((version, request)) => {
-                let started = match inference::start(&version, request) {
-                    Ok(inference) => Ok(Read::Waiting(waiting(inference, version, &head, noted, counted))),
-                    Err(error) => Err(Refusal { error, id, noted }),
-                };
-                self.started(Ok(started));
-            }
-            Err(error) => self.started(Ok(Err(Refusal { error, id, noted }))),
+            Ok((version, request)) => match inference::start(&version, request) {
+                Started::Here(started) => self.started(Ok(waiting(started, version, &head, noted, counted))),
+                Started::Elsewhere(work) => {
+                    let rest = async move { Ok(waiting(work.await, version, &head, noted, counted)) };
+                    self.starting = Some(Box::pin(rest));
+                }
+            },
+            Err(error) => self.started(Ok(Err(Refusal { error, id: head.id, noted }))),
         }
     }
 
@@ -551,7 +549,7 @@ impl<'a> Session<'a> {
         read().inspect_err(|e| verbose::infer_failed(Some(&head.id), e))
     }
 
-    fn started(&mut self, started: Started<'a>) {
+    fn started(&mut self, started: Outcome<'a>) {
         match started {
             Ok(Ok(Read::Waiting(waiting))) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
@@ -573,21 +571,19 @@ impl<'a> Session<'a> {
     fn start_decoupled(&mut self, request: Box<InferRequest>, open: Open<'a>) {
         let (version, key) = (open.version.clone(), self.inbox.reserve());
         let at = key as usize;
-        if self.open.len() <= at {
-            self.open.resize_with(at + 1, || None);
+        if self.decoupled.open.len() <= at {
+            self.decoupled.open.resize_with(at + 1, || None);
         }
-        if let Some(place) = self.open.get_mut(at) {
+        if let Some(place) = self.decoupled.open.get_mut(at) {
             *place = Some(open);
-            self.open_count += 1;
+            self.decoupled.count += 1;
         }
-        let starter = self.inbox.starter().clone();
-        if inference::is_long_to_check(&request) {
-            self.starting =
-                Some(Box::pin(
-                    async move { Ok(Ok(Read::Checked(key, starter.start_large(key, version, request).await))) },
-                ));
-        } else if let Err(error) = starter.start(key, &version, request) {
-            self.refused(key, &error);
+        match self.inbox.starter().start(key, &version, request) {
+            Started::Here(Ok(())) => {}
+            Started::Here(Err(error)) => self.refused(key, &error),
+            Started::Elsewhere(work) => {
+                self.starting = Some(Box::pin(async move { Ok(Ok(Read::Checked(key, work.await))) }));
+            }
         }
     }
 
@@ -601,15 +597,15 @@ impl<'a> Session<'a> {
 
     /// The end of a request of the inbox.
     fn over(&mut self, key: u32) -> Option<Open<'a>> {
-        let open = self.open.get_mut(key as usize)?.take()?;
-        self.open_count -= 1;
+        let open = self.decoupled.open.get_mut(key as usize)?.take()?;
+        self.decoupled.count -= 1;
         Some(open)
     }
 
     /// Moves answers of decoupled models to the output, as much as HTTP/2 takes soon; true when there may be more of them.
     fn collect_decoupled(&mut self, cx: &mut Context<'_>) -> bool {
         let mut taken = 0u32;
-        while self.open_count > 0 || self.framing.is_some() {
+        while self.decoupled.count > 0 || self.framing.is_some() {
             if let Some(framing) = &mut self.framing {
                 let Poll::Ready(frame) = Pin::new(&mut framing.work).poll(cx) else { return false };
                 if let Some(Framing { key, names, is_final, .. }) = self.framing.take() {
@@ -623,7 +619,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             // What the client does not take yet stays where it is counted, and its request cancelled if it becomes too much.
-            if self.out_bytes > ANSWERS_SENT_AHEAD_BYTES_MAX {
+            if self.output.bytes > ANSWERS_SENT_AHEAD_BYTES_MAX {
                 return true;
             }
             if self.respond.poll_queued(ANSWERS_SENT_AHEAD_BYTES_MAX, cx).is_pending() {
@@ -643,7 +639,7 @@ impl<'a> Session<'a> {
     /// Tells the client what a decoupled model answered.
     fn take(&mut self, key: u32, answer: Answer) {
         let is_final = answer.is_final;
-        let Some(open) = self.open.get(key as usize).and_then(Option::as_ref) else { return };
+        let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
         let mut told = open.tell(answer, self.packing);
         if let Told::Frame(frame) = told {
             told = match reply::charge(frame, &self.call.account) {
@@ -715,8 +711,8 @@ impl<'a> Session<'a> {
     fn end(&mut self, status: Status) {
         self.ordered.clear();
         self.inbox.close();
-        self.open.clear();
-        self.open_count = 0;
+        self.decoupled.open.clear();
+        self.decoupled.count = 0;
         self.framing = None;
         self.starting = None;
         self.ending = Some(status);
@@ -734,22 +730,22 @@ impl<'a> Session<'a> {
         if let Some(slot) = &noted {
             slot.sending(frame.remaining());
         }
-        self.out_bytes += frame.remaining();
-        self.out.push_back((frame, noted));
+        self.output.bytes += frame.remaining();
+        self.output.frames.push_back((frame, noted));
     }
 
     /// Hands HTTP/2 as much as the client's windows allow.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Gone> {
-        while let Some((frame, _)) = self.out.front_mut() {
+        while let Some((frame, _)) = self.output.frames.front_mut() {
             let capacity = match self.respond.poll_capacity(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Some(capacity)) => capacity,
                 Poll::Ready(None) => return Err(Gone),
             };
             let piece = frame.take_front(capacity);
-            self.out_bytes -= piece.remaining();
-            self.is_mid_message = frame.has_remaining();
-            let sent = if self.is_mid_message { None } else { self.out.pop_front() };
+            self.output.bytes -= piece.remaining();
+            self.output.is_mid_message = frame.has_remaining();
+            let sent = if self.output.is_mid_message { None } else { self.output.frames.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
             if let Some((_, Some(slot))) = sent {
                 slot.sent();

@@ -4,15 +4,15 @@ use super::call::Call;
 use super::connection::GrpcContext;
 use super::control;
 use super::message::{Packing, frame, frame_encoded};
-use super::method::Rpc;
 use super::status::{Status, code};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
-use crate::inference::{self, Inference, Pending};
+use crate::inference::{self, Inference, Pending, Started};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::regions;
 use crate::rope::Rope;
+use crate::table::Operation;
 use crate::traced::{self, Slot};
 use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -31,15 +31,15 @@ use std::task::{Context, Poll, ready};
 use tensor::{DataType, Error, Name, Result};
 
 /// Reads the request, does what it asks, frames the response.
-pub async fn answer(context: &Arc<GrpcContext>, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
+pub async fn answer(context: &Arc<GrpcContext>, operation: Operation, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
-    if let Some(slot) = call.trace.as_ref().filter(|_| rpc != Rpc::ModelInfer) {
+    if let Some(slot) = call.trace.as_ref().filter(|_| operation != Operation::Infer) {
         slot.received(&message);
     }
-    match rpc {
-        Rpc::ModelInfer => Box::pin(send(context, call, message)?.finish()).await,
+    match operation {
+        Operation::Infer => Box::pin(send(context, call, message)?.finish()).await,
         // Rare, and its future is large: not part of every inference's.
-        _ => Box::pin(other(context, rpc, call, message)).await,
+        _ => Box::pin(other(context, operation, call, message)).await,
     }
 }
 
@@ -48,31 +48,31 @@ pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status>
     message?.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))
 }
 
-async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes) -> Result<Rope, Status> {
+async fn other(context: &Arc<GrpcContext>, operation: Operation, call: &Call, message: Bytes) -> Result<Rope, Status> {
     let engine = &*context.engine;
     let grant = &call.grant;
     grant.charge(message.len());
-    Ok(match rpc {
-        Rpc::ServerLive => {
+    Ok(match operation {
+        Operation::ServerLive => {
             refuse_exiting(context)?;
             frame(&pb::ServerLiveResponse { live: engine.is_live() })
         }
-        Rpc::ServerReady => {
+        Operation::ServerReady => {
             refuse_exiting(context)?;
             frame(&pb::ServerReadyResponse { ready: engine.readiness().get().await })
         }
-        Rpc::HealthCheck => {
+        Operation::HealthCheck => {
             refuse_exiting(context)?;
             let status =
                 if engine.readiness().get().await { ServingStatus::Serving } else { ServingStatus::NotServing };
             frame(&HealthCheckResponse { status: status.into() })
         }
-        Rpc::ModelReady => {
+        Operation::ModelReady => {
             let request: pb::ModelReadyRequest = decode(message)?;
             grant.admit_model(&request.name)?;
             frame(&pb::ModelReadyResponse { ready: engine.model_ready(&request.name, &request.version)?.get().await })
         }
-        Rpc::ServerMetadata => {
+        Operation::ServerMetadata => {
             let metadata = engine.server_metadata().clone();
             frame(&pb::ServerMetadataResponse {
                 name: metadata.name,
@@ -80,17 +80,17 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
                 extensions: metadata.extensions,
             })
         }
-        Rpc::ModelMetadata => {
+        Operation::ModelMetadata => {
             let request: pb::ModelMetadataRequest = decode(message)?;
             grant.admit_model(&request.name)?;
             metadata(context, request).await?
         }
-        Rpc::ModelConfig => {
+        Operation::ModelConfig => {
             let request: pb::ModelConfigRequest = decode(message)?;
             grant.admit_model(&request.name)?;
             config_frame(&engine.model(&request.name, &request.version)?.config_pb())
         }
-        Rpc::ModelStatistics => {
+        Operation::ModelStatistics => {
             let request: pb::ModelStatisticsRequest = decode(message)?;
             grant.admit_model(&request.name)?;
             let models =
@@ -102,18 +102,18 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
             };
             if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await?? } else { make(&Abandoned::never())? }
         }
-        Rpc::RepositoryIndex => control::index(context, decode(message)?).await?,
-        Rpc::RepositoryModelLoad => control::load(context, call, message).await?,
-        Rpc::RepositoryModelUnload => control::unload(context, call, decode_any(message).await?).await?,
-        Rpc::TraceSetting => control::trace(context, call, decode_any(message).await?).await?,
-        Rpc::LogSettings => control::log(context, call, decode_any(message).await?).await?,
-        Rpc::SystemSharedMemoryStatus => {
+        Operation::Index => control::index(context, decode(message)?).await?,
+        Operation::Load => control::load(context, call, message).await?,
+        Operation::Unload => control::unload(context, call, decode_any(message).await?).await?,
+        Operation::TraceSettings => control::trace(context, call, decode_any(message).await?).await?,
+        Operation::LogSettings => control::log(context, call, decode_any(message).await?).await?,
+        Operation::SystemRegionStatus => {
             let request: pb::SystemSharedMemoryStatusRequest = decode(message)?;
             // Elsewhere: there may be thousands.
             let engine = context.engine.clone();
             offload::run(0, move |_| region_status(&engine, &request.name)).await??
         }
-        Rpc::SystemSharedMemoryRegister => {
+        Operation::SystemRegionRegister => {
             let request: pb::SystemSharedMemoryRegisterRequest = decode(message)?;
             regions::permit(engine)?;
             let engine = context.engine.clone();
@@ -123,7 +123,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
             offload::run(0, register).await??;
             frame(&pb::SystemSharedMemoryRegisterResponse {})
         }
-        Rpc::SystemSharedMemoryUnregister => {
+        Operation::SystemRegionUnregister => {
             let request: pb::SystemSharedMemoryUnregisterRequest = decode(message)?;
             // Elsewhere: a large region takes long to unmap, and there may be many.
             let engine = context.engine.clone();
@@ -131,12 +131,12 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
             offload::run(0, unregister).await??;
             frame(&pb::SystemSharedMemoryUnregisterResponse {})
         }
-        Rpc::CudaSharedMemoryStatus => {
+        Operation::CudaRegionStatus => {
             let request: pb::CudaSharedMemoryStatusRequest = decode(message)?;
             let engine = context.engine.clone();
             offload::run(0, move |_| cuda_region_status(&engine, &request.name)).await??
         }
-        Rpc::CudaSharedMemoryRegister => {
+        Operation::CudaRegionRegister => {
             let request: pb::CudaSharedMemoryRegisterRequest = decode(message)?;
             // Elsewhere: the first call to the driver takes long.
             let engine = context.engine.clone();
@@ -148,17 +148,15 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes
             offload::run(0, register).await??;
             frame(&pb::CudaSharedMemoryRegisterResponse {})
         }
-        Rpc::CudaSharedMemoryUnregister => {
+        Operation::CudaRegionUnregister => {
             let request: pb::CudaSharedMemoryUnregisterRequest = decode(message)?;
             let engine = context.engine.clone();
             let unregister = move |_: &Abandoned<'_>| regions::unregister(&engine, RegionKind::Cuda, &request.name);
             offload::run(0, unregister).await??;
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
-        // Answered elsewhere; they never come here.
-        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::HealthWatch | Rpc::LoadReports | Rpc::Reflection => {
-            return Err(Status::new(code::UNIMPLEMENTED, ""));
-        }
+        // Answered elsewhere, or asked for over HTTP alone; they never come here.
+        _ => return Err(Status::new(code::UNIMPLEMENTED, "")),
     })
 }
 
@@ -250,17 +248,27 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
         ))));
     }
     let (version, request) = read(context, call, message)?;
-    if inference::is_long_to_check(&request) {
-        return Ok(Sent::Later(Box::pin(start_large(version, request, packing, call.trace.clone()))));
+    match inference::start(&version, request) {
+        Started::Here(inference) => sent(version, inference?, packing, call.trace.as_ref()),
+        later @ Started::Elsewhere(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing, call.trace.clone())))),
     }
-    Ok(match inference::start(&version, request)? {
+}
+
+/// What became of an inference that was started.
+#[inline]
+fn sent(
+    version: Arc<ModelVersion>,
+    inference: Inference,
+    packing: Packing,
+    trace: Option<&Rc<Slot>>,
+) -> Result<Sent, Status> {
+    Ok(match inference {
         Inference::Done(result) => {
-            completed(call.trace.as_ref());
+            completed(trace);
             answered(version, result?, packing)
         }
         Inference::Pending(pending) => {
-            let trace = call.trace.clone();
-            Sent::Waits(Waits { version, pending, packing, trace, later: None })
+            Sent::Waits(Waits { version, pending, packing, trace: trace.cloned(), later: None })
         }
     })
 }
@@ -325,24 +333,18 @@ async fn infer_large(
         Ok(Ok((version, request)))
     });
     let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))??;
-    start_large(version, request, packing, trace).await
+    let started = inference::start(&version, request);
+    finish(version, started, packing, trace).await
 }
 
-/// Starts a request that was read elsewhere, or takes long to check.
-async fn start_large(
+/// Answers a request that was read elsewhere, or takes long to check.
+async fn finish(
     version: Arc<ModelVersion>,
-    request: Box<InferRequest>,
+    started: Started<Inference>,
     packing: Packing,
     trace: Option<Rc<Slot>>,
 ) -> Result<Rope, Status> {
-    let sent = match inference::start_large(&version, request).await? {
-        Inference::Done(result) => {
-            completed(trace.as_ref());
-            answered(version, result?, packing)
-        }
-        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, trace, later: None }),
-    };
-    sent.finish().await
+    sent(version, started.get().await?, packing, trace.as_ref())?.finish().await
 }
 
 impl Sent {

@@ -8,7 +8,6 @@ use super::chunked::{Broken, Chunks, Progress};
 use super::events::{self, Events};
 use super::reply::{JSON, Parts, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
-use super::route::Route;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
@@ -22,7 +21,7 @@ use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::stray;
-use crate::traced::Slot;
+use crate::table::routes::Route;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
@@ -166,12 +165,13 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Refuse(reply)) => {
-                let slot = Slot::http(&context.shared, &caller, "http/1.1", &RequestHead::default());
-                if let Some(slot) = &slot {
+                let mut unread = RequestHead::default();
+                unread.note(&context.shared, &caller, "http/1.1");
+                if let Some(slot) = &unread.trace {
                     slot.replying(&reply);
                 }
                 if connection.write(*reply, true, false, false).await.is_ok() {
-                    if let Some(slot) = slot {
+                    if let Some(slot) = &unread.trace {
                         slot.sent();
                     }
                     place.wait();
@@ -182,7 +182,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         }
         first = false;
         let protocol = if head.http11 { "http/1.1" } else { "http/1.0" };
-        head.trace = Slot::http(&context.shared, &caller, protocol, &head);
+        head.note(&context.shared, &caller, protocol);
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }

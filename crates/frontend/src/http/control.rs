@@ -3,13 +3,14 @@
 
 use super::reply::{JSON, Reply};
 use super::request::RequestHead;
-use super::route::{Method, Page, RegionAction};
 use super::service::{HttpContext, accepts, percent_decode};
-use crate::control::{Argument, Operation, check, check_files};
-use crate::gate::{Grant, Refusal};
+use crate::control::{Argument, ControlOperation, check, check_files};
+use crate::gate::Grant;
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
+use crate::refusal::Refusal;
 use crate::regions;
+use crate::table::Operation;
 use crate::text::Text;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -32,7 +33,7 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
-async fn call(context: &HttpContext, operation: Operation, argument: Text) -> Reply {
+async fn call(context: &HttpContext, operation: ControlOperation, argument: Text) -> Reply {
     match argument.into_string().and_then(|argument| check(operation, argument)) {
         Ok(argument) => reply(context.control.call(operation, argument.into()).await),
         Err(error) => Reply::error(JSON, &error),
@@ -60,7 +61,7 @@ pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
     };
     let mut argument = Text::begin(b'{');
     argument.key("ready").boolean(ready).close(b'}');
-    call(context, Operation::RepositoryIndex, argument).await
+    call(context, ControlOperation::RepositoryIndex, argument).await
 }
 
 /// `…/load` and `…/unload`.
@@ -90,7 +91,7 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
         argument.close(b'}');
         Ok(Argument { json: argument.into_string()?, files })
     });
-    let operation = if load { Operation::RepositoryLoad } else { Operation::RepositoryUnload };
+    let operation = if load { ControlOperation::RepositoryLoad } else { ControlOperation::RepositoryUnload };
     match argument.await {
         // The reply is `{}`; over HTTP success has no body.
         Ok(argument) => reply(context.control.call(operation, argument).await.map(|_| Bytes::new())),
@@ -148,14 +149,14 @@ pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), R
 pub async fn openapi(context: &HttpContext, query: &[u8]) -> Reply {
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&given(query, "model")).key("version").string(&given(query, "version")).close(b'}');
-    call(context, Operation::OpenApi, argument).await
+    call(context, ControlOperation::OpenApi, argument).await
 }
 
 /// `/v2/models`.
 pub async fn models(context: &HttpContext) -> Reply {
     let mut argument = Text::begin(b'{');
     argument.key("page").string("/v2/models").close(b'}');
-    call(context, Operation::Page, argument).await
+    call(context, ControlOperation::Page, argument).await
 }
 
 /// What browsers do with a page: nothing of another server is loaded, nothing in the page itself is run, and no other page shows it.
@@ -163,18 +164,20 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Pages for people. `/` is JSON for clients that do not ask for HTML.
-pub async fn page(context: &HttpContext, page: Page, head: &RequestHead) -> Reply {
-    let is_html = page == Page::Docs || (page == Page::Home && accepts(head, b"text/html"));
+pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) -> Reply {
+    let is_home = page == Operation::Home;
+    let is_html = page == Operation::Docs || (is_home && accepts(head, b"text/html"));
+    let path = String::from_utf8_lossy(head.path());
     let host = head.headers.get("host").and_then(|host| std::str::from_utf8(host).ok());
     // Over HTTP/2 the host is that of the target, which is not among the fields.
     let mut argument = Text::begin(b'{');
-    argument.key("page").string(page.path()).key("html").boolean(is_html);
+    argument.key("page").string(&path).key("html").boolean(is_html);
     argument.key("host").string(host.unwrap_or_default()).close(b'}');
-    let mut reply = call(context, Operation::Page, argument).await;
+    let mut reply = call(context, ControlOperation::Page, argument).await;
     if reply.status == 200 {
         reply.content_type = match page {
-            Page::Script => "text/javascript; charset=utf-8",
-            Page::Style => "text/css; charset=utf-8",
+            Operation::DocsScript => "text/javascript; charset=utf-8",
+            Operation::DocsStyle => "text/css; charset=utf-8",
             _ if is_html => "text/html; charset=utf-8",
             _ => JSON,
         };
@@ -183,37 +186,37 @@ pub async fn page(context: &HttpContext, page: Page, head: &RequestHead) -> Repl
     reply.add("x-content-type-options", "nosniff");
     reply.add("referrer-policy", "no-referrer");
     // Names of models are for whoever may ask for them, and not for those who ask a cache.
-    reply.add("cache-control", if page == Page::Home { "no-store" } else { "no-cache" });
-    if page == Page::Home {
+    reply.add("cache-control", if is_home { "no-store" } else { "no-cache" });
+    if is_home {
         reply.add("vary", "accept");
     }
     reply
 }
 
 /// `/v2/logging`.
-pub async fn logging(context: &HttpContext, method: Method, body: &Bytes) -> Reply {
-    settings(context, None, method, body, Operation::LogGet, Operation::LogUpdate).await
+pub async fn logging(context: &HttpContext, operation: Operation, body: &Bytes) -> Reply {
+    settings(context, None, operation, body, ControlOperation::LogGet, ControlOperation::LogUpdate).await
 }
 
 /// `…/trace/setting`; `model` is empty for the global settings.
-pub async fn trace(context: &HttpContext, model: &str, method: Method, body: &Bytes) -> Reply {
-    settings(context, Some(model), method, body, Operation::TraceGet, Operation::TraceUpdate).await
+pub async fn trace(context: &HttpContext, model: &str, operation: Operation, body: &Bytes) -> Reply {
+    settings(context, Some(model), operation, body, ControlOperation::TraceGet, ControlOperation::TraceUpdate).await
 }
 
 async fn settings(
     context: &HttpContext,
     model: Option<&str>,
-    method: Method,
+    operation: Operation,
     body: &Bytes,
-    get: Operation,
-    update: Operation,
+    get: ControlOperation,
+    update: ControlOperation,
 ) -> Reply {
     let mut argument = Text::begin(b'{');
     if let Some(model) = model {
         argument.key("model").string(model);
     }
     argument.key("settings");
-    let is_update = method == Method::Post;
+    let is_update = operation.is_change();
     let argument = read(body, move |body| {
         let given = if is_update { Some(Value::parse(body)?) } else { None };
         // JSON that is no object counts as an empty one (P 1.14).
@@ -229,38 +232,36 @@ async fn settings(
 }
 
 /// `…sharedmemory…`. Elsewhere: a large region takes long to unmap, and there may be many.
-pub async fn shared_memory(
-    context: &HttpContext,
-    kind: RegionKind,
-    region: &str,
-    action: RegionAction,
-    body: Bytes,
-) -> Reply {
+pub async fn shared_memory(context: &HttpContext, operation: Operation, region: &str, body: Bytes) -> Reply {
     let (engine, region) = (context.engine.clone(), region.to_owned());
-    let done = offload::run(body.len(), move |_| change_region(&engine, kind, &region, action, &body));
+    let done = offload::run(body.len(), move |_| change_region(&engine, operation, &region, &body));
     done.await.unwrap_or_else(|error| Reply::error(JSON, &error))
 }
 
-fn change_region(engine: &Engine, kind: RegionKind, region: &str, action: RegionAction, body: &Bytes) -> Reply {
+fn change_region(engine: &Engine, operation: Operation, region: &str, body: &Bytes) -> Reply {
     let empty = |()| Bytes::new();
-    match (action, kind) {
-        (RegionAction::Status, _) => reply(regions::status(engine, kind, region).map(|found| {
-            let mut text = Text::begin(b'[');
-            for r in found {
-                text.open(b'{').key("name").string(&r.name);
-                match &r.source {
-                    Source::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
-                    Source::Cuda { device_id } => text.key("device_id").integer(u64::from(*device_id)),
-                };
-                text.key("byte_size").integer(r.byte_size).close(b'}');
-            }
-            text.close(b']');
-            text.into_bytes()
-        })),
-        (RegionAction::Unregister, _) => reply(regions::unregister(engine, kind, region).map(empty)),
-        (RegionAction::Register, RegionKind::Cuda) => reply(register_cuda(engine, region, body).map(empty)),
-        (RegionAction::Register, RegionKind::System) => reply(register(engine, region, body).map(empty)),
+    match operation {
+        Operation::SystemRegionRegister => reply(register(engine, region, body).map(empty)),
+        Operation::CudaRegionRegister => reply(register_cuda(engine, region, body).map(empty)),
+        Operation::SystemRegionUnregister => reply(regions::unregister(engine, RegionKind::System, region).map(empty)),
+        Operation::CudaRegionUnregister => reply(regions::unregister(engine, RegionKind::Cuda, region).map(empty)),
+        Operation::CudaRegionStatus => reply(region_status(engine, RegionKind::Cuda, region)),
+        _ => reply(region_status(engine, RegionKind::System, region)),
     }
+}
+
+fn region_status(engine: &Engine, kind: RegionKind, region: &str) -> Result<Bytes> {
+    let mut text = Text::begin(b'[');
+    for r in regions::status(engine, kind, region)? {
+        text.open(b'{').key("name").string(&r.name);
+        match &r.source {
+            Source::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
+            Source::Cuda { device_id } => text.key("device_id").integer(u64::from(*device_id)),
+        };
+        text.key("byte_size").integer(r.byte_size).close(b'}');
+    }
+    text.close(b']');
+    Ok(text.into_bytes())
 }
 
 /// Checks in the order of memory.md 2.1; without a GPU the body is not looked at.

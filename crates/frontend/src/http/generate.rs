@@ -40,7 +40,7 @@ pub async fn generate(
     if version.signature.decoupled {
         return many(account, version, request, head, stream).await;
     }
-    let result = match inference::start_large(&version, request).await {
+    let result = match inference::start(&version, request).get().await {
         Ok(Inference::Done(result)) => result,
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
@@ -85,7 +85,7 @@ async fn read(
     let version = find(context, name, version)?;
     if let Some(slot) = &head.trace {
         slot.was_read();
-        traced::begin_http(head, &version);
+        head.sample(&version);
     }
     check_encoding(head)?;
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
@@ -123,7 +123,7 @@ async fn many(
     let inbox = Inbox::new(account);
     // The inbox has this request alone.
     let key = inbox.reserve();
-    if let Err(error) = inbox.starter().start_large(key, version.clone(), request).await {
+    if let Err(error) = inbox.starter().start(key, &version, request).get().await {
         return Reply::error(JSON, &error);
     }
     if stream {

@@ -2,9 +2,9 @@
 //! HTTP/1. On the control address, calls of gRPC come the same way.
 
 use super::events::{self, Events};
+use super::method::Method;
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
-use super::route::Method;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
 use crate::grpc::call;
@@ -19,7 +19,6 @@ use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
-use crate::traced::Slot;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
 use memory::{Account, Kind, Short};
@@ -121,7 +120,7 @@ async fn serve(
     let length = announced.unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
-    head.trace = Slot::http(&context.shared, &client.caller, "h2", &head);
+    head.note(&context.shared, &client.caller, "h2");
     let (grant, admission) = service::admit(&context, &client, &head);
     if let Some(slot) = &head.trace {
         slot.granted(grant.key());

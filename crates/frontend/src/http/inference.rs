@@ -4,7 +4,7 @@ use super::reply::{JSON, OCTETS, Parts, Reply};
 use super::request::RequestHead;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
-use crate::inference::{self, Inference};
+use crate::inference::{self, Inference, Started};
 use crate::limits::{
     DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX,
 };
@@ -51,7 +51,7 @@ pub async fn infer(
     };
     if let Some(slot) = &head.trace {
         slot.was_read();
-        traced::begin_http(head, &version);
+        head.sample(&version);
     }
     let body = match unpack(context, head, body) {
         Ok(Unpacked::Here(body)) => body,
@@ -63,33 +63,19 @@ pub async fn infer(
     }
     // One expression, so that the request is not kept across the wait.
     let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
-    let pending = match parsed.and_then(|request| start(&version, request)) {
-        Ok(Begun::Inference(Inference::Done(result))) => match reply(account, version, result, head) {
+    let pending = match parsed.map(|request| inference::start(&version, request)) {
+        Ok(Started::Here(Ok(Inference::Done(result)))) => match reply(account, version, result, head) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
         },
-        Ok(Begun::Inference(Inference::Pending(pending))) => pending,
-        Ok(Begun::NotYet(request)) => return Box::pin(start_large(account, version, request, head)).await,
-        Err(error) => return Reply::error(JSON, &error),
+        Ok(Started::Here(Ok(Inference::Pending(pending)))) => pending,
+        Ok(later @ Started::Elsewhere(_)) => return Box::pin(finish(account, version, later, head)).await,
+        Ok(Started::Here(Err(error))) | Err(error) => return Reply::error(JSON, &error),
     };
     match reply(account, version, pending.await, head) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
-}
-
-/// What became of a request that was read on the reactor.
-enum Begun {
-    Inference(Inference),
-    /// To be checked elsewhere.
-    NotYet(Box<InferRequest>),
-}
-
-fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Begun> {
-    if inference::is_long_to_check(&request) {
-        return Ok(Begun::NotYet(request));
-    }
-    inference::start(version, request).map(Begun::Inference)
 }
 
 /// As `infer`, for a body that is unpacked or parsed elsewhere.
@@ -148,17 +134,18 @@ async fn infer_large(
             return Reply::error(JSON, &error);
         }
     };
-    start_large(account, version, request, head).await
+    let started = inference::start(&version, request);
+    finish(account, version, started, head).await
 }
 
-/// Starts a request that was read elsewhere, or takes long to check.
-async fn start_large(
+/// Answers a request that was read elsewhere, or takes long to check.
+async fn finish(
     account: &Account,
     version: Arc<ModelVersion>,
-    request: Box<InferRequest>,
+    started: Started<Inference>,
     head: &RequestHead,
 ) -> Reply {
-    let result = match inference::start_large(&version, request).await {
+    let result = match started.get().await {
         Ok(Inference::Done(result)) => result,
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
@@ -231,10 +218,13 @@ pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
 }
 
 /// # Errors
-/// UNAVAILABLE while the server exits, as long as no sequence goes on. Whether a request is of one, the engine decides.
+/// UNAVAILABLE while the server exits, as long as no sequence goes on.
 pub fn refuse_draining(context: &HttpContext) -> Result<()> {
-    let refuses = context.shared.is_draining() && context.engine.sequences() == 0;
-    if refuses { Err(Error::unavailable("Server exiting")) } else { Ok(()) }
+    if inference::is_closed(&context.shared, &context.engine) {
+        Err(Error::unavailable("Server exiting"))
+    } else {
+        Ok(())
+    }
 }
 
 fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {

@@ -1,9 +1,9 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{self, Events};
-use crate::gate::Refusal;
 use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
+use crate::refusal::Refusal;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;

@@ -9,7 +9,7 @@
 //! `Transfer-Encoding: chunked` is ignored as RFC 9112 wants it, and the connection ends with the answer: a proxy in front that
 //! went by the length has another idea of what comes next.
 
-use super::route::Method;
+use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::traced::Slot;
 use bytes::Bytes;

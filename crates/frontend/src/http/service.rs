@@ -1,9 +1,9 @@
 //! From a request head to the operation, and the operations that need nothing but a look: health, metadata, configuration,
 //! statistics.
 
+use super::method::Method;
 use super::reply::{JSON, PLAIN, Reply};
 use super::request::RequestHead;
-use super::route::{Method, ModelAction, Route};
 use super::{control, generate, inference, orca};
 use crate::access::Restrictions;
 use crate::control::Control;
@@ -17,6 +17,8 @@ use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
 use crate::origin::Client;
 use crate::shared::Shared;
+use crate::table::Operation;
+use crate::table::routes::{Names, Route};
 use crate::verbose;
 use bytes::Bytes;
 use engine::{Engine, Ready};
@@ -88,7 +90,7 @@ pub enum Admission<'a> {
 /// Route, gate, method: in this order (P 1.2, P 1.12.2). The grant is to live until the answer was written.
 pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) -> (Grant, Admission<'a>) {
     verbose::http_request(head.method, head.path());
-    let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
+    let Some(route) = std::str::from_utf8(head.path()).ok().and_then(|path| Route::find(head.method, path)) else {
         return (Grant::default(), Admission::Reply(not_found(context, head)));
     };
     if let Some(cors) = &context.cors
@@ -97,17 +99,18 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
     {
         return (Grant::default(), Admission::Reply(reply));
     }
-    let grant = match context.gate.admit(client, &route.ask(head.method), |name, at| head.headers.all(name).nth(at)) {
-        Ok(grant) => grant,
+    let admitted = route.ask().map(|ask| context.gate.admit(client, &ask, |name, at| head.headers.all(name).nth(at)));
+    let grant = match admitted.transpose() {
+        Ok(grant) => grant.unwrap_or_default(),
         Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
     };
-    if !route.allows(head.method) {
+    if !route.is_allowed {
         return (grant, Admission::Reply(Reply::text_error(405, JSON, "Method Not Allowed")));
     }
-    let bytes_max = match route {
-        Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
+    let bytes_max = match route.operation {
+        Operation::Infer => BODY_BYTES_MAX,
         // Its query may name a model, which the path does not.
-        Route::OpenApi => match control::admit_described(&grant, head.query()) {
+        Operation::OpenApi => match control::admit_described(&grant, head.query()) {
             Ok(()) => DISCARD_BYTES_MAX,
             Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
         },
@@ -132,10 +135,10 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
 /// be asked for: one of 2 GB would else be read, and held, for a model that does not exist. `None`: its body decides.
 #[cold]
 pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
-    let Route::Model { name, version, action } = *route else { return None };
-    match action {
-        ModelAction::Infer => inference::refused_by_head(context, name, version, head),
-        ModelAction::Generate | ModelAction::GenerateStream => generate::refused_by_head(context, name, version, head),
+    let Names { model, version, .. } = route.names;
+    match route.operation {
+        Operation::Infer => inference::refused_by_head(context, model, version, head),
+        Operation::Generate | Operation::GenerateStream => generate::refused_by_head(context, model, version, head),
         _ => None,
     }
 }
@@ -143,8 +146,8 @@ pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestH
 /// Whether a body is read where devices read it themselves: it has raw tensors, and its model runs on one. Without devices one branch.
 pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> bool {
     memory::has_devices()
-        && matches!(*route, Route::Model { name, version, action: ModelAction::Infer }
-            if context.engine.model(name, version).is_ok_and(|model| model.reads_on_device()))
+        && route.operation == Operation::Infer
+        && context.engine.model(route.names.model, route.names.version).is_ok_and(|model| model.reads_on_device())
         && head.headers.get("inference-header-content-length").is_some()
         && head.headers.get("content-encoding").is_none()
 }
@@ -159,10 +162,10 @@ pub fn complete(context: &HttpContext, head: &RequestHead, reply: &mut Reply) {
 
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
 pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
-    match route {
-        Route::Model { name, version, action: ModelAction::Infer } => {
+    match route.operation {
+        Operation::Infer => {
             // The model comes first in the order of checks, even here.
-            let error = context.engine.model(name, version).err().unwrap_or_else(|| {
+            let error = context.engine.model(route.names.model, route.names.version).err().unwrap_or_else(|| {
                 let text = bytes.to_string();
                 let parsed = protocol::http::parse_content_length(&text).err();
                 parsed.unwrap_or_else(|| Error::invalid(format!("Unable to parse Content-Length, got: {text}")))
@@ -190,51 +193,66 @@ pub async fn respond(
         Ok(body) => Reply::json(body),
         Err(error) => Reply::error(JSON, &error),
     };
-    match route {
-        Route::Model { name, version, action } => match action {
-            ModelAction::Infer => {
-                let reply = inference::infer(context, account, name, version, head, body).await;
-                orca::add_load_report(context, head, reply)
-            }
-            ModelAction::Generate => {
-                let reply = Box::pin(generate::generate(context, account, name, version, head, &body, false)).await;
-                orca::add_cache_report(context, name, version, head, reply)
-            }
-            ModelAction::GenerateStream => {
-                let reply = Box::pin(generate::generate(context, account, name, version, head, &body, true)).await;
-                orca::add_cache_report(context, name, version, head, reply)
-            }
-            ModelAction::Ready => match engine.model_ready(name, version) {
-                Ok(ready) => match said(ready).await {
-                    true => Reply::empty(PLAIN),
-                    false => Reply::text_error(400, JSON, "Model version not ready"),
-                },
-                Err(error) => Reply::error(JSON, &error),
+    let Names { model, version, region, repository } = route.names;
+    match route.operation {
+        Operation::Infer => {
+            let reply = inference::infer(context, account, model, version, head, body).await;
+            orca::add_load_report(context, head, reply)
+        }
+        Operation::Generate | Operation::GenerateStream => {
+            let stream = route.operation == Operation::GenerateStream;
+            let reply = Box::pin(generate::generate(context, account, model, version, head, &body, stream)).await;
+            orca::add_cache_report(context, model, version, head, reply)
+        }
+        Operation::ModelReady => match engine.model_ready(model, version) {
+            Ok(ready) => match said(ready).await {
+                true => Reply::empty(PLAIN),
+                false => Reply::text_error(400, JSON, "Model version not ready"),
             },
-            ModelAction::Metadata => json(Box::pin(metadata(context, name, version)).await),
-            ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json())),
-            ModelAction::Statistics => json(Box::pin(statistics(context, name, version)).await),
+            Err(error) => Reply::error(JSON, &error),
         },
-        Route::AllStatistics => json(Box::pin(statistics(context, "", "")).await),
-        Route::ServerMetadata => {
+        Operation::ModelMetadata => json(Box::pin(metadata(context, model, version)).await),
+        Operation::ModelConfig => json(engine.model(model, version).map(|v| v.config_json())),
+        Operation::ModelStatistics | Operation::AllStatistics => {
+            json(Box::pin(statistics(context, model, version)).await)
+        }
+        Operation::ServerMetadata => {
             let m = engine.server_metadata();
             Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
         }
-        Route::Live => health(head, "live", engine.is_live()),
-        Route::Ready => health(head, "ready", said(engine.readiness()).await),
-        Route::OpenApi => Box::pin(control::openapi(context, head.query())).await,
-        Route::Models => Box::pin(control::models(context)).await,
-        Route::Page(page) => Box::pin(control::page(context, page, head)).await,
-        Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
-        Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
-        Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
-        Route::RepositoryModel { repository, model, load } => {
+        Operation::ServerLive => health(head, "live", engine.is_live()),
+        Operation::ServerReady => health(head, "ready", said(engine.readiness()).await),
+        Operation::OpenApi => Box::pin(control::openapi(context, head.query())).await,
+        Operation::Models => Box::pin(control::models(context)).await,
+        Operation::Home | Operation::Docs | Operation::DocsScript | Operation::DocsStyle => {
+            Box::pin(control::page(context, route.operation, head)).await
+        }
+        Operation::LogSettings | Operation::LogUpdate => {
+            Box::pin(control::logging(context, route.operation, &body)).await
+        }
+        Operation::TraceSettings | Operation::TraceUpdate => {
+            Box::pin(control::trace(context, model, route.operation, &body)).await
+        }
+        Operation::Index => Box::pin(control::index(context, &body)).await,
+        Operation::Load | Operation::Unload => {
+            let load = route.operation == Operation::Load;
             Box::pin(control::repository_model(context, repository, model, load, &body)).await
         }
-        Route::SharedMemory { kind, region, action } => {
+        Operation::SystemRegionStatus
+        | Operation::SystemRegionRegister
+        | Operation::SystemRegionUnregister
+        | Operation::CudaRegionStatus
+        | Operation::CudaRegionRegister
+        | Operation::CudaRegionUnregister => {
             // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
-            Box::pin(control::shared_memory(context, kind, &percent_decode(region), action, body)).await
+            Box::pin(control::shared_memory(context, route.operation, &percent_decode(region), body)).await
         }
+        // gRPC alone asks for these.
+        Operation::StreamInfer
+        | Operation::HealthCheck
+        | Operation::HealthWatch
+        | Operation::LoadReports
+        | Operation::Reflection => Reply::text_error(404, JSON, "Not Found"),
     }
 }
 

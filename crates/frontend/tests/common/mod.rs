@@ -9,7 +9,9 @@ use backend::{
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
-use frontend::{Argument, Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
+use frontend::{
+    Argument, Control, ControlOperation, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Running, serve,
+};
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{OutputTensor, Signature};
@@ -263,7 +265,7 @@ pub const HELD: Duration = Duration::from_secs(2);
 struct Echo;
 
 impl Control for Echo {
-    fn call(&self, operation: Operation, mut argument: Argument) -> ControlReply {
+    fn call(&self, operation: ControlOperation, mut argument: Argument) -> ControlReply {
         // Files stand behind the JSON: how long they are, and how they begin.
         let files: String = std::mem::take(&mut argument.files)
             .iter()
@@ -275,16 +277,16 @@ impl Control for Echo {
         }
         Box::pin(async move {
             match operation {
-                Operation::RepositoryIndex => {
+                ControlOperation::RepositoryIndex => {
                     Ok(r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#.to_owned())
                 }
-                Operation::RepositoryUnload => Err(Error::unavailable(argument)),
+                ControlOperation::RepositoryUnload => Err(Error::unavailable(argument)),
                 // A load says nothing when it succeeds: this one tells what arrived.
-                Operation::RepositoryLoad if argument.starts_with(r#"{"model":"told""#) => {
+                ControlOperation::RepositoryLoad if argument.starts_with(r#"{"model":"told""#) => {
                     Err(Error::unavailable(argument))
                 }
-                Operation::LogGet => Ok(r#"{"log_file":"","log_info":true,"log_verbose_level":3}"#.to_owned()),
-                Operation::TraceGet => Ok(r#"{"trace_level":["OFF"],"trace_rate":"1000"}"#.to_owned()),
+                ControlOperation::LogGet => Ok(r#"{"log_file":"","log_info":true,"log_verbose_level":3}"#.to_owned()),
+                ControlOperation::TraceGet => Ok(r#"{"trace_level":["OFF"],"trace_rate":"1000"}"#.to_owned()),
                 _ => Ok(argument),
             }
         })

@@ -1,0 +1,96 @@
+//! The tables of routes and calls as JSON: for the OpenAPI document, which JavaScript makes, and as `routes.json` for the suite `exposed`.
+
+use crate::access::Act;
+use crate::http::method::Method;
+use crate::table::routes::{Documentation, Form, ROWS, Row};
+use crate::table::{Needs, Operation, calls, wants};
+use crate::text::Text;
+
+/// `{"routes":[…],"calls":[…]}`.
+pub fn described() -> String {
+    let mut text = Text::begin(b'{');
+    text.key("routes").open(b'[');
+    for row in &ROWS {
+        route(row, &mut text);
+    }
+    text.close(b']').key("calls").open(b'[');
+    for call in &calls::CALLS {
+        text.open(b'{').key("path").string(call.path);
+        facts(call.operation, &mut text);
+        text.close(b'}');
+    }
+    text.close(b']').close(b'}');
+    // All of it was written in this crate.
+    text.into_string().unwrap_or_default()
+}
+
+fn route(row: &Row, text: &mut Text) {
+    text.open(b'{').key("method").string(if row.method == Method::Post { "POST" } else { "GET" });
+    text.key("paths").open(b'[');
+    match (row.path.split_once('['), row.path.split_once(']')) {
+        (Some((before, _)), Some((_, after))) => {
+            text.string(&format!("{before}{after}")).string(&row.path.replace(['[', ']'], ""))
+        }
+        _ => text.string(row.path),
+    };
+    text.close(b']');
+    facts(row.operation, text);
+    if let Some(Documentation { id, summary, request, response, form }) = row.documentation {
+        text.key("documentation").open(b'{').key("id").string(id).key("summary").string(summary);
+        for (key, schema) in [("request", request), ("response", response)] {
+            if let Some(schema) = schema {
+                text.key(key).string(schema);
+            }
+        }
+        text.key("form").string(match form {
+            Form::Json => "json",
+            Form::OptionalBody => "optional-body",
+            Form::Tensors => "tensors",
+            Form::Events => "events",
+            Form::Page => "page",
+        });
+        text.close(b'}');
+    }
+    text.close(b'}');
+}
+
+fn facts(operation: Operation, text: &mut Text) {
+    text.key("operation").string(operation.name());
+    let Some(ask) = operation.ask(None) else { return };
+    let wants = wants(ask.category, ask.act);
+    text.key("category").string(ask.category.name());
+    text.key("act").string(if ask.act == Act::Read { "read" } else { "write" });
+    for (key, needs) in [("near", wants.near), ("far", wants.far)] {
+        match needs {
+            Needs::Nothing => text.key(key).string("nothing"),
+            Needs::Flag(flag) => text.key(key).string(flag),
+            Needs::SecretOr(flag) => text.key(key).string(&format!("a secret for the API, or {flag}")),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `NEREID_UPDATE=1` writes it.
+    #[test]
+    fn the_tables_in_the_repository_are_these() {
+        // A line for each row.
+        let text = described().replace("[{", "[\n{").replace("},{", "},\n{").replace("}]", "}\n]") + "\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/routes.json");
+        if std::env::var_os("NEREID_UPDATE").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(written, text, "NEREID_UPDATE=1 cargo test -p nereid-frontend writes it");
+    }
+
+    #[test]
+    fn every_change_needs_something_from_the_network() {
+        let operations = ROWS.iter().map(|row| row.operation).chain(calls::CALLS.iter().map(|call| call.operation));
+        for ask in operations.filter_map(|operation| operation.ask(None)) {
+            assert_eq!(ask.act == Act::Read, wants(ask.category, ask.act).far == Needs::Nothing, "{ask:?}");
+        }
+    }
+}

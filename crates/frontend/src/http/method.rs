@@ -1,0 +1,78 @@
+//! Methods of HTTP, with the numbers of Triton's library for those that no route takes.
+
+/// Methods a route answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// Anything else: always 405.
+    Other(OtherMethod),
+}
+
+/// A method that no route takes, by its number in Triton's HTTP library: the log says it (`--log-verbose=1`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OtherMethod(pub u8);
+
+impl Default for Method {
+    fn default() -> Self {
+        Self::Other(OtherMethod::default())
+    }
+}
+
+impl Method {
+    /// OPTIONS, which only the preflights of browsers send.
+    pub const OPTIONS: Self = Self::Other(OtherMethod(8));
+    /// HEAD, which pages for people answer.
+    pub const HEAD: Self = Self::Other(OtherMethod(1));
+
+    /// As it stands in the request line.
+    pub fn parse(name: &[u8]) -> Self {
+        match name {
+            b"GET" => Self::Get,
+            b"POST" => Self::Post,
+            _ => Self::Other(OtherMethod::parse(name)),
+        }
+    }
+
+    /// Its name; that of one that nobody knows is `?`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Other(method) => method.name(),
+        }
+    }
+}
+
+impl OtherMethod {
+    /// From 1 on; 0 is GET.
+    const NAMES: [&'static [u8]; 15] = [
+        b"HEAD",
+        b"POST",
+        b"PUT",
+        b"DELETE",
+        b"MKCOL",
+        b"COPY",
+        b"MOVE",
+        b"OPTIONS",
+        b"PROPFIND",
+        b"PROPPATCH",
+        b"LOCK",
+        b"UNLOCK",
+        b"TRACE",
+        b"CONNECT",
+        b"PATCH",
+    ];
+
+    fn name(self) -> &'static str {
+        let name = usize::from(self.0).checked_sub(1).and_then(|at| Self::NAMES.get(at));
+        name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("?")
+    }
+
+    fn parse(name: &[u8]) -> Self {
+        let unknown = Self::NAMES.len();
+        Self(Self::NAMES.iter().position(|&known| known == name).unwrap_or(unknown) as u8 + 1)
+    }
+}

@@ -1,0 +1,24 @@
+//! Where a listener is, and why it cannot be there.
+
+use std::io;
+use tensor::Error;
+
+/// The path of an address that is a Unix socket: `unix:PATH`, or as a URI `unix:///PATH`.
+pub fn unix_path(address: &str) -> Option<&str> {
+    let path = address.strip_prefix("unix:")?;
+    Some(path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path))
+}
+
+/// UNAVAILABLE `Socket '<place>' already in use `, in Triton's words, when another process has it; INVALID_ARG with the system's words for what
+/// can not be had whoever ends.
+pub fn refused(place: &str, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => return Error::unavailable(format!("Socket '{place}' already in use ")),
+        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
+        io::ErrorKind::PermissionDenied if unix_path(place).is_none() => {
+            "; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    };
+    Error::invalid(format!("Socket '{place}' can not be listened to: {error}{advice}"))
+}

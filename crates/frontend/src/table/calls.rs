@@ -1,0 +1,64 @@
+//! The calls of gRPC, by their paths.
+
+use super::Operation;
+use Operation as Op;
+
+/// A call that is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// `/package.Service/Method`.
+    pub path: &'static str,
+    /// What it asks for.
+    pub operation: Operation,
+}
+
+const fn call(path: &'static str, operation: Operation) -> Call {
+    Call { path, operation }
+}
+
+/// All of them; the usual ones first.
+pub const CALLS: [Call; 25] = [
+    call("/inference.GRPCInferenceService/ModelInfer", Op::Infer),
+    call("/inference.GRPCInferenceService/ModelStreamInfer", Op::StreamInfer),
+    call("/inference.GRPCInferenceService/ServerLive", Op::ServerLive),
+    call("/inference.GRPCInferenceService/ServerReady", Op::ServerReady),
+    call("/inference.GRPCInferenceService/ModelReady", Op::ModelReady),
+    call("/inference.GRPCInferenceService/ServerMetadata", Op::ServerMetadata),
+    call("/inference.GRPCInferenceService/ModelMetadata", Op::ModelMetadata),
+    call("/inference.GRPCInferenceService/ModelConfig", Op::ModelConfig),
+    call("/inference.GRPCInferenceService/ModelStatistics", Op::ModelStatistics),
+    call("/inference.GRPCInferenceService/RepositoryIndex", Op::Index),
+    call("/inference.GRPCInferenceService/RepositoryModelLoad", Op::Load),
+    call("/inference.GRPCInferenceService/RepositoryModelUnload", Op::Unload),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryStatus", Op::SystemRegionStatus),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryRegister", Op::SystemRegionRegister),
+    call("/inference.GRPCInferenceService/SystemSharedMemoryUnregister", Op::SystemRegionUnregister),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryStatus", Op::CudaRegionStatus),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryRegister", Op::CudaRegionRegister),
+    call("/inference.GRPCInferenceService/CudaSharedMemoryUnregister", Op::CudaRegionUnregister),
+    call("/inference.GRPCInferenceService/TraceSetting", Op::TraceSettings),
+    call("/inference.GRPCInferenceService/LogSettings", Op::LogSettings),
+    call("/grpc.health.v1.Health/Check", Op::HealthCheck),
+    call("/grpc.health.v1.Health/Watch", Op::HealthWatch),
+    call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Op::Reflection),
+    call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Op::Reflection),
+    call("/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics", Op::LoadReports),
+];
+
+/// What the call of this path asks for; a query is not part of it.
+pub fn find(path: &[u8]) -> Option<Operation> {
+    let path = path.split(|b| matches!(b, b'?' | b'#')).next()?;
+    CALLS.iter().find(|call| call.path.as_bytes() == path).map(|call| call.operation)
+}
+
+impl Operation {
+    /// Whether its call may go on for ever, and counts by its requests, if at all, instead of as one.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Self::StreamInfer | Self::HealthWatch | Self::Reflection | Self::LoadReports)
+    }
+
+    /// Whether its call may change the server: of settings the message says it.
+    pub fn may_change(self) -> bool {
+        self.is_change() || matches!(self, Self::TraceSettings | Self::LogSettings)
+    }
+}

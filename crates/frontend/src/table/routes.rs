@@ -1,0 +1,466 @@
+//! The routing table of P 1.2, with what the OpenAPI document says of each route. Paths are taken as they are sent: no decoding, no
+//! tolerance: `/v2/` is not `/v2`.
+
+use super::Operation;
+use crate::access::Ask;
+use crate::http::method::Method;
+use Operation as Op;
+use std::sync::LazyLock;
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// `Get` or `Post`.
+    pub method: Method,
+    /// HEAD is answered as well.
+    takes_head: bool,
+    /// The path, with names in braces and a part that may be missing in brackets. A `{version}` has digits only.
+    pub path: &'static str,
+    /// What it asks for.
+    pub operation: Operation,
+    /// What the document says; `None` leaves the route out.
+    pub documentation: Option<Documentation>,
+}
+
+/// What the OpenAPI document says of a route. Schemas are named as in `src/api/openapi/schemas.ts`.
+#[derive(Debug, Clone, Copy)]
+pub struct Documentation {
+    /// `operationId`.
+    pub id: &'static str,
+    /// `summary`.
+    pub summary: &'static str,
+    /// Schema of the body; `None` = no body is wanted.
+    pub request: Option<&'static str>,
+    /// Schema of the answer; `None` = it has no body.
+    pub response: Option<&'static str>,
+    /// What is not plain JSON about it.
+    pub form: Form,
+}
+
+/// How request and answer are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As JSON.
+    Json,
+    /// As JSON; the request may come without a body.
+    OptionalBody,
+    /// Tensors may follow the JSON in binary.
+    Tensors,
+    /// The answer is a stream of server-sent events.
+    Events,
+    /// The answer is HTML, at least for clients that ask for it.
+    Page,
+}
+
+const fn row(method: Method, path: &'static str, operation: Operation) -> Row {
+    Row { method, takes_head: false, path, operation, documentation: None }
+}
+
+const fn get(path: &'static str, operation: Operation) -> Row {
+    row(Method::Get, path, operation)
+}
+
+const fn post(path: &'static str, operation: Operation) -> Row {
+    row(Method::Post, path, operation)
+}
+
+impl Row {
+    const fn with_head(mut self) -> Self {
+        self.takes_head = true;
+        self
+    }
+
+    /// Adds the documentation, of an answer without a body and a request without one.
+    const fn doc(mut self, id: &'static str, summary: &'static str) -> Self {
+        self.documentation = Some(Documentation { id, summary, request: None, response: None, form: Form::Json });
+        self
+    }
+
+    const fn takes(mut self, schema: &'static str) -> Self {
+        if let Some(documentation) = &mut self.documentation {
+            documentation.request = Some(schema);
+        }
+        self
+    }
+
+    const fn answers(mut self, schema: &'static str) -> Self {
+        if let Some(documentation) = &mut self.documentation {
+            documentation.response = Some(schema);
+        }
+        self
+    }
+
+    const fn form(mut self, form: Form) -> Self {
+        if let Some(documentation) = &mut self.documentation {
+            documentation.form = form;
+        }
+        self
+    }
+}
+
+/// The first row that fits a path answers it. Inferences stand first, as they are looked for most; otherwise the order counts for
+/// `/v2/models/stats` alone, which is no model. A repository's name is taken where it is refused or means the same without.
+pub static ROWS: [Row; 41] = [
+    post("/v2/models/{model}[/versions/{version}]/infer", Op::Infer)
+        .doc("modelInfer", "Infer.")
+        .takes("InferRequest")
+        .answers("InferResponse")
+        .form(Form::Tensors),
+    post("/v2/models/{model}[/versions/{version}]/generate", Op::Generate)
+        .doc("modelGenerate", "Infer with named values; one response.")
+        .takes("GenerateRequest")
+        .answers("GenerateResponse"),
+    post("/v2/models/{model}[/versions/{version}]/generate_stream", Op::GenerateStream)
+        .doc("modelGenerateStream", "Infer with named values; responses as they come.")
+        .takes("GenerateRequest")
+        .answers("GenerateResponse")
+        .form(Form::Events),
+    get("/v2/health/live", Op::ServerLive)
+        .doc("serverLive", "Whether the process is there: the status says it. The body is for requests whose Accept names application/json.")
+        .answers("Live"),
+    get("/v2/health/ready", Op::ServerReady)
+        .doc("serverReady", "Whether every model can be used: the status says it. The body is for requests whose Accept names application/json.")
+        .answers("Ready"),
+    get("/", Op::Home).with_head()
+        .doc("home", "The server and its models: HTML for requests whose Accept names text/html, JSON for others.")
+        .answers("Home")
+        .form(Form::Page),
+    get("/docs", Op::Docs).with_head()
+        .doc("docs", "A page that shows this description.")
+        .form(Form::Page),
+    get("/docs/page.js", Op::DocsScript).with_head(),
+    get("/docs/page.css", Op::DocsStyle).with_head(),
+    get("/v2", Op::ServerMetadata)
+        .doc("serverMetadata", "Name, version and extensions of the server.")
+        .answers("ServerMetadata"),
+    get("/v2/openapi.json", Op::OpenApi)
+        .doc("openApi", "This description; with ?model= that of a model, with the names, types and shapes of its tensors.")
+        .answers("Description"),
+    get("/v2/models", Op::Models).with_head()
+        .doc("models", "Names of the models of the repository, whatever their state.")
+        .answers("Models"),
+    get("/v2/models/stats", Op::AllStatistics)
+        .doc("statistics", "Statistics of all models.")
+        .answers("Statistics"),
+    get("/v2/models/{model}[/versions/{version}]", Op::ModelMetadata)
+        .doc("modelMetadata", "Versions and tensors of a model.")
+        .answers("ModelMetadata"),
+    get("/v2/models/{model}[/versions/{version}]/config", Op::ModelConfig)
+        .doc("modelConfig", "The configuration of a model as it is in effect.")
+        .answers("ModelConfig"),
+    get("/v2/models/{model}[/versions/{version}]/ready", Op::ModelReady)
+        .doc("modelReady", "Whether a model can be used."),
+    get("/v2/models/{model}[/versions/{version}]/stats", Op::ModelStatistics)
+        .doc("modelStatistics", "Statistics of a model.")
+        .answers("Statistics"),
+    get("/v2/models/{model}/trace/setting", Op::TraceSettings)
+        .doc("modelTraceSettings", "Trace settings of a model.")
+        .answers("TraceSettings"),
+    post("/v2/models/{model}/trace/setting", Op::TraceUpdate)
+        .doc("updateModelTraceSettings", "Change trace settings of a model.")
+        .takes("TraceSettings")
+        .answers("TraceSettings"),
+    post("/v2/repository/index", Op::Index)
+        .doc("repositoryIndex", "Models of the repository and their states.")
+        .takes("IndexRequest")
+        .answers("Index")
+        .form(Form::OptionalBody),
+    post("/v2/repository/models/{model}/load", Op::Load)
+        .doc("loadModel", "Load a model, or load it again.")
+        .takes("LoadRequest")
+        .form(Form::OptionalBody),
+    post("/v2/repository/models/{model}/unload", Op::Unload)
+        .doc("unloadModel", "Unload a model.")
+        .takes("UnloadRequest")
+        .form(Form::OptionalBody),
+    post("/v2/repository/{repository}/index", Op::Index),
+    post("/v2/repository/{repository}/models/{model}/load", Op::Load),
+    post("/v2/repository/{repository}/models/{model}/unload", Op::Unload),
+    get("/v2/systemsharedmemory/status", Op::SystemRegionStatus)
+        .doc("systemRegions", "Regions of system shared memory.")
+        .answers("SystemRegions"),
+    post("/v2/systemsharedmemory/unregister", Op::SystemRegionUnregister)
+        .doc("unregisterSystemRegions", "Let go of all regions of system shared memory."),
+    post("/v2/systemsharedmemory/region/{region}/register", Op::SystemRegionRegister)
+        .doc("registerSystemRegion", "Make a region of system shared memory known.")
+        .takes("SystemRegion"),
+    get("/v2/systemsharedmemory/region/{region}/status", Op::SystemRegionStatus)
+        .doc("systemRegion", "One region of system shared memory.")
+        .answers("SystemRegions"),
+    post("/v2/systemsharedmemory/region/{region}/unregister", Op::SystemRegionUnregister)
+        .doc("unregisterSystemRegion", "Let go of a region of system shared memory."),
+    // A region cannot be registered without its name: refused, and so not described.
+    post("/v2/systemsharedmemory/register", Op::SystemRegionRegister),
+    get("/v2/cudasharedmemory/status", Op::CudaRegionStatus)
+        .doc("cudaRegions", "Regions of CUDA shared memory.")
+        .answers("CudaRegions"),
+    post("/v2/cudasharedmemory/unregister", Op::CudaRegionUnregister)
+        .doc("unregisterCudaRegions", "Let go of all regions of CUDA shared memory."),
+    post("/v2/cudasharedmemory/region/{region}/register", Op::CudaRegionRegister)
+        .doc("registerCudaRegion", "Make a region of CUDA shared memory known.")
+        .takes("CudaRegion"),
+    get("/v2/cudasharedmemory/region/{region}/status", Op::CudaRegionStatus)
+        .doc("cudaRegion", "One region of CUDA shared memory.")
+        .answers("CudaRegions"),
+    post("/v2/cudasharedmemory/region/{region}/unregister", Op::CudaRegionUnregister)
+        .doc("unregisterCudaRegion", "Let go of a region of CUDA shared memory."),
+    post("/v2/cudasharedmemory/register", Op::CudaRegionRegister),
+    get("/v2/trace/setting", Op::TraceSettings)
+        .doc("traceSettings", "Trace settings of models without their own.")
+        .answers("TraceSettings"),
+    post("/v2/trace/setting", Op::TraceUpdate)
+        .doc("updateTraceSettings", "Change trace settings of models without their own.")
+        .takes("TraceSettings")
+        .answers("TraceSettings"),
+    get("/v2/logging", Op::LogSettings)
+        .doc("logSettings", "Log settings.")
+        .answers("LogSettings"),
+    post("/v2/logging", Op::LogUpdate)
+        .doc("updateLogSettings", "Change log settings.")
+        .takes("LogSettings")
+        .answers("LogSettings"),
+];
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route<'a> {
+    /// The operation: of a method that the path does not take, that of another method.
+    pub operation: Operation,
+    /// The path takes the method.
+    pub is_allowed: bool,
+    /// Names in the path, as sent; empty where the path has none.
+    pub names: Names<'a>,
+}
+
+/// Names in a path, as sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)]
+pub struct Names<'a> {
+    pub model: &'a str,
+    pub version: &'a str,
+    pub region: &'a str,
+    pub repository: &'a str,
+}
+
+impl<'a> Route<'a> {
+    /// What a request asks for. `path` has no query.
+    pub fn find(method: Method, path: &'a str) -> Option<Self> {
+        let mut other = None;
+        for (row, pattern) in PATTERNS.iter() {
+            let Some(names) = pattern.names(path) else { continue };
+            let is_allowed = method == row.method || (row.takes_head && method == Method::HEAD);
+            let route = Self { operation: row.operation, is_allowed, names };
+            if is_allowed {
+                return Some(route);
+            }
+            other.get_or_insert(route);
+        }
+        other
+    }
+
+    /// What the gate is asked.
+    #[inline]
+    pub fn ask(&self) -> Option<Ask<'a>> {
+        self.operation.ask((!self.names.model.is_empty()).then_some(self.names.model))
+    }
+}
+
+/// The rows with their paths taken apart.
+static PATTERNS: LazyLock<Vec<(Row, Pattern)>> =
+    LazyLock::new(|| ROWS.iter().map(|row| (*row, Pattern::new(row.path))).collect());
+
+/// A path in pieces.
+struct Pattern {
+    before: Vec<Piece>,
+    /// What may be missing between the other two.
+    optional: Vec<Piece>,
+    after: Vec<Piece>,
+}
+
+enum Piece {
+    Text(&'static str),
+    Model,
+    Version,
+    Region,
+    Repository,
+}
+
+impl Pattern {
+    fn new(path: &'static str) -> Self {
+        let (before, rest) = path.split_once('[').unwrap_or((path, "]"));
+        let (optional, after) = rest.split_once(']').unwrap_or_default();
+        Self { before: pieces(before), optional: pieces(optional), after: pieces(after) }
+    }
+
+    /// The names in a path that this is the pattern of.
+    #[inline]
+    fn names<'a>(&self, path: &'a str) -> Option<Names<'a>> {
+        let mut names = Names::default();
+        let rest = take(&self.before, path, &mut names)?;
+        if take(&self.after, rest, &mut names).is_some_and(str::is_empty) {
+            return Some(names);
+        }
+        if self.optional.is_empty() {
+            return None;
+        }
+        let rest = take(&self.optional, rest, &mut names)?;
+        take(&self.after, rest, &mut names)?.is_empty().then_some(names)
+    }
+}
+
+fn pieces(text: &'static str) -> Vec<Piece> {
+    // What stands between braces is every second part.
+    let piece = |(at, part)| match (at % 2, part) {
+        (_, "") => None,
+        (0, text) => Some(Piece::Text(text)),
+        (_, "model") => Some(Piece::Model),
+        (_, "version") => Some(Piece::Version),
+        (_, "region") => Some(Piece::Region),
+        _ => Some(Piece::Repository),
+    };
+    text.split(['{', '}']).enumerate().filter_map(piece).collect()
+}
+
+/// Takes pieces off a path: what is left of it, or `None` if it does not begin with them. A name is not empty and ends with its segment.
+#[inline]
+fn take<'a>(pieces: &[Piece], mut rest: &'a str, names: &mut Names<'a>) -> Option<&'a str> {
+    for piece in pieces {
+        if let Piece::Text(text) = piece {
+            rest = rest.strip_prefix(text)?;
+            continue;
+        }
+        let end = memchr::memchr(b'/', rest.as_bytes()).unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(end);
+        if name.is_empty() {
+            return None;
+        }
+        match piece {
+            Piece::Version if !name.bytes().all(|b| b.is_ascii_digit()) => return None,
+            Piece::Version => names.version = name,
+            Piece::Region => names.region = name,
+            Piece::Repository => names.repository = name,
+            Piece::Model | Piece::Text(_) => names.model = name,
+        }
+        rest = behind;
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str) -> Option<(Operation, [&str; 4])> {
+        let Route { operation, names: Names { model, version, region, repository }, .. } =
+            Route::find(Method::Get, path)?;
+        Some((operation, [model, version, region, repository]))
+    }
+
+    #[test]
+    fn p005_every_path_of_the_table_and_none_beside_it() {
+        let plain = |operation| Some((operation, [""; 4]));
+        let model = |name, version, operation| Some((operation, [name, version, "", ""]));
+        let region = |name, operation| Some((operation, ["", "", name, ""]));
+        let control = |repository, name, operation| Some((operation, [name, "", "", repository]));
+        for (path, expected) in [
+            ("/v2", plain(Op::ServerMetadata)),
+            ("/v2/", None),
+            ("/V2", None),
+            ("/v2/models", plain(Op::Models)),
+            ("/", plain(Op::Home)),
+            ("", None),
+            ("//", None),
+            ("/docs", plain(Op::Docs)),
+            ("/docs/", None),
+            ("/docs/page.js", plain(Op::DocsScript)),
+            ("/docs/page.css", plain(Op::DocsStyle)),
+            ("/docs/../v2", None),
+            ("/v2/models/", None),
+            ("/v2/models/stats", plain(Op::AllStatistics)),
+            ("/v2/models/stats/stats", model("stats", "", Op::ModelStatistics)),
+            ("/v2/models/stats/config", model("stats", "", Op::ModelConfig)),
+            ("/v2/models/m", model("m", "", Op::ModelMetadata)),
+            ("/v2/models/m/", None),
+            ("/v2/models/m/versions", None),
+            ("/v2/models/m/versions/", None),
+            ("/v2/models/m/versions/1", model("m", "1", Op::ModelMetadata)),
+            ("/v2/models/m/versions/01/ready", model("m", "01", Op::ModelReady)),
+            ("/v2/models/m/versions/x", None),
+            ("/v2/models/m/versions/-1", None),
+            ("/v2/models/m/versions/1/versions/1", None),
+            ("/v2/models/m/infer", model("m", "", Op::Infer)),
+            ("/v2/models/m/inferred", None),
+            ("/v2/models/versions/infer", model("versions", "", Op::Infer)),
+            ("/v2/models/m/versions/2/infer", model("m", "2", Op::Infer)),
+            ("/v2/models/m/generate", model("m", "", Op::Generate)),
+            ("/v2/models/m/generate_stream", model("m", "", Op::GenerateStream)),
+            ("/v2/models/m/ready", model("m", "", Op::ModelReady)),
+            ("/v2/models//ready", None),
+            ("/v2/models/m/trace/setting", model("m", "", Op::TraceSettings)),
+            ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/trace/setting", plain(Op::TraceSettings)),
+            ("/v2/trace", None),
+            ("/v2/logging", plain(Op::LogSettings)),
+            ("/v2/logging/", None),
+            ("/v2/openapi.json", plain(Op::OpenApi)),
+            ("/v2/openapi.json/", None),
+            ("/v2/health/live", plain(Op::ServerLive)),
+            ("/v2/health/ready", plain(Op::ServerReady)),
+            ("/v2/health/LIVE", None),
+            ("/v2//health/live", None),
+            ("//v2/health/live", None),
+            ("/v2/systemsharedmemory", None),
+            ("/v2/systemsharedmemory/status", plain(Op::SystemRegionStatus)),
+            ("/v2/systemsharedmemory/register", plain(Op::SystemRegionRegister)),
+            ("/v2/systemsharedmemory/region/r/unregister", region("r", Op::SystemRegionUnregister)),
+            ("/v2/systemsharedmemory/region//status", None),
+            ("/v2/cudasharedmemory/region/r/status", region("r", Op::CudaRegionStatus)),
+            ("/v2/repository", None),
+            ("/v2/repository/", None),
+            ("/v2/repository/index", plain(Op::Index)),
+            ("/v2/repository/foo/index", control("foo", "", Op::Index)),
+            ("/v2/repository/models/m/load", control("", "m", Op::Load)),
+            ("/v2/repository/models/m/unload", control("", "m", Op::Unload)),
+            ("/v2/repository/foo/models/m/load", control("foo", "m", Op::Load)),
+            ("/v2/repository/models/models/m/load", control("models", "m", Op::Load)),
+            ("/metrics", None),
+        ] {
+            assert_eq!(found(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn p006_methods() {
+        for (path, allowed) in [
+            ("/v2", "G"),
+            ("/v2/health/live", "G"),
+            ("/v2/models/m", "G"),
+            ("/v2/models/m/infer", "P"),
+            ("/v2/models/m/generate", "P"),
+            ("/v2/models/m/stats", "G"),
+            ("/v2/logging", "GP"),
+            ("/v2/trace/setting", "GP"),
+            ("/v2/repository/index", "P"),
+            ("/v2/repository/models/m/load", "P"),
+            ("/v2/systemsharedmemory/status", "G"),
+            ("/v2/systemsharedmemory/unregister", "P"),
+            ("/v2/models", "GH"),
+            ("/", "GH"),
+            ("/docs", "GH"),
+        ] {
+            for (method, letter) in [("GET", 'G'), ("POST", 'P'), ("HEAD", 'H'), ("PUT", 'U')] {
+                let route = Route::find(Method::parse(method.as_bytes()), path).unwrap();
+                assert_eq!(route.is_allowed, allowed.contains(letter), "{method} {path}");
+            }
+        }
+        assert_eq!(Method::parse(b"OPTIONS"), Method::OPTIONS);
+    }
+
+    #[test]
+    fn a_method_that_a_path_does_not_take_asks_for_what_the_path_reads() {
+        let other = Route::find(Method::parse(b"PUT"), "/v2/logging").unwrap();
+        assert_eq!((other.operation, other.is_allowed), (Op::LogSettings, false));
+        let post = Route::find(Method::Post, "/v2/logging").unwrap();
+        assert_eq!((post.operation, post.is_allowed), (Op::LogUpdate, true));
+    }
+}
