@@ -379,17 +379,16 @@ impl Opened for OpenedOnnx {
         })
     }
 
-    fn needs(&self, _config: &bytes::Bytes) -> Result<Vec<Need>> {
+    fn needs(&self) -> Result<Vec<Need>> {
         let need = |&ordinal: &u32| Need { place: Where::Device(ordinal), bytes: self.devices.bytes };
         Ok(self.devices.ordinals.iter().map(need).collect())
     }
 
-    fn finish(mut self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        check::check(&config, &signature, &self.graph)?;
+    fn finish(mut self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        check::check(config, &signature, &self.graph)?;
         for &device in &self.devices.ordinals {
             if self.sessions.iter().all(|s| s.device() != Some(device)) {
-                self.sessions.push(self.devices.load(&config, device)?);
+                self.sessions.push(self.devices.load(config, device)?);
             }
         }
         let depends = self.cost_may_depend_on_data;
@@ -397,19 +396,19 @@ impl Opened for OpenedOnnx {
         for session in self.sessions {
             let signature = signature.clone();
             let captures = match session.device() {
-                Some(device) => accelerators::captures(&self.devices.providers(&config, device)?),
+                Some(device) => accelerators::captures(&self.devices.providers(config, device)?),
                 None => None,
             };
-            let model = OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, depends)?;
+            let model = OnnxModel::new(session, config, signature, &self.graph, &self.run_entries, depends)?;
             models.push(match captures {
                 // TensorRT's provider knows one graph, whatever a run says.
-                Some(kind) => model.by_graphs(&config, kind == Kind::Tensorrt)?,
+                Some(kind) => model.by_graphs(config, kind == Kind::Tensorrt)?,
                 None => model,
             });
         }
         // Instance groups are those that the sessions were made for: completing a configuration does not change them.
         let of = |device: Option<u32>| models.iter().position(|m| m.device() == device);
-        let of_instance = placements(&config).map(|p| of(p.device)).collect::<Option<Vec<_>>>();
+        let of_instance = placements(config).map(|p| of(p.device)).collect::<Option<Vec<_>>>();
         of_instance
             .and_then(|of_instance| PlacedModel::or_plain(models, of_instance))
             .ok_or_else(|| Error::internal("an instance is where there is no session"))

@@ -68,9 +68,9 @@ fn refused(library: PathBuf, settings: &[(&str, &Path)]) -> Error {
     spec.settings = settings.iter().map(|(k, v)| ((*k).to_owned(), v.to_string_lossy().into_owned())).collect();
     let signature = signature(0, vec![input("I", DataType::Fp32, &[1])], vec![output("O", DataType::Fp32, &[1])]);
     let finish = |o: Box<dyn Opened>| {
-        let needs = o.needs(&spec.config).expect("known");
+        let needs = o.needs().expect("known");
         assert!(matches!(needs[..], [Need { place: Where::Device(1), bytes: 1.. }]), "{needs:?}");
-        o.finish(&spec.config, signature.into())
+        o.finish(&on_gpu(&[1]), signature.into())
     };
     let error = OnnxBackend::new(Some(library)).open(&spec).and_then(finish);
     let error = error.map(drop).expect_err("no GPU runs anything here");

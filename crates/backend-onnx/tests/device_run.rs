@@ -9,7 +9,6 @@ mod support;
 
 use backend::{Backend, BatchEntry, Model};
 use backend_onnx::OnnxBackend;
-use prost::Message;
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::model_optimization_policy::ExecutionAccelerators;
 use protocol::pb::inference::model_optimization_policy::execution_accelerators::Accelerator;
@@ -74,7 +73,7 @@ fn opened(file: &[u8], signature: &Signature, optimization: ModelOptimizationPol
     let mut spec = version.spec(&config);
     spec.settings = vec![("provider-library".into(), std::env::var("PROVIDER").expect("given by the parent"))];
     let opened = OnnxBackend::new(Some(library())).open(&spec).expect("opens");
-    opened.finish(&config.encode_to_vec().into(), Arc::new(signature.clone()))
+    opened.finish(&config, Arc::new(signature.clone()))
 }
 
 /// Runs by CUDA graphs.
@@ -486,7 +485,7 @@ fn inner_refused() {
         let t = DataType::Fp32;
         let s = signature(0, vec![input("I", t, &[1])], vec![output("O", t, &[1])]);
         let opened = OnnxBackend::new(Some(support::library())).open(&spec);
-        let error = opened.and_then(|o| o.finish(&spec.config, s.into())).map(drop).expect_err("refused");
+        let error = opened.and_then(|o| o.finish(&config, s.into())).map(drop).expect_err("refused");
         assert_eq!(error.code(), Code::Unavailable);
         error.message().to_owned()
     };

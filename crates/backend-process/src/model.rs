@@ -15,10 +15,10 @@ use backend::{
     Batch, Capabilities, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
     RunControl, now_ns,
 };
-use bytes::Bytes;
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -500,7 +500,7 @@ impl RemoteModel for ProcessModel {
         }
     }
 
-    fn start_instances(&self, new: &[NewInstance], config: &Bytes, json: &str) -> Option<tensor::Result<()>> {
+    fn start_instances(&self, new: &[NewInstance], config: &ModelConfig, json: &str) -> Option<tensor::Result<()>> {
         let further = self.0.spec.further.as_ref()?;
         let start = || {
             let all = further.instances(config, json)?;

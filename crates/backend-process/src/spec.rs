@@ -1,7 +1,7 @@
 //! What makes a model that is served by runners.
 
 use crate::failure::Failure;
-use bytes::Bytes;
+use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,12 +72,12 @@ pub struct Limits {
 
 /// Makes further processes of a model that serves.
 pub trait Further: Send + Sync {
-    /// All instances of the model with this configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form), which differs from the one
+    /// All instances of the model with this configuration (also in Triton's JSON form), which differs from the one
     /// it was started with in its instance groups only. In the order of [`backend::placements`].
     ///
     /// # Errors
     /// INVALID_ARG for more processes than there may be.
-    fn instances(&self, config: &Bytes, json: &str) -> Result<Vec<Instance>>;
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<Instance>>;
 
     /// What clients are told of a process that could not be started.
     fn error(&self, failure: &Failure) -> Error;

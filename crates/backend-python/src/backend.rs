@@ -256,11 +256,10 @@ impl Opened for OpenedPython {
         json.clone_into(&mut self.config_json);
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let decoded = decode(config)?;
-        let device_inputs = takes_device_inputs(&decoded)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let device_inputs = takes_device_inputs(config)?;
         let iterative =
-            matches!(&decoded.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
         let instances = Arc::new(Instances { opened: *self, signature: signature.clone(), iterative });
@@ -285,10 +284,10 @@ struct Instances {
 }
 
 impl Further for Instances {
-    fn instances(&self, config: &bytes::Bytes, json: &str) -> Result<Vec<Instance>> {
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<Instance>> {
         let Self { opened, signature, iterative } = self;
         let told = Told { iterative: *iterative, config: json, ..opened.told(Some(signature)) };
-        let placed = instances(&decode(config)?);
+        let placed = instances(config);
         if placed.len() > INSTANCES_MAX {
             return Err(Error::invalid(format!(
                 "model '{}' has {} instances, each of which is a process: at most {INSTANCES_MAX} are started for a Python model",

@@ -1,6 +1,5 @@
 //! Checks the configuration of an identity model, in Triton's order and with its texts (backends-native.md 11.1).
 
-use prost::Message;
 use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput, model_instance_group::Kind};
 use std::time::Duration;
 use tensor::{DataType, Error, Result, ShapeDisplay};
@@ -14,11 +13,6 @@ pub(crate) struct Delays {
     pub(crate) execute: Duration,
     /// Times the instance's index, at least 1.
     pub(crate) instance_wise: u32,
-}
-
-pub(crate) fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
-    ModelConfig::decode(config.clone())
-        .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
 }
 
 /// # Errors

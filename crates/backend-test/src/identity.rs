@@ -10,6 +10,7 @@ use backend::{
     Backend, Batch, BatchEntry, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns,
     scatter, shape,
 };
+use protocol::pb::inference::ModelConfig;
 use protocol::{InputSpec, Parameter, Signature};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +41,10 @@ impl Opened for OpenedIdentity {
     }
 
     #[expect(clippy::disallowed_methods, reason = "stands for a model that takes long to load")]
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = config::decode(config)?;
-        config::check(&config)?;
-        let delays = config::delays(&config)?;
-        let activities = Activities::read(&config)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        config::check(config)?;
+        let delays = config::delays(config)?;
+        let activities = Activities::read(config)?;
         // Loading runs on a thread of its own; this stands for a model that takes long to load.
         std::thread::sleep(delays.creation);
         let source = |name: &Name| {
@@ -174,7 +174,6 @@ impl Model for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost::Message;
     use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput, ModelParameter};
     use protocol::{Checked, InferRequest, InputTensor, OutputSpec};
     use std::time::{Duration, Instant};
@@ -219,7 +218,7 @@ mod tests {
         }
         config.parameters.insert("execute_delay_ms".into(), ModelParameter { string_value: delay_ms.to_string() });
         let opened: Box<dyn Opened> = Box::new(OpenedIdentity);
-        opened.finish(&config.encode_to_vec().into(), Arc::new(signature)).expect("a good configuration")
+        opened.finish(&config, Arc::new(signature)).expect("a good configuration")
     }
 
     /// Inputs (index, shape, bytes) and wanted outputs.

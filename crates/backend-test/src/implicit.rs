@@ -1,7 +1,6 @@
 //! Asks for states in all the ways a backend may get wrong (backends-native.md 11.6): the input `TEST_CASE` says in which. It answers
 //! no outputs and changes no state.
 
-use crate::config::decode;
 use backend::gather::input_of;
 use backend::{Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use protocol::Signature;
@@ -37,9 +36,8 @@ impl Opened for OpenedImplicit {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        let batching = check(&config)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let batching = check(config)?;
         let input = |name: &str| signature.inputs.iter().rposition(|i| i.name == *name).map(|i| i as u16);
         let (start, ready) = (input("START"), input("READY"));
         let test_case = input("TEST_CASE").ok_or_else(|| Error::invalid("model must have an input 'TEST_CASE'"))?;
@@ -125,7 +123,6 @@ impl Model for Implicit {
 mod tests {
     use super::*;
     use crate::testing::{config, entry};
-    use prost::Message;
     use protocol::pb::inference::model_sequence_batching::{ControlInput, State};
     use tensor::DataType::Int32;
 
@@ -154,7 +151,7 @@ mod tests {
             spec.name = name.into();
             seen.inputs.push(spec);
         }
-        Box::new(OpenedImplicit).finish(&config.encode_to_vec().into(), Arc::new(seen))
+        Box::new(OpenedImplicit).finish(config, Arc::new(seen))
     }
 
     /// The answers to the first and second request of a sequence.

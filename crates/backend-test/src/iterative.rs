@@ -3,7 +3,6 @@
 //!
 //! A model that is not decoupled takes its steps in silence and answers the last one.
 
-use crate::config::decode;
 use crate::delay;
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
@@ -42,9 +41,8 @@ impl Opened for OpenedIterative {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        check(&config)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        check(config)?;
         let step = match config.parameters.get("execute_delay_ms").map(|p| p.string_value.trim()) {
             None => STEP_MS_DEFAULT,
             Some(text) => text.parse::<u64>().ok().filter(|&ms| ms <= STEP_MS_MAX).ok_or_else(|| {

@@ -3,13 +3,14 @@
 //!
 //! One input that lies on the device is used where it is; a batch is put in a row there, and divided without a copy.
 
-use crate::config::{self, suffix};
+use crate::config::suffix;
 use backend::gather::{check_regions, gather_on, input_of};
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, placements,
     scatter,
 };
 use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::{Data, Error, RegionRef, Result, part};
 
@@ -34,8 +35,7 @@ impl Opened for OpenedDevice {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = config::decode(config)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         if signature.inputs.iter().any(|input| input.datatype.byte_size().is_none()) {
             return Err(Error::invalid("'device_identity' backend does not support strings"));
         }
@@ -47,7 +47,7 @@ impl Opened for OpenedDevice {
         let sources: Option<Vec<u16>> = signature.outputs.iter().map(|o| source(&o.name)).collect();
         let sources = sources.ok_or_else(|| Error::invalid("expected input and output indices to match"))?;
         Ok(Arc::new(OnDevice {
-            devices: placements(&config).map(|instance| instance.device.unwrap_or(0)).collect(),
+            devices: placements(config).map(|instance| instance.device.unwrap_or(0)).collect(),
             signature,
             sources,
         }))

@@ -3,7 +3,6 @@
 //!
 //! A model that is not decoupled is answered once, and only requests of one element can be.
 
-use crate::config::decode;
 use crate::delay::{self, TICK_NS, Task};
 use crate::tensors::{Given, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
@@ -43,8 +42,8 @@ impl Opened for OpenedRepeat {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        check(&decode(config)?)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        check(config)?;
         Ok(Arc::new(Repeat { signature }))
     }
 }

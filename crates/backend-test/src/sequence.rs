@@ -1,7 +1,7 @@
 //! Adds up the elements of a sequence (backends-native.md 11.4): `sequence` by the row its slot has in every batch, `dyna_sequence`
 //! by correlation id, which it adds at the end. Both keep their sums themselves, and know the sequences by control tensors.
 
-use crate::config::{decode, delays};
+use crate::config::delays;
 use crate::delay;
 use crate::tensors::{Given, check_cpu, inputs, outputs};
 use backend::gather::{detach, input_of};
@@ -51,12 +51,11 @@ impl Opened for OpenedSequence {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        let controls = check(self.0, &config)?;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let controls = check(self.0, config)?;
         let index = |name: &String| signature.inputs.iter().rposition(|i| *i.name == **name).map(|i| i as u16);
         let [start, end, ready, id] = controls.map(|name| name.as_ref().and_then(index));
-        let pause = delays(&config)?.execute;
+        let pause = delays(config)?.execute;
         Ok(Arc::new(Sums { kind: self.0, start, end, ready, id, pause, signature, sums: Mutex::default() }))
     }
 }
@@ -222,7 +221,6 @@ mod tests {
     use super::*;
     use crate::testing::{Tensor, config, entry, load, refused};
     use DataType::{Bool, Bytes, Int32, Uint64};
-    use prost::Message;
     use protocol::pb::inference::model_sequence_batching::{Control, ControlInput};
     use tensor::Shape;
 
@@ -257,7 +255,7 @@ mod tests {
             seen.inputs.push(spec);
         }
         let opened = Box::new(OpenedSequence(kind));
-        opened.finish(&config.encode_to_vec().into(), Arc::new(seen)).expect("loads")
+        opened.finish(&config, Arc::new(seen)).expect("loads")
     }
 
     /// A row: values, and the controls' contents.

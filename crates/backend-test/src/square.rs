@@ -2,7 +2,6 @@
 //!
 //! A model that is not decoupled is answered once, and only for n = 1.
 
-use crate::config::decode;
 use crate::delay::{self, Task};
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
@@ -87,10 +86,9 @@ impl Opened for OpenedSquare {
         None
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        check(&config)?;
-        Ok(Arc::new(Square { signature, parameters: Parameters::of(&config) }))
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        check(config)?;
+        Ok(Arc::new(Square { signature, parameters: Parameters::of(config) }))
     }
 }
 

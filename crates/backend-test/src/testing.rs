@@ -4,7 +4,6 @@ use backend::{
     Answers, Backend, Batch, BatchEntry, Counted, Marks, Model, OpenSpec, Outcome, Responder, RunControl, Stopped,
 };
 use parking_lot::{Condvar, Mutex};
-use prost::Message;
 use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput};
 use protocol::{Checked, InferRequest, InputSpec, InputTensor, OutputSpec, Signature};
 use std::sync::Arc;
@@ -185,7 +184,7 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
         code_directory: None,
     };
     let signature = signature(config);
-    backend.open(&spec)?.finish(&config.encode_to_vec().into(), Arc::new(signature))
+    backend.open(&spec)?.finish(config, Arc::new(signature))
 }
 
 /// A request of these inputs in the order of the configuration; asks for all outputs.

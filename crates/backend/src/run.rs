@@ -4,6 +4,7 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstancesOf, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
 pub use memory::thread::now_ns;
+use protocol::pb::inference::ModelConfig;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
@@ -66,14 +67,13 @@ pub trait Opened: Send {
         let _ = json;
     }
 
-    /// What the model is going to need of memory with this final configuration (`inference.ModelConfig`, protobuf-encoded), asked before
-    /// `finish`: a load that does not fit is refused there, and what is promised stays so until the model is dropped. An estimate will
-    /// do, such as [`file_bytes`](crate::file_bytes) for each device that has an instance. What is not said is not counted.
+    /// Memory that the model is going to need, asked before `finish`: a load that does not fit is refused there, and the memory stays promised
+    /// until the model is dropped. An estimate will do, such as [`file_bytes`](crate::file_bytes) for each device that has an instance. Memory
+    /// that is not named here is not counted.
     ///
     /// # Errors
     /// As `Backend::open`.
-    fn needs(&self, config: &bytes::Bytes) -> Result<Vec<Need>> {
-        let _ = config;
+    fn needs(&self) -> Result<Vec<Need>> {
         Ok(Vec::new())
     }
 
@@ -81,7 +81,7 @@ pub trait Opened: Send {
     ///
     /// # Errors
     /// As `Backend::open`.
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
+    fn finish(self: Box<Self>, config: &ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
 }
 
 /// What a model file says about itself.
@@ -190,10 +190,9 @@ pub trait RemoteModel: Send + Sync {
         Vec::new()
     }
 
-    /// Starts additional instances for a configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form) that differs from the
-    /// current one in its instance groups only. Blocks until all of them can run batches; if one fails, none of them remains. `None`: only a reload
+    /// Starts additional instances for a configuration (also in Triton's JSON form) that differs from the current one in its instance groups only. Blocks until all of them can run batches; if one fails, none of them remains. `None`: only a reload
     /// can change the instances.
-    fn start_instances(&self, new: &[NewInstance], config: &bytes::Bytes, json: &str) -> Option<Result<()>> {
+    fn start_instances(&self, new: &[NewInstance], config: &ModelConfig, json: &str) -> Option<Result<()>> {
         let _ = (new, config, json);
         None
     }

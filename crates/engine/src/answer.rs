@@ -58,7 +58,7 @@ impl ModelVersion {
     /// Hands out an answer, or keeps it until it is its turn. `place` is that of its request, where the model preserves order.
     /// False when more answers are kept than may be: the request must be given up.
     pub(crate) fn deliver(&self, place: u64, delivery: Delivery) -> bool {
-        match &self.line {
+        match &self.scheduling.line {
             None => {
                 self.put(delivery);
                 true
@@ -89,13 +89,13 @@ impl ModelVersion {
 
     /// Counts accepted requests.
     pub(crate) fn joined(&self, requests: u64) {
-        self.inflight.fetch_add(requests, Ordering::AcqRel);
+        self.running.inflight.fetch_add(requests, Ordering::AcqRel);
         self.shared.inflight.fetch_add(requests, Ordering::AcqRel);
     }
 
     /// Counts requests that are over.
     pub(crate) fn left(&self, requests: u64) {
-        self.inflight.fetch_sub(requests, Ordering::AcqRel);
+        self.running.inflight.fetch_sub(requests, Ordering::AcqRel);
         self.shared.inflight.fetch_sub(requests, Ordering::AcqRel);
     }
 }

@@ -7,18 +7,22 @@
 //! A request waits for its answer to be found (`lookup`) where a cache has to ask another process, and where making its key would hold a
 //! reactor.
 
+use crate::admission::{Caller, Started};
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
+use crate::identity::Identity;
 use crate::limits::{CACHE_FAILURE_LINES_NS_MIN, CACHE_KEY_BYTES_MAX};
 use crate::lookup::PendingLookup;
-use crate::pool::Work;
+use crate::shared::Shared;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::version::{Caller, ModelVersion, Started};
+use crate::version::ModelVersion;
+use crate::work::Work;
 use arc_swap::ArcSwapOption;
 use backend::now_ns;
 use cache::{Asked, Cache, Entry, Fingerprint, Insertion, Key, Lookup, Output, Scope, Secret};
-use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
+use protocol::pb::inference::ModelConfig;
+use protocol::{Checked, InferRequest, InferResponse, OutputTensor, Signature};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -66,8 +70,20 @@ pub(crate) struct LookupKey {
 }
 
 impl Cached {
-    /// `None` where servers share the cache, and nothing tells this version from others.
-    pub(crate) fn new(
+    /// The response cache of a version whose configuration enables it. `None` also if servers share the cache and nothing tells this version
+    /// from others.
+    pub(crate) fn of(
+        shared: &Shared,
+        config: &ModelConfig,
+        signature: &Signature,
+        Identity { number, load, fingerprint, .. }: &Identity,
+    ) -> Option<Self> {
+        let is_enabled = config.response_cache.as_ref().is_some_and(|c| c.enable) && !signature.decoupled;
+        let (cache, secret) = shared.cache.as_ref().filter(|_| is_enabled)?;
+        Self::new(cache.clone(), secret, (&signature.model, *number, *load), *fingerprint)
+    }
+
+    fn new(
         cache: Arc<dyn Cache>,
         secret: &Secret,
         (model, number, load): (&str, i64, u64),
@@ -176,8 +192,8 @@ impl ModelVersion {
             Keyed::Never => return self.admit(request, checked, accepted, None, sink, caller),
             Keyed::Elsewhere => {
                 let looking = PendingLookup::new(self, request, checked, accepted, sink, caller)?;
-                let ticket = looking.ticket();
-                self.shared.pool.submit(Work::Lookup(looking.waiting()));
+                let (ticket, waiting) = (looking.ticket(), looking.waiting());
+                self.shared.pool.submit(Work::of(|| waiting.run()));
                 return Ok(Started::Queued(ticket));
             }
             Keyed::By(key) => key,
@@ -213,7 +229,7 @@ impl ModelVersion {
             }
         };
         let answer = self.hit(&entry, &mut request, &checked, (accepted, end));
-        if self.line.is_none() {
+        if self.scheduling.line.is_none() {
             return Ok(Started::Answered(answer));
         }
         self.answer_in_line(answer, sink(), caller)
@@ -246,8 +262,8 @@ impl ModelVersion {
         let (scope, load) = match &known {
             Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
             _ => {
-                let load = self.shared.loads.fetch_add(1, Ordering::Relaxed);
-                (cached.scope_with(&self.signature.model, (self.number, load), &made_by)?, load)
+                let load = self.shared.next_load();
+                (cached.scope_with(&self.signature.model, (self.identity.number, load), &made_by)?, load)
             }
         };
         let scoped = Arc::new(Scoped { scope, made_by, epoch: table.epoch, load });
@@ -382,9 +398,9 @@ impl ModelVersion {
 
     /// A place for a request that has not come to [`admit`](Self::admit). `None` where order is not kept.
     pub(crate) fn place_in_line(&self) -> Option<u64> {
-        let line = self.line.as_ref()?;
+        let line = self.scheduling.line.as_ref()?;
         // As `admit` takes places: one that is taken back is the newest.
-        let _run = self.run.lock();
+        let _run = self.running.run.lock();
         Some(line.place())
     }
 }

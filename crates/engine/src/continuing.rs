@@ -54,8 +54,8 @@ impl Continuing {
     /// No version of this number serves any more.
     pub(crate) fn retire(&self, model: &str, number: i64) {
         let all = self.all.lock();
-        let of_number = all.get(model).into_iter().flatten().filter(|v| v.number == number);
-        of_number.for_each(|version| version.retired.store(true, Ordering::Release));
+        let of_number = all.get(model).into_iter().flatten().filter(|v| v.identity.number == number);
+        of_number.for_each(|version| version.running.retired.store(true, Ordering::Release));
     }
 
     /// The sequences of a version are over. Its caller holds it, so it is not dropped here.
@@ -94,8 +94,9 @@ impl Continuing {
         let of_model = all.get(&version.table_key()).into_iter().flatten().rev();
         let others =
             of_model.filter(|v| !std::ptr::eq(&***v, version) && v.signature.decoupled == version.signature.decoupled);
-        let (mut own, of_numbers): (Vec<_>, Vec<_>) = others.cloned().partition(|v| v.number == version.number);
-        own.extend(of_numbers.into_iter().filter(|v| v.retired.load(Ordering::Acquire)));
+        let (mut own, of_numbers): (Vec<_>, Vec<_>) =
+            others.cloned().partition(|v| v.identity.number == version.identity.number);
+        own.extend(of_numbers.into_iter().filter(|v| v.running.retired.load(Ordering::Acquire)));
         own
     }
 
@@ -108,7 +109,7 @@ impl Continuing {
 impl ModelVersion {
     /// Sequences in progress, those that wait for a slot included.
     pub(crate) fn sequences(&self) -> u64 {
-        if self.sequencing.is_some() { self.run.lock().schedule.alive() as u64 } else { 0 }
+        if self.scheduling.sequencing.is_some() { self.running.run.lock().schedule.alive() as u64 } else { 0 }
     }
 
     /// The replaced version that has the sequence a request continues.
@@ -118,11 +119,11 @@ impl ModelVersion {
             return None;
         }
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
-        if self.run.lock().schedule.knows(now, &id) {
+        if self.running.run.lock().schedule.knows(now, &id) {
             return None;
         }
         let mut formers = continuing.of(self).into_iter();
-        formers.find(|former| former.run.lock().schedule.knows(now, &id))
+        formers.find(|former| former.running.run.lock().schedule.knows(now, &id))
     }
 
     /// A sequence begins here: one of the same id that is in progress on a replaced version ends, as it would on one version.
@@ -133,7 +134,7 @@ impl ModelVersion {
         }
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
         for former in continuing.of(self) {
-            let mut run = former.run.lock();
+            let mut run = former.running.run.lock();
             if run.schedule.end_sequence(now, &id) {
                 former.pump(run, now);
                 log::warn!("{}", conflict_warning(&id, &self.signature.model));
@@ -143,13 +144,13 @@ impl ModelVersion {
 
     /// Another version serves in its place from now on.
     pub(crate) fn is_replaced_now(&self) {
-        self.replaced.store(true, Ordering::Release);
-        self.pump(self.run.lock(), now_ns());
+        self.running.replaced.store(true, Ordering::Release);
+        self.pump(self.running.run.lock(), now_ns());
     }
 
     /// After a step of its schedule that left so many sequences: a replaced version is kept as long as there are any.
     pub(crate) fn continues_with(&self, sequences: usize) {
-        if !self.replaced.load(Ordering::Acquire) {
+        if !self.running.replaced.load(Ordering::Acquire) {
             return;
         }
         match self.me.upgrade().filter(|_| sequences > 0) {
@@ -164,7 +165,7 @@ impl ModelVersion {
 
     /// Nothing new comes to it, but to its sequences: without any its model need not work any longer for requests that nobody waits for.
     pub(crate) fn leaves_service(&self) {
-        if !self.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
+        if !self.running.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
             self.notify_remote(|remote| remote.leave_service(std::time::Duration::MAX));
         }
     }
@@ -172,9 +173,9 @@ impl ModelVersion {
     /// The server exits: what would keep it for nobody is over soon.
     pub(crate) fn server_exits(&self) {
         self.notify_remote(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
-        if self.sequencing.is_some() {
+        if self.scheduling.sequencing.is_some() {
             let now = now_ns();
-            let mut run = self.run.lock();
+            let mut run = self.running.run.lock();
             run.schedule.limit_idle(now, EXIT_SEQUENCE_IDLE_US_MAX);
             self.pump(run, now);
         }
@@ -183,7 +184,7 @@ impl ModelVersion {
     /// Ends its sequences: requests that wait are refused, and what comes later has to START on another version.
     pub(crate) fn end_sequences(&self) {
         let mut removed = Vec::new();
-        self.run.lock().schedule.end_sequences(&mut removed);
+        self.running.run.lock().schedule.end_sequences(&mut removed);
         self.unlocked(removed);
     }
 }

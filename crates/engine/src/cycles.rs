@@ -294,16 +294,19 @@ struct Seen {
 impl Seen {
     fn look(&mut self, engine: &Engine, before: u64) {
         let mut line = engine.that_call();
-        self.versions.extend(line.iter().map(|version| (version.load, version.clone())));
+        self.versions.extend(line.iter().map(|version| (version.identity.load, version.clone())));
         while let Some(version) = line.pop() {
             for calls in version.served.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {
                 self.take(&version, calls, &mut line);
             }
         }
         let instances = |version: &ModelVersion| {
-            let run = version.run.lock();
+            let run = version.running.run.lock();
             let serving = run.members.iter().copied().filter(|&instance| !run.is_gone(instance)).collect();
-            Instances { serving, is_choosy: version.sequencing.is_some() || version.limited.is_some() }
+            Instances {
+                serving,
+                is_choosy: version.scheduling.sequencing.is_some() || version.scheduling.limited.is_some(),
+            }
         };
         let called: HashSet<u64> = self.look.waits.iter().map(|wait| wait.at).collect();
         let called = called.iter().filter_map(|load| Some((*load, instances(self.versions.get(load)?))));
@@ -313,7 +316,7 @@ impl Seen {
     /// Takes in what one instance waits for. Versions that are seen for the first time, because they were replaced, are put in line.
     fn take(&mut self, version: &ModelVersion, calls: OpenCalls, line: &mut Vec<Arc<ModelVersion>>) {
         let OpenCalls { instance, batch, members, calls } = calls;
-        let batch = batch.map(|number| BatchId { load: version.load, instance, number });
+        let batch = batch.map(|number| BatchId { load: version.identity.load, instance, number });
         if let Some(batch) = batch {
             self.look.members.extend(members.into_iter().map(|request| (request, batch)));
         }
@@ -327,7 +330,7 @@ impl Seen {
                 }
                 let wait = Wait {
                     called: ticket.id(),
-                    at: at.load,
+                    at: at.identity.load,
                     is_queued: stage == Stage::Queued,
                     request: open.request,
                     batch: batch.filter(|_| open.is_for_batch),
@@ -335,7 +338,7 @@ impl Seen {
                 };
                 self.look.waits.push(wait);
                 self.tickets.insert(wait.called, ticket);
-                if self.versions.insert(at.load, at.clone()).is_none() {
+                if self.versions.insert(at.identity.load, at.clone()).is_none() {
                     line.push(at);
                 }
             }

@@ -8,8 +8,8 @@
 //! had not to, or the other way round: another number of instances is no reload.
 
 use crate::cached::Maker;
+use crate::directory::Directory;
 use crate::flow::Waiting;
-use crate::registry::Engine;
 use crate::table::Table;
 use crate::turn::InStretch;
 use crate::version::ModelVersion;
@@ -24,7 +24,7 @@ use tensor::{Error, Result};
 
 /// What a version has that is an ensemble.
 pub(crate) struct Ensemble {
-    engine: Weak<Engine>,
+    directory: Weak<Directory>,
     /// Where its models are looked for first; "" = nowhere.
     namespace: String,
     config: ModelEnsembling,
@@ -66,14 +66,14 @@ impl Ensemble {
     /// A composing model that does not serve, with the text that requests get, an ensemble that would lie in itself, and what
     /// `Plan::compile` refuses.
     pub(crate) fn new(
-        engine: Weak<Engine>,
+        directory: Weak<Directory>,
         namespace: &str,
         mut signature: Signature,
         config: &ModelEnsembling,
     ) -> Result<(Self, Arc<Signature>)> {
         let config = config.clone();
-        refuse_ring(&engine, namespace, &signature.model, &config)?;
-        let models = find(&engine, namespace, &config)?;
+        refuse_ring(&directory, namespace, &signature.model, &config)?;
+        let models = find(&directory, namespace, &config)?;
         let plan = compile(&Arc::new(signature.clone()), &config, &models)?.plan;
         signature.decoupled = plan.decoupled();
         for (index, output) in signature.outputs.iter_mut().enumerate() {
@@ -95,7 +95,7 @@ impl Ensemble {
         let namespace = namespace.to_owned();
         Ok((
             Self {
-                engine,
+                directory,
                 namespace,
                 config,
                 signature: signature.clone(),
@@ -113,7 +113,7 @@ impl Ensemble {
     /// # Errors
     /// As `new`.
     pub(crate) fn begin(&self) -> Result<(Arc<Compiled>, Vec<Arc<ModelVersion>>)> {
-        let models = find(&self.engine, &self.namespace, &self.config)?;
+        let models = find(&self.directory, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();
         if compiled.is_of(&models) {
             return Ok((compiled.clone(), models));
@@ -138,8 +138,8 @@ impl Ensemble {
         while let Some(ensemble) = open.pop() {
             for step in &ensemble.config.step {
                 let version = version_of(table, &ensemble.namespace, step).ok()?;
-                if seen.insert(version.load) {
-                    all.push((version.load, version.fingerprint));
+                if seen.insert(version.identity.load) {
+                    all.push((version.identity.load, version.identity.fingerprint));
                     open.extend(version.graph());
                 }
             }
@@ -149,7 +149,7 @@ impl Ensemble {
 
     /// The table that requests look into now.
     pub(crate) fn table(&self) -> Option<Arc<Table>> {
-        Some(self.engine.upgrade()?.table())
+        Some(self.directory.upgrade()?.table())
     }
 
     pub(crate) fn plan(&self) -> Arc<Plan> {
@@ -192,9 +192,9 @@ impl Ensemble {
 
 /// # Errors
 /// INVALID_ARG, Triton's text: a way leads from the ensemble through those that serve now back to it.
-fn refuse_ring(engine: &Weak<Engine>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
-    let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
-    let table = engine.table();
+fn refuse_ring(directory: &Weak<Directory>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
+    let directory = directory.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
+    let table = directory.table();
     let own = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let mut seen = HashSet::new();
     let mut open = VecDeque::from([(name.to_owned(), name.to_owned(), namespace.to_owned(), config.clone())]);
@@ -228,9 +228,9 @@ fn version_of<'t>(table: &'t Table, namespace: &str, step: &model_ensembling::St
     table.find_from(namespace, &step.model_name, (step.model_version != LATEST).then_some(step.model_version))
 }
 
-fn find(engine: &Weak<Engine>, namespace: &str, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
-    let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
-    let table = engine.table();
+fn find(directory: &Weak<Directory>, namespace: &str, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
+    let directory = directory.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
+    let table = directory.table();
     config.step.iter().map(|step| version_of(&table, namespace, step).cloned()).collect()
 }
 

@@ -13,6 +13,7 @@ use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::ModelVersion;
+use crate::work::Job;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
 use protocol::{InferRequest, InferResponse, Signature};
@@ -49,24 +50,17 @@ impl Drop for Permit<'_> {
         }
         // Also while a panic unwinds: another one would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            let mut run = self.version.run.lock();
+            let mut run = self.version.running.run.lock();
             self.version.rests(&mut run, self.instance);
             self.version.pump(run, now_ns());
         }));
     }
 }
 
-/// A batch with the permit to run it.
-pub(crate) struct Job {
-    pub(crate) version: Arc<ModelVersion>,
-    pub(crate) instance: u32,
-    pub(crate) requests: Requests,
-}
-
 impl Job {
     /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
     pub(crate) fn run(self) {
-        if self.version.later.is_some() {
+        if self.version.running.later.is_some() {
             return self.start_here();
         }
         let Job { version, instance, mut requests } = self;
@@ -215,15 +209,15 @@ impl ModelVersion {
                 class: 0,
                 lengths: Lengths::new(),
                 accepted: now,
-                place: self.line.as_ref().map_or(0, Line::place),
+                place: self.scheduling.line.as_ref().map_or(0, Line::place),
                 row: None,
             })));
         }
         let n = batch.len() as u64;
-        self.pending.fetch_add(n, Ordering::Relaxed);
+        self.running.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        let occupied = u64::from(self.later.is_some());
-        match self.me.upgrade().filter(|_| self.later.is_some()) {
+        let occupied = u64::from(self.running.later.is_some());
+        match self.me.upgrade().filter(|_| self.running.later.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
             Some(me) => {
                 // It is not among the idle ones, and does not go back there.
@@ -250,24 +244,24 @@ impl ModelVersion {
         control: &RunControl,
         inline: Option<Inline>,
     ) -> Ran {
-        if self.answers_later
+        if self.scheduling.answers_later
             && let Some(me) = self.me.upgrade()
         {
             return me.execute_streaming(instance, requests, control);
         }
-        if let Some(sequencing) = &self.sequencing {
+        if let Some(sequencing) = &self.scheduling.sequencing {
             return self.execute_sequences(sequencing, instance, requests, control);
         }
-        let class = self.class_of(&requests);
+        let class = self.scheduling.class_of(&requests);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
-        let padded_bytes = self.padding.as_ref().map_or(0, |padding| padding.volume(&requests, rows));
+        let padded_bytes = self.scheduling.padding.as_ref().map_or(0, |padding| padding.volume(&requests, rows));
         // Before the backend takes the requests apart.
-        let kind = self.kind_of(&requests);
+        let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
         if let Some(inline) = inline {
             inline::hold(start, inline.exact);
         }
-        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         requests.iter_mut().for_each(|q| q.0.waits = false);
         // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
         // a kilobyte, and a request alone stays where it is.
@@ -276,7 +270,7 @@ impl ModelVersion {
             [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             all => {
                 several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
-                match &self.padding {
+                match &self.scheduling.padding {
                     None => self.run_entries(instance, &mut several, control, start),
                     Some(padding) => padding.run(&mut several, &self.signature, start, |entries| {
                         self.run_entries(instance, entries, control, start)

@@ -8,6 +8,7 @@
 //! Invariants: only the thread that has the driver drives. A flow ends exactly once, whatever panics: a driver that is dropped before its
 //! request is over answers the request with an error.
 
+use crate::admission::{Caller, Started};
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
 use crate::inline::waits_for_device;
@@ -15,12 +16,12 @@ use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
 use crate::places::{Calls, Place, Turn};
-use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::turn::{self, InStretch};
-use crate::version::{Caller, ModelVersion, Started};
+use crate::version::ModelVersion;
+use crate::work::Work;
 use backend::{Marks, now_ns, scatter};
 use graph::{Action, DEPTH_MAX, Execution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
@@ -253,7 +254,8 @@ pub(crate) fn submit_handed_over() {
     let pool = first.flow.version.shared.pool.clone();
     let mut all = all.into_iter();
     while all.len() > 0 {
-        pool.submit(Work::Flows(all.by_ref().take(FLOWS_TOGETHER_MAX).collect()));
+        let some: Vec<Driven> = all.by_ref().take(FLOWS_TOGETHER_MAX).collect();
+        pool.submit(Work::of(|| some.into_iter().for_each(Driven::run)));
     }
 }
 
@@ -356,7 +358,7 @@ impl Flow {
         if turn::in_stretch() {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
         } else {
-            self.version.shared.pool.submit(Work::Flows(vec![driven]));
+            self.version.shared.pool.submit(Work::of(|| driven.run()));
         }
     }
 
@@ -487,7 +489,7 @@ impl Waiting {
     /// Has a thread of the pool make the call.
     pub(crate) fn submit(self) {
         let pool = self.flow.version.shared.pool.clone();
-        pool.submit(Work::Call(self));
+        pool.submit(Work::of(|| self.make(u64::MAX)));
     }
 
     /// Makes the call. Returns the flow's driver if the call was answered at once and no thread drives the flow. Calls of later requests

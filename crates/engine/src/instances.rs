@@ -3,10 +3,8 @@
 //! One that is gone is neither idle nor asks for resources; a busy one leaves when its batch is over, as one of too many does (`resize`).
 //! What waits for it in particular, sequences that ran on it, is refused; where no instance is left everything is, and what comes too.
 
-use crate::dispatch::Run;
 use crate::version::ModelVersion;
 use backend::{Instances, now_ns};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
@@ -33,27 +31,11 @@ impl Instances for Told {
     }
 }
 
-impl Run {
-    /// Whether the instance is gone.
-    pub(crate) fn is_gone(&self, instance: u32) -> bool {
-        self.gone.iter().any(|(gone, _)| *gone == instance)
-    }
-
-    /// What requests are told where no instance is left.
-    #[inline]
-    pub(crate) fn refusal(&self) -> Option<Error> {
-        match self.gone.last() {
-            Some((_, why)) if self.gone.len() >= self.members.len() => Some(why.clone()),
-            _ => None,
-        }
-    }
-}
-
 impl ModelVersion {
     fn instance_is_gone(&self, instance: u32, why: Error) {
         let mut removed = Vec::new();
         let now = now_ns();
-        let mut run = self.run.lock();
+        let mut run = self.running.run.lock();
         if run.draining.contains(&instance) {
             // It leaves: its sequences are over.
             run.schedule.down(now, instance, false, &why, &mut removed);
@@ -68,12 +50,12 @@ impl ModelVersion {
             return;
         }
         run.gone.push((instance, why.clone()));
-        self.gone.store(run.gone.len() as u32, Ordering::Release);
+        self.running.count_gone(&run);
         if let Some(at) = run.idle.iter().position(|idle| *idle == instance) {
             run.idle.remove(at);
         } else if let Some(at) = run.asking.iter().position(|asking| *asking == instance) {
             // Where that fails it is about to be told, and forgoes it then.
-            if self.limited.as_ref().is_none_or(|limited| limited.withdraw(instance)) {
+            if self.scheduling.limited.as_ref().is_none_or(|limited| limited.withdraw(instance)) {
                 run.asking.remove(at);
             }
         } else {
@@ -92,10 +74,10 @@ impl ModelVersion {
             return;
         }
         let now = now_ns();
-        let mut run = self.run.lock();
+        let mut run = self.running.run.lock();
         let Some(at) = run.gone.iter().position(|(gone, _)| *gone == instance) else { return };
         run.gone.remove(at);
-        self.gone.store(run.gone.len() as u32, Ordering::Release);
+        self.running.count_gone(&run);
         if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
             // Still busy with what it had before.
             run.leaving.remove(at);
@@ -125,26 +107,12 @@ impl ModelVersion {
 
     /// Whether it may serve and not be ready.
     pub(crate) fn may_be_unready(&self) -> bool {
-        self.later.is_some() || self.on_device
-    }
-
-    /// Whether an instance is gone.
-    #[inline]
-    pub(crate) fn is_short(&self) -> bool {
-        self.gone.load(Ordering::Acquire) > 0
-    }
-
-    /// Why an instance is gone, if one is.
-    pub(crate) fn why_gone(&self) -> Option<String> {
-        if !self.is_short() {
-            return None;
-        }
-        self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
+        self.running.later.is_some() || self.scheduling.on_device
     }
 
     pub(crate) fn readiness_changed(&self) {
-        if let Some(engine) = self.shared.engine.upgrade() {
-            engine.changed();
+        if let Some(directory) = self.shared.directory.upgrade() {
+            directory.changed();
         }
     }
 }

@@ -13,14 +13,14 @@
 //!
 //! Invariant: an instance that was taken for a batch rests once, when `Rest` is dropped, whatever panics.
 
-use crate::execution::{Job, Permit, Ran, WarmUp};
+use crate::execution::{Permit, Ran, WarmUp};
 use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
-use crate::pool::Work;
 use crate::readiness::Asked;
 use crate::streaming::Execution;
 use crate::version::ModelVersion;
+use crate::work::{Job, Work};
 use backend::{Batch, BatchEntry, Marks, Occupancy, Occupied, RunControl, now_ns};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -97,7 +97,7 @@ impl Drop for Rest {
         if rested.is_err() {
             log::error!("starting the next batch panicked; this is a defect of the server, please report it");
         }
-        if let Some(later) = &self.version.later {
+        if let Some(later) = &self.version.running.later {
             later.occupied.fetch_sub(1, Ordering::AcqRel);
         }
         self.version.shared.occupied.fetch_sub(1, Ordering::AcqRel);
@@ -149,7 +149,7 @@ impl Job {
         // What lies on a device takes as long as that likes.
         let bytes = |data: &Data| if let Place::Device(_) = data.place() { usize::MAX } else { data.len() };
         let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
-        self.version.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
+        self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }
 
     /// Starts the batch on this thread, which may serve others, if that takes microseconds; else on one of the pool.
@@ -235,14 +235,14 @@ impl ModelVersion {
     ) {
         let instance = permit.instance;
         let (execution, ran) = self.execution_of(instance, &requests);
-        if let Some(later) = &self.later {
+        if let Some(later) = &self.running.later {
             later.occupied.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.occupied.fetch_add(1, Ordering::AcqRel);
         let rest = Rest { version: self.clone(), instance, ran, duration: AtomicU64::new(0), then };
         permit.pass_on();
         let rest = Arc::new(rest);
-        let waits_for_requests = self.sequencing.is_some() && !self.signature.decoupled;
+        let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
         let of_requests = waits_for_requests.then(|| rest.clone());
         let held = Held { rest, execution: execution.clone(), control: control.clone() };
         let occupied = Occupied::new(Box::new(held));
@@ -277,8 +277,8 @@ impl ModelVersion {
 
     /// The batch of an instance is over.
     fn freed(&self, instance: u32, ran: Ran) {
-        let mut run = self.run.lock();
-        self.learn(&mut run, &ran);
+        let mut run = self.running.run.lock();
+        run.learn(&ran);
         self.rests(&mut run, instance);
         self.pump(run, ran.end);
     }

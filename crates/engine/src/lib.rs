@@ -10,6 +10,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
+mod admission;
 mod answer;
 mod batch_key;
 mod cached;
@@ -17,11 +18,13 @@ mod compile;
 mod continuing;
 mod cycles;
 mod data_file;
+mod directory;
 mod dispatch;
 mod ensemble;
 mod execution;
 mod flow;
 mod handover;
+mod identity;
 mod inline;
 mod instances;
 mod later;
@@ -37,12 +40,16 @@ mod padding;
 mod pending;
 mod places;
 mod pool;
+mod publish;
 mod rate_limit;
 mod readiness;
 mod registry;
 mod resize;
+mod running;
 mod schedule;
+mod scheduling;
 mod sequence;
+mod shared;
 mod sketch;
 mod statistics;
 mod streaming;
@@ -54,11 +61,14 @@ mod turn;
 mod version;
 mod warmup;
 mod wire;
+mod work;
 
+pub use admission::Started;
 pub use answer::{Answer, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use handover::HandOver;
+pub use identity::Identity;
 pub use load::{LOAD_AGE, Load, LoadMeter};
 #[cfg(feature = "loom")]
 pub use mail::together;
@@ -68,14 +78,15 @@ pub use on_devices::Executions;
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 #[cfg(feature = "loom")]
 pub use pool::{Pool, Task};
+pub use publish::PublishSpec;
 pub use rate_limit::Available;
 pub use readiness::{Asking, Ready};
-pub use registry::{Engine, Opened, PublishSpec};
+pub use registry::{Engine, Opened};
 pub use statistics::{Duration, FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]
 pub use ticket::{TicketState, Was};
 pub use turn::{begin_turns, end_turn};
-pub use version::{ModelVersion, Started};
+pub use version::ModelVersion;
 pub use wire::statistics_json;

@@ -64,14 +64,14 @@ impl LoadMeter {
         let before = std::mem::take(&mut state.seen);
         for version in versions {
             // Both change by themselves: for a moment more may be gone than there are.
-            let gone = version.gone.load(Ordering::Relaxed) as usize;
-            let instances = version.instances.lock().len().saturating_sub(gone);
+            let gone = version.running.gone.load(Ordering::Relaxed) as usize;
+            let instances = version.running.instances.lock().len().saturating_sub(gone);
             // An ensemble has none: its steps count.
             if instances == 0 {
                 continue;
             }
             let now = version.totals();
-            let last = before.get(&version.load).copied().unwrap_or_default();
+            let last = before.get(&version.identity.load).copied().unwrap_or_default();
             let requests = now.requests.saturating_sub(last.totals.requests);
             let nanoseconds = now.execution_ns.saturating_sub(last.totals.execution_ns);
             let seconds_per_request =
@@ -81,7 +81,7 @@ impl LoadMeter {
             load.utilization = load.utilization.max((busy + at_hand) / instances as f64);
             load.requests_per_second += requests as f64;
             load.errors_per_second += now.failures.saturating_sub(last.totals.failures) as f64;
-            state.seen.insert(version.load, Seen { totals: now, seconds_per_request });
+            state.seen.insert(version.identity.load, Seen { totals: now, seconds_per_request });
         }
         load.requests_per_second /= seconds;
         load.errors_per_second /= seconds;

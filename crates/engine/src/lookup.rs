@@ -7,12 +7,13 @@
 //!
 //! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
 
+use crate::admission::{Caller, Started};
 use crate::answer::{Answer, Delivery, Sink};
 use crate::cached::{Keyed, LookupKey, Miss, asked};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
-use crate::version::{Caller, ModelVersion, Started};
+use crate::version::ModelVersion;
 use backend::now_ns;
 use cache::{Asked, Entry, Found, Lookup};
 use parking_lot::Mutex;
@@ -120,7 +121,7 @@ impl PendingLookup {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();
         if self.ticket.is_cancelled() {
-            version.count_cancelled();
+            version.running.count_cancelled();
             let now = now_ns();
             version.statistics.failed(self.accepted, now, FailureReason::Cancelled);
             let answer = Err(Error::cancelled(""));

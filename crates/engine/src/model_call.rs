@@ -4,11 +4,11 @@
 //! queue, however that is configured, it waits no longer. Calls of models whose instances wait for one another would wait for ever: of those
 //! one fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
 
+use crate::admission::Started;
 use crate::answer::{Answer, Sink};
 use crate::registry::Engine;
 use crate::ticket::Ticket;
 use crate::timer::{Timed, Timer};
-use crate::version::Started;
 use backend::{Call, CallAnswers, ModelCall, now_ns};
 use parking_lot::Mutex;
 use std::any::Any;

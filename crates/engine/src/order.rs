@@ -7,6 +7,7 @@
 
 use crate::answer::Delivery;
 use crate::limits::{ANSWERS_HELD_BYTES_MAX, ANSWERS_HELD_MAX};
+use crate::sequence::Sequencing;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,6 +34,13 @@ struct Order {
 }
 
 impl Line {
+    /// The line of a version whose configuration preserves the order of requests.
+    pub(crate) fn of(config: &scheduler::Config, sequencing: Option<&Sequencing>) -> Option<Self> {
+        let is_kept = config.dynamic.as_ref().is_some_and(|d| d.preserve_ordering)
+            || sequencing.is_some_and(|s| s.preserves_ordering);
+        is_kept.then(Self::default)
+    }
+
     /// A place at the end of the line.
     pub(crate) fn place(&self) -> u64 {
         let order = &mut self.0.lock().order;

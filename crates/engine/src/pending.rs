@@ -81,7 +81,7 @@ impl Pending {
 /// Gives back what a request held whose handling panicked: its count among those that wait, and the slot of its sequence.
 fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
     if waits {
-        version.pending.fetch_sub(1, Ordering::Relaxed);
+        version.running.pending.fetch_sub(1, Ordering::Relaxed);
     }
     if let Some(origin) = origin {
         version.release_row(origin);

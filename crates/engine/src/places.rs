@@ -2,8 +2,8 @@
 //! position of a request among the requests of its sequence. Whatever panics, both pass to the next in line, whose call is then made.
 
 use crate::flow::Waiting;
-use crate::pool::Work;
 use crate::version::ModelVersion;
+use crate::work::Work;
 use graph::Turns;
 use parking_lot::Mutex;
 use protocol::CorrelationId;
@@ -41,7 +41,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(next) = self.leave() {
-            self.version.shared.pool.submit(Work::Call(next));
+            self.version.shared.pool.submit(Work::of(|| next.make(u64::MAX)));
         }
     }
 }

@@ -6,9 +6,6 @@
 //! Invariant: a job handed to `submit` runs; jobs wait only when `threads_max` threads are all busy. The last thread never leaves,
 //! so that work goes on when the machine refuses to start another.
 
-use crate::execution::Job;
-use crate::flow::{Driven, Waiting};
-use crate::lookup::WaitingLookup;
 use backend::sync::{Condvar, Mutex, spawn, wait_for};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,25 +14,6 @@ use std::time::Duration;
 
 /// How long a thread without work stays. Long enough that a model with a request a second keeps its warm thread.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-
-/// What a thread of the pool does.
-pub(crate) enum Work {
-    Batch(Job),
-    Flows(Vec<Driven>),
-    Call(Waiting),
-    Lookup(WaitingLookup),
-}
-
-impl Task for Work {
-    fn run(self) {
-        match self {
-            Self::Batch(job) => job.run(),
-            Self::Flows(all) => all.into_iter().for_each(Driven::run),
-            Self::Call(call) => call.make(u64::MAX),
-            Self::Lookup(lookup) => lookup.run(),
-        }
-    }
-}
 
 /// What threads of a pool do.
 pub trait Task: Send + 'static {

@@ -7,8 +7,8 @@
 //!
 //! Locks: that of a version, then that of the limiter. Never the other way round.
 
-use crate::dispatch::{Run, take_idle};
 use crate::pending::Requests;
+use crate::running::{Run, take_idle};
 use crate::schedule::Removed;
 use crate::statistics::ResourceUse;
 use crate::version::ModelVersion;
@@ -205,7 +205,7 @@ impl ModelVersion {
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
-        let started = match self.sequencing {
+        let started = match self.scheduling.sequencing {
             Some(_) => self.start_limited_sequences(limited, run, now, mine),
             None => self.start_limited_requests(limited, run, now, mine),
         };
@@ -322,9 +322,9 @@ impl ModelVersion {
 
     /// To be called when an instance that asked was granted its resources.
     fn is_granted(&self, instance: u32) {
-        let mut run = self.run.lock();
+        let mut run = self.running.run.lock();
         run.asking.retain(|asking| *asking != instance);
-        match &self.limited {
+        match &self.scheduling.limited {
             // The instance was removed before it was told.
             Some(limited) if run.is_gone(instance) => limited.forgo(instance),
             _ => run.granted.push(instance),

@@ -185,16 +185,18 @@ impl Later {
 impl ModelVersion {
     /// Whether it can be used, as far as that is known without asking its model.
     pub(crate) fn is_ready_unasked(&self) -> bool {
-        !self.is_short()
+        !self.running.is_short()
             && self.served.remote().is_none_or(|remote| !matches!(remote.readiness(), Readiness::NotReady(_)))
     }
 
     /// Whether it can be used: all instances are there, and its model says so.
     pub(crate) fn readiness(&self) -> Ready {
-        if self.is_short() {
+        if self.running.is_short() {
             return Ready::Known(false);
         }
-        let Some((later, remote)) = self.later.as_ref().zip(self.served.remote()) else { return Ready::Known(true) };
+        let Some((later, remote)) = self.running.later.as_ref().zip(self.served.remote()) else {
+            return Ready::Known(true);
+        };
         let ask = match remote.readiness() {
             Readiness::Ready => return Ready::Known(true),
             Readiness::NotReady(why) => {

@@ -1,38 +1,23 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
-use crate::compile;
-use crate::continuing::Continuing;
 use crate::cycles::Cycles;
-use crate::ensemble::Ensemble;
-use crate::instances::Told;
-use crate::limits;
+use crate::directory::Directory;
 use crate::load::{Load, LoadMeter};
 use crate::model_call::Deadlines;
-use crate::on_devices::OnDevices;
 use crate::options::{EngineOptions, ServerMetadata};
-use crate::padding::Padding;
 use crate::pool::Pool;
-use crate::rate_limit::Resources;
 use crate::readiness::Ready;
-use crate::resize::Wanted;
-use crate::sequence::Sequencing;
+use crate::shared::Shared;
 use crate::statistics::{Snapshot, VersionStatistics};
-use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version, split_key};
-use crate::timer::Timer;
-use crate::version::{ConfigTexts, ModelVersion, Served, Shared, VersionParts};
-use crate::warmup;
-use arc_swap::ArcSwap;
-use backend::{Backend, ModelIo, OpenSpec, all_placements, placements};
-use bytes::Bytes;
-use cache::{Cache, Fingerprint, LocalCache, Secret};
-use memory::{Ledger, RegionRegistry};
+use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::version::ModelVersion;
+use backend::{Backend, ModelIo, OpenSpec};
+use cache::{Cache, LocalCache};
+use memory::RegionRegistry;
 use parking_lot::Mutex;
-use prost::Message;
 use protocol::Regions;
-use protocol::pb::inference::ModelConfig;
-use protocol::pb::inference::model_config::SchedulingChoice;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
@@ -41,15 +26,12 @@ use trace::Tracer;
 /// Every model of a server, and what they share.
 pub struct Engine {
     backends: Vec<Arc<dyn Backend>>,
-    table: ArcSwap<Table>,
-    /// Held while the table is replaced, so that no change is lost; readers never wait for it.
-    changes: Mutex<()>,
+    pub(crate) directory: Arc<Directory>,
     opened: Mutex<HashMap<u32, Waiting>>,
     handles: AtomicU32,
     state: AtomicU8,
     regions: RegionRegistry,
-    shared: Arc<Shared>,
-    on_change: Mutex<Vec<OnChange>>,
+    pub(crate) shared: Arc<Shared>,
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
     load: LoadMeter,
@@ -58,11 +40,8 @@ pub struct Engine {
     me: Weak<Engine>,
 }
 
-/// Called after each change of the table or of the server's state.
-type OnChange = Box<dyn Fn(&Engine) + Send>;
-
 /// An opened model and where it came from; none of an ensemble, which has no files.
-type Waiting = (OpenSpec, Option<Box<dyn backend::Opened>>);
+pub(crate) type Waiting = (OpenSpec, Option<Box<dyn backend::Opened>>);
 
 /// A model file that was read and waits for its completed configuration.
 pub struct Opened {
@@ -72,19 +51,6 @@ pub struct Opened {
     pub io: Option<ModelIo>,
     /// As [`backend::Opened::completed`].
     pub completed: Option<String>,
-}
-
-/// What an opened version needs to serve.
-#[derive(Debug, Clone, Default)]
-pub struct PublishSpec {
-    /// Completed `inference.ModelConfig`, encoded.
-    pub config: Bytes,
-    /// Its JSON form.
-    pub config_json: String,
-    /// Label files by output name.
-    pub labels: Vec<(String, Bytes)>,
-    /// `platform` of the metadata.
-    pub platform: String,
 }
 
 /// Traces that wait for the exporter, and those that were dropped.
@@ -122,34 +88,20 @@ impl Engine {
     ) -> Result<Arc<Self>> {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
+        let directory = Arc::new(Directory::default());
         let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
             backends,
             me: me.clone(),
-            table: ArcSwap::default(),
-            changes: Mutex::new(()),
+            shared: Shared::new(options, pool, cache, Arc::downgrade(&directory)),
+            directory,
             opened: Mutex::default(),
             handles: AtomicU32::new(1),
             state: AtomicU8::new(ServerState::Initializing as u8),
-            on_change: Mutex::default(),
             listening: OnceLock::new(),
             deadlines: OnceLock::new(),
             cycles: OnceLock::new(),
             load: LoadMeter::default(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
-            shared: Arc::new(Shared {
-                pool,
-                timer: Timer::new(),
-                exiting: AtomicBool::new(false),
-                inflight: AtomicU64::new(0),
-                occupied: AtomicU64::new(0),
-                cache: cache.map(|cache| (cache, Secret::random())),
-                resources: options.rate_limit.clone().map(Resources::new),
-                continuing: Continuing::default(),
-                loads: AtomicU64::new(0),
-                tracer: Tracer::default(),
-                engine: me.clone(),
-                options,
-            }),
         });
         let me = Arc::downgrade(&engine);
         let listening = device::failure::on_failure(move |device, why| {
@@ -191,7 +143,7 @@ impl Engine {
 
     /// As `model`, by the version's number.
     pub(crate) fn model_at(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelVersion>> {
-        self.table.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
+        self.directory.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
     }
 
     /// Calls of models that wait no longer than their timeout.
@@ -206,13 +158,13 @@ impl Engine {
 
     /// Versions whose models call others right now.
     pub(crate) fn that_call(&self) -> Vec<Arc<ModelVersion>> {
-        let table = self.table.load();
+        let table = self.directory.load();
         table.doubtful().iter().filter(|version| version.calls_open() > 0).cloned().collect()
     }
 
     /// Whether a model has called another one that has not answered.
     pub(crate) fn calls_open(&self) -> bool {
-        self.table.load().doubtful().iter().any(|version| version.calls_open() > 0)
+        self.directory.load().doubtful().iter().any(|version| version.calls_open() > 0)
     }
 
     /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load
@@ -222,7 +174,7 @@ impl Engine {
     /// A version that is no number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<Ready> {
         let version = parse_version(version)?;
-        let table = self.table.load();
+        let table = self.directory.load();
         match table.find(name, version) {
             Ok(_) if self.is_exiting() => Ok(Ready::Known(false)),
             Ok(version) => Ok(version.readiness()),
@@ -236,7 +188,7 @@ impl Engine {
     /// A version that is no number.
     pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
-        match self.table.load().find(name, version) {
+        match self.directory.load().find(name, version) {
             Ok(version) => Ok(!self.is_exiting() && version.is_ready_unasked()),
             Err(_) => self.refuse_failed().map(|()| false),
         }
@@ -253,14 +205,14 @@ impl Engine {
 
     /// Ready versions of a model, ascending.
     pub fn ready_versions(&self, name: &str) -> Vec<i64> {
-        let table = self.table.load();
+        let table = self.directory.load();
         let entry = table.key("", name).ok().and_then(|key| table.models.get(&*key));
-        entry.map(|e| e.ready().map(|v| v.number).collect()).unwrap_or_default()
+        entry.map(|e| e.ready().map(|v| v.identity.number).collect()).unwrap_or_default()
     }
 
     /// How many models are known.
     pub fn models(&self) -> usize {
-        self.table.load().models.len()
+        self.directory.load().models.len()
     }
 
     /// Statistics of one version, of all ready versions of a model, or (name "") of everything that is ready, in name order.
@@ -270,7 +222,7 @@ impl Engine {
     pub fn statistics(&self, name: &str, version: &str) -> Result<Vec<VersionStatistics>> {
         let version = parse_version(version)?;
         self.refuse_failed()?;
-        let table = self.table.load();
+        let table = self.directory.load();
         if name.is_empty() {
             let mut names: Vec<_> = table.models.iter().collect();
             names.sort_unstable_by_key(|(name, _)| name.as_str());
@@ -284,14 +236,14 @@ impl Engine {
         };
         entry
             .ready()
-            .find(|v| v.number == version)
+            .find(|v| v.identity.number == version)
             .map(|v| vec![v.statistics()])
             .ok_or_else(|| Error::invalid(format!("requested model version is not available for model '{name}'")))
     }
 
     /// What load balancers are told.
     pub fn load(&self) -> Load {
-        let table = self.table.load();
+        let table = self.directory.load();
         self.load.measure(table.models.values().flat_map(|entry| entry.ready()))
     }
 
@@ -334,7 +286,7 @@ impl Engine {
     pub fn is_ready(&self) -> bool {
         self.is_live()
             && self.server_state() == ServerState::Ready
-            && (!self.shared.options.strict_readiness || self.table.load().all_ready())
+            && (!self.shared.options.strict_readiness || self.directory.load().all_ready())
     }
 
     /// As [`is_ready`](Self::is_ready), and models are asked that have to say it themselves.
@@ -342,13 +294,13 @@ impl Engine {
         if !self.is_ready() || !self.shared.options.strict_readiness {
             return Ready::Known(self.is_ready());
         }
-        Ready::all(self.table.load().doubtful().iter().map(|version| version.readiness()))
+        Ready::all(self.directory.load().doubtful().iter().map(|version| version.readiness()))
     }
 
     /// Versions that serve, or would, and can not be used right now: what each is known by, its number, and why.
     pub fn unready(&self) -> Vec<(String, i64, String)> {
-        let table = self.table.load();
-        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.number, v.why_gone()?));
+        let table = self.directory.load();
+        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.running.why_gone()?));
         table.doubtful().iter().filter_map(why).collect()
     }
 
@@ -384,21 +336,24 @@ impl Engine {
 
     /// Versions that serve.
     fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
-        let table = self.table.load();
+        let table = self.directory.load();
         let versions = table.models.values().flat_map(|entry| entry.versions.values());
         versions.filter_map(|v| v.serving.clone()).collect()
     }
 
     /// Has `f` called, beside those before it, now and after each change of what `is_ready` looks at, on the thread that made it.
     pub fn on_change(&self, f: impl Fn(&Self) + Send + 'static) {
-        self.on_change.lock().push(Box::new(f));
+        let me = self.me.clone();
+        self.directory.on_change(Box::new(move || {
+            if let Some(engine) = me.upgrade() {
+                f(&engine);
+            }
+        }));
         self.changed();
     }
 
-    pub(crate) fn changed(&self) {
-        for f in &*self.on_change.lock() {
-            f(self);
-        }
+    fn changed(&self) {
+        self.directory.changed();
     }
 
     /// Accepted requests that are not over; where none is left, batches that are not.
@@ -432,7 +387,7 @@ impl Engine {
     /// Lets threads end and forgets every model. Requests in flight are still answered.
     pub fn close(&self) {
         self.set_server_state(ServerState::Exiting);
-        self.change(|table| *table = Table::default());
+        self.directory.change(|table| *table = Table::default());
         self.opened.lock().clear();
         if let Some((cache, _)) = &self.shared.cache {
             cache.close();
@@ -461,191 +416,42 @@ impl Engine {
         Ok(Opened { handle, io, completed })
     }
 
+    /// The opened model of a handle, which is used up.
+    pub(crate) fn take_opened(&self, handle: u32) -> Result<Waiting> {
+        let opened = self.opened.lock().remove(&handle);
+        opened.ok_or_else(|| Error::internal(format!("model handle {handle} is not open")))
+    }
+
     /// Forgets an opened model that will not serve.
     pub fn discard(&self, handle: u32) {
         self.opened.lock().remove(&handle);
     }
 
-    /// Finishes an opened model and lets it serve, replacing a version of the same number at once: requests in flight finish
-    /// on the old one. Blocks for as long as the backend takes.
-    ///
-    /// # Errors
-    /// Whatever the backend finds wrong with the configuration; the handle is used up all the same.
-    pub fn publish(&self, handle: u32, spec: PublishSpec) -> Result<()> {
-        let (open, opened) = self
-            .opened
-            .lock()
-            .remove(&handle)
-            .ok_or_else(|| Error::internal(format!("model handle {handle} is not open")))?;
-        let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
-            Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
-        })?;
-        limits::check(&config)?;
-        let namespace = split_key(&open.model).map_or_else(String::new, |(namespace, _)| namespace.to_owned());
-        let options = &self.shared.options;
-        let scheduling = compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler);
-        let signature = compile::signature(&config, open.version, &spec.labels)?;
-        let padding = Padding::of(&config, &signature)?;
-        if padding.is_some() && options.strict_batching_delay {
-            log::warn!(
-                "requests of model '{}' are not padded: the batching of --strict-batching-delay knows no padding",
-                open.model
-            );
-        }
-        let padding = padding.filter(|_| !options.strict_batching_delay);
-        let placed = OnDevices::of(placements(&config).filter(|_| opened.is_some()).map(|instance| instance.device));
-        placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
-        // Ensembles have no instances.
-        let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
-        let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
-        let limited = limiter.map(|limiter| limiter.register(&instances)).transpose()?;
-        let mut admitted = None;
-        let (signature, served, sequencing) = match (opened, &config.scheduling_choice) {
-            (Some(mut opened), _) => {
-                opened.configured(&spec.config_json);
-                // What a version that is about to be replaced was promised is still in use.
-                let needs = opened.needs(&spec.config)?;
-                let what = format!("model '{}' version {}", open.model, open.version);
-                let promised = admitted.insert(Ledger::global().admit(&what, &needs)?);
-                let signature = Arc::new(signature);
-                let sequencing = Sequencing::of(&config, &signature, &scheduling, options, &open.model_directory)?;
-                let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
-                let model = opened.finish(&spec.config, seen.unwrap_or_else(|| signature.clone()))?;
-                promised.loaded();
-                for instance in all_placements(&config) {
-                    if let Some(device) = instance.device {
-                        Ledger::global().check_limit(&instance.name(), device)?;
-                    }
-                }
-                (signature, Served::Model(model), sequencing)
-            }
-            (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
-                let (ensemble, signature) = Ensemble::new(self.me.clone(), &namespace, signature, graph)?;
-                (signature, Served::Graph(Box::new(ensemble)), None)
-            }
-            (None, _) => {
-                return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
-            }
-        };
-        if padding.is_some() && served.remote().is_some() {
-            return Err(Error::invalid(format!(
-                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
-                open.model
-            )));
-        }
-        if !placed.is_empty() && served.remote().is_none() {
-            // Bodies of its requests are read into it, by threads that cannot wait until it is there.
-            device::prepare_pinned();
-        }
-        let fingerprint = self.fingerprint(&open, matches!(served, Served::Graph(_)), &spec.config);
-        let version = ModelVersion::new(
-            self.shared.clone(),
-            VersionParts {
-                signature,
-                number: open.version,
-                namespace,
-                platform: spec.platform,
-                config_json: Bytes::from(spec.config_json),
-                config_pb: spec.config,
-                served,
-                model_directory: open.model_directory.clone(),
-                wanted: Wanted::all(&config),
-                scheduling,
-                sequencing,
-                padding,
-                histogram_buckets_ms: compile::histogram_buckets_ms(&config),
-                placed,
-                admitted,
-                limited,
-                response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
-                fingerprint,
-            },
-        );
-        version.notify_remote(|remote| remote.serve(Arc::new(Told::of(&version))));
-        let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
-        warmup::run(&version, &config, &open.model_directory, &names)?;
-        // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
-        let former = self.serving(&open.model, open.version);
-        self.keep(former.as_ref());
-        self.change(|table| {
-            table.change(&open.model, |entry| {
-                let serving = Some(version.clone());
-                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving };
-                entry.versions.insert(open.version, ready);
-                true
-            });
-        });
-        if let Some(former) = former {
-            former.is_replaced_now();
-            former.leaves_service();
-        }
-        // Now that it would be told: one may have failed meanwhile.
-        version.look_at_devices();
-        Ok(())
-    }
-
     /// A device failed for good: versions with instances on it lose those, and are not ready.
     fn device_failed(&self, device: u32, why: &str) {
         let why = device::failure::lost(device, why);
-        for version in self.table.load().doubtful() {
+        for version in self.directory.load().doubtful() {
             version.device_failed(device, &why);
         }
         self.changed();
     }
 
-    /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be
-    /// answered what another one's files made of a request.
-    fn fingerprint(&self, open: &OpenSpec, is_ensemble: bool, config: &[u8]) -> Option<Fingerprint> {
-        self.shared.cache.as_ref().filter(|(cache, _)| cache.is_shared())?;
-        if is_ensemble {
-            // Its models count where it is looked up.
-            return Some(Fingerprint::of_texts(&[config]));
-        }
-        let settings = format!("{:?}", open.settings);
-        // The code of a backend that is written in Python makes the answers as much as the model's own files.
-        let code = open.code_directory.as_deref().map(|directory| Fingerprint::of_files(directory, &[])).transpose();
-        code.and_then(|code| {
-            let code = code.as_ref().map_or(&[][..], |code| code.bytes());
-            Fingerprint::of_files(&open.version_directory, &[config, settings.as_bytes(), code])
-        })
-        .inspect_err(|e| {
-            let directory = open.version_directory.display();
-            log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
-        })
-        .ok()
-    }
-
-    fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
-        self.table.load().models.get(name)?.versions.get(&version)?.serving.clone()
+    pub(crate) fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
+        self.directory.load().models.get(name)?.versions.get(&version)?.serving.clone()
     }
 
     /// Lets the sequences of a version that is about to be replaced go on.
-    fn keep(&self, version: Option<&Arc<ModelVersion>>) {
-        let Some(version) = version.filter(|v| v.sequencing.is_some()) else { return };
+    pub(crate) fn keep(&self, version: Option<&Arc<ModelVersion>>) {
+        let Some(version) = version.filter(|v| v.scheduling.sequencing.is_some()) else { return };
         if let Some(gone) = self.shared.continuing.keep(version.clone()) {
             gone.end_sequences();
         }
     }
 
-    /// Gives a version that serves other instances, and the configuration that asks for them, without a reload: those that stay go on,
-    /// and statistics are kept. False when only a reload can do that. Blocks for as long as the backend takes to start those that are new.
-    ///
-    /// # Errors
-    /// INVALID_ARG for more instances than there may be, or what a new one fails with; nothing has changed then.
-    pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
-        let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
-            Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))
-        })?;
-        limits::check(&config)?;
-        let serving = self.table.load().find(name, Some(version)).cloned();
-        let Ok(serving) = serving else { return Ok(false) };
-        serving.set_instances(&config, ConfigTexts { json: Bytes::from(config_json), pb: config_pb })
-    }
-
     /// Changes the state of a version that does not serve, or makes it known. READY is reached through `publish` only; a
     /// version that is READY keeps serving while it is set LOADING (a reload).
     pub fn set_version_state(&self, name: &str, version: i64, state: VersionState, reason: &str) {
-        self.change(|table| {
+        self.directory.change(|table| {
             table.change(name, |entry| {
                 let old = entry.versions.get(&version);
                 let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
@@ -660,7 +466,7 @@ impl Engine {
 
     /// Makes a model known without any version, or forgets one entirely.
     pub fn set_model_known(&self, name: &str, known: bool) {
-        self.change(|table| table.change(name, |_| known));
+        self.directory.change(|table| table.change(name, |_| known));
     }
 
     /// Takes a version out of service: UNLOADING at once. The returned value tells when its last request is gone; then call
@@ -668,7 +474,7 @@ impl Engine {
     pub fn retire(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
         self.keep(self.serving(name, version).as_ref());
         let (mut retiring, mut is_last) = (None, true);
-        self.change(|table| {
+        self.directory.change(|table| {
             table.change_known(name, |entry| {
                 let Some(v) = entry.versions.get_mut(&version) else { return };
                 v.state = VersionState::Unloading;
@@ -695,7 +501,7 @@ impl Engine {
 
     /// The last request of a retired version is gone.
     pub fn retired(&self, name: &str, version: i64, reason: &str) {
-        self.change(|table| {
+        self.directory.change(|table| {
             table.change_known(name, |entry| {
                 if let Some(v) = entry.versions.get_mut(&version)
                     && v.state == VersionState::Unloading
@@ -705,21 +511,6 @@ impl Engine {
                 }
             });
         });
-    }
-
-    /// The table as it is now.
-    pub(crate) fn table(&self) -> Arc<Table> {
-        self.table.load_full()
-    }
-
-    fn change(&self, f: impl FnOnce(&mut Table)) {
-        let _one_at_a_time = self.changes.lock();
-        let mut table = Table::clone(&self.table.load());
-        let epoch = table.epoch + 1;
-        f(&mut table);
-        table.epoch = epoch;
-        self.table.store(Arc::new(table));
-        self.changed();
     }
 }
 

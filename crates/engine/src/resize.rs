@@ -6,8 +6,9 @@
 //! One that leaves does so at once when it is idle, else when it comes back. If it has sequences it takes no others, and leaves once these are over.
 //! A permit that is called for again before it came back stays; of other instances the number is not used again before that. So no number is ever out twice.
 
-use crate::dispatch::Run;
-use crate::version::{ConfigTexts, ModelVersion};
+use crate::identity::ConfigTexts;
+use crate::running::Run;
+use crate::version::ModelVersion;
 use crate::warmup;
 use backend::{NewInstance, Placement, now_ns, placements};
 use memory::Ledger;
@@ -15,7 +16,6 @@ use prost::Message;
 use protocol::pb::inference::ModelConfig;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tensor::Result;
 
 /// An instance as a configuration asks for it.
@@ -141,15 +141,15 @@ impl ModelVersion {
     /// # Errors
     /// A new instance could not be started, or its warm-up failed; nothing has changed then.
     pub(crate) fn set_instances(&self, config: &ModelConfig, texts: ConfigTexts) -> Result<bool> {
-        if self.shared.options.strict_batching_delay || self.limited.is_some() || self.graph().is_some() {
+        if self.shared.options.strict_batching_delay || self.scheduling.limited.is_some() || self.graph().is_some() {
             return Ok(false);
         }
         let wanted = Wanted::all(config);
         // One change at a time.
-        let mut instances = self.instances.lock();
-        if self.capabilities.instances_are_permits {
+        let mut instances = self.running.instances.lock();
+        if self.scheduling.capabilities.instances_are_permits {
             // What runs on a device has to be put there first.
-            if self.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
+            if self.scheduling.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
                 return Ok(false);
             }
             *instances = (0..).zip(wanted).collect();
@@ -164,7 +164,7 @@ impl ModelVersion {
             };
             *instances = wanted.into_iter().zip(stay).filter_map(number).collect();
         }
-        self.config.store(Arc::new(texts));
+        self.identity.config.store(Arc::new(texts));
         let members: Vec<u32> = instances.iter().map(|(number, _)| *number).collect();
         self.change_members(&members);
         Ok(true)
@@ -172,14 +172,14 @@ impl ModelVersion {
 
     fn change_members(&self, members: &[u32]) {
         let (now, mut removed) = (now_ns(), Vec::new());
-        let mut run = self.run.lock();
+        let mut run = self.running.run.lock();
         let new: SmallVec<[u32; 8]> = members.iter().copied().filter(|number| !run.members.contains(number)).collect();
         let Changed { left } = run.set_members(now, members);
-        self.gone.store(run.gone.len() as u32, Ordering::Release);
+        self.running.count_gone(&run);
         if let Some((gone, why)) = run.gone.last().filter(|_| run.refusal().is_some()).cloned() {
             run.schedule.down(now, gone, true, &why, &mut removed);
         }
-        self.instances_left(&left);
+        self.running.instances_left(&left);
         self.pump(run, now);
         self.unlocked(removed);
         self.notify_remote(|remote| remote.instances_serve(&new));
@@ -196,7 +196,7 @@ impl ModelVersion {
         stay: &[Option<u32>],
     ) -> Result<Option<Vec<NewInstance>>> {
         let missing = stay.iter().enumerate().filter(|(_, stays)| stays.is_none()).map(|(placement, _)| placement);
-        let run = self.run.lock();
+        let run = self.running.run.lock();
         let numbers = (0..).filter(|&number| !run.is_in_use(number));
         let new: Vec<_> = missing.zip(numbers).map(|(placement, number)| NewInstance { number, placement }).collect();
         drop(run);
@@ -205,7 +205,7 @@ impl ModelVersion {
             wanted.device.map_or(Ok(()), device::failure::check)?;
         }
         let json = String::from_utf8_lossy(&texts.json);
-        match self.served.remote().and_then(|remote| remote.start_instances(&new, &texts.pb, &json)) {
+        match self.served.remote().and_then(|remote| remote.start_instances(&new, config, &json)) {
             None => return Ok(None),
             Some(started) => started?,
         }
@@ -216,19 +216,12 @@ impl ModelVersion {
                 wanted.device.map_or(Ok(()), |device| Ledger::global().check_limit(&wanted.name, device))?;
                 names.push((number, wanted.name.clone()));
             }
-            warmup::run(self, config, &self.model_directory, &names)
+            warmup::run(self, config, &self.identity.model_directory, &names)
         };
         warm_up().inspect_err(|_| {
             new.iter().for_each(|new| self.notify_remote(|remote| remote.instance_left(new.number)))
         })?;
         Ok(Some(new))
-    }
-
-    /// Instances left: the model is told once the lock, which is held now, is free.
-    pub(crate) fn instances_left(&self, instances: &[u32]) {
-        if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
-            later.left(instances);
-        }
     }
 
     /// Instances that were to leave do when their sequences are over.
@@ -239,7 +232,11 @@ impl ModelVersion {
         run.draining = used;
         for instance in free {
             run.schedule.remove(instance);
-            if run.take_from_idle(instance) { self.instances_left(&[instance]) } else { run.leaving.push(instance) }
+            if run.take_from_idle(instance) {
+                self.running.instances_left(&[instance])
+            } else {
+                run.leaving.push(instance)
+            }
         }
     }
 }
@@ -258,7 +255,7 @@ mod tests {
             delay_scheduler: 0,
             padding: None,
         };
-        Run::new(Schedule::new(config, None, false), instances)
+        Run::new(Schedule::of(config, None), instances)
     }
 
     /// What is idle after each step, the next one to run last: `3` sets the count, `take` and `give n` move an instance.

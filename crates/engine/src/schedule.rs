@@ -1,7 +1,7 @@
 //! The schedule of a version: which waiting requests run next. The only place that knows what kind it is.
 
 use crate::pending::{Queued, Requests};
-use crate::sequence::{self, Row};
+use crate::sequence::{self, Row, Sequencing};
 use protocol::check::IdPrefix;
 use scheduler::profile::Profile;
 use scheduler::sequence::{Origin, Refusal, SequenceId, SequenceScheduler, SlotId, conflict_warning};
@@ -45,16 +45,13 @@ pub(crate) enum RemovalReason {
 pub(crate) type Removed = Vec<(RemovalReason, Queued)>;
 
 impl Schedule {
-    /// `has_states`: something is kept for each slot, and has to go with its sequence.
-    pub(crate) fn new(
-        plain: scheduler::Config,
-        sequences: Option<scheduler::sequence::Config>,
-        has_states: bool,
-    ) -> Self {
-        match sequences {
-            Some(config) => {
-                let mut scheduler = SequenceScheduler::new(config);
-                if has_states {
+    /// The schedule of a version: that of its sequences, else the `plain` one.
+    pub(crate) fn of(plain: scheduler::Config, sequencing: Option<&Sequencing>) -> Self {
+        match sequencing {
+            Some(sequencing) => {
+                let mut scheduler = SequenceScheduler::new(sequencing.schedule.clone());
+                // The states of a slot have to go with its sequence.
+                if sequencing.has_states() {
                     scheduler.watch_forgotten();
                 }
                 Self::Sequences(Box::new(scheduler))

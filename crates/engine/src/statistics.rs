@@ -133,15 +133,11 @@ pub(crate) struct Totals {
 
 #[derive(Default)]
 struct Counters {
-    inference_count: u64,
-    execution_count: u64,
+    /// All executions, on whatever device. Its `failures` stays 0: see `executions`.
+    all: Executions,
     last_inference_ms: u64,
-    success: Duration,
     fail: Duration,
-    queue: Duration,
-    input: Duration,
-    infer: Duration,
-    output: Duration,
+    /// By [`FailureReason`].
     failures: [u64; 4],
     batches: BTreeMap<u64, BatchDurations>,
     responses: Vec<ResponseStatistics>,
@@ -149,7 +145,7 @@ struct Counters {
     sketches: Option<Box<[Sketch; 7]>>,
     cache_hit: Duration,
     cache_miss: Duration,
-    /// Where the instances are.
+    /// Devices of the instances.
     places: OnDevices,
     /// By the indices of `places`.
     on_devices: Vec<Executions>,
@@ -157,16 +153,7 @@ struct Counters {
 
 impl Counters {
     fn executions(&self) -> Executions {
-        Executions {
-            inference_count: self.inference_count,
-            execution_count: self.execution_count,
-            success: self.success,
-            queue: self.queue,
-            compute_input: self.input,
-            compute_infer: self.infer,
-            compute_output: self.output,
-            failures: self.failures[FailureReason::Backend as usize],
-        }
+        Executions { failures: self.failures[FailureReason::Backend as usize], ..self.all }
     }
 
     /// Time that instances took for executions, each counted once.
@@ -192,12 +179,12 @@ impl Counters {
         let request_ns = t.end.saturating_sub(accepted);
         let queue = t.start.saturating_sub(accepted);
         let [input, infer, output] = phases;
-        self.success.add(request_ns);
-        self.queue.add(queue);
-        self.input.add(input);
-        self.infer.add(infer);
-        self.output.add(output);
-        self.inference_count += rows.max(1);
+        self.all.success.add(request_ns);
+        self.all.queue.add(queue);
+        self.all.compute_input.add(input);
+        self.all.compute_infer.add(infer);
+        self.all.compute_output.add(output);
+        self.all.inference_count += rows.max(1);
         if let Some(sketches) = &mut self.sketches {
             for (s, ns) in sketches.iter_mut().zip([request_ns, queue, input, infer, output]) {
                 s.observe(t.end, ns / 1000);
@@ -352,7 +339,7 @@ impl Statistics {
 
     #[inline]
     fn count_execution(&self, c: &mut Counters, end: u64, [input, infer, output]: [u64; 3], rows: u64) {
-        c.execution_count += 1;
+        c.all.execution_count += 1;
         c.last_inference_ms = c.last_inference_ms.max(self.epoch_ms + end / 1_000_000);
         let b = c.batches.entry(self.batch_size.unwrap_or(rows)).or_default();
         b.input.add(input);
@@ -364,8 +351,8 @@ impl Statistics {
     pub(crate) fn hit(&self, accepted: u64, end: u64) {
         let ns = end.saturating_sub(accepted);
         let mut c = self.counters.lock();
-        c.success.add(ns);
-        c.queue.add(0);
+        c.all.success.add(ns);
+        c.all.queue.add(0);
         c.cache_hit.add(ns);
         if let Some(h) = &mut c.histogram {
             h.observe(ns / 1_000_000);
@@ -377,7 +364,7 @@ impl Statistics {
     /// Counts a request whose answer was kept, or could not be, on top of its execution: looking for it and keeping it took `ns`.
     pub(crate) fn missed(&self, ns: u64, end: u64) {
         let mut c = self.counters.lock();
-        c.success.ns += ns;
+        c.all.success.ns += ns;
         c.cache_miss.add(ns);
         c.summarise(CACHE_MISS, end, ns);
     }
@@ -433,21 +420,21 @@ impl Statistics {
 
     pub(crate) fn totals(&self) -> Totals {
         let c = self.counters.lock();
-        Totals { requests: c.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }
+        Totals { requests: c.all.success.count, failures: c.fail.count, execution_ns: c.execution_ns() }
     }
 
     pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
         let c = self.counters.lock();
         VersionStatistics {
-            inference_count: c.inference_count,
-            execution_count: c.execution_count,
+            inference_count: c.all.inference_count,
+            execution_count: c.all.execution_count,
             last_inference_ms: c.last_inference_ms,
-            success: c.success,
+            success: c.all.success,
             fail: c.fail,
-            queue: c.queue,
-            compute_input: c.input,
-            compute_infer: c.infer,
-            compute_output: c.output,
+            queue: c.all.queue,
+            compute_input: c.all.compute_input,
+            compute_infer: c.all.compute_infer,
+            compute_output: c.all.compute_output,
             cache_hit: c.cache_hit,
             cache_miss: c.cache_miss,
             cached: self.cached,

@@ -182,7 +182,7 @@ impl Streaming {
 
     /// Keeps what of an answer is a state; the rest goes to the client.
     fn keep(&self, state: &State, outcome: &mut Outcome) -> Result<()> {
-        match (&self.version.sequencing, &state.step.running) {
+        match (&self.version.scheduling.sequencing, &state.step.running) {
             (Some(sequencing), Some(running)) => sequencing.keep(&running.row, &running.wanted, &self.id, outcome),
             _ => Ok(()),
         }
@@ -275,7 +275,7 @@ impl Streaming {
 
     /// The last execution of the request is over.
     fn release(&self, mut running: Running) {
-        if let Some(sequencing) = &self.version.sequencing {
+        if let Some(sequencing) = &self.version.scheduling.sequencing {
             sequencing.over(&running.row);
         }
         if let Some(origin) = running.row.origin.take() {
@@ -300,7 +300,7 @@ impl Streaming {
     /// Has the request executed again, behind this answer, or ends it.
     fn reschedule(&self, mut entry: BatchEntry, mut outcome: Option<Outcome>) {
         let version = &self.version;
-        let Some(sequencing) = version.sequencing.as_ref().filter(|s| s.schedule.iterative) else {
+        let Some(sequencing) = version.scheduling.sequencing.as_ref().filter(|s| s.schedule.iterative) else {
             return self.end(Some(Err(Refusal::NotIterative.error(&version.signature.model))));
         };
         let now = now_ns();
@@ -354,15 +354,15 @@ impl Streaming {
             place: self.place,
             row: None,
         });
-        version.pending.fetch_add(1, Ordering::Relaxed);
+        version.running.pending.fetch_add(1, Ordering::Relaxed);
         let now = now_ns();
-        let mut run = version.run.lock();
+        let mut run = version.running.run.lock();
         let back = run.schedule.again(now, origin, Queued(pending));
         version.pump(run, now);
         drop(running);
         if let Err((why, mut refused)) = back {
             refused.0.streaming = None;
-            version.pending.fetch_sub(1, Ordering::Relaxed);
+            version.running.pending.fetch_sub(1, Ordering::Relaxed);
             self.end(Some(Err(why.error(&version.signature.model))));
         }
     }
@@ -495,7 +495,7 @@ impl ModelVersion {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
-        let kind = self.kind_of(requests);
+        let kind = self.scheduling.kind_of(requests);
         let start = now_ns();
         let (marks, handed_on, is_counted) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
         let execution = Arc::new(Execution { start, instance, rows: rows.into(), marks, handed_on, is_counted });
@@ -510,8 +510,8 @@ impl ModelVersion {
         execution: &Arc<Execution>,
         rest: Option<&Arc<Rest>>,
     ) -> Vec<BatchEntry> {
-        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
-        match &self.sequencing {
+        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        match &self.scheduling.sequencing {
             None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, execution)).collect(),
             Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, rest),
         }

@@ -177,7 +177,7 @@ impl Table {
 
     /// Every version of every model is ready, or gone on purpose.
     pub(crate) fn all_ready(&self) -> bool {
-        self.unready == 0 && self.doubtful.iter().all(|version| !version.is_short())
+        self.unready == 0 && self.doubtful.iter().all(|version| !version.running.is_short())
     }
 
     /// Versions that serve and may not be ready for all that.

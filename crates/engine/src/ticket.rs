@@ -203,7 +203,7 @@ impl TicketState {
         drop(place);
         hooks.into_iter().for_each(call);
         if let Some(version) = self.version.upgrade() {
-            version.count_cancelled();
+            version.running.count_cancelled();
             if was == Was::Queued {
                 version.sweep_cancelled();
             }

@@ -10,9 +10,9 @@ impl ModelVersion {
     /// A request was accepted.
     #[cold]
     pub(crate) fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
-        trace.accepted(&self.signature.model, self.number, &request.id, now);
+        trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
         // Triton's scheduler of sequences notes none.
-        if trace.wants_tensors() && self.sequencing.is_none() {
+        if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
             for input in &request.inputs {
                 if let Some(datatype) = input.datatype {
                     trace.tensor(Kind::QueueInput, &input.name, datatype, &input.shape, &input.data);

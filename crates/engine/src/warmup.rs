@@ -27,7 +27,7 @@ pub(crate) fn run(
     model_directory: &Path,
     instances: &[(u32, String)],
 ) -> Result<()> {
-    let signature = match &version.sequencing {
+    let signature = match &version.scheduling.sequencing {
         Some(sequencing) => &Arc::new(sequencing.seen_by_warmup(&version.signature)),
         None => &version.signature,
     };

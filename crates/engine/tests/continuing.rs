@@ -38,7 +38,11 @@ fn engine() -> Arc<Engine> {
         fn io(&self) -> Option<backend::ModelIo> {
             None
         }
-        fn finish(self: Box<Self>, _: &bytes::Bytes, _: Arc<protocol::Signature>) -> Result<Arc<dyn backend::Model>> {
+        fn finish(
+            self: Box<Self>,
+            _: &pb::ModelConfig,
+            _: Arc<protocol::Signature>,
+        ) -> Result<Arc<dyn backend::Model>> {
             Ok(Arc::new(*self))
         }
     }

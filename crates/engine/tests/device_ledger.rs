@@ -7,7 +7,6 @@
 mod support;
 
 use backend::{Backend, Batch, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, Where};
-use bytes::Bytes;
 use engine::{Engine, EngineOptions, ServerState};
 use memory::{Budget, Ledger};
 use protocol::Signature;
@@ -39,10 +38,10 @@ impl Opened for Needs {
     fn io(&self) -> Option<ModelIo> {
         None
     }
-    fn needs(&self, _: &Bytes) -> Result<Vec<Need>> {
+    fn needs(&self) -> Result<Vec<Need>> {
         Ok(self.0.clone())
     }
-    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(Loaded))
     }
 }

@@ -94,8 +94,8 @@ fn more_instances_take_what_waits_at_once() {
     settles(&held.engine, &held.version);
     assert!(Arc::ptr_eq(&held.version, &held.engine.model("m", "").unwrap()), "it was reloaded");
     assert_eq!(held.version.statistics().execution_count, 3);
-    assert_eq!(held.version.config_json(), "{\"count\":3}");
-    let config = pb::ModelConfig::decode(held.version.config_pb()).unwrap();
+    assert_eq!(held.version.identity.config_json(), "{\"count\":3}");
+    let config = pb::ModelConfig::decode(held.version.identity.config_pb()).unwrap();
     assert_eq!(config.instance_group[0].count, 3);
 }
 
@@ -124,7 +124,7 @@ fn fewer_instances_run_what_they_have_and_no_more() {
 fn what_cannot_be_updated_is_left_as_it_is() {
     let held = Held::new(EngineOptions::default(), 2);
     assert_eq!(held.update(4097).unwrap_err().code(), Code::InvalidArg);
-    assert_eq!(held.version.config_json(), "");
+    assert_eq!(held.version.identity.config_json(), "");
     let unknown = held.engine.update("m", 2, Bytes::new(), String::new());
     assert!(!unknown.unwrap());
     let calls = calls(&held.version, 3);

@@ -128,7 +128,7 @@ fn instances_that_cannot_be_started_or_warmed_up_change_nothing() {
     served.config.model_warmup = vec![pb::ModelWarmup { name: "w".into(), batch_size: 9, ..Default::default() }];
     assert!(served.update(4).unwrap_err().message().contains("failed to run warmup sample 'w'"));
     served.is_asked(&[Asked::Start(vec![(2, 2), (3, 3)]), Asked::Left(2), Asked::Left(3)]);
-    assert_eq!(served.version.config_json(), "");
+    assert_eq!(served.version.identity.config_json(), "");
     let calls: Vec<_> = (0..3).map(|n| call(&served.version, n)).collect();
     let batches = [served.batch(), served.batch()];
     assert!(served.out.try_recv().is_err(), "two run at once");

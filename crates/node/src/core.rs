@@ -622,14 +622,14 @@ impl NativeCore {
     #[napi]
     pub fn model_metadata(&self, name: String, version: String) -> napi::Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
-        let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.number] };
-        Ok(text(&protocol::http::model_metadata_json(&model.signature, &versions, &model.platform)))
+        let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.identity.number] };
+        Ok(text(&protocol::http::model_metadata_json(&model.signature, &versions, &model.identity.platform)))
     }
 
     #[napi]
     pub fn model_config(&self, name: String, version: String) -> napi::Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
-        Ok(text(&model.config_json()))
+        Ok(text(&model.identity.config_json()))
     }
 
     #[napi]

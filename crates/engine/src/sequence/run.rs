@@ -29,7 +29,7 @@ impl Drop for Releases<'_> {
     fn drop(&mut self) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let now = now_ns();
-            let mut run = self.version.run.lock();
+            let mut run = self.version.running.run.lock();
             self.origins.drain(..).for_each(|origin| run.schedule.released(now, origin));
         }));
     }
@@ -53,9 +53,9 @@ impl ModelVersion {
         control: &RunControl,
     ) -> Ran {
         let class = requests.first().map_or(0, Waiting::class);
-        let kind = self.kind_of(&requests);
+        let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
-        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let origins = filled.iter_mut().filter_map(|f| f.row.origin.take()).collect();
         let releases = Releases { version: self, origins };
@@ -105,7 +105,7 @@ impl ModelVersion {
     /// Gives a row back to the schedule, and starts what may run now: perhaps the next request of its sequence.
     pub(crate) fn release_row(&self, origin: Origin) {
         let now = now_ns();
-        let mut run = self.run.lock();
+        let mut run = self.running.run.lock();
         run.schedule.released(now, origin);
         self.pump(run, now);
     }

@@ -5,7 +5,6 @@ use backend::{
     Backend, Batch, Capabilities, InstancesOf, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened,
     Readiness, RemoteModel, Responder, RunControl, now_ns,
 };
-use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion, ServerState};
 use protocol::Signature;
 use protocol::pb::inference as pb;
@@ -108,7 +107,7 @@ impl Opened for LaterModel {
     fn io(&self) -> Option<ModelIo> {
         None
     }
-    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }
 }
@@ -138,7 +137,7 @@ impl RemoteModel for LaterModel {
     fn readiness(&self) -> Readiness {
         (self.readiness)()
     }
-    fn start_instances(&self, new: &[NewInstance], _: &Bytes, _: &str) -> Option<Result<()>> {
+    fn start_instances(&self, new: &[NewInstance], _: &pb::ModelConfig, _: &str) -> Option<Result<()>> {
         (self.start)(new)
     }
     fn instance_left(&self, instance: u32) {

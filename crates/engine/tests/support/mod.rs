@@ -43,7 +43,7 @@ impl Opened for Scripted {
     fn io(&self) -> Option<ModelIo> {
         None
     }
-    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }
 }

@@ -88,7 +88,7 @@ async fn other(context: &Arc<GrpcContext>, operation: Operation, call: &Call, me
         Operation::ModelConfig => {
             let request: pb::ModelConfigRequest = decode(message)?;
             grant.admit_model(&request.name)?;
-            config_frame(&engine.model(&request.name, &request.version)?.config_pb())
+            config_frame(&engine.model(&request.name, &request.version)?.identity.config_pb())
         }
         Operation::ModelStatistics => {
             let request: pb::ModelStatisticsRequest = decode(message)?;
@@ -428,7 +428,7 @@ async fn metadata(context: &GrpcContext, request: pb::ModelMetadataRequest) -> R
     let version = context.engine.model(&request.name, &request.version)?;
     let versions = match request.version.as_str() {
         "" => context.engine.ready_versions(&request.name).iter().map(ToString::to_string).collect(),
-        _ => vec![version.number.to_string()],
+        _ => vec![version.identity.number.to_string()],
     };
     if version.signature.inputs.len() + version.signature.outputs.len() > ENTRIES_ON_REACTOR_MAX {
         return offload::run(0, move |_| metadata_frame(&version, versions)).await;
@@ -449,7 +449,7 @@ fn metadata_frame(version: &ModelVersion, versions: Vec<String>) -> Rope {
     frame(&pb::ModelMetadataResponse {
         name: signature.model.to_string(),
         versions,
-        platform: version.platform.clone(),
+        platform: version.identity.platform.clone(),
         inputs: signature.inputs.iter().map(|i| tensor(&i.name, i.datatype, &i.dims)).collect(),
         outputs: signature.outputs.iter().map(|o| tensor(&o.name, o.datatype, &o.dims)).collect(),
     })

@@ -212,7 +212,7 @@ pub async fn respond(
             Err(error) => Reply::error(JSON, &error),
         },
         Operation::ModelMetadata => json(Box::pin(metadata(context, model, version)).await),
-        Operation::ModelConfig => json(engine.model(model, version).map(|v| v.config_json())),
+        Operation::ModelConfig => json(engine.model(model, version).map(|v| v.identity.config_json())),
         Operation::ModelStatistics | Operation::AllStatistics => {
             json(Box::pin(statistics(context, model, version)).await)
         }
@@ -258,9 +258,9 @@ pub async fn respond(
 
 async fn metadata(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
     let model = context.engine.model(name, version)?;
-    let versions = if version.is_empty() { context.engine.ready_versions(name) } else { vec![model.number] };
+    let versions = if version.is_empty() { context.engine.ready_versions(name) } else { vec![model.identity.number] };
     let is_long = model.signature.inputs.len() + model.signature.outputs.len() > ENTRIES_ON_REACTOR_MAX;
-    let make = move |_: &Abandoned<'_>| model_metadata_json(&model.signature, &versions, &model.platform);
+    let make = move |_: &Abandoned<'_>| model_metadata_json(&model.signature, &versions, &model.identity.platform);
     if is_long { offload::run(0, make).await } else { Ok(make(&Abandoned::never())) }
 }
 

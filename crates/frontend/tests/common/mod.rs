@@ -77,7 +77,7 @@ impl Opened for FakeOpened {
     fn io(&self) -> Option<ModelIo> {
         None
     }
-    fn finish(self: Box<Self>, _: &Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(FakeModel { probe: self.0, signature }))
     }
 }
@@ -189,7 +189,7 @@ impl Opened for ElsewhereModel {
     fn io(&self) -> Option<ModelIo> {
         None
     }
-    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn finish(self: Box<Self>, _: &pb::ModelConfig, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
         Ok(Arc::new(*self))
     }
 }

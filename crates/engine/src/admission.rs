@@ -1,0 +1,200 @@
+//! The entrance of a version: every request, of any transport, comes in through [`ModelVersion::call`].
+//!
+//! A request runs on the thread that brought it when it is cheap and nothing waits; otherwise on a pool thread that takes an instance
+//! permit, runs the batch, and goes on with the next one as long as there is one.
+
+use crate::answer::Sink;
+use crate::batch_key::class_of;
+use crate::execution::Inline;
+use crate::flow;
+use crate::inline::waits_for_device;
+use crate::order::Line;
+use crate::padding::Lengths;
+use crate::pending::{Pending, Queued};
+use crate::ticket::{Ticket, TicketState};
+use crate::turn;
+use crate::version::{ModelVersion, Served};
+use backend::{BatchEntry, now_ns};
+use protocol::check::IdPrefix;
+use protocol::{Checked, InferRequest, InferResponse};
+use scheduler::profile::RunClass;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tensor::{Error, Result};
+
+/// What became of a request that was not refused.
+pub enum Started {
+    /// It ran at once on the calling thread; its sink was not asked for.
+    Answered(Result<Box<InferResponse>>),
+    /// It waits or runs elsewhere.
+    Queued(Ticket),
+}
+
+/// For whom a call is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'t> {
+    /// The request it is part of.
+    pub(crate) parent: Option<&'t Ticket>,
+    /// From then on nothing runs on this thread: many cheap steps of an ensemble must not hold it together.
+    pub(crate) inline_until: u64,
+    /// Ensembles it lies in.
+    pub(crate) depth: u32,
+}
+
+impl ModelVersion {
+    /// The one door: checks a request and either runs it at once on this thread, when it is cheap and nothing waits, or queues it.
+    ///
+    /// `sink` is asked for only when the request is queued; that sink will get the answers, perhaps before this returns: one, which is
+    /// final, or any number of a decoupled model, whose requests are always queued. `parent` is the request that this one is made
+    /// for: when that is cancelled, so is this.
+    ///
+    /// # Errors
+    /// Refusals: the request does not fit the signature, the queue is full, the server is stopping, the parent was cancelled. They are
+    /// counted nowhere (S-02), and `sink` is not asked for or gets nothing.
+    pub fn call(
+        &self,
+        request: Box<InferRequest>,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        parent: Option<&Ticket>,
+    ) -> Result<Started> {
+        self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0 })
+    }
+
+    /// As `call`, for a step of an ensemble.
+    pub(crate) fn start(
+        &self,
+        mut request: Box<InferRequest>,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        caller: Caller<'_>,
+    ) -> Result<Started> {
+        let parent = caller.parent;
+        // What is called for an accepted request is part of it, and finishes.
+        // Sequences that have begun go on: their schedule refuses new ones.
+        let stops = self.is_stopping() && parent.is_none();
+        if stops && self.scheduling.sequencing.is_none() {
+            return Err(Error::unavailable(format!(
+                "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
+                IdPrefix(&request.id)
+            )));
+        }
+        if parent.is_some_and(Ticket::is_cancelled) {
+            return Err(Error::cancelled(""));
+        }
+        if self.scheduling.sequencing.is_some()
+            && let Some(former) = self.former_of(&request)
+        {
+            return former.start(request, sink, caller);
+        }
+        let checked = self.signature.check(&mut request)?;
+        if let Some(sequencing) = &self.scheduling.sequencing {
+            sequencing.check(&request, &self.signature.model)?;
+            if stops {
+                self.running.run.lock().schedule.stop();
+            } else if request.sequence.start {
+                self.begins(&request);
+            }
+        }
+        let now = now_ns();
+        if let Some(trace) = &request.trace {
+            self.trace_accepted(trace, &request, now);
+        }
+        match &self.cached {
+            None => self.admit(request, checked, now, None, sink, caller),
+            Some(cached) => self.call_cached(cached, request, checked, now, sink, caller),
+        }
+    }
+
+    /// Runs or queues a checked request. `place` is that in the line, where it has one already.
+    // A part of `call` for models without the response cache: what it is given is not to be moved for the few that have it.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &self,
+        request: Box<InferRequest>,
+        checked: Checked,
+        now: u64,
+        place: Option<u64>,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        caller: Caller<'_>,
+    ) -> Result<Started> {
+        if let Served::Graph(ensemble) = &self.served {
+            return flow::start(self, ensemble, request, (&checked, now), sink, caller);
+        }
+        let Caller { parent, inline_until, .. } = caller;
+        let key = self.scheduling.shape_rule.key(&request, &checked);
+        let class = class_of(&key);
+        let rows = checked.rows.max(1);
+        // Built once, and run or queued from here.
+        let mut entry = BatchEntry::new(request, checked);
+
+        let kind = RunClass::new(class, rows, self.scheduling.bytes_of(std::iter::once(&entry)));
+
+        let mut run = self.running.run.lock();
+        let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
+        let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
+        // A model that batches waits for the end of the turn: others may arrive in it.
+        let in_turn = cheap && self.scheduling.batches && turn::has_turns() && run.turn_policy.expected(now);
+        if cheap
+            && !in_turn
+            && run.schedule.is_empty()
+            && let Some(instance) = run.idle.pop()
+        {
+            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().is_doubted() };
+            drop(run);
+            self.joined(1);
+            // A panic here is our defect, but it must cost this request only.
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                self.run_here(instance, (class, kind), now, &mut entry, inline, parent)
+            }));
+            self.left(1);
+            return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
+        }
+        if let Some(why) = run.refusal() {
+            return Err(why);
+        }
+        let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
+        let handle = Ticket { state: ticket.clone() };
+        let sink = Some(sink());
+        let (has_place, place) =
+            (place.is_some(), place.or_else(|| self.scheduling.line.as_ref().map(Line::place)).unwrap_or(0));
+        let lengths = Lengths::new();
+        let mut pending = Box::new(Pending {
+            entry,
+            sink,
+            streaming: None,
+            waits: true,
+            ticket,
+            key,
+            class,
+            lengths,
+            accepted: now,
+            place,
+            row: None,
+        });
+        if let Some(padding) = &self.scheduling.padding {
+            padding.prepare(&mut pending, |entry, masked| {
+                self.scheduling.shape_rule.key_but(&entry.request, &entry.checked, masked)
+            });
+        }
+        // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
+        self.running.pending.fetch_add(1, Ordering::Relaxed);
+        self.joined(1);
+        if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
+            refused.0.sink = None;
+            refused.0.ticket.settle();
+            if let Some(line) = self.scheduling.line.as_ref().filter(|_| !has_place) {
+                line.withdraw(place);
+            }
+            self.running.pending.fetch_sub(1, Ordering::Relaxed);
+            self.left(1);
+            return Err(why);
+        }
+        if in_turn && let Some(me) = self.me.upgrade() {
+            drop(run);
+            turn::join(me);
+        } else {
+            self.pump(run, now);
+        }
+        Ok(Started::Queued(handle))
+    }
+}

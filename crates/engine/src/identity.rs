@@ -1,0 +1,48 @@
+//! What a version is called, where it came from, and its configuration as clients read it.
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use cache::Fingerprint;
+use std::path::PathBuf;
+
+/// Identity of a loaded version. Only the configuration changes while it serves.
+pub struct Identity {
+    /// Version number.
+    pub number: i64,
+    /// `platform` of the metadata.
+    pub platform: String,
+    /// Name of the model's repository if repositories are namespaces, else "".
+    pub(crate) namespace: String,
+    /// Directory of the model, which holds its version directories.
+    pub(crate) model_directory: PathBuf,
+    /// Configuration as clients read it; replaced when the number of instances changes.
+    pub(crate) config: ArcSwap<ConfigTexts>,
+    /// Hash of the files and settings that answers depend on. Only computed if servers share a response cache.
+    pub(crate) fingerprint: Option<Fingerprint>,
+    /// Unique id of this load.
+    pub(crate) load: u64,
+}
+
+/// A configuration in the two forms that clients read.
+pub(crate) struct ConfigTexts {
+    pub(crate) json: Bytes,
+    /// An encoded `inference.ModelConfig`.
+    pub(crate) pb: Bytes,
+}
+
+impl Identity {
+    /// Key under which the table holds the model of this name.
+    pub(crate) fn table_key(&self, model: &str) -> String {
+        if self.namespace.is_empty() { model.to_owned() } else { format!("{}/{model}", self.namespace) }
+    }
+
+    /// Body of GET …/config.
+    pub fn config_json(&self) -> Bytes {
+        self.config.load().json.clone()
+    }
+
+    /// The configuration as an encoded `inference.ModelConfig`.
+    pub fn config_pb(&self) -> Bytes {
+        self.config.load().pb.clone()
+    }
+}

@@ -1,0 +1,255 @@
+//! Makes a version of an opened model and its completed configuration, and lets it serve.
+
+use crate::cached::Cached;
+use crate::compile;
+use crate::ensemble::Ensemble;
+use crate::identity::{ConfigTexts, Identity};
+use crate::instances::Told;
+use crate::later::Later;
+use crate::limits;
+use crate::on_devices::OnDevices;
+use crate::padding::Padding;
+use crate::registry::Engine;
+use crate::resize::Wanted;
+use crate::running::{Run, Running};
+use crate::schedule::Schedule;
+use crate::scheduling::{Features, Scheduling};
+use crate::sequence::Sequencing;
+use crate::statistics::Statistics;
+use crate::table::{VersionEntry, VersionState, split_key};
+use crate::version::{ModelVersion, Served};
+use crate::warmup;
+use arc_swap::ArcSwap;
+use backend::{OpenSpec, Opened, all_placements, placements};
+use bytes::Bytes;
+use cache::Fingerprint;
+use memory::{Admitted, Ledger};
+use prost::Message;
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use protocol::pb::inference::model_config::SchedulingChoice;
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// What an opened version needs to serve.
+#[derive(Debug, Clone, Default)]
+pub struct PublishSpec {
+    /// Completed `inference.ModelConfig`, encoded.
+    pub config: Bytes,
+    /// Its JSON form.
+    pub config_json: String,
+    /// Label files by output name.
+    pub labels: Vec<(String, Bytes)>,
+    /// `platform` of the metadata.
+    pub platform: String,
+}
+
+/// What a version is made of besides its configuration.
+struct Parts {
+    signature: Arc<Signature>,
+    served: Served,
+    sequencing: Option<Sequencing>,
+    /// Memory that the model was promised; none for a graph.
+    admitted: Option<Admitted>,
+}
+
+impl Engine {
+    /// Finishes an opened model and lets it serve, replacing a version of the same number at once: requests in flight finish
+    /// on the old one. Blocks for as long as the backend takes.
+    ///
+    /// # Errors
+    /// Whatever the backend finds wrong with the configuration; the handle is used up all the same.
+    pub fn publish(&self, handle: u32, spec: PublishSpec) -> Result<()> {
+        let (open, opened) = self.take_opened(handle)?;
+        let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
+            Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
+        })?;
+        limits::check(&config)?;
+        let version = self.version_of((&open, opened), &config, spec)?;
+        version.notify_remote(|remote| remote.serve(Arc::new(Told::of(&version))));
+        let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
+        warmup::run(&version, &config, &open.model_directory, &names)?;
+        // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
+        let former = self.serving(&open.model, open.version);
+        self.keep(former.as_ref());
+        self.directory.change(|table| {
+            table.change(&open.model, |entry| {
+                let serving = Some(version.clone());
+                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving };
+                entry.versions.insert(open.version, ready);
+                true
+            });
+        });
+        if let Some(former) = former {
+            former.is_replaced_now();
+            former.leaves_service();
+        }
+        // Now that it would be told: one may have failed meanwhile.
+        version.look_at_devices();
+        Ok(())
+    }
+
+    /// The version that an opened model becomes with its completed configuration. It does not serve yet.
+    fn version_of(
+        &self,
+        (open, opened): (&OpenSpec, Option<Box<dyn Opened>>),
+        config: &ModelConfig,
+        spec: PublishSpec,
+    ) -> Result<Arc<ModelVersion>> {
+        let options = &self.shared.options;
+        let is_graph = opened.is_none();
+        let mut schedule = compile::scheduling(config, options.strict_batching_delay, options.delay_scheduler);
+        let signature = compile::signature(config, open.version, &spec.labels)?;
+        let padding = self.padding_of(config, &signature, &open.model)?;
+        schedule.padding = padding.as_ref().map(|p| p.schedule.clone());
+        // A graph has no instances.
+        let placed = OnDevices::of(placements(config).filter(|_| !is_graph).map(|instance| instance.device));
+        placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
+        let limiter = self.shared.resources.as_ref().filter(|_| !is_graph);
+        let limited = limiter.map(|limiter| limiter.register(&compile::limited(config))).transpose()?;
+        let Parts { admitted, signature, served, sequencing } =
+            self.parts_of((open, opened), config, &spec, signature, &schedule)?;
+        let is_remote = served.remote().is_some();
+        if padding.is_some() && is_remote {
+            return Err(Error::invalid(format!(
+                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
+                open.model
+            )));
+        }
+        let on_device = !placed.is_empty();
+        if on_device && !is_remote {
+            // Bodies of its requests are read into it, by threads that cannot wait until it is there.
+            device::prepare_pinned();
+        }
+        let identity = Identity {
+            number: open.version,
+            platform: spec.platform,
+            namespace: split_key(&open.model).map_or_else(String::new, |(namespace, _)| namespace.to_owned()),
+            model_directory: open.model_directory.clone(),
+            fingerprint: self.fingerprint(open, is_graph, &spec.config),
+            config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
+            load: self.shared.next_load(),
+        };
+        let capabilities = served.model().map(|model| model.capabilities());
+        let features = Features { sequencing, padding, limited };
+        let scheduling = Scheduling::new(&schedule, &signature, capabilities, is_remote, on_device, features);
+        let cached = Cached::of(&self.shared, config, &signature, &identity);
+        let statistics = Statistics::new(
+            &options.metrics,
+            compile::histogram_buckets_ms(config),
+            scheduling.capabilities.batch_size_without_batching.filter(|_| schedule.max_batch_size == 0),
+            cached.is_some(),
+            placed,
+        );
+        let instances = schedule.instances;
+        let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
+        let running = Running::new(run, Wanted::all(config), is_remote.then(Later::default));
+        let trace = self.shared.tracer.watch(&signature.model);
+        Ok(Arc::new_cyclic(|me| {
+            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me));
+            ModelVersion {
+                signature,
+                identity,
+                served,
+                scheduling,
+                running,
+                statistics,
+                trace,
+                cached,
+                shared: self.shared.clone(),
+                _admitted: admitted,
+                me: me.clone(),
+            }
+        }))
+    }
+
+    /// The padding that a configuration asks for, unless an option rules it out.
+    fn padding_of(&self, config: &ModelConfig, signature: &Signature, model: &str) -> Result<Option<Padding>> {
+        let padding = Padding::of(config, signature)?;
+        let is_strict = self.shared.options.strict_batching_delay;
+        if padding.is_some() && is_strict {
+            log::warn!(
+                "requests of model '{model}' are not padded: the batching of --strict-batching-delay knows no padding"
+            );
+        }
+        Ok(padding.filter(|_| !is_strict))
+    }
+
+    /// Finishes an opened model, or compiles a graph.
+    fn parts_of(
+        &self,
+        (open, opened): (&OpenSpec, Option<Box<dyn Opened>>),
+        config: &ModelConfig,
+        spec: &PublishSpec,
+        signature: Signature,
+        schedule: &scheduler::Config,
+    ) -> Result<Parts> {
+        let Some(mut opened) = opened else {
+            let Some(SchedulingChoice::EnsembleScheduling(graph)) = &config.scheduling_choice else {
+                return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
+            };
+            let namespace = split_key(&open.model).map_or("", |(namespace, _)| namespace);
+            let directory = Arc::downgrade(&self.directory);
+            let (ensemble, signature) = Ensemble::new(directory, namespace, signature, graph)?;
+            return Ok(Parts {
+                signature,
+                served: Served::Graph(Box::new(ensemble)),
+                sequencing: None,
+                admitted: None,
+            });
+        };
+        opened.configured(&spec.config_json);
+        // What a version that is about to be replaced was promised is still in use.
+        let what = format!("model '{}' version {}", open.model, open.version);
+        let mut admitted = Ledger::global().admit(&what, &opened.needs()?)?;
+        let signature = Arc::new(signature);
+        let options = &self.shared.options;
+        let sequencing = Sequencing::of(config, &signature, schedule, options, &open.model_directory)?;
+        let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
+        let model = opened.finish(config, seen.unwrap_or_else(|| signature.clone()))?;
+        admitted.loaded();
+        for instance in all_placements(config) {
+            if let Some(device) = instance.device {
+                Ledger::global().check_limit(&instance.name(), device)?;
+            }
+        }
+        Ok(Parts { signature, served: Served::Model(model), sequencing, admitted: Some(admitted) })
+    }
+
+    /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be
+    /// answered what another one's files made of a request.
+    fn fingerprint(&self, open: &OpenSpec, is_ensemble: bool, config: &[u8]) -> Option<Fingerprint> {
+        self.shared.cache.as_ref().filter(|(cache, _)| cache.is_shared())?;
+        if is_ensemble {
+            // Its models count where it is looked up.
+            return Some(Fingerprint::of_texts(&[config]));
+        }
+        let settings = format!("{:?}", open.settings);
+        // The code of a backend that is written in Python makes the answers as much as the model's own files.
+        let code = open.code_directory.as_deref().map(|directory| Fingerprint::of_files(directory, &[])).transpose();
+        code.and_then(|code| {
+            let code = code.as_ref().map_or(&[][..], |code| code.bytes());
+            Fingerprint::of_files(&open.version_directory, &[config, settings.as_bytes(), code])
+        })
+        .inspect_err(|e| {
+            let directory = open.version_directory.display();
+            log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
+        })
+        .ok()
+    }
+
+    /// Gives a version that serves other instances, and the configuration that asks for them, without a reload: those that stay go on,
+    /// and statistics are kept. False when only a reload can do that. Blocks for as long as the backend takes to start those that are new.
+    ///
+    /// # Errors
+    /// INVALID_ARG for more instances than there may be, or what a new one fails with; nothing has changed then.
+    pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
+        let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
+            Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))
+        })?;
+        limits::check(&config)?;
+        let serving = self.directory.load().find(name, Some(version)).cloned();
+        let Ok(serving) = serving else { return Ok(false) };
+        serving.set_instances(&config, ConfigTexts { json: Bytes::from(config_json), pb: config_pb })
+    }
+}

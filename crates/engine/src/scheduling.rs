@@ -1,0 +1,130 @@
+//! How the requests of a version are scheduled, as its configuration and its model ask. Does not change while the version serves.
+
+use crate::batch_key::{ShapeRule, class_of_padded};
+use crate::order::Line;
+use crate::padding::Padding;
+use crate::pending::Requests;
+use crate::rate_limit::Registered;
+use crate::sequence::Sequencing;
+use backend::{BatchEntry, Capabilities};
+use protocol::Signature;
+use scheduler::Waiting;
+use scheduler::profile::RunClass;
+use tensor::DataType;
+
+/// Scheduling of a version. Of a graph only `sequencing` and `order` are read, and both are as of a model without either.
+pub(crate) struct Scheduling {
+    /// Capabilities of the model; the default for a graph.
+    pub(crate) capabilities: Capabilities,
+    pub(crate) shape_rule: ShapeRule,
+    /// Control inputs, states and null rows of sequences.
+    pub(crate) sequencing: Option<Sequencing>,
+    /// Lets requests of different lengths share a batch.
+    pub(crate) padding: Option<Padding>,
+    /// Lets answers leave in the order of their requests.
+    pub(crate) line: Option<Line>,
+    /// Instances ask the rate limiter before they execute.
+    pub(crate) limited: Option<Registered>,
+    /// Requests that arrive together may share a batch.
+    pub(crate) batches: bool,
+    /// Requests may run on the thread that brings them. False if order is kept, Triton's timer is asked for, or a request may have several
+    /// answers; and for models whose cost does not follow from shapes.
+    pub(crate) may_inline: bool,
+    /// Requests end through responders, later than their executions: several answers, steps of sequences, or batches in other processes.
+    pub(crate) answers_later: bool,
+    /// An instance was on a device when the version was loaded.
+    pub(crate) on_device: bool,
+    /// `ModelVersion::unlocked` has work to do: executions are limited, or batches run in other processes.
+    pub(crate) acts_unlocked: bool,
+    /// The cost of a run also depends on the bytes of its inputs, which do not follow from their shapes.
+    pub(crate) sized: bool,
+    /// Order in which ensembles have to call the version for their iterations.
+    pub(crate) order: CallOrder,
+}
+
+/// Order in which requests run that are called one after the other.
+#[derive(Clone, Copy)]
+pub(crate) enum CallOrder {
+    Any,
+    /// The order of the calls.
+    Kept,
+    /// The order of the calls while there is one instance.
+    OneByOne,
+}
+
+/// The optional parts of a version's scheduling.
+pub(crate) struct Features {
+    pub(crate) sequencing: Option<Sequencing>,
+    pub(crate) padding: Option<Padding>,
+    pub(crate) limited: Option<Registered>,
+}
+
+impl Scheduling {
+    /// Scheduling of a version. `capabilities` are those of a model, `None` for a graph.
+    pub(crate) fn new(
+        config: &scheduler::Config,
+        signature: &Signature,
+        capabilities: Option<Capabilities>,
+        is_remote: bool,
+        on_device: bool,
+        Features { sequencing, padding, limited }: Features,
+    ) -> Self {
+        let line = Line::of(config, sequencing.as_ref());
+        let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
+        // With a limit on the queue a request that finds an idle instance must not take a place in it.
+        let unlimited = |d: &scheduler::Dynamic| {
+            d.default_policy.max_queue_size == 0 && d.level_policies.values().all(|p| p.max_queue_size == 0)
+        };
+        let in_order = line.is_some() || config.strict_delay || config.delay_scheduler > 0;
+        let is_kept = line.is_some() || signature.decoupled || sequencing.is_some();
+        let order = match (capabilities, is_kept, config.dynamic.is_none()) {
+            (Some(_), true, _) => CallOrder::Kept,
+            (Some(_), false, true) => CallOrder::OneByOne,
+            _ => CallOrder::Any,
+        };
+        let capabilities = capabilities.unwrap_or_default();
+        Self {
+            shape_rule: ShapeRule::of(signature),
+            batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
+            // Not on a device: that is waited for, and what others do there makes the wait longer.
+            may_inline: !(on_device || in_order || sequencing.is_some() || limited.is_some())
+                && !(signature.decoupled || is_remote || capabilities.cost_may_depend_on_data),
+            answers_later: signature.decoupled || is_iterative || is_remote,
+            acts_unlocked: limited.is_some() || is_remote,
+            sized: signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch),
+            order,
+            on_device,
+            capabilities,
+            sequencing,
+            padding,
+            line,
+            limited,
+        }
+    }
+
+    /// The class of a batch's cost.
+    pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
+        RunClass::new(self.class_of(requests), rows, bytes)
+    }
+
+    /// The class of a batch: that of its requests, which are alike but for what is padded.
+    pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
+        let Some(first) = requests.first() else { return 0 };
+        match &self.padding {
+            Some(_) if requests.len() > 1 => {
+                Padding::longest(requests).map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest))
+            }
+            _ => first.class(),
+        }
+    }
+
+    /// Bytes of the requests' inputs; 0 if these follow from shapes.
+    pub(crate) fn bytes_of<'e>(&self, entries: impl Iterator<Item = &'e BatchEntry>) -> u64 {
+        if !self.sized {
+            return 0;
+        }
+        entries.flat_map(|e| &e.request.inputs).map(|i| i.data.len() as u64).sum()
+    }
+}

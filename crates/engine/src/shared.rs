@@ -1,0 +1,64 @@
+//! What the versions of one engine share.
+
+use crate::continuing::Continuing;
+use crate::directory::Directory;
+use crate::options::EngineOptions;
+use crate::pool::Pool;
+use crate::rate_limit::Resources;
+use crate::timer::Timer;
+use crate::work::Work;
+use cache::{Cache, Secret};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use trace::Tracer;
+
+pub(crate) struct Shared {
+    pub(crate) options: EngineOptions,
+    pub(crate) pool: Arc<Pool<Work>>,
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) exiting: AtomicBool,
+    /// Accepted requests without a reply, over all versions.
+    pub(crate) inflight: AtomicU64,
+    /// Instances whose batches run in other processes, over all versions.
+    pub(crate) occupied: AtomicU64,
+    /// The response cache, and the secret that request keys are made with.
+    pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// `--rate-limit=execution_count`.
+    pub(crate) resources: Option<Arc<Resources>>,
+    /// Replaced versions whose sequences go on.
+    pub(crate) continuing: Continuing,
+    /// Number of loads so far.
+    loads: AtomicU64,
+    pub(crate) tracer: Tracer,
+    /// Weak, because the table owns the versions.
+    pub(crate) directory: Weak<Directory>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: EngineOptions,
+        pool: Arc<Pool<Work>>,
+        cache: Option<Arc<dyn Cache>>,
+        directory: Weak<Directory>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            timer: Timer::new(),
+            exiting: AtomicBool::new(false),
+            inflight: AtomicU64::new(0),
+            occupied: AtomicU64::new(0),
+            cache: cache.map(|cache| (cache, Secret::random())),
+            resources: options.rate_limit.clone().map(Resources::new),
+            continuing: Continuing::default(),
+            loads: AtomicU64::new(0),
+            tracer: Tracer::default(),
+            directory,
+            options,
+        })
+    }
+
+    /// A number that no other load of this engine has.
+    pub(crate) fn next_load(&self) -> u64 {
+        self.loads.fetch_add(1, Ordering::Relaxed)
+    }
+}
