@@ -2,7 +2,6 @@
 //! Every text is Triton's. Steps are looked at in their order, and the tensors of a step in the order of its model.
 
 use crate::batch::fits;
-use crate::plan::Composing;
 use protocol::Signature;
 use protocol::pb::inference::ModelEnsembling;
 use std::collections::{HashMap, HashSet};
@@ -48,7 +47,11 @@ impl<'a> End<'a> {
 
 /// # Errors
 /// INVALID_ARG with the texts of the second table, but for the one about decoupled models: that needs the order of the steps.
-pub fn consistent(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>]) -> Result<()> {
+pub fn consistent<'a>(
+    signature: &'a Signature,
+    config: &'a ModelEnsembling,
+    models: impl Iterator<Item = &'a Signature>,
+) -> Result<()> {
     let mut ends = Ends { ensemble: &signature.model, known: HashMap::new() };
     for input in &signature.inputs {
         ends.meet(&input.name, signature, input.datatype, input.reshape.as_ref().unwrap_or(&input.dims))?;
@@ -58,7 +61,6 @@ pub fn consistent(signature: &Signature, config: &ModelEnsembling, models: &[Com
     }
     let ensemble = &signature.model;
     for (step, model) in config.step.iter().zip(models) {
-        let model = model.signature;
         let name = &model.model;
         if model.max_batch_size != 0 && model.max_batch_size < signature.max_batch_size {
             return Err(Error::invalid(format!(

@@ -8,6 +8,7 @@
 //! and then nothing is held; a response is complete, and responses leave in the order of their iterations. After the first failure
 //! or a cancellation no run starts, no response leaves, and all tensors are let go.
 
+use crate::asked::Asked;
 use crate::batch::convert;
 use crate::frame::{Frame, Progress, Slot, SlotState, Value};
 use crate::limits::Limits;
@@ -15,13 +16,12 @@ use crate::order::Order;
 use crate::plan::{Plan, Step};
 use crate::sequence;
 use protocol::{
-    Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, RequestedOutput, Sequence,
-    check::IdPrefix,
+    Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Sequence, check::IdPrefix,
 };
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tensor::{Data, Error, RegionRef, Result, reshape};
+use tensor::{Error, Result, reshape};
 
 /// A call of one step's model, for one iteration. Never used again within its execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,13 +66,6 @@ struct Run {
     responded: bool,
 }
 
-/// What of the plan a request that asks for some outputs only needs.
-struct Pruned {
-    steps: Vec<bool>,
-    /// For each tensor, wanted outputs that are made of it.
-    outputs: Vec<usize>,
-}
-
 /// One request. Not shared: the caller serialises.
 pub struct Execution {
     plan: Arc<Plan>,
@@ -81,13 +74,7 @@ pub struct Execution {
 
 struct State {
     limits: Limits,
-    /// The request, without its inputs.
-    head: InferRequest,
-    /// As `Checked::outputs`.
-    wanted: SmallVec<[(u16, Option<u16>); 4]>,
-    pruned: Option<Pruned>,
-    /// For each output of the request, whether a step may write to its region before all have ended. Empty without regions.
-    apart: SmallVec<[bool; 4]>,
+    asked: Asked,
     frames: BTreeMap<FrameId, Frame>,
     runs: BTreeMap<RunId, Run>,
     /// By `Step::order`; the last one is that of the answers.
@@ -138,7 +125,7 @@ impl Execution {
 
     /// What the client asked for, where its outputs go included.
     pub fn request(&self) -> &InferRequest {
-        &self.state.head
+        &self.state.asked.head
     }
 
     /// The plan it follows.
@@ -168,22 +155,9 @@ impl Execution {
 
 impl State {
     fn new(plan: &Plan, limits: Limits, head: InferRequest, checked: &Checked) -> Self {
-        let pruned = (checked.outputs.len() < plan.outputs.len()).then(|| {
-            let tensors = checked.outputs.iter().filter_map(|(o, _)| plan.outputs.get(usize::from(*o)).copied());
-            let mut outputs = vec![0; plan.tensors.len()];
-            for tensor in tensors.clone() {
-                if let Some(count) = outputs.get_mut(tensor) {
-                    *count += 1;
-                }
-            }
-            Pruned { steps: plan.needed_for(tensors), outputs }
-        });
         Self {
             limits,
-            apart: apart(&head),
-            head,
-            wanted: checked.outputs.clone(),
-            pruned,
+            asked: Asked::new(plan, head, checked),
             frames: BTreeMap::new(),
             runs: BTreeMap::new(),
             orders: (0..=plan.orders).map(|_| Order::default()).collect(),
@@ -201,7 +175,7 @@ impl State {
 
     /// Makes tensors of the inputs, and the first steps ready.
     fn begin(&mut self, plan: &Plan, checked: &Checked) {
-        let inputs = std::mem::take(&mut self.head.inputs);
+        let inputs = std::mem::take(&mut self.asked.head.inputs);
         let frame = self.open(plan, 0);
         let batches = plan.signature.batches();
         for (input, &index) in inputs.into_iter().zip(&checked.inputs) {
@@ -219,24 +193,11 @@ impl State {
         }
         // Steps that take nothing.
         for (index, step) in plan.steps.iter().enumerate() {
-            if step.needs.is_empty() && self.needs(plan, index) {
+            if step.needs.is_empty() && self.asked.needs(plan, index) {
                 self.make_ready(frame, index, step);
             }
         }
         self.touched.push_back(frame);
-    }
-
-    fn needs(&self, plan: &Plan, step: usize) -> bool {
-        let needed = self.pruned.as_ref().map_or(&plan.needed, |p| &p.steps);
-        needed.get(step).copied().unwrap_or(false)
-    }
-
-    /// Wanted outputs that a tensor is.
-    fn outputs_of(&self, plan: &Plan, tensor: usize) -> usize {
-        match &self.pruned {
-            Some(pruned) => pruned.outputs.get(tensor).copied().unwrap_or(0),
-            None => plan.tensors.get(tensor).map_or(0, |t| t.outputs),
-        }
     }
 
     /// Iterations of decoupled steps that are not done.
@@ -255,7 +216,7 @@ impl State {
         for &index in steps {
             let Some(step) = plan.steps.get(index) else { continue };
             progress.push(Progress::Missing(step.needs.len()));
-            if self.needs(plan, index)
+            if self.asked.needs(plan, index)
                 && let Some(order) = step.order.and_then(|o| self.orders.get_mut(o))
             {
                 order.push(number);
@@ -270,7 +231,7 @@ impl State {
             steps: progress,
             ready: 0,
             running: 0,
-            unset: answers.then_some(self.wanted.len()),
+            unset: answers.then_some(self.asked.wanted.len()),
         };
         self.frames.insert((scope, number), frame);
         (scope, number)
@@ -279,8 +240,8 @@ impl State {
     /// A tensor came, or will not come.
     fn set(&mut self, plan: &Plan, id: FrameId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
         let Some(known) = plan.tensors.get(tensor) else { return };
-        let outputs = self.outputs_of(plan, tensor);
-        let consumers = || known.consumers.iter().copied().filter(|&step| self.needs(plan, step));
+        let outputs = self.asked.outputs_of(plan, tensor);
+        let consumers = || known.consumers.iter().copied().filter(|&step| self.asked.needs(plan, step));
         let uses = outputs + consumers().count();
         let consumers: SmallVec<[usize; 8]> = consumers().collect();
         let Some(frame) = self.frames.get_mut(&id) else { return };
@@ -363,7 +324,7 @@ impl State {
     ) -> Result<()> {
         let sequence = sequence::overridden(given, &response.parameters)?;
         // What a step was called with stays true behind it.
-        let sequence = sequence.as_ref().or_else(|| (*given != self.head.sequence).then_some(given));
+        let sequence = sequence.as_ref().or_else(|| (*given != self.asked.head.sequence).then_some(given));
         if step.decoupled {
             // A response without outputs is no iteration: only the end of one that has none would carry a flag.
             if response.outputs.is_empty() {
@@ -455,7 +416,7 @@ impl State {
                 data: value.data.clone(),
             });
         }
-        let sequence = sequence.unwrap_or(&self.head.sequence).clone();
+        let sequence = sequence.unwrap_or(&self.asked.head.sequence).clone();
         for tensor in step.needs.iter().filter_map(|&t| plan.tensors.get(t)) {
             if let Some(slot) = frame.slots.get_mut(tensor.place) {
                 self.held_bytes -= slot.used();
@@ -465,48 +426,19 @@ impl State {
         self.runs_begun += 1;
         self.runs.insert(run, Run { step: index, frame: id, sequence: sequence.clone(), responded: false });
         let request = InferRequest {
-            id: self.head.id.clone(),
+            id: self.asked.head.id.clone(),
             inputs,
-            outputs: self.asked_of(plan, step),
+            outputs: self.asked.asked_of(plan, step),
             default_form: OutputForm::ANYWHERE,
-            parameters: self.head.parameters.clone(),
+            parameters: self.asked.head.parameters.clone(),
             sequence,
-            priority: self.head.priority,
-            timeout_us: self.head.timeout_us,
+            priority: self.asked.head.priority,
+            timeout_us: self.asked.head.timeout_us,
             trace: None,
-            depth: self.head.depth,
+            depth: self.asked.head.depth,
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);
-    }
-
-    /// What a step is asked for. With an output that only the client gets comes the region that the client wants it in: an offer
-    /// (`OutputForm::anywhere`), which a step takes where that saves a copy. Steps behind decoupled ones get none, whose answers would
-    /// overwrite each other's before they are sent.
-    fn asked_of(&self, plan: &Plan, step: &Step) -> SmallVec<[RequestedOutput; 2]> {
-        let mut asked: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
-        let mut offers = false;
-        if step.takes_regions && step.into == 0 && !self.apart.is_empty() {
-            for (output, &tensor) in step.requested.iter().zip(step.outputs.iter().flatten()) {
-                let region = self.offer(plan, tensor).cloned();
-                offers |= region.is_some();
-                asked.push(RequestedOutput { region, ..output.clone() });
-            }
-        }
-        match (offers, step.wants_all) {
-            (true, _) => asked,
-            (false, true) => SmallVec::new(),
-            (false, false) => step.requested.iter().cloned().collect(),
-        }
-    }
-
-    /// The region that the client wants a tensor in which nobody else takes.
-    fn offer(&self, plan: &Plan, tensor: usize) -> Option<&RegionRef> {
-        let is_taken = plan.tensors.get(tensor)?.consumers.iter().any(|&step| self.needs(plan, step));
-        let mut outputs = self.wanted.iter().filter(|(o, _)| plan.outputs.get(usize::from(*o)) == Some(&tensor));
-        let (Some((_, Some(at))), None, false) = (outputs.next(), outputs.next(), is_taken) else { return None };
-        let is_apart = *self.apart.get(usize::from(*at))?;
-        self.head.outputs.get(usize::from(*at))?.region.as_ref().filter(|_| is_apart)
     }
 
     /// Answers an iteration whose outputs are all there, and ends one that is over.
@@ -514,7 +446,7 @@ impl State {
         let Some(frame) = self.frames.get_mut(&id) else { return };
         if frame.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
             frame.unset = None;
-            let response = respond(plan, &self.head, &self.wanted, frame, &mut self.held_bytes);
+            let response = respond(plan, &self.asked.head, &self.asked.wanted, frame, &mut self.held_bytes);
             self.responded = true;
             self.actions.push(Action::Respond(response));
             self.leave_answers(plan, id.1);
@@ -563,25 +495,9 @@ impl State {
         Error::invalid(format!(
             "in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble steps can be made",
             plan.signature.model,
-            IdPrefix(&self.head.id)
+            IdPrefix(&self.asked.head.id)
         ))
     }
-}
-
-/// For each output of a request whether nothing else of the request lies in its region: what a step writes there early, no other step
-/// reads, and no other output overwrites. Empty without regions.
-fn apart(request: &InferRequest) -> SmallVec<[bool; 4]> {
-    let regions = || request.outputs.iter().map(|output| output.region.as_ref());
-    if regions().all(|region| region.is_none()) {
-        return SmallVec::new();
-    }
-    let is_apart = |(at, region): (usize, Option<&RegionRef>)| {
-        let Some(region) = region else { return false };
-        let is_read = request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
-        let mut others = regions().enumerate().filter(|(other, _)| *other != at).filter_map(|(_, other)| other);
-        !is_read && !others.any(|other| other.overlaps(&**region))
-    };
-    regions().enumerate().map(is_apart).collect()
 }
 
 /// The answer of a frame that has all outputs; those that are absent are left out.

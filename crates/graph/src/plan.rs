@@ -118,7 +118,7 @@ impl Plan {
             )));
         }
         let (calls, depth) = size(&signature, config, models)?;
-        check::consistent(&signature, config, models)?;
+        check::consistent(&signature, config, models.iter().map(|model| model.signature))?;
 
         let mut names = Names::of(&signature, config)?;
         let steps: Vec<Step> =

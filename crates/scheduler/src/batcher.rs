@@ -8,7 +8,7 @@ use crate::form::{Prefix, Sizes, scan};
 use crate::padding::{Candidate, Law, Padding, pick, reach};
 use crate::profile::{Line, Profile};
 use crate::queue::Queue;
-use crate::scheduler::{Batch, Refusal, RemovalReason, Step};
+use crate::step::{Batch, Refusal, RemovalReason, Step, sleep_until};
 use crate::strict::Strict;
 use crate::wait::{Outlook, Waiter};
 use crate::{Config, Dynamic, Waiting};
@@ -266,9 +266,4 @@ impl<T: Waiting> Batcher<T> {
         self.now = self.now.max(now);
         self.now
     }
-}
-
-/// Sleeps to a deadline, if there is one.
-pub(crate) fn sleep_until<T>(deadline: u64) -> Step<T> {
-    if deadline == u64::MAX { Step::Idle } else { Step::SleepUntil(deadline) }
 }

@@ -33,11 +33,13 @@ mod queue;
 pub mod rate;
 mod scheduler;
 pub mod sequence;
+mod step;
 mod strict;
 mod wait;
 
 pub use config::{Config, Dynamic, Policy, TimeoutAction};
-pub use scheduler::{Batch, Refusal, RemovalReason, Scheduler, Step};
+pub use scheduler::Scheduler;
+pub use step::{Batch, Refusal, RemovalReason, Step};
 
 /// What a waiting request is to the scheduler.
 pub trait Waiting {

@@ -6,11 +6,10 @@
 //! Triton also merges open payloads that follow each other when an instance takes one. There is nothing to merge here: a
 //! batcher starts a new payload only when the last one is saturated or taken, so at most one is open.
 
-use crate::batcher::sleep_until;
+use crate::Waiting;
 use crate::form::{Prefix, Sizes, scan};
 use crate::queue::{Entry, Queue};
-use crate::scheduler::Batch;
-use crate::{RemovalReason, Step, Waiting};
+use crate::step::{Batch, RemovalReason, Step, sleep_until};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 

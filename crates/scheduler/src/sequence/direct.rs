@@ -54,7 +54,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         if let Some(until) = delay.until(now, oldest, ready) {
             return Choice::WaitUntil(until);
         }
-        let told = self.forgotten.as_ref().map_or(0, Vec::len);
+        let told = self.left.forgotten.as_ref().map_or(0, Vec::len);
         let mut rows: Vec<Row<T>> = Vec::with_capacity(end as usize);
         let mut first = None;
         for slot in 0..end {
@@ -74,8 +74,8 @@ impl<T: Waiting> SequenceScheduler<T> {
             rows.push(Row { slot, request });
         }
         // A sequence may be forgotten while the last of its requests waits behind one that runs: that one goes on from where it is.
-        if let Some(all) = &mut self.forgotten {
-            self.leaving.extend(all.drain(told..));
+        if let Some(all) = &mut self.left.forgotten {
+            self.left.leaving.extend(all.drain(told..));
         }
         Choice::Run(Run { instance, rows })
     }

@@ -16,12 +16,13 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `scheduler` | ids, acceptance, slots and backlog, idle time and timeouts (5.1, 5.2) |
+//! | `scheduler` | ids, acceptance, idle time and timeouts (5.1, 5.2) |
 //! | `requests` | the requests of one sequence; what a cancelled one takes with it |
-//! | `slots` | which slot is free |
+//! | `slots`, `backlog` | which slot is free; sequences that wait for one |
 //! | `direct`, `oldest` | the two strategies (5.4, 5.5) |
 //! | `refusal` | what clients are told |
 
+mod backlog;
 mod direct;
 mod oldest;
 mod refusal;

@@ -1,5 +1,6 @@
 //! Ids, acceptance, slots, backlog, idle time and timeouts: what both strategies share (5.1, 5.2).
 
+use super::backlog::Backlog;
 use super::direct::Delay;
 use super::oldest::{self, Inside};
 use super::refusal::{Refusal, RemovalReason};
@@ -9,7 +10,7 @@ use super::{Accepted, Config, Head, Origin, Request, Run, SequenceId, Step, Stra
 use crate::Waiting;
 use crate::batcher::Batcher;
 use crate::profile::Profile;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use tensor::Name;
 
 /// Alarms that one step looks at. Many sequences may fall silent at one moment, and the thread that steps holds the lock of the model, perhaps
@@ -54,42 +55,59 @@ pub(super) enum Choice<T> {
     Nothing,
 }
 
-/// Sequences of one model, and the rules by which their requests leave.
-pub struct SequenceScheduler<T: Waiting> {
+/// The rules of one model.
+struct Rules {
     /// `None` = [`Strategy::Oldest`].
     delay: Option<Delay>,
     iterative: bool,
     idle_ns: u64,
     sequences_max: usize,
-    /// What further instances are made of.
+    /// Further instances are made of it.
     config: Config,
+}
+
+/// Requests to gather before anything happens, once; 0 when that is done (S-47).
+struct Gather {
+    slots: usize,
+    backlog: usize,
+}
+
+/// What left since the last step.
+pub(super) struct Left<T> {
+    /// Requests that will not run; handed out by the next step.
+    pub removed: Vec<(RemovalReason, T)>,
+    /// Slots whose sequence was forgotten before its END ran; `None` = not asked for.
+    pub forgotten: Option<Vec<SlotId>>,
+    /// Slots that are forgotten from the next step on: the last request of their sequence is in the batch that was handed out just now, and
+    /// still takes what is kept.
+    pub leaving: Vec<SlotId>,
+}
+
+impl<T> Left<T> {
+    fn forget(&mut self, slot: SlotId) {
+        self.forgotten.iter_mut().for_each(|all| all.push(slot));
+    }
+}
+
+/// Sequences of one model, and the rules by which their requests leave.
+pub struct SequenceScheduler<T: Waiting> {
+    rules: Rules,
     /// By number; also of instances that left.
     pub(super) instances: Vec<Instance<T>>,
     free: FreeSlots,
-    /// Sequences without a slot by serial: the order in which they came.
-    backlog: BTreeMap<u64, Sequence<T>>,
-    /// Requests in the backlog.
-    backlog_len: usize,
+    backlog: Backlog<T>,
     /// Sequences that are not closed.
     known: HashMap<SequenceId, Place>,
     /// When sequences have to be looked at: in the backlog exactly then, in slots perhaps later.
     alarms: BTreeSet<(u64, Place)>,
-    /// Will not run; handed out by the next step.
-    pub(super) removed: Vec<(RemovalReason, T)>,
-    /// Slots whose sequence was forgotten before its END ran; `None` = not asked for.
-    pub(super) forgotten: Option<Vec<SlotId>>,
-    /// The same of sequences whose last request is in the batch that was handed out just now: it still takes what is kept. They
-    /// are among the forgotten ones from the next step on.
-    pub(super) leaving: Vec<SlotId>,
+    pub(super) left: Left<T>,
     serials: u64,
     internal_ids: u64,
     /// Requests waiting, wherever.
     pub(super) len: usize,
     alive: usize,
     stopping: bool,
-    /// Requests to gather in slots and in the backlog before anything happens, 0 once they have.
-    gather: usize,
-    gather_backlog: usize,
+    gather: Gather,
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,
     /// What executions cost, on whatever instance.
@@ -107,22 +125,23 @@ impl<T: Waiting> SequenceScheduler<T> {
             Strategy::Oldest { .. } => None,
         };
         Self {
-            gather: if delay.is_some() { config.delay_scheduler as usize } else { 0 },
-            gather_backlog: config.backlog_delay_scheduler as usize,
-            delay,
-            iterative: config.iterative,
-            idle_ns: config.idle_us.saturating_mul(1000),
-            sequences_max: config.sequences_max as usize,
+            gather: Gather {
+                slots: if delay.is_some() { config.delay_scheduler as usize } else { 0 },
+                backlog: config.backlog_delay_scheduler as usize,
+            },
             instances: (0..instances).map(|_| Instance::new(&config)).collect(),
             free: FreeSlots::new(instances, config.slots_per_instance()),
-            config,
-            backlog: BTreeMap::new(),
-            backlog_len: 0,
+            rules: Rules {
+                delay,
+                iterative: config.iterative,
+                idle_ns: config.idle_us.saturating_mul(1000),
+                sequences_max: config.sequences_max as usize,
+                config,
+            },
+            backlog: Backlog::new(),
             known: HashMap::new(),
             alarms: BTreeSet::new(),
-            removed: Vec::new(),
-            forgotten: None,
-            leaving: Vec::new(),
+            left: Left { removed: Vec::new(), forgotten: None, leaving: Vec::new() },
             serials: 0,
             internal_ids: 0,
             len: 0,
@@ -144,7 +163,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         }
         let Head { mut id, mut start, end, timeout_us } = head;
         let anonymous = id.is_none();
-        if anonymous && !self.iterative {
+        if anonymous && !self.rules.iterative {
             return Err((Refusal::NoId, item));
         }
         start |= anonymous;
@@ -159,9 +178,9 @@ impl<T: Waiting> SequenceScheduler<T> {
         let place = match found {
             Some(place) => place,
             None if !start => return Err((Refusal::NotStarted(id), item)),
-            None if self.alive >= self.sequences_max => {
+            None if self.alive >= self.rules.sequences_max => {
                 // Never more than a `u32` says.
-                return Err((Refusal::TooMany { limit: self.sequences_max as u32 }, item));
+                return Err((Refusal::TooMany { limit: self.rules.sequences_max as u32 }, item));
             }
             None => self.open(now, id),
         };
@@ -180,15 +199,15 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// appended to `removed`.
     pub fn step(&mut self, now: u64, idle: &[u32], removed: &mut Vec<(RemovalReason, T)>) -> Step<T> {
         let now = self.advance(now);
-        if let Some(all) = &mut self.forgotten {
-            all.append(&mut self.leaving);
+        if let Some(all) = &mut self.left.forgotten {
+            all.append(&mut self.left.leaving);
         }
         self.look_at_alarms(now);
         let mut wake = NEVER;
         let mut run = None;
         if self.has_gathered() {
             for &instance in idle {
-                let choice = match self.delay {
+                let choice = match self.rules.delay {
                     Some(delay) => self.step_direct(now, instance, delay),
                     None => self.step_oldest(now, instance),
                 };
@@ -202,7 +221,7 @@ impl<T: Waiting> SequenceScheduler<T> {
                 }
             }
         }
-        removed.append(&mut self.removed);
+        removed.append(&mut self.left.removed);
         if let Some(run) = run {
             return Step::Run(run);
         }
@@ -218,7 +237,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     pub fn released(&mut self, now: u64, origin: Origin) {
         let now = self.advance(now);
         self.come_back(&origin);
-        if self.iterative && self.occupant(&origin).is_some_and(|s| !s.queue.iter().any(|q| q.start)) {
+        if self.rules.iterative && self.occupant(&origin).is_some_and(|s| !s.queue.iter().any(|q| q.start)) {
             self.close(Place::Slot(origin.slot));
         }
         self.move_on(now, origin.slot);
@@ -231,7 +250,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// The model is not iterative, or the sequence was drained; the request comes back, and is over.
     pub fn again(&mut self, now: u64, origin: Origin, item: T) -> Result<(), (Refusal, T)> {
         let now = self.advance(now);
-        if !self.iterative {
+        if !self.rules.iterative {
             self.released(now, origin);
             return Err((Refusal::NotIterative, item));
         }
@@ -259,11 +278,12 @@ impl<T: Waiting> SequenceScheduler<T> {
     pub fn remove_cancelled(&mut self, now: u64, removed: &mut Vec<(RemovalReason, T)>) {
         let now = self.advance(now);
         if self.is_empty() {
-            return removed.append(&mut self.removed);
+            return removed.append(&mut self.left.removed);
         }
         // There may be many sequences, and most have nothing to take out.
         let is_broken = |sequence: &Sequence<T>| sequence.queue.iter().any(|q| q.item.is_cancelled());
-        let waiting: Vec<u64> = self.backlog.iter().filter(|(_, s)| is_broken(s)).map(|(&serial, _)| serial).collect();
+        let waiting: Vec<u64> =
+            self.backlog.sequences.iter().filter(|(_, s)| is_broken(s)).map(|(&serial, _)| serial).collect();
         waiting.into_iter().for_each(|serial| self.purge(Place::Backlog(serial)));
         for i in 0..self.instances.len() {
             self.remove_cancelled_inside(now, i as u32);
@@ -276,19 +296,19 @@ impl<T: Waiting> SequenceScheduler<T> {
                 self.move_on(now, slot);
             }
         }
-        removed.append(&mut self.removed);
+        removed.append(&mut self.left.removed);
     }
 
     /// From now on [`forgotten`](Self::forgotten) tells of sequences that ended without an END that ran.
     pub fn watch_forgotten(&mut self) {
-        self.forgotten.get_or_insert_default();
+        self.left.forgotten.get_or_insert_default();
     }
 
     /// Slots whose sequence was forgotten since the last call: idle for too long, given up, or iterative and over. Whatever is kept
     /// for it can go. Call after every `step`, before the rows of the batch are looked at: these may begin the next sequence of such
     /// a slot. A slot whose last row is in the batch comes with a later call.
     pub fn forgotten(&mut self) -> Vec<SlotId> {
-        self.forgotten.as_mut().map(std::mem::take).unwrap_or_default()
+        self.left.forgotten.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Whether a request without START would continue a sequence now.
@@ -332,7 +352,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             out.push(item);
             if end {
                 // It would have taken its state with it.
-                self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+                self.left.forget(origin.slot);
             }
             self.come_back(&origin);
         }
@@ -360,7 +380,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// There is an instance more, or one that was [retired](Self::retire) stays. Call `step` next.
     pub fn add(&mut self, now: u64, instance: u32) {
         while self.instances.len() <= instance as usize {
-            self.instances.push(Instance::new(&self.config));
+            self.instances.push(Instance::new(&self.rules.config));
         }
         self.free.add(instance);
         self.up(now, instance);
@@ -388,7 +408,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// Sequences that wait for a slot get those that are free.
     fn give_slots(&mut self, now: u64) {
         let now = self.advance(now);
-        while !self.backlog.is_empty() {
+        while !self.backlog.sequences.is_empty() {
             let Some(slot) = self.free.take() else { return };
             match self.next_of_backlog(now) {
                 Some(next) => {
@@ -402,7 +422,7 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// Hands back what waits for a slot: there is no instance left.
     pub fn drain_backlog(&mut self, out: &mut Vec<T>) {
-        for (serial, sequence) in std::mem::take(&mut self.backlog) {
+        for (serial, sequence) in self.backlog.take() {
             self.alarms.remove(&(sequence.alarm, Place::Backlog(serial)));
             if !sequence.closed {
                 self.known.remove(&sequence.id);
@@ -411,7 +431,6 @@ impl<T: Waiting> SequenceScheduler<T> {
             self.len -= sequence.queue.len();
             out.extend(sequence.queue.into_iter().map(|q| q.item));
         }
-        self.backlog_len = 0;
     }
 
     /// No new sequence is accepted any more; those in progress go on.
@@ -423,11 +442,11 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// might have been. Call `step` next.
     pub fn limit_idle(&mut self, now: u64, most_us: u64) {
         let now = self.advance(now);
-        let (before, most) = (self.idle_ns, most_us.saturating_mul(1000));
+        let (before, most) = (self.rules.idle_ns, most_us.saturating_mul(1000));
         if before <= most {
             return;
         }
-        self.idle_ns = most;
+        self.rules.idle_ns = most;
         for instance in 0..self.instances.len() {
             let slots = self.instances.get(instance).map_or(0, |instance| instance.slots.len());
             for slot in 0..slots {
@@ -443,7 +462,7 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// Hands back every waiting request, cancelled ones included, and forgets all sequences.
     pub fn drain(&mut self, out: &mut Vec<T>) {
-        out.extend(self.removed.drain(..).map(|(_, item)| item));
+        out.extend(self.left.removed.drain(..).map(|(_, item)| item));
         for (i, instance) in self.instances.iter_mut().enumerate() {
             if let Some(batcher) = &mut instance.batcher {
                 let mut inside = Vec::new();
@@ -463,10 +482,10 @@ impl<T: Waiting> SequenceScheduler<T> {
             }
             instance.queued = 0;
         }
-        out.extend(std::mem::take(&mut self.backlog).into_values().flat_map(|s| s.queue).map(|q| q.item));
+        out.extend(self.backlog.take().into_values().flat_map(|s| s.queue).map(|q| q.item));
         self.known.clear();
         self.alarms.clear();
-        (self.len, self.backlog_len, self.alive) = (0, 0, 0);
+        (self.len, self.alive) = (0, 0);
     }
 
     /// What executions cost. [`Strategy::Direct`] does not ask.
@@ -496,7 +515,7 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// Sequences that wait for a slot.
     pub fn backlog(&self) -> usize {
-        self.backlog.len()
+        self.backlog.sequences.len()
     }
 
     fn advance(&mut self, now: u64) -> u64 {
@@ -505,11 +524,12 @@ impl<T: Waiting> SequenceScheduler<T> {
     }
 
     fn has_gathered(&mut self) -> bool {
-        if self.gather > 0 || self.gather_backlog > 0 {
-            if self.len - self.backlog_len < self.gather || self.backlog_len < self.gather_backlog {
+        if self.gather.slots > 0 || self.gather.backlog > 0 {
+            let backlog = self.backlog.requests;
+            if self.len - backlog < self.gather.slots || backlog < self.gather.backlog {
                 return false;
             }
-            (self.gather, self.gather_backlog) = (0, 0);
+            self.gather = Gather { slots: 0, backlog: 0 };
         }
         true
     }
@@ -530,7 +550,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         }
         let place = Place::Backlog(self.serials);
         self.known.insert(id, place);
-        self.backlog.insert(self.serials, sequence);
+        self.backlog.sequences.insert(self.serials, sequence);
         place
     }
 
@@ -552,7 +572,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             slot.occupant = Some(sequence);
         }
         if is_open {
-            self.set_alarm(Place::Slot(at), now.saturating_add(self.idle_ns));
+            self.set_alarm(Place::Slot(at), now.saturating_add(self.rules.idle_ns));
         }
     }
 
@@ -570,7 +590,7 @@ impl<T: Waiting> SequenceScheduler<T> {
                 }
             }
             Place::Backlog(_) => {
-                self.backlog_len += 1;
+                self.backlog.requests += 1;
                 self.set_alarm(place, alarm);
             }
         }
@@ -589,8 +609,8 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// If the time of the sequence has passed, and no step was made since: forgets its id. The next step does the rest.
     fn forget_late(&mut self, now: u64, place: Place) -> bool {
-        let idle_ns = self.idle_ns;
-        let iterative = self.iterative;
+        let idle_ns = self.rules.idle_ns;
+        let iterative = self.rules.iterative;
         let is_late = match (place, self.sequence(place)) {
             (_, None) => true,
             (Place::Slot(_), Some(s)) => is_idle(s, now, idle_ns, iterative),
@@ -606,7 +626,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     }
 
     fn look_at_alarms(&mut self, now: u64) {
-        let idle_ns = self.idle_ns;
+        let idle_ns = self.rules.idle_ns;
         for _ in 0..ALARMS_AT_ONCE {
             if self.alarms.first().is_none_or(|(at, _)| *at > now) {
                 return;
@@ -630,11 +650,10 @@ impl<T: Waiting> SequenceScheduler<T> {
     fn expire(&mut self, serial: u64) {
         self.close(Place::Backlog(serial));
         self.set_alarm(Place::Backlog(serial), NEVER);
-        let Some(sequence) = self.backlog.remove(&serial) else { return };
+        let Some(sequence) = self.backlog.remove(serial) else { return };
         self.alive -= 1;
         self.len -= sequence.queue.len();
-        self.backlog_len -= sequence.queue.len();
-        self.removed.extend(sequence.queue.into_iter().map(|q| {
+        self.left.removed.extend(sequence.queue.into_iter().map(|q| {
             let why = if q.item.is_cancelled() { RemovalReason::Cancelled } else { RemovalReason::Expired };
             (why, q.item)
         }));
@@ -654,7 +673,7 @@ impl<T: Waiting> SequenceScheduler<T> {
                 at.occupant = None;
                 at.stale |= !has_ended && at.inside;
                 if !has_ended && !at.inside {
-                    self.forgotten.iter_mut().for_each(|all| all.push(slot));
+                    self.left.forget(slot);
                 }
             }
             self.alive -= 1;
@@ -670,7 +689,7 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     fn next_of_backlog(&mut self, now: u64) -> Option<Sequence<T>> {
         loop {
-            let (&serial, sequence) = self.backlog.first_key_value()?;
+            let (&serial, sequence) = self.backlog.sequences.first_key_value()?;
             if sequence.alarm <= now {
                 self.expire(serial);
                 continue;
@@ -678,8 +697,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             self.purge(Place::Backlog(serial));
             self.set_alarm(Place::Backlog(serial), NEVER);
             // Gone when it was given up as a whole.
-            if let Some(sequence) = self.backlog.remove(&serial) {
-                self.backlog_len -= sequence.queue.len();
+            if let Some(sequence) = self.backlog.remove(serial) {
                 return Some(sequence);
             }
         }
@@ -707,26 +725,26 @@ impl<T: Waiting> SequenceScheduler<T> {
                 }
             }
             Place::Backlog(serial) => {
-                self.backlog_len -= gone.len();
+                self.backlog.requests -= gone.len();
                 self.set_alarm(place, expires);
                 if is_empty {
                     self.close(place);
-                    self.backlog.remove(&serial);
+                    self.backlog.remove(serial);
                     self.alive -= 1;
                 }
             }
         }
-        self.removed.append(&mut gone);
+        self.left.removed.append(&mut gone);
     }
 
     /// A request that was handed out will not run; the sequence does not go on without it.
     pub(super) fn lost(&mut self, now: u64, request: Request<T>) {
         let Request { item, origin, end, .. } = request;
         self.len -= 1;
-        self.removed.push((RemovalReason::Cancelled, item));
+        self.left.removed.push((RemovalReason::Cancelled, item));
         if end {
             // It would have taken its state with it.
-            self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+            self.left.forget(origin.slot);
         }
         self.come_back(&origin);
         let mut gone = Vec::new();
@@ -740,13 +758,13 @@ impl<T: Waiting> SequenceScheduler<T> {
                 self.close(Place::Slot(origin.slot));
             }
         }
-        self.removed.append(&mut gone);
+        self.left.removed.append(&mut gone);
         self.move_on(now, origin.slot);
     }
 
     /// The first request of a slot leaves it.
     pub(super) fn hand_out(&mut self, at: SlotId) -> Option<Request<T>> {
-        let iterative = self.iterative;
+        let iterative = self.rules.iterative;
         let instance = self.instances.get_mut(at.instance as usize)?;
         let sequence = instance.slots.get_mut(at.slot as usize)?.occupant.as_mut()?;
         let Queued { item, start, end, .. } = sequence.queue.pop_front()?;
@@ -762,10 +780,10 @@ impl<T: Waiting> SequenceScheduler<T> {
         if let Some(slot) = self.slot(origin.slot) {
             slot.inside = false;
             if std::mem::take(&mut slot.stale) {
-                self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+                self.left.forget(origin.slot);
             }
         }
-        let iterative = self.iterative;
+        let iterative = self.rules.iterative;
         if let Some(sequence) = self.occupant(origin) {
             sequence.out -= u32::from(iterative);
         }
@@ -783,7 +801,7 @@ impl<T: Waiting> SequenceScheduler<T> {
     pub(super) fn sequence(&mut self, place: Place) -> Option<&mut Sequence<T>> {
         match place {
             Place::Slot(slot) => self.slot(slot)?.occupant.as_mut(),
-            Place::Backlog(serial) => self.backlog.get_mut(&serial),
+            Place::Backlog(serial) => self.backlog.sequences.get_mut(&serial),
         }
     }
 

@@ -1,0 +1,98 @@
+//! What the client of one request asked for, and what of the plan is needed for it. Does not change while the request runs.
+
+use crate::plan::{Plan, Step};
+use protocol::{Checked, InferRequest, RequestedOutput};
+use smallvec::SmallVec;
+use tensor::{Data, RegionRef};
+
+pub(crate) struct Asked {
+    /// The request. `Execution` takes its inputs out when it begins.
+    pub(crate) head: InferRequest,
+    /// As `Checked::outputs`.
+    pub(crate) wanted: SmallVec<[(u16, Option<u16>); 4]>,
+    pruned: Option<Pruned>,
+    /// For each output of the request, whether a step may write to its region before all have ended. Empty without regions.
+    apart: SmallVec<[bool; 4]>,
+}
+
+/// What of the plan a request that asks for some outputs only needs.
+struct Pruned {
+    steps: Vec<bool>,
+    /// For each tensor, wanted outputs that are made of it.
+    outputs: Vec<usize>,
+}
+
+impl Asked {
+    pub(crate) fn new(plan: &Plan, head: InferRequest, checked: &Checked) -> Self {
+        let pruned = (checked.outputs.len() < plan.outputs.len()).then(|| {
+            let tensors = checked.outputs.iter().filter_map(|(o, _)| plan.outputs.get(usize::from(*o)).copied());
+            let mut outputs = vec![0; plan.tensors.len()];
+            for tensor in tensors.clone() {
+                if let Some(count) = outputs.get_mut(tensor) {
+                    *count += 1;
+                }
+            }
+            Pruned { steps: plan.needed_for(tensors), outputs }
+        });
+        Self { apart: apart(&head), head, wanted: checked.outputs.clone(), pruned }
+    }
+
+    /// Whether a step has to run.
+    pub(crate) fn needs(&self, plan: &Plan, step: usize) -> bool {
+        let needed = self.pruned.as_ref().map_or(&plan.needed, |p| &p.steps);
+        needed.get(step).copied().unwrap_or(false)
+    }
+
+    /// Wanted outputs that a tensor is.
+    pub(crate) fn outputs_of(&self, plan: &Plan, tensor: usize) -> usize {
+        match &self.pruned {
+            Some(pruned) => pruned.outputs.get(tensor).copied().unwrap_or(0),
+            None => plan.tensors.get(tensor).map_or(0, |t| t.outputs),
+        }
+    }
+
+    /// What a step is asked for. With an output that only the client gets comes the region that the client wants it in: an offer
+    /// (`OutputForm::anywhere`), which a step takes where that saves a copy. Steps behind decoupled ones get none, whose answers would
+    /// overwrite each other's before they are sent.
+    pub(crate) fn asked_of(&self, plan: &Plan, step: &Step) -> SmallVec<[RequestedOutput; 2]> {
+        let mut asked: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
+        let mut offers = false;
+        if step.takes_regions && step.into == 0 && !self.apart.is_empty() {
+            for (output, &tensor) in step.requested.iter().zip(step.outputs.iter().flatten()) {
+                let region = self.offer(plan, tensor).cloned();
+                offers |= region.is_some();
+                asked.push(RequestedOutput { region, ..output.clone() });
+            }
+        }
+        match (offers, step.wants_all) {
+            (true, _) => asked,
+            (false, true) => SmallVec::new(),
+            (false, false) => step.requested.iter().cloned().collect(),
+        }
+    }
+
+    /// The region that the client wants a tensor in which nobody else takes.
+    fn offer(&self, plan: &Plan, tensor: usize) -> Option<&RegionRef> {
+        let is_taken = plan.tensors.get(tensor)?.consumers.iter().any(|&step| self.needs(plan, step));
+        let mut outputs = self.wanted.iter().filter(|(o, _)| plan.outputs.get(usize::from(*o)) == Some(&tensor));
+        let (Some((_, Some(at))), None, false) = (outputs.next(), outputs.next(), is_taken) else { return None };
+        let is_apart = *self.apart.get(usize::from(*at))?;
+        self.head.outputs.get(usize::from(*at))?.region.as_ref().filter(|_| is_apart)
+    }
+}
+
+/// For each output of a request whether nothing else of the request lies in its region: what a step writes there early, no other step
+/// reads, and no other output overwrites. Empty without regions.
+fn apart(request: &InferRequest) -> SmallVec<[bool; 4]> {
+    let regions = || request.outputs.iter().map(|output| output.region.as_ref());
+    if regions().all(|region| region.is_none()) {
+        return SmallVec::new();
+    }
+    let is_apart = |(at, region): (usize, Option<&RegionRef>)| {
+        let Some(region) = region else { return false };
+        let is_read = request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
+        let mut others = regions().enumerate().filter(|(other, _)| *other != at).filter_map(|(_, other)| other);
+        !is_read && !others.any(|other| other.overlaps(&**region))
+    };
+    regions().enumerate().map(is_apart).collect()
+}
