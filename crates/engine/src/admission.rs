@@ -5,42 +5,25 @@
 
 use crate::answer::Sink;
 use crate::batch_key::class_of;
-use crate::execution::Inline;
+use crate::call::{Caller, Started};
 use crate::flow;
 use crate::inline::waits_for_device;
 use crate::order::Line;
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued};
+use crate::ran::Inline;
 use crate::ticket::{Ticket, TicketState};
 use crate::turn;
 use crate::version::{ModelVersion, Served};
 use backend::{BatchEntry, now_ns};
 use protocol::check::IdPrefix;
-use protocol::{Checked, InferRequest, InferResponse};
+use protocol::{Checked, InferRequest};
 use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
-
-/// What became of a request that was not refused.
-pub enum Started {
-    /// It ran at once on the calling thread; its sink was not asked for.
-    Answered(Result<Box<InferResponse>>),
-    /// It waits or runs elsewhere.
-    Queued(Ticket),
-}
-
-/// For whom a call is made.
-#[derive(Clone, Copy)]
-pub(crate) struct Caller<'t> {
-    /// The request it is part of.
-    pub(crate) parent: Option<&'t Ticket>,
-    /// From then on nothing runs on this thread: many cheap steps of an ensemble must not hold it together.
-    pub(crate) inline_until: u64,
-    /// Ensembles it lies in.
-    pub(crate) depth: u32,
-}
+use trace::{Kind, Trace};
 
 impl ModelVersion {
     /// The one door: checks a request and either runs it at once on this thread, when it is cheap and nothing waits, or queues it.
@@ -90,7 +73,7 @@ impl ModelVersion {
         if let Some(sequencing) = &self.scheduling.sequencing {
             sequencing.check(&request, &self.signature.model)?;
             if stops {
-                self.running.run.lock().schedule.stop();
+                self.running.run.lock().schedule.sequences_mut().into_iter().for_each(|sequences| sequences.stop());
             } else if request.sequence.start {
                 self.begins(&request);
             }
@@ -196,5 +179,19 @@ impl ModelVersion {
             self.pump(run, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// A request was accepted.
+    #[cold]
+    fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
+        trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
+        // Triton's scheduler of sequences notes none.
+        if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
+            for input in &request.inputs {
+                if let Some(datatype) = input.datatype {
+                    trace.tensor(Kind::QueueInput, &input.name, datatype, &input.shape, &input.data);
+                }
+            }
+        }
     }
 }

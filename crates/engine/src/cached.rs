@@ -1,53 +1,37 @@
-//! The response cache as a version asks it (S-37, S-44): before a request is queued or run, and with its answer.
-//!
-//! A request that touches shared memory is not looked up. What is hashed has to be what the model gets, or a client could leave a wrong
-//! answer for another one's request; and an answer in a client's region is not there to be kept. It runs as if there were no cache, and
-//! counts as neither hit nor miss.
-//!
-//! A request waits for its answer to be found (`lookup`) where a cache has to ask another process, and where making its key would hold a
-//! reactor.
+//! The response cache as a version has it: the scope of its keys, and which requests have one. The calls that use it are in `cached_calls`.
 
-use crate::admission::{Caller, Started};
-use crate::answer::{Answer, Delivery, Sink};
-use crate::ensemble::Ensemble;
 use crate::identity::Identity;
-use crate::limits::{CACHE_FAILURE_LINES_NS_MIN, CACHE_KEY_BYTES_MAX};
-use crate::lookup::PendingLookup;
-use crate::shared::Shared;
-use crate::ticket::{Ticket, TicketState};
-use crate::traced;
-use crate::version::ModelVersion;
-use crate::work::Work;
+use crate::limits::CACHE_FAILURE_LINES_NS_MIN;
 use arc_swap::ArcSwapOption;
 use backend::now_ns;
-use cache::{Asked, Cache, Entry, Fingerprint, Insertion, Key, Lookup, Output, Scope, Secret};
+use cache::{Asked, Cache, Fingerprint, Key, Scope, Secret};
 use protocol::pb::inference::ModelConfig;
-use protocol::{Checked, InferRequest, InferResponse, OutputTensor, Signature};
+use protocol::{Checked, InferRequest, Signature};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use tensor::{Data, Error, Result};
+use tensor::Error;
 
 /// The cache, and this load of the version in it.
 pub(crate) struct Cached {
     pub(crate) cache: Arc<dyn Cache>,
     secret: Secret,
     fingerprint: Option<Fingerprint>,
-    scope: Scope,
+    pub(crate) scope: Scope,
     /// In the place of that for an ensemble.
-    of_models: ArcSwapOption<Scoped>,
+    pub(crate) of_models: ArcSwapOption<Scoped>,
     /// When the log may be told again that an answer was not kept.
     failure_line_due: AtomicU64,
 }
 
 /// What keys of an ensemble are made under.
-struct Scoped {
-    scope: Scope,
+pub(crate) struct Scoped {
+    pub(crate) scope: Scope,
     /// The models that make its answers, and the number of the table in which they were looked up last.
-    made_by: Vec<Maker>,
-    epoch: u64,
-    /// Tells it from other scopes.
-    load: u64,
+    pub(crate) made_by: Vec<Maker>,
+    pub(crate) epoch: u64,
+    /// Unique id of the scope.
+    pub(crate) load: u64,
 }
 
 /// A version that makes answers of an ensemble: its load, and what tells it apart on several servers.
@@ -66,20 +50,27 @@ pub(crate) enum Keyed {
 pub(crate) struct LookupKey {
     pub(crate) digest: Key,
     /// Of an ensemble: the number of the table whose models the key is of; else 0.
-    epoch: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A request whose answer was not there.
+pub(crate) struct Miss {
+    pub(crate) key: LookupKey,
+    pub(crate) asked: Asked,
+    pub(crate) lookup_ns: u64,
 }
 
 impl Cached {
     /// The response cache of a version whose configuration enables it. `None` also if servers share the cache and nothing tells this version
     /// from others.
     pub(crate) fn of(
-        shared: &Shared,
+        cache: Option<&(Arc<dyn Cache>, Secret)>,
         config: &ModelConfig,
         signature: &Signature,
         Identity { number, load, fingerprint, .. }: &Identity,
     ) -> Option<Self> {
         let is_enabled = config.response_cache.as_ref().is_some_and(|c| c.enable) && !signature.decoupled;
-        let (cache, secret) = shared.cache.as_ref().filter(|_| is_enabled)?;
+        let (cache, secret) = cache.filter(|_| is_enabled)?;
         Self::new(cache.clone(), secret, (&signature.model, *number, *load), *fingerprint)
     }
 
@@ -105,7 +96,7 @@ impl Cached {
     }
 
     /// The scope of an ensemble whose answers these models make.
-    fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<Scope> {
+    pub(crate) fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<Scope> {
         if !self.cache.is_shared() {
             return Some(Scope::new(&self.secret, model, number, load));
         }
@@ -116,7 +107,7 @@ impl Cached {
     }
 
     /// Logs that an answer was not kept, in Triton's words: an error once in a while, else a line of `--log-verbose=1`.
-    fn log_failure(&self, key: &Key, why: &Error, model: &str) {
+    pub(crate) fn log_failure(&self, key: &Key, why: &Error, model: &str) {
         let now = now_ns();
         let due = self.failure_line_due.load(Ordering::Relaxed);
         let next = now.saturating_add(CACHE_FAILURE_LINES_NS_MIN);
@@ -127,7 +118,7 @@ impl Cached {
     }
 
     /// Drops what was kept under a scope.
-    fn forget(&self, scope: Scope) {
+    pub(crate) fn forget(&self, scope: Scope) {
         // On its own thread: the last owner of a version may be a reactor, and this takes as long as the cache is large.
         memory::behind::drop_behind(Forget { cache: self.cache.clone(), scope });
     }
@@ -152,266 +143,13 @@ impl Drop for Forget {
     }
 }
 
-/// A request whose answer was not there.
-pub(crate) struct Miss {
-    pub(crate) key: LookupKey,
-    pub(crate) asked: Asked,
-    pub(crate) lookup_ns: u64,
-}
-
-/// Keeps an answer on its way to its client.
-struct InsertSink {
-    version: Weak<ModelVersion>,
-    miss: Miss,
-    sink: Arc<dyn Sink>,
-}
-
-impl Sink for InsertSink {
-    fn put(&self, answer: Answer) {
-        if let Some(Ok(response)) = &answer.response
-            && let Some(version) = self.version.upgrade()
-        {
-            version.keep(&self.miss, response);
-        }
-        self.sink.put(answer);
-    }
-}
-
-impl ModelVersion {
-    /// As [`call`](Self::call), for a checked request to a model that has the response cache.
-    pub(crate) fn call_cached(
-        &self,
-        cached: &Cached,
-        request: Box<InferRequest>,
-        checked: Checked,
-        accepted: u64,
-        sink: impl FnOnce() -> Arc<dyn Sink>,
-        caller: Caller<'_>,
-    ) -> Result<Started> {
-        let key = match self.key(cached, &request, &checked, CACHE_KEY_BYTES_MAX) {
-            Keyed::Never => return self.admit(request, checked, accepted, None, sink, caller),
-            Keyed::Elsewhere => {
-                let looking = PendingLookup::new(self, request, checked, accepted, sink, caller)?;
-                let (ticket, waiting) = (looking.ticket(), looking.waiting());
-                self.shared.pool.submit(Work::of(|| waiting.run()));
-                return Ok(Started::Queued(ticket));
-            }
-            Keyed::By(key) => key,
-        };
-        let asked = asked(&checked);
-        // Taken by a cache that answers later.
-        let mut parts = Some((request, checked, sink));
-        let mut waiting = None;
-        let found = cached.cache.lookup(&key.digest, &asked, &mut || {
-            let looking = parts.take().map(|(r, c, sink)| PendingLookup::new(self, r, c, accepted, sink, caller));
-            match looking {
-                Some(Ok(mut looking)) => {
-                    waiting = Some(Ok(looking.ticket()));
-                    looking.set_key(key, asked.clone());
-                    looking.receiver()
-                }
-                refused => {
-                    waiting = refused.map(|r| r.map(|l| l.ticket()));
-                    Box::new(|_| ())
-                }
-            }
-        });
-        if let Some(waiting) = waiting {
-            return waiting.map(Started::Queued);
-        }
-        let Some((mut request, checked, sink)) = parts else { return Err(self.defect()) };
-        let end = now_ns();
-        let entry = match found {
-            Lookup::Hit(entry) if self.is_own(&entry) => entry,
-            _ => {
-                let miss = Miss { key, asked, lookup_ns: end.saturating_sub(accepted) };
-                return self.admit_missed(miss, request, checked, (accepted, None), sink, caller);
-            }
-        };
-        let answer = self.hit(&entry, &mut request, &checked, (accepted, end));
-        if self.scheduling.line.is_none() {
-            return Ok(Started::Answered(answer));
-        }
-        self.answer_in_line(answer, sink(), caller)
-    }
-
-    /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
-    pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
-        match self.graph() {
-            None => key((&cached.scope, 0), request, checked, bytes_max),
-            // What a step that is a sequence answers depends on the requests before, too.
-            Some(_) if request.sequence.id.is_some() => Keyed::Never,
-            Some(ensemble) => match self.scope_of_models(cached, ensemble) {
-                Some(scoped) => key((&scoped.scope, scoped.epoch), request, checked, bytes_max),
-                None => Keyed::Never,
-            },
-        }
-    }
-
-    /// What an ensemble answers is made by models that are loaded and unloaded without it. Its scope changes with them: what they made
-    /// is not answered any more when one of them is another. `None` when one does not serve.
-    fn scope_of_models(&self, cached: &Cached, ensemble: &Ensemble) -> Option<Arc<Scoped>> {
-        let known = cached.of_models.load_full();
-        let table = ensemble.table()?;
-        if let Some(known) = &known
-            && known.epoch == table.epoch
-        {
-            return Some(known.clone());
-        }
-        let made_by = ensemble.made_by(&table)?;
-        let (scope, load) = match &known {
-            Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
-            _ => {
-                let load = self.shared.next_load();
-                (cached.scope_with(&self.signature.model, (self.identity.number, load), &made_by)?, load)
-            }
-        };
-        let scoped = Arc::new(Scoped { scope, made_by, epoch: table.epoch, load });
-        let before = cached.of_models.swap(Some(scoped.clone()));
-        if let Some(before) = before.filter(|before| before.load != load) {
-            cached.forget(before.scope.clone());
-        }
-        Some(scoped)
-    }
-
-    /// Whether what was found can be this model's answer: a store that others write to may have anything.
-    pub(crate) fn is_own(&self, entry: &Entry) -> bool {
-        entry
-            .outputs()
-            .iter()
-            .all(|o| self.signature.outputs.get(usize::from(o.index)).is_some_and(|spec| spec.datatype == o.datatype))
-    }
-
-    /// Lets a request run whose answer will be kept.
-    pub(crate) fn admit_missed(
-        &self,
-        miss: Miss,
-        request: Box<InferRequest>,
-        checked: Checked,
-        (accepted, place): (u64, Option<u64>),
-        sink: impl FnOnce() -> Arc<dyn Sink>,
-        caller: Caller<'_>,
-    ) -> Result<Started> {
-        let mut miss = Some(miss);
-        let keeping = || {
-            let sink = sink();
-            match miss.take() {
-                Some(miss) => Arc::new(InsertSink { version: self.me.clone(), miss, sink }) as Arc<dyn Sink>,
-                None => sink,
-            }
-        };
-        let started = self.admit(request, checked, accepted, place, keeping, caller);
-        // It ran at once, and no sink was asked for.
-        if let (Ok(Started::Answered(Ok(response))), Some(miss)) = (&started, &miss) {
-            self.keep(miss, response);
-        }
-        started
-    }
-
-    /// Keeps an answer, and counts the miss before anybody sees it.
-    fn keep(&self, miss: &Miss, response: &InferResponse) {
-        let Some(cached) = &self.cached else { return };
-        let start = now_ns();
-        let output = |o: &OutputTensor| {
-            let data = match &o.data {
-                Data::Bytes(data) => data.clone(),
-                // Where a client can write, too.
-                Data::Region(region) if region.is_shared() => return None,
-                // On a device, on its way to the next step of an ensemble. One that fails tells that step.
-                Data::Region(_) => o.data.to_bytes().ok()?,
-            };
-            Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data })
-        };
-        let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[Output; 2]>>>();
-        if let Some(outputs) = outputs.filter(|_| self.is_made_by(&miss.key)) {
-            match cached.cache.insert(&miss.key.digest, &miss.asked, &outputs) {
-                Insertion::Stored => (),
-                Insertion::Present => return,
-                Insertion::Refused(why) => cached.log_failure(&miss.key.digest, &why, &response.model_name),
-            }
-        }
-        let end = now_ns();
-        self.statistics.missed(miss.lookup_ns + end.saturating_sub(start), end);
-    }
-
-    /// Whether an answer that is there now was made by the models its key is of. Those that an ensemble calls are found when it begins,
-    /// and those of an ensemble in it later still: one may have been loaded again since the key was made. In a shared cache the answer
-    /// would be found by servers that have the former files.
-    fn is_made_by(&self, key: &LookupKey) -> bool {
-        let Some(ensemble) = self.graph() else { return true };
-        ensemble.table().is_some_and(|table| table.epoch == key.epoch)
-    }
-
-    /// Answers a request, accepted and answered at these times, of an entry that was found for it.
-    pub(crate) fn hit(
-        &self,
-        entry: &Entry,
-        request: &mut InferRequest,
-        checked: &Checked,
-        (accepted, now): (u64, u64),
-    ) -> Result<Box<InferResponse>> {
-        let answer = Ok(Box::new(self.response_of(entry, request, checked)));
-        self.statistics.hit(accepted, now);
-        if let Some(trace) = request.trace.take() {
-            traced::answered(&trace, &answer, now);
-        }
-        answer
-    }
-
-    /// The answer to a request, of an entry that has all it asks for. Response parameters are not kept, as in Triton.
-    fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
-        let output = |&(index, asked): &(u16, Option<u16>)| {
-            let kept = entry.outputs().iter().find(|o| o.index == index)?;
-            let form = asked.and_then(|at| request.outputs.get(usize::from(at))).map(|o| o.form);
-            Some(OutputTensor {
-                name: self.signature.outputs.get(usize::from(index))?.name.clone(),
-                index,
-                datatype: kept.datatype,
-                shape: kept.shape.clone(),
-                data: Data::Bytes(kept.data.clone()),
-                form: form.unwrap_or(request.default_form),
-            })
-        };
-        InferResponse {
-            model_name: self.signature.model.clone(),
-            model_version: self.signature.version.clone(),
-            outputs: checked.outputs.iter().filter_map(output).collect(),
-            id: std::mem::take(&mut request.id),
-            parameters: Vec::new(),
-        }
-    }
-
-    /// Hands out an answer that is there already behind those of requests that came before.
-    fn answer_in_line(
-        &self,
-        answer: Result<Box<InferResponse>>,
-        sink: Arc<dyn Sink>,
-        caller: Caller<'_>,
-    ) -> Result<Started> {
-        let ticket = TicketState::new(self.me.clone(), caller.parent.map(|p| &p.state))?;
-        ticket.settle();
-        self.joined(1);
-        let place = self.place_in_line().unwrap_or(0);
-        self.deliver(place, Delivery { sink, answer: Answer::only(answer) });
-        Ok(Started::Queued(Ticket { state: ticket }))
-    }
-
-    /// A place for a request that has not come to [`admit`](Self::admit). `None` where order is not kept.
-    pub(crate) fn place_in_line(&self) -> Option<u64> {
-        let line = self.scheduling.line.as_ref()?;
-        // As `admit` takes places: one that is taken back is the newest.
-        let _run = self.running.run.lock();
-        Some(line.place())
-    }
-}
-
 /// What a request is to be answered with.
 pub(crate) fn asked(checked: &Checked) -> Asked {
     Asked::new(checked.outputs.iter().map(|o| o.0))
 }
 
 /// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.
-fn key((scope, epoch): (&Scope, u64), request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
+pub(crate) fn key((scope, epoch): (&Scope, u64), request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
     if request.outputs.iter().any(|o| o.region.is_some()) {
         return Keyed::Never;
     }

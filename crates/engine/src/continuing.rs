@@ -109,7 +109,10 @@ impl Continuing {
 impl ModelVersion {
     /// Sequences in progress, those that wait for a slot included.
     pub(crate) fn sequences(&self) -> u64 {
-        if self.scheduling.sequencing.is_some() { self.running.run.lock().schedule.alive() as u64 } else { 0 }
+        if self.scheduling.sequencing.is_none() {
+            return 0;
+        }
+        self.running.run.lock().schedule.sequences().map_or(0, |sequences| sequences.alive() as u64)
     }
 
     /// The replaced version that has the sequence a request continues.
@@ -119,11 +122,14 @@ impl ModelVersion {
             return None;
         }
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
-        if self.running.run.lock().schedule.knows(now, &id) {
+        let knows = |version: &Self| {
+            version.running.run.lock().schedule.sequences_mut().is_some_and(|sequences| sequences.knows(now, &id))
+        };
+        if knows(self) {
             return None;
         }
         let mut formers = continuing.of(self).into_iter();
-        formers.find(|former| former.running.run.lock().schedule.knows(now, &id))
+        formers.find(|former| knows(former))
     }
 
     /// A sequence begins here: one of the same id that is in progress on a replaced version ends, as it would on one version.
@@ -135,7 +141,7 @@ impl ModelVersion {
         let (now, id) = (now_ns(), crate::sequence::head(request).id);
         for former in continuing.of(self) {
             let mut run = former.running.run.lock();
-            if run.schedule.end_sequence(now, &id) {
+            if run.schedule.sequences_mut().is_some_and(|sequences| sequences.end(now, &id)) {
                 former.pump(run, now);
                 log::warn!("{}", conflict_warning(&id, &self.signature.model));
             }
@@ -173,10 +179,10 @@ impl ModelVersion {
     /// The server exits: what would keep it for nobody is over soon.
     pub(crate) fn server_exits(&self) {
         self.notify_remote(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
-        if self.scheduling.sequencing.is_some() {
+        let mut run = self.running.run.lock();
+        if let Some(sequences) = run.schedule.sequences_mut() {
             let now = now_ns();
-            let mut run = self.running.run.lock();
-            run.schedule.limit_idle(now, EXIT_SEQUENCE_IDLE_US_MAX);
+            sequences.limit_idle(now, EXIT_SEQUENCE_IDLE_US_MAX);
             self.pump(run, now);
         }
     }

@@ -12,8 +12,8 @@
 //! What is left out, because it is not known to wait for ever: calls that a process makes beside its batches, and calls that an ensemble has not
 //! started. Sequences wait for one instance, and limited models for resources: there an instance that waits for its own model is enough.
 
-use crate::model_call::MODEL_CYCLE_WAIT_NS_MAX;
-use crate::registry::Engine;
+use crate::directory::Directory;
+use crate::limits::{MODEL_CALLS_DEPTH_MAX, MODEL_CYCLE_WAIT_NS_MAX};
 use crate::ticket::{Stage, Ticket, TicketState};
 use crate::timer::{Timed, Timer};
 use crate::version::ModelVersion;
@@ -119,7 +119,7 @@ impl Look {
     fn is_own(&self, wait: &Wait, waits: &[Wait], callers: &HashMap<RequestId, usize>) -> bool {
         let mut next = Some(wait);
         // A call is made for a request, which was called by another one, and so on: that ends.
-        for _ in 0..=crate::model_call::MODEL_CALLS_DEPTH_MAX {
+        for _ in 0..=MODEL_CALLS_DEPTH_MAX {
             let Some(wait_above) = next else { return false };
             if wait_above.batch.is_some_and(|batch| batch.load == wait.at) {
                 return true;
@@ -197,7 +197,7 @@ impl Paths {
 
 /// Looks for instances that wait for one another, while models call models.
 pub(crate) struct Cycles {
-    engine: Weak<Engine>,
+    directory: Weak<Directory>,
     timer: Arc<Timer>,
     is_armed: AtomicBool,
     /// What the last look found stuck. Its tickets are kept, so that no other request gets the id of one of them.
@@ -206,9 +206,9 @@ pub(crate) struct Cycles {
 }
 
 impl Cycles {
-    pub(crate) fn new(engine: Weak<Engine>, timer: Arc<Timer>) -> Arc<Self> {
+    pub(crate) fn new(directory: Weak<Directory>, timer: Arc<Timer>) -> Arc<Self> {
         let new = |me: &Weak<Self>| Self {
-            engine,
+            directory,
             timer,
             is_armed: AtomicBool::new(false),
             last: Mutex::default(),
@@ -233,9 +233,9 @@ impl Cycles {
     }
 
     /// Looks once. Whether something is stuck.
-    fn look(&self, engine: &Engine) -> bool {
+    fn look(&self, directory: &Directory) -> bool {
         let mut seen = Seen::default();
-        seen.look(engine, now_ns().saturating_sub(MODEL_CYCLE_WAIT_NS_MAX));
+        seen.look(directory, now_ns().saturating_sub(MODEL_CYCLE_WAIT_NS_MAX));
         let Seen { look, mut tickets, versions } = seen;
         let mut stuck = look.waits.clone();
         look.keep_stuck(&mut stuck);
@@ -260,10 +260,10 @@ impl Cycles {
 impl Timed for Cycles {
     fn wake(&self, _: u64) {
         self.is_armed.store(false, Ordering::Release);
-        let Some(engine) = self.engine.upgrade() else { return };
-        let is_stuck = self.look(&engine);
+        let Some(directory) = self.directory.upgrade() else { return };
+        let is_stuck = self.look(&directory);
         // After `is_armed`: a call that this does not see arms it.
-        if engine.calls_open() {
+        if directory.calls_open() {
             self.arm(if is_stuck { LOOK_AGAIN_NS } else { LOOK_NS });
         }
     }
@@ -292,8 +292,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, engine: &Engine, before: u64) {
-        let mut line = engine.that_call();
+    fn look(&mut self, directory: &Directory, before: u64) {
+        let mut line = directory.callers();
         self.versions.extend(line.iter().map(|version| (version.identity.load, version.clone())));
         while let Some(version) = line.pop() {
             for calls in version.served.remote().map(|remote| remote.calls_made_before(before)).unwrap_or_default() {

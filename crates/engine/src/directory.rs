@@ -3,6 +3,7 @@
 //! The engine owns it. Versions and graphs hold it weakly: the table owns them.
 
 use crate::table::Table;
+use crate::version::ModelVersion;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -45,5 +46,15 @@ impl Directory {
     /// Runs the callbacks: the table changed, or the readiness of what is in it.
     pub(crate) fn changed(&self) {
         self.on_change.lock().iter().for_each(|f| f());
+    }
+
+    /// Versions whose models have called others that did not answer yet.
+    pub(crate) fn callers(&self) -> Vec<Arc<ModelVersion>> {
+        self.load().doubtful().iter().filter(|version| version.calls_open() > 0).cloned().collect()
+    }
+
+    /// Whether a model has called another one that did not answer yet.
+    pub(crate) fn calls_open(&self) -> bool {
+        self.load().doubtful().iter().any(|version| version.calls_open() > 0)
     }
 }

@@ -4,11 +4,12 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::ensemble::Ensemble;
-use crate::execution::{Inline, Permit, Ran};
+use crate::execution::Permit;
 use crate::inline::waits_for_device;
 use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
+use crate::ran::{Inline, Ran};
 use crate::running::{Run, take_idle};
 use crate::schedule::{Next, RemovalReason, Removed};
 use crate::statistics::FailureReason;
@@ -119,9 +120,11 @@ impl ModelVersion {
                 Next::Run(requests, _) => requests.as_mut_slice(),
                 Next::SleepUntil(_) | Next::Idle => &mut [],
             };
-            let forgotten = run.schedule.forgotten();
-            sequencing.begin(&forgotten, handed_out.iter_mut().filter_map(|q| q.0.row.as_mut()));
-            self.continues_with(run.schedule.alive());
+            if let Some(sequences) = run.schedule.sequences_mut() {
+                let forgotten = sequences.forgotten();
+                sequencing.begin(&forgotten, handed_out.iter_mut().filter_map(|q| q.0.row.as_mut()));
+                self.continues_with(sequences.alive());
+            }
         }
         match next {
             Next::Run(requests, which) => return Some((requests, which)),

@@ -1,24 +1,23 @@
 //! Executions: the permit of an instance, the run of a batch, and the answers that come of it.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Answer, Delivery};
 use crate::batch_key::Key;
 use crate::inline;
-use crate::later::Then;
-use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::mail::together;
 use crate::order::Line;
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
+use crate::ran::{Inline, Ran};
+use crate::rest::{Then, WarmUp};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::ModelVersion;
 use crate::work::Job;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
-use parking_lot::{Condvar, Mutex};
 use protocol::{InferRequest, InferResponse, Signature};
 use scheduler::Waiting;
-use scheduler::profile::{Held, RunClass};
+use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,70 +78,8 @@ impl Job {
     }
 }
 
-/// What is learned from an execution.
-#[derive(Clone, Copy)]
-pub(crate) struct Ran {
-    pub(crate) class: u64,
-    pub(crate) kind: RunClass,
-    pub(crate) rows: u32,
-    /// Bytes of the padded inputs, of a batch of a model whose requests may be padded; else 0.
-    pub(crate) padded_bytes: u64,
-    /// 0 = failed; failures say nothing about cost.
-    pub(crate) duration: u64,
-    /// It held the thread that brought the request.
-    pub(crate) inline: Option<(Inline, Held)>,
-    /// When it ended: as good as now for what follows.
-    pub(crate) end: u64,
-}
-
-/// A run on the thread that brings the request.
-#[derive(Clone, Copy)]
-pub(crate) struct Inline {
-    pub(crate) limit_ns: u64,
-    /// Its CPU is measured exactly.
-    pub(crate) exact: bool,
-}
-
 /// How often a warm-up whose requests do not end looks whether the server is stopping.
 const STOPPING_CHECK: Duration = Duration::from_millis(100);
-
-/// Takes the answers of a warm-up.
-#[derive(Default)]
-pub(crate) struct WarmUp {
-    ended: Mutex<WarmUpEnded>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct WarmUpEnded {
-    requests: u64,
-    /// Instances that answer later and are free again.
-    instances: u64,
-    errors: Vec<Error>,
-}
-
-impl WarmUp {
-    /// The instance is free.
-    pub(crate) fn freed(&self) {
-        self.ended.lock().instances += 1;
-        self.more.notify_one();
-    }
-}
-
-impl Sink for WarmUp {
-    fn put(&self, answer: Answer) {
-        let mut ended = self.ended.lock();
-        if let Some(Err(e)) = answer.response
-            && ended.errors.len() < WARMUP_BATCH_SIZE_MAX as usize
-        {
-            ended.errors.push(e);
-        }
-        if answer.is_final {
-            ended.requests += 1;
-            self.more.notify_one();
-        }
-    }
-}
 
 impl ModelVersion {
     /// Runs one request on this thread. The instance was taken from the idle ones.

@@ -8,8 +8,8 @@
 //! Invariants: only the thread that has the driver drives. A flow ends exactly once, whatever panics: a driver that is dropped before its
 //! request is over answers the request with an error.
 
-use crate::admission::{Caller, Started};
 use crate::answer::{Answer, Delivery, Sink};
+use crate::call::{Caller, Started};
 use crate::ensemble::Ensemble;
 use crate::inline::waits_for_device;
 use crate::limits::{

@@ -31,11 +31,6 @@ pub(crate) struct ConfigTexts {
 }
 
 impl Identity {
-    /// Key under which the table holds the model of this name.
-    pub(crate) fn table_key(&self, model: &str) -> String {
-        if self.namespace.is_empty() { model.to_owned() } else { format!("{}/{model}", self.namespace) }
-    }
-
     /// Body of GET …/config.
     pub fn config_json(&self) -> Bytes {
         self.config.load().json.clone()

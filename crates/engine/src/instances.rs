@@ -84,7 +84,9 @@ impl ModelVersion {
         } else if !run.asking.contains(&instance) {
             run.idle.insert(0, instance);
         }
-        run.schedule.up(now, instance);
+        if let Some(sequences) = run.schedule.sequences_mut() {
+            sequences.up(now, instance);
+        }
         self.pump(run, now);
         self.readiness_changed();
     }

@@ -15,6 +15,10 @@ pub const CACHE_KEY_BYTES_MAX: usize = 1 << 20;
 /// Nanoseconds between two lines of the log, for one version, which say that the response cache did not keep an answer. Clients decide how
 /// large answers are, and must not fill the log with them.
 pub const CACHE_FAILURE_LINES_NS_MIN: u64 = 10_000_000_000;
+/// Models that may call one another for one request.
+pub const MODEL_CALLS_DEPTH_MAX: u32 = 32;
+/// Nanoseconds that a call waits for an instance where instances wait for one another and none will come free; then one of their calls fails.
+pub const MODEL_CYCLE_WAIT_NS_MAX: u64 = 10_000_000_000;
 /// `preferred_batch_size` entries: each batch that is formed is compared with them.
 pub const PREFERRED_BATCH_SIZES_MAX: usize = 1024;
 /// Buckets of a histogram a model sets for itself: each response is compared with them.

@@ -70,7 +70,7 @@ impl LoadMeter {
             if instances == 0 {
                 continue;
             }
-            let now = version.totals();
+            let now = version.statistics.totals();
             let last = before.get(&version.identity.load).copied().unwrap_or_default();
             let requests = now.requests.saturating_sub(last.totals.requests);
             let nanoseconds = now.execution_ns.saturating_sub(last.totals.execution_ns);

@@ -7,9 +7,9 @@
 //!
 //! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
 
-use crate::admission::{Caller, Started};
 use crate::answer::{Answer, Delivery, Sink};
 use crate::cached::{Keyed, LookupKey, Miss, asked};
+use crate::call::{Caller, Started};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;

@@ -4,22 +4,17 @@
 //! queue, however that is configured, it waits no longer. Calls of models whose instances wait for one another would wait for ever: of those
 //! one fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
 
-use crate::admission::Started;
 use crate::answer::{Answer, Sink};
+use crate::call::Started;
+use crate::deadlines::Deadlines;
+use crate::limits::MODEL_CALLS_DEPTH_MAX;
 use crate::registry::Engine;
 use crate::ticket::Ticket;
-use crate::timer::{Timed, Timer};
 use backend::{Call, CallAnswers, ModelCall, now_ns};
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tensor::{Error, Result};
-
-/// Models that may call one another for one request.
-pub const MODEL_CALLS_DEPTH_MAX: u32 = 32;
-/// Nanoseconds that a call waits for an instance where instances wait for one another and none will come free; then one of their calls fails.
-pub const MODEL_CYCLE_WAIT_NS_MAX: u64 = 10_000_000_000;
 
 impl Engine {
     /// Starts an inference of one model for another. `answers` may get all of them before this returns.
@@ -123,70 +118,10 @@ impl Sink for Forward {
     }
 }
 
-/// Calls that wait no longer than their timeout. Holds those that are not over, so its size is bounded as they are.
-pub(crate) struct Deadlines {
-    timer: Arc<Timer>,
-    state: Mutex<Waiting>,
-    me: Weak<Self>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    /// By time, and a number that tells those of one time apart.
-    tickets: BTreeMap<(u64, u64), Ticket>,
-    numbers: u64,
-    /// When the timer wakes next, 0 = not.
-    armed: u64,
-}
-
-impl Deadlines {
-    pub(crate) fn new(timer: Arc<Timer>) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { timer, state: Mutex::default(), me: me.clone() })
-    }
-
-    fn add(&self, at: u64, ticket: Ticket) -> (u64, u64) {
-        let mut state = self.state.lock();
-        state.numbers += 1;
-        let key = (at, state.numbers);
-        state.tickets.insert(key, ticket);
-        self.arm(&mut state);
-        key
-    }
-
-    fn remove(&self, key: (u64, u64)) {
-        self.state.lock().tickets.remove(&key);
-    }
-
-    fn arm(&self, state: &mut Waiting) {
-        let Some((&(at, _), _)) = state.tickets.first_key_value() else { return };
-        if (state.armed == 0 || at < state.armed) && self.timer.arm(at, self.me.clone()) {
-            state.armed = at;
-        }
-    }
-}
-
-impl Timed for Deadlines {
-    fn wake(&self, at: u64) {
-        let mut due = Vec::new();
-        let mut state = self.state.lock();
-        if state.armed == at {
-            state.armed = 0;
-        }
-        let now = now_ns();
-        while let Some(first) = state.tickets.first_entry().filter(|first| first.key().0 <= now) {
-            due.push(first.remove());
-        }
-        self.arm(&mut state);
-        drop(state);
-        for ticket in due {
-            ticket.expire(Error::unavailable("Request timeout expired"));
-        }
-    }
-}
-
 #[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
+    use crate::timer::Timer;
     use protocol::InferResponse;
 
     struct Nobody;

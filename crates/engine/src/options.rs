@@ -1,6 +1,6 @@
 //! Settings of an engine, fixed when it is made.
 
-use crate::rate_limit::Available;
+use scheduler::rate::Available;
 use scheduler::sequence::SEQUENCES_MAX_DEFAULT;
 
 /// What the server says about itself (protocol.md 1.4).

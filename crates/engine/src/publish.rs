@@ -10,14 +10,14 @@ use crate::limits;
 use crate::on_devices::OnDevices;
 use crate::padding::Padding;
 use crate::registry::Engine;
-use crate::resize::Wanted;
 use crate::running::{Run, Running};
 use crate::schedule::Schedule;
-use crate::scheduling::{Features, Scheduling};
+use crate::scheduling::Scheduling;
 use crate::sequence::Sequencing;
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::version::{ModelVersion, Served};
+use crate::wanted::Wanted;
 use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{OpenSpec, Opened, all_placements, placements};
@@ -28,7 +28,7 @@ use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
 /// What an opened version needs to serve.
@@ -42,15 +42,6 @@ pub struct PublishSpec {
     pub labels: Vec<(String, Bytes)>,
     /// `platform` of the metadata.
     pub platform: String,
-}
-
-/// What a version is made of besides its configuration.
-struct Parts {
-    signature: Arc<Signature>,
-    served: Served,
-    sequencing: Option<Sequencing>,
-    /// Memory that the model was promised; none for a graph.
-    admitted: Option<Admitted>,
 }
 
 impl Engine {
@@ -107,7 +98,7 @@ impl Engine {
         placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
         let limiter = self.shared.resources.as_ref().filter(|_| !is_graph);
         let limited = limiter.map(|limiter| limiter.register(&compile::limited(config))).transpose()?;
-        let Parts { admitted, signature, served, sequencing } =
+        let (admitted, signature, served, sequencing) =
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
         let is_remote = served.remote().is_some();
         if padding.is_some() && is_remote {
@@ -130,10 +121,8 @@ impl Engine {
             config: ArcSwap::from_pointee(ConfigTexts { json: Bytes::from(spec.config_json), pb: spec.config }),
             load: self.shared.next_load(),
         };
-        let capabilities = served.model().map(|model| model.capabilities());
-        let features = Features { sequencing, padding, limited };
-        let scheduling = Scheduling::new(&schedule, &signature, capabilities, is_remote, on_device, features);
-        let cached = Cached::of(&self.shared, config, &signature, &identity);
+        let scheduling = Scheduling::new(&schedule, &signature, &served, on_device, sequencing, padding, limited);
+        let cached = Cached::of(self.shared.cache.as_ref(), config, &signature, &identity);
         let statistics = Statistics::new(
             &options.metrics,
             compile::histogram_buckets_ms(config),
@@ -145,8 +134,8 @@ impl Engine {
         let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
         let running = Running::new(run, Wanted::all(config), is_remote.then(Later::default));
         let trace = self.shared.tracer.watch(&signature.model);
-        Ok(Arc::new_cyclic(|me| {
-            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me));
+        Ok(Arc::new_cyclic(|me: &Weak<ModelVersion>| {
+            scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
             ModelVersion {
                 signature,
                 identity,
@@ -175,7 +164,7 @@ impl Engine {
         Ok(padding.filter(|_| !is_strict))
     }
 
-    /// Finishes an opened model, or compiles a graph.
+    /// Finishes an opened model, or compiles a graph. Returns the memory that a model was promised first, so that it is released last.
     fn parts_of(
         &self,
         (open, opened): (&OpenSpec, Option<Box<dyn Opened>>),
@@ -183,7 +172,7 @@ impl Engine {
         spec: &PublishSpec,
         signature: Signature,
         schedule: &scheduler::Config,
-    ) -> Result<Parts> {
+    ) -> Result<(Option<Admitted>, Arc<Signature>, Served, Option<Sequencing>)> {
         let Some(mut opened) = opened else {
             let Some(SchedulingChoice::EnsembleScheduling(graph)) = &config.scheduling_choice else {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
@@ -191,12 +180,7 @@ impl Engine {
             let namespace = split_key(&open.model).map_or("", |(namespace, _)| namespace);
             let directory = Arc::downgrade(&self.directory);
             let (ensemble, signature) = Ensemble::new(directory, namespace, signature, graph)?;
-            return Ok(Parts {
-                signature,
-                served: Served::Graph(Box::new(ensemble)),
-                sequencing: None,
-                admitted: None,
-            });
+            return Ok((None, signature, Served::Graph(Box::new(ensemble)), None));
         };
         opened.configured(&spec.config_json);
         // What a version that is about to be replaced was promised is still in use.
@@ -213,7 +197,7 @@ impl Engine {
                 Ledger::global().check_limit(&instance.name(), device)?;
             }
         }
-        Ok(Parts { signature, served: Served::Model(model), sequencing, admitted: Some(admitted) })
+        Ok((Some(admitted), signature, Served::Model(model), sequencing))
     }
 
     /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be

@@ -7,12 +7,7 @@
 //!
 //! Locks: that of a version, then that of the limiter. Never the other way round.
 
-use crate::pending::Requests;
-use crate::running::{Run, take_idle};
-use crate::schedule::Removed;
 use crate::statistics::ResourceUse;
-use crate::version::ModelVersion;
-use backend::now_ns;
 use parking_lot::Mutex;
 use scheduler::rate::{InstanceId, Limited, RateLimiter};
 use smallvec::SmallVec;
@@ -23,13 +18,19 @@ use tensor::{Error, Result};
 
 pub use scheduler::rate::Available;
 
+/// The owner of instances that ask for resources.
+pub(crate) trait Granted: Send + Sync {
+    /// An instance that asked was granted its resources. Called without a lock.
+    fn granted(&self, instance: u32);
+}
+
 /// The limiter of a server.
 pub(crate) struct Resources(Mutex<State>);
 
 struct State {
     limiter: RateLimiter,
     /// For each instance the version to tell when it is granted its resources, and the instance's number in that version.
-    holders: HashMap<InstanceId, (Weak<ModelVersion>, u32)>,
+    holders: HashMap<InstanceId, (Weak<dyn Granted>, u32)>,
     /// Instances that were granted their resources and were not told yet.
     ready: VecDeque<InstanceId>,
     /// Whether a thread is telling them.
@@ -92,7 +93,7 @@ impl Resources {
             // A version that is gone has given the resources back.
             let told = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(version) = version.upgrade() {
-                    version.is_granted(instance);
+                    version.granted(instance);
                 }
             }));
             // Go on after a panic: the other instances wait for this thread.
@@ -116,7 +117,7 @@ pub(crate) struct Registered {
 
 impl Registered {
     /// Says which version is to be told when an instance is granted its resources.
-    pub(crate) fn belongs_to(&self, version: &Weak<ModelVersion>) {
+    pub(crate) fn belongs_to(&self, version: Weak<dyn Granted>) {
         let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, (version.clone(), instance)));
         self.resources.0.lock().holders.extend(holders);
     }
@@ -130,7 +131,7 @@ impl Registered {
     }
 
     /// Gives back the resources of the instances in `finished`, and asks for those of `instance`. False when it will be told later.
-    fn ask(&self, instance: u32, finished: &mut SmallVec<[u32; 2]>) -> bool {
+    pub(crate) fn ask(&self, instance: u32, finished: &mut SmallVec<[u32; 2]>) -> bool {
         self.with(instance, |limiter, id| {
             self.return_of(limiter, finished);
             limiter.request(id);
@@ -138,7 +139,7 @@ impl Registered {
     }
 
     /// Gives back the resources of instances whose executions are over.
-    fn release(&self, finished: &mut SmallVec<[u32; 2]>) {
+    pub(crate) fn release(&self, finished: &mut SmallVec<[u32; 2]>) {
         if !finished.is_empty() {
             let mut state = self.resources.0.lock();
             self.return_of(&mut state.limiter, finished);
@@ -155,7 +156,7 @@ impl Registered {
     }
 
     /// Gives back the resources of an instance that does not execute after all.
-    fn forgo(&self, instance: u32) {
+    pub(crate) fn forgo(&self, instance: u32) {
         self.with(instance, RateLimiter::forgo);
     }
 
@@ -169,7 +170,7 @@ impl Registered {
     }
 
     /// The one of these instances that takes the next batch.
-    fn first(&self, idle: &[u32]) -> Option<u32> {
+    pub(crate) fn first(&self, idle: &[u32]) -> Option<u32> {
         let state = self.resources.0.lock();
         let rank = |&&instance: &&u32| self.ids.get(instance as usize).and_then(|&id| state.limiter.rank(id));
         idle.iter().min_by_key(rank).copied()
@@ -193,142 +194,5 @@ impl Drop for Registered {
         state.grant(None);
         drop(state);
         self.tell();
-    }
-}
-
-impl ModelVersion {
-    /// As `start_batches`, for instances that have to ask the limiter.
-    pub(crate) fn start_limited(
-        &self,
-        limited: &Registered,
-        run: &mut Run,
-        now: u64,
-        mine: Option<u32>,
-    ) -> (Option<Requests>, Removed) {
-        let started = match self.scheduling.sequencing {
-            Some(_) => self.start_limited_sequences(limited, run, now, mine),
-            None => self.start_limited_requests(limited, run, now, mine),
-        };
-        // Unless an instance asked, which gives them back.
-        limited.release(&mut run.finished);
-        started
-    }
-
-    fn start_limited_requests(
-        &self,
-        limited: &Registered,
-        run: &mut Run,
-        now: u64,
-        mine: Option<u32>,
-    ) -> (Option<Requests>, Removed) {
-        let (mut kept, mut removed) = (None, Vec::new());
-        loop {
-            self.ask(limited, run);
-            let Some((requests, which)) = self.step(run, now, &mut removed) else { break };
-            match take_idle(&mut run.granted, which) {
-                Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
-                instance => self.submit(instance.unwrap_or(0), requests),
-            }
-        }
-        // The schedule gives no batch now. The resources go back, so that other versions do not wait for this one.
-        if !run.granted.is_empty() {
-            let (idle, asking) = (&mut run.idle, &mut run.asking);
-            asking.retain(|instance| {
-                let withdrawn = limited.withdraw(*instance);
-                if withdrawn {
-                    idle.push(*instance);
-                }
-                !withdrawn
-            });
-            for instance in run.granted.drain(..) {
-                limited.forgo(instance);
-                idle.push(instance);
-            }
-        }
-        (kept, removed)
-    }
-
-    /// The same for sequences. Each is bound to one instance, so an instance asks only when requests of its own sequences wait.
-    fn start_limited_sequences(
-        &self,
-        limited: &Registered,
-        run: &mut Run,
-        now: u64,
-        mine: Option<u32>,
-    ) -> (Option<Requests>, Removed) {
-        let (mut kept, mut removed) = (None, Vec::new());
-        let mut granted = std::mem::take(&mut run.granted);
-        // This step forgets idle sequences and takes out cancelled requests: neither needs an instance.
-        let none = self.step(run, now, &mut removed);
-        debug_assert!(none.is_none(), "a batch without an instance");
-        let Run { asking, idle, schedule, .. } = run;
-        asking.retain(|instance| {
-            let stays = schedule.has_work(*instance) == Some(true) || !limited.withdraw(*instance);
-            if !stays {
-                idle.push(*instance);
-            }
-            stays
-        });
-        // Instances for which requests wait, of which none can run now.
-        let mut waiting: SmallVec<[u32; 8]> = SmallVec::new();
-        loop {
-            let instance = match granted.pop() {
-                Some(instance) => instance,
-                None => {
-                    let ready = |i: &u32| run.schedule.has_work(*i) == Some(true) && !waiting.contains(i);
-                    let ready: SmallVec<[u32; 8]> = run.idle.iter().copied().filter(ready).collect();
-                    let Some(instance) = limited.first(&ready) else { break };
-                    run.idle.retain(|idle| *idle != instance);
-                    if !limited.ask(instance, &mut run.finished) {
-                        run.asking.push(instance);
-                        continue;
-                    }
-                    instance
-                }
-            };
-            run.granted.push(instance);
-            match self.step(run, now, &mut removed) {
-                Some((requests, _)) => {
-                    run.granted.clear();
-                    if Some(instance) == mine && kept.is_none() {
-                        kept = Some(requests);
-                    } else {
-                        self.submit(instance, requests);
-                    }
-                }
-                None => {
-                    run.granted.clear();
-                    limited.forgo(instance);
-                    run.idle.push(instance);
-                    waiting.push(instance);
-                }
-            }
-        }
-        (kept, removed)
-    }
-
-    /// Asks for one instance after the other, until one is granted or as many have asked as there are requests.
-    fn ask(&self, limited: &Registered, run: &mut Run) {
-        while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
-            let Some(instance) = limited.first(&run.idle) else { return };
-            run.idle.retain(|idle| *idle != instance);
-            if limited.ask(instance, &mut run.finished) {
-                run.granted.push(instance);
-            } else {
-                run.asking.push(instance);
-            }
-        }
-    }
-
-    /// To be called when an instance that asked was granted its resources.
-    fn is_granted(&self, instance: u32) {
-        let mut run = self.running.run.lock();
-        run.asking.retain(|asking| *asking != instance);
-        match &self.scheduling.limited {
-            // The instance was removed before it was told.
-            Some(limited) if run.is_gone(instance) => limited.forgo(instance),
-            _ => run.granted.push(instance),
-        }
-        self.pump(run, now_ns());
     }
 }

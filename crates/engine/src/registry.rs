@@ -1,12 +1,12 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
 use crate::cycles::Cycles;
+use crate::deadlines::Deadlines;
 use crate::directory::Directory;
 use crate::load::{Load, LoadMeter};
-use crate::model_call::Deadlines;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
-use crate::readiness::Ready;
+use crate::ready::Ready;
 use crate::shared::Shared;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
@@ -153,18 +153,7 @@ impl Engine {
 
     /// Looks for models whose instances wait for one another.
     pub(crate) fn cycles(&self) -> &Cycles {
-        self.cycles.get_or_init(|| Cycles::new(self.me.clone(), self.shared.timer.clone()))
-    }
-
-    /// Versions whose models call others right now.
-    pub(crate) fn that_call(&self) -> Vec<Arc<ModelVersion>> {
-        let table = self.directory.load();
-        table.doubtful().iter().filter(|version| version.calls_open() > 0).cloned().collect()
-    }
-
-    /// Whether a model has called another one that has not answered.
-    pub(crate) fn calls_open(&self) -> bool {
-        self.directory.load().doubtful().iter().any(|version| version.calls_open() > 0)
+        self.cycles.get_or_init(|| Cycles::new(Arc::downgrade(&self.directory), self.shared.timer.clone()))
     }
 
     /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load

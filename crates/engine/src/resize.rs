@@ -9,45 +9,14 @@
 use crate::identity::ConfigTexts;
 use crate::running::Run;
 use crate::version::ModelVersion;
+use crate::wanted::Wanted;
 use crate::warmup;
-use backend::{NewInstance, Placement, now_ns, placements};
+use backend::{NewInstance, now_ns};
 use memory::Ledger;
-use prost::Message;
 use protocol::pb::inference::ModelConfig;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::Result;
-
-/// An instance as a configuration asks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    name: String,
-    device: Option<u32>,
-    /// Its group without name, count and devices, encoded.
-    settings: Vec<u8>,
-}
-
-impl Wanted {
-    /// The instances that get requests, in the order of [`placements`].
-    pub(crate) fn all(config: &ModelConfig) -> Vec<Self> {
-        let of = |placed: Placement<'_>| {
-            let mut group = placed.group.clone();
-            group.name.clear();
-            group.count = 0;
-            group.gpus.clear();
-            Self { name: placed.name(), device: placed.device, settings: group.encode_to_vec() }
-        };
-        let all: Vec<_> = placements(config).map(of).collect();
-        if all.is_empty() {
-            return vec![Self { name: format!("{}_0", config.name), device: None, settings: Vec::new() }];
-        }
-        all
-    }
-
-    fn could_be(&self, other: &Self) -> bool {
-        (self.device, &self.settings) == (other.device, &other.settings)
-    }
-}
 
 /// What becomes of instances: for each that is wanted, in that order, the number of the one that stays for it.
 fn stay(before: &[(u32, Wanted)], wanted: &[Wanted]) -> Vec<Option<u32>> {
@@ -87,12 +56,14 @@ impl Run {
                     None => self.idle.insert(0, number),
                 }
             }
-            self.schedule.retire(number);
-            if self.schedule.is_used(number) {
-                self.draining.push(number);
-                continue;
+            if let Some(sequences) = self.schedule.sequences_mut() {
+                sequences.retire(number);
+                if sequences.is_used(number) {
+                    self.draining.push(number);
+                    continue;
+                }
+                sequences.remove(number);
             }
-            self.schedule.remove(number);
             if self.take_from_idle(number) {
                 changed.left.push(number);
             } else {
@@ -100,7 +71,9 @@ impl Run {
             }
         }
         for &number in members.iter().filter(|number| !before.contains(number)) {
-            self.schedule.add(now, number);
+            if let Some(sequences) = self.schedule.sequences_mut() {
+                sequences.add(now, number);
+            }
             let waits = [&mut self.leaving, &mut self.draining].into_iter().any(|list| {
                 let at = list.iter().position(|leaving| *leaving == number);
                 at.map(|at| list.remove(at)).is_some()
@@ -227,11 +200,12 @@ impl ModelVersion {
     /// Instances that were to leave do when their sequences are over.
     pub(crate) fn let_go(&self, run: &mut Run) {
         let all = std::mem::take(&mut run.draining);
+        let Some(sequences) = run.schedule.sequences_mut() else { return };
         let (used, free): (SmallVec<[u32; 2]>, SmallVec<[u32; 2]>) =
-            all.into_iter().partition(|&instance| run.schedule.is_used(instance));
+            all.into_iter().partition(|&instance| sequences.is_used(instance));
+        free.iter().for_each(|&instance| sequences.remove(instance));
         run.draining = used;
         for instance in free {
-            run.schedule.remove(instance);
             if run.take_from_idle(instance) {
                 self.running.instances_left(&[instance])
             } else {

@@ -2,8 +2,8 @@
 
 use crate::inline::TurnPolicy;
 use crate::later::Later;
-use crate::resize::Wanted;
 use crate::schedule::{Removed, Schedule};
+use crate::wanted::Wanted;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -4,7 +4,7 @@ use crate::pending::{Queued, Requests};
 use crate::sequence::{self, Row, Sequencing};
 use protocol::check::IdPrefix;
 use scheduler::profile::Profile;
-use scheduler::sequence::{Origin, Refusal, SequenceId, SequenceScheduler, SlotId, conflict_warning};
+use scheduler::sequence::{SequenceId, SequenceScheduler, conflict_warning};
 use scheduler::{Scheduler, Step};
 use tensor::Error;
 
@@ -58,6 +58,16 @@ impl Schedule {
             }
             None => Self::Batcher(Scheduler::new(plain)),
         }
+    }
+
+    /// The schedule of sequences, if the version has them.
+    pub(crate) fn sequences(&self) -> Option<&SequenceScheduler<Queued>> {
+        if let Self::Sequences(s) = self { Some(s) } else { None }
+    }
+
+    /// The schedule of sequences, to change.
+    pub(crate) fn sequences_mut(&mut self) -> Option<&mut SequenceScheduler<Queued>> {
+        if let Self::Sequences(s) = self { Some(s) } else { None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -161,56 +171,6 @@ impl Schedule {
         }
     }
 
-    /// A request of a sequence that ran is over.
-    pub(crate) fn released(&mut self, now: u64, origin: Origin) {
-        if let Self::Sequences(s) = self {
-            s.released(now, origin);
-        }
-    }
-
-    /// A request of an iterative sequence that ran is to run again.
-    ///
-    /// # Errors
-    /// It is over instead; it comes back.
-    pub(crate) fn again(&mut self, now: u64, origin: Origin, request: Queued) -> Result<(), (Refusal, Queued)> {
-        match self {
-            Self::Batcher(_) => Err((Refusal::NotIterative, request)),
-            Self::Sequences(s) => s.again(now, origin, request),
-        }
-    }
-
-    /// Sequences in progress.
-    pub(crate) fn alive(&self) -> usize {
-        match self {
-            Self::Batcher(_) => 0,
-            Self::Sequences(s) => s.alive(),
-        }
-    }
-
-    /// Whether a request without START would continue a sequence.
-    pub(crate) fn knows(&mut self, now: u64, id: &SequenceId) -> bool {
-        match self {
-            Self::Batcher(_) => false,
-            Self::Sequences(s) => s.knows(now, id),
-        }
-    }
-
-    /// Ends a sequence, unfinished: what waits of it runs, and nothing continues it. False when it is not known.
-    pub(crate) fn end_sequence(&mut self, now: u64, id: &SequenceId) -> bool {
-        match self {
-            Self::Batcher(_) => false,
-            Self::Sequences(s) => s.end(now, id),
-        }
-    }
-
-    /// Whether requests wait that this instance in particular could run; `None` where it does not matter which.
-    pub(crate) fn has_work(&self, instance: u32) -> Option<bool> {
-        match self {
-            Self::Batcher(_) => None,
-            Self::Sequences(s) => Some(s.has_work(instance)),
-        }
-    }
-
     /// An instance is gone: takes out what waits for it in particular, and where none is left, everything.
     pub(crate) fn down(&mut self, now: u64, instance: u32, none_is_left: bool, why: &Error, removed: &mut Removed) {
         let mut waiting = Vec::new();
@@ -227,70 +187,12 @@ impl Schedule {
         removed.extend(waiting.into_iter().map(|request| (RemovalReason::Gone(why.clone()), request)));
     }
 
-    /// The instance is back.
-    pub(crate) fn up(&mut self, now: u64, instance: u32) {
-        if let Self::Sequences(s) = self {
-            s.up(now, instance);
-        }
-    }
-
-    /// There is an instance more.
-    pub(crate) fn add(&mut self, now: u64, instance: u32) {
-        if let Self::Sequences(s) = self {
-            s.add(now, instance);
-        }
-    }
-
-    /// The instance is to leave once it is not [used](Self::is_used): sequences that begin go to others.
-    pub(crate) fn retire(&mut self, instance: u32) {
-        if let Self::Sequences(s) = self {
-            s.retire(instance);
-        }
-    }
-
-    /// Whether sequences in progress need this instance.
-    pub(crate) fn is_used(&self, instance: u32) -> bool {
-        match self {
-            Self::Batcher(_) => false,
-            Self::Sequences(s) => s.is_used(instance),
-        }
-    }
-
-    /// A retired instance leaves.
-    pub(crate) fn remove(&mut self, instance: u32) {
-        if let Self::Sequences(s) = self {
-            s.remove(instance);
-        }
-    }
-
     /// Forgets all sequences, and takes out every request that waits.
     pub(crate) fn end_sequences(&mut self, removed: &mut Removed) {
         if let Self::Sequences(s) = self {
             let mut waiting = Vec::new();
             s.drain(&mut waiting);
             removed.extend(waiting.into_iter().map(|request| (RemovalReason::Stopped, request)));
-        }
-    }
-
-    /// From now on sequences may be idle for so long at most; see [`SequenceScheduler::limit_idle`].
-    pub(crate) fn limit_idle(&mut self, now: u64, most_us: u64) {
-        if let Self::Sequences(s) = self {
-            s.limit_idle(now, most_us);
-        }
-    }
-
-    /// Slots whose sequences were forgotten; see [`SequenceScheduler::forgotten`].
-    pub(crate) fn forgotten(&mut self) -> Vec<SlotId> {
-        match self {
-            Self::Batcher(_) => Vec::new(),
-            Self::Sequences(s) => s.forgotten(),
-        }
-    }
-
-    /// No new sequence is accepted any more; those in progress go on. Without sequences nothing changes.
-    pub(crate) fn stop(&mut self) {
-        if let Self::Sequences(s) = self {
-            s.stop();
         }
     }
 

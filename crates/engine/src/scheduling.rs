@@ -6,6 +6,7 @@ use crate::padding::Padding;
 use crate::pending::Requests;
 use crate::rate_limit::Registered;
 use crate::sequence::Sequencing;
+use crate::version::Served;
 use backend::{BatchEntry, Capabilities};
 use protocol::Signature;
 use scheduler::Waiting;
@@ -52,23 +53,17 @@ pub(crate) enum CallOrder {
     OneByOne,
 }
 
-/// The optional parts of a version's scheduling.
-pub(crate) struct Features {
-    pub(crate) sequencing: Option<Sequencing>,
-    pub(crate) padding: Option<Padding>,
-    pub(crate) limited: Option<Registered>,
-}
-
 impl Scheduling {
-    /// Scheduling of a version. `capabilities` are those of a model, `None` for a graph.
     pub(crate) fn new(
         config: &scheduler::Config,
         signature: &Signature,
-        capabilities: Option<Capabilities>,
-        is_remote: bool,
+        served: &Served,
         on_device: bool,
-        Features { sequencing, padding, limited }: Features,
+        sequencing: Option<Sequencing>,
+        padding: Option<Padding>,
+        limited: Option<Registered>,
     ) -> Self {
+        let is_remote = served.remote().is_some();
         let line = Line::of(config, sequencing.as_ref());
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         // With a limit on the queue a request that finds an idle instance must not take a place in it.
@@ -77,12 +72,12 @@ impl Scheduling {
         };
         let in_order = line.is_some() || config.strict_delay || config.delay_scheduler > 0;
         let is_kept = line.is_some() || signature.decoupled || sequencing.is_some();
-        let order = match (capabilities, is_kept, config.dynamic.is_none()) {
-            (Some(_), true, _) => CallOrder::Kept,
-            (Some(_), false, true) => CallOrder::OneByOne,
+        let order = match (served, is_kept, config.dynamic.is_none()) {
+            (Served::Model(_), true, _) => CallOrder::Kept,
+            (Served::Model(_), false, true) => CallOrder::OneByOne,
             _ => CallOrder::Any,
         };
-        let capabilities = capabilities.unwrap_or_default();
+        let capabilities = served.model().map(|model| model.capabilities()).unwrap_or_default();
         Self {
             shape_rule: ShapeRule::of(signature),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),

@@ -1,8 +1,9 @@
 //! Counters of one version. Everything a request adds comes from one [`Timings`] value under one lock, so that statistics,
 //! metrics and histograms agree to the last count (S-43, S-46).
 
+use crate::executions::{Duration, Executions};
 use crate::limits::RESPONSE_STATISTICS_MAX;
-use crate::on_devices::{Executions, OnDevices};
+use crate::on_devices::OnDevices;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks};
@@ -11,22 +12,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::Code;
-
-/// How often something happened and how long it took in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Duration {
-    /// Occurrences.
-    pub count: u64,
-    /// Nanoseconds, cumulative.
-    pub ns: u64,
-}
-
-impl Duration {
-    fn add(&mut self, ns: u64) {
-        self.count += 1;
-        self.ns += ns;
-    }
-}
 
 /// Why an accepted request failed, for the failure metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,11 +13,11 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
-use crate::execution::Ran;
-use crate::later::Rest;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
+use crate::ran::Ran;
+use crate::rest::Rest;
 use crate::sequence::Row;
 use crate::statistics::{FailureReason, ResponseEnd, Timings};
 use crate::ticket::TicketState;
@@ -357,7 +357,10 @@ impl Streaming {
         version.running.pending.fetch_add(1, Ordering::Relaxed);
         let now = now_ns();
         let mut run = version.running.run.lock();
-        let back = run.schedule.again(now, origin, Queued(pending));
+        let back = match run.schedule.sequences_mut() {
+            Some(sequences) => sequences.again(now, origin, Queued(pending)),
+            None => Err((Refusal::NotIterative, Queued(pending))),
+        };
         version.pump(run, now);
         drop(running);
         if let Err((why, mut refused)) = back {

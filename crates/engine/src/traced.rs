@@ -1,26 +1,9 @@
-//! What a version notes of its requests that are traced. A request that is not has `trace: None`, and comes here only to be told so.
+//! What is noted of requests that are traced.
 
 use crate::statistics::Timings;
-use crate::version::ModelVersion;
-use protocol::{InferRequest, InferResponse};
+use protocol::InferResponse;
 use tensor::Result;
 use trace::{Kind, Trace};
-
-impl ModelVersion {
-    /// A request was accepted.
-    #[cold]
-    pub(crate) fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
-        trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
-        // Triton's scheduler of sequences notes none.
-        if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
-            for input in &request.inputs {
-                if let Some(datatype) = input.datatype {
-                    trace.tensor(Kind::QueueInput, &input.name, datatype, &input.shape, &input.data);
-                }
-            }
-        }
-    }
-}
 
 /// Notes that a request ran.
 pub(crate) fn ran(trace: &Trace, timings: &Timings) {

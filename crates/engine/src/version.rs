@@ -32,7 +32,7 @@ use crate::identity::Identity;
 use crate::running::Running;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::shared::Shared;
-use crate::statistics::{Statistics, Totals, VersionStatistics};
+use crate::statistics::{Statistics, VersionStatistics};
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use memory::Admitted;
 use protocol::Signature;
@@ -93,7 +93,8 @@ impl ModelVersion {
 
     /// Key of the model in the table.
     pub(crate) fn table_key(&self) -> String {
-        self.identity.table_key(&self.signature.model)
+        let (namespace, model) = (&self.identity.namespace, &self.signature.model);
+        if namespace.is_empty() { model.to_string() } else { format!("{namespace}/{model}") }
     }
 
     /// Whether ensembles have to call it in the order of their iterations.
@@ -123,11 +124,6 @@ impl ModelVersion {
     /// Accepted requests that are not over. If there is none: batches that are not over.
     pub fn inflight(&self) -> u64 {
         self.running.inflight()
-    }
-
-    /// As [`crate::statistics::Statistics::totals`].
-    pub(crate) fn totals(&self) -> Totals {
-        self.statistics.totals()
     }
 
     /// Everything counted so far.

@@ -1,6 +1,7 @@
 //! Statistics in the two forms clients read (observability.md 2.2, 2.5). Numbers are printed as integers: they exceed 2^53.
 
-use crate::statistics::{Duration, ResponseStatistics, VersionStatistics};
+use crate::executions::Duration;
+use crate::statistics::{ResponseStatistics, VersionStatistics};
 use protocol::pb::inference as pb;
 use std::fmt::Write;
 

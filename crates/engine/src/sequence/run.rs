@@ -3,10 +3,10 @@
 use super::states::Life;
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Answer, Delivery};
-use crate::execution::Ran;
-use crate::later::Rest;
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
+use crate::ran::Ran;
+use crate::rest::Rest;
 use crate::statistics::Executed;
 use crate::streaming::{Execution, Running};
 use crate::traced;
@@ -30,7 +30,9 @@ impl Drop for Releases<'_> {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let now = now_ns();
             let mut run = self.version.running.run.lock();
-            self.origins.drain(..).for_each(|origin| run.schedule.released(now, origin));
+            if let Some(sequences) = run.schedule.sequences_mut() {
+                self.origins.drain(..).for_each(|origin| sequences.released(now, origin));
+            }
         }));
     }
 }
@@ -106,7 +108,9 @@ impl ModelVersion {
     pub(crate) fn release_row(&self, origin: Origin) {
         let now = now_ns();
         let mut run = self.running.run.lock();
-        run.schedule.released(now, origin);
+        if let Some(sequences) = run.schedule.sequences_mut() {
+            sequences.released(now, origin);
+        }
         self.pump(run, now);
     }
 

@@ -1,0 +1,176 @@
+//! An answer to "is it ready?" that may have to wait for what models say.
+//!
+//! Queries that come while a model is being asked share its answer. No thread waits.
+
+use backend::now_ns;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Whether something is ready.
+pub enum Ready {
+    /// Said at once.
+    Known(bool),
+    /// Models are asked.
+    Asked(Asking),
+}
+
+impl Ready {
+    /// Whether all of them are; the others are not waited for once one is not.
+    pub(crate) fn all(each: impl Iterator<Item = Ready>) -> Self {
+        let mut asked = Vec::new();
+        for ready in each {
+            match ready {
+                Self::Known(true) => {}
+                Self::Known(false) => return Self::Known(false),
+                Self::Asked(Asking(more)) => asked.extend(more),
+            }
+        }
+        if asked.is_empty() { Self::Known(true) } else { Self::Asked(Asking(asked)) }
+    }
+
+    /// Whether it is ready. Waits where models are asked, seconds at most.
+    pub async fn get(self) -> bool {
+        match self {
+            Self::Known(ready) => ready,
+            Self::Asked(asking) => asking.await,
+        }
+    }
+}
+
+impl Ready {
+    /// Has `to` told whether it is ready: now, or by the thread that hears of it.
+    pub fn tell(self, to: impl FnOnce(bool) + Send + 'static) {
+        match self {
+            Self::Known(ready) => to(ready),
+            Self::Asked(asking) => Arc::new(Telling(Mutex::new(Some((asking, Box::new(to)))))).wake(),
+        }
+    }
+}
+
+type To = Box<dyn FnOnce(bool) + Send>;
+
+/// Somebody who is to be told.
+struct Telling(Mutex<Option<(Asking, To)>>);
+
+impl Wake for Telling {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut waiting = self.0.lock();
+        let Some((asking, _)) = &mut *waiting else { return };
+        let Poll::Ready(ready) = Pin::new(asking).poll(&mut Context::from_waker(&waker)) else { return };
+        let told = waiting.take();
+        drop(waiting);
+        if let Some((_, to)) = told {
+            to(ready);
+        }
+    }
+}
+
+/// Waits for what models say. Dropped, it does not.
+pub struct Asking(pub(crate) Vec<Waiter>);
+
+impl Future for Asking {
+    /// Whether all are ready.
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let mut waiting = false;
+        for waiter in &mut self.0 {
+            match waiter.poll(context.waker()) {
+                Some(true) => {}
+                Some(false) => return Poll::Ready(false),
+                None => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(true) }
+    }
+}
+
+/// A model that is asked.
+#[derive(Default)]
+pub(crate) struct Asked(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    answer: Option<bool>,
+    /// By number: until when it waits, and whom to wake.
+    waiting: HashMap<u64, (u64, Option<Waker>)>,
+    waiters: u64,
+}
+
+/// One query.
+pub(crate) struct Waiter {
+    asked: Arc<Asked>,
+    number: u64,
+    until: u64,
+}
+
+impl Waiter {
+    fn poll(&self, waker: &Waker) -> Option<bool> {
+        let mut state = self.asked.0.lock();
+        if state.answer.is_some() {
+            return state.answer;
+        }
+        if now_ns() >= self.until {
+            return Some(false);
+        }
+        if let Some((_, waiting)) = state.waiting.get_mut(&self.number) {
+            *waiting = Some(waker.clone());
+        }
+        None
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.asked.0.lock().waiting.remove(&self.number);
+    }
+}
+
+impl Asked {
+    pub(crate) fn wait(self: &Arc<Self>, until: u64) -> Waiter {
+        let mut state = self.0.lock();
+        state.waiters += 1;
+        let number = state.waiters;
+        state.waiting.insert(number, (until, None));
+        Waiter { asked: self.clone(), number, until }
+    }
+
+    pub(crate) fn answer(&self, ready: bool) {
+        let mut state = self.0.lock();
+        if state.answer.is_some() {
+            return;
+        }
+        state.answer = Some(ready);
+        let wakers: Vec<_> = state.waiting.values_mut().filter_map(|(_, waker)| waker.take()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes queries that have waited for long enough.
+    pub(crate) fn wake_late(&self) {
+        let now = now_ns();
+        let mut state = self.0.lock();
+        let due = state.waiting.values_mut().filter(|(until, _)| *until <= now);
+        let wakers: Vec<_> = due.filter_map(|(_, waker)| waker.take()).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.lock().answer.is_some()
+    }
+}
+
+/// Owes an answer; dropped without one, the model is not ready.
+pub(crate) struct Answer(pub(crate) Arc<Asked>);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.0.answer(false);
+    }
+}

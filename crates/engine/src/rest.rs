@@ -1,0 +1,90 @@
+//! The end of a batch that runs in another process: its instance rests.
+//!
+//! Invariant: an instance that was taken for a batch rests once, when `Rest` is dropped, whatever panics.
+
+use crate::answer::{Answer, Sink};
+use crate::limits::WARMUP_BATCH_SIZE_MAX;
+use crate::ran::Ran;
+use crate::version::ModelVersion;
+use backend::now_ns;
+use parking_lot::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::Error;
+
+/// Where an instance goes when its batch is over.
+#[derive(Clone)]
+pub(crate) enum Then {
+    /// Back to the schedule.
+    Serve,
+    /// To the warm-up, which has all instances.
+    WarmUp(Arc<WarmUp>),
+}
+
+/// An instance that a batch has. It rests when this is dropped: when it is freed, and in sequences not before their requests are over,
+/// for the next ones go on from what these leave behind.
+pub(crate) struct Rest {
+    pub(crate) version: Arc<ModelVersion>,
+    pub(crate) instance: u32,
+    pub(crate) ran: Ran,
+    /// 0 = nothing is learned.
+    pub(crate) duration: AtomicU64,
+    pub(crate) then: Then,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
+        // Also while a panic unwinds: another one would end the process.
+        let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
+            Then::Serve => self.version.freed(self.instance, ran),
+            Then::WarmUp(warm_up) => warm_up.freed(),
+        }));
+        if rested.is_err() {
+            log::error!("starting the next batch panicked; this is a defect of the server, please report it");
+        }
+        if let Some(later) = &self.version.running.later {
+            later.occupied.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.version.shared.occupied.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Takes the answers of a warm-up.
+#[derive(Default)]
+pub(crate) struct WarmUp {
+    pub(crate) ended: Mutex<WarmUpEnded>,
+    pub(crate) more: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct WarmUpEnded {
+    pub(crate) requests: u64,
+    /// Instances that answer later and are free again.
+    pub(crate) instances: u64,
+    pub(crate) errors: Vec<Error>,
+}
+
+impl WarmUp {
+    /// The instance is free.
+    pub(crate) fn freed(&self) {
+        self.ended.lock().instances += 1;
+        self.more.notify_one();
+    }
+}
+
+impl Sink for WarmUp {
+    fn put(&self, answer: Answer) {
+        let mut ended = self.ended.lock();
+        if let Some(Err(e)) = answer.response
+            && ended.errors.len() < WARMUP_BATCH_SIZE_MAX as usize
+        {
+            ended.errors.push(e);
+        }
+        if answer.is_final {
+            ended.requests += 1;
+            self.more.notify_one();
+        }
+    }
+}

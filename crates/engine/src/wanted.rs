@@ -1,0 +1,36 @@
+//! Instances as a configuration asks for them.
+
+use backend::{Placement, placements};
+use prost::Message;
+use protocol::pb::inference::ModelConfig;
+
+/// An instance as a configuration asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) device: Option<u32>,
+    /// Its group without name, count and devices, encoded.
+    settings: Vec<u8>,
+}
+
+impl Wanted {
+    /// The instances that get requests, in the order of [`placements`].
+    pub(crate) fn all(config: &ModelConfig) -> Vec<Self> {
+        let of = |placed: Placement<'_>| {
+            let mut group = placed.group.clone();
+            group.name.clear();
+            group.count = 0;
+            group.gpus.clear();
+            Self { name: placed.name(), device: placed.device, settings: group.encode_to_vec() }
+        };
+        let all: Vec<_> = placements(config).map(of).collect();
+        if all.is_empty() {
+            return vec![Self { name: format!("{}_0", config.name), device: None, settings: Vec::new() }];
+        }
+        all
+    }
+
+    pub(crate) fn could_be(&self, other: &Self) -> bool {
+        (self.device, &self.settings) == (other.device, &other.settings)
+    }
+}
