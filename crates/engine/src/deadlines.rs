@@ -11,12 +11,12 @@ use tensor::Error;
 /// Holds the calls that are not over, so its size is bounded as they are.
 pub(crate) struct Deadlines {
     timer: Arc<Timer>,
-    pub(crate) state: Mutex<Waiting>,
+    pub(crate) state: Mutex<CallDeadlines>,
     me: Weak<Self>,
 }
 
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct CallDeadlines {
     /// By time, and a number that tells those of one time apart.
     pub(crate) tickets: BTreeMap<(u64, u64), Ticket>,
     numbers: u64,
@@ -42,7 +42,7 @@ impl Deadlines {
         self.state.lock().tickets.remove(&key);
     }
 
-    fn arm(&self, state: &mut Waiting) {
+    fn arm(&self, state: &mut CallDeadlines) {
         let Some((&(at, _), _)) = state.tickets.first_key_value() else { return };
         if (state.armed == 0 || at < state.armed) && self.timer.arm(at, self.me.clone()) {
             state.armed = at;

@@ -29,13 +29,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Data, Place};
 
 /// What the backend holds.
-struct Held {
+struct OccupiedInstance {
     rest: Arc<Rest>,
     execution: Arc<Execution>,
     control: Arc<RunControl>,
 }
 
-impl Occupancy for Held {
+impl Occupancy for OccupiedInstance {
     fn free(self: Box<Self>, marks: Option<Marks>) {
         self.control.over();
         if let Some(marks) = marks {
@@ -168,7 +168,7 @@ impl ModelVersion {
         let rest = Arc::new(rest);
         let waits_for_requests = self.scheduling.sequencing.is_some() && !self.signature.decoupled;
         let of_requests = waits_for_requests.then(|| rest.clone());
-        let held = Held { rest, execution: execution.clone(), control: control.clone() };
+        let held = OccupiedInstance { rest, execution: execution.clone(), control: control.clone() };
         let occupied = Occupied::new(Box::new(held));
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));

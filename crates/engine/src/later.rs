@@ -1,7 +1,7 @@
 //! State of a version whose batches run in other processes; see `hand_on`.
 
 use crate::pending::Requests;
-use crate::ready::Asked;
+use crate::ready::ReadinessQuery;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Later {
     /// Instances that are not back yet.
     pub(crate) occupied: AtomicU64,
     /// The model is asked whether it is ready.
-    pub(crate) asked: Mutex<Option<Arc<Asked>>>,
+    pub(crate) asked: Mutex<Option<Arc<ReadinessQuery>>>,
 }
 
 #[derive(Default)]

@@ -4,20 +4,20 @@ use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
 use crate::identity::{ConfigTexts, Identity};
+use crate::instance_config::InstanceConfig;
 use crate::instances::Told;
 use crate::later::Later;
 use crate::limits;
 use crate::on_devices::OnDevices;
 use crate::padding::Padding;
 use crate::registry::Engine;
-use crate::running::{Run, Running};
+use crate::running::{Run, RunningState};
 use crate::schedule::Schedule;
 use crate::scheduling::Scheduling;
 use crate::sequence::Sequencing;
 use crate::statistics::Statistics;
 use crate::table::{VersionEntry, VersionState, split_key};
 use crate::version::{ModelVersion, Served};
-use crate::wanted::Wanted;
 use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{OpenSpec, Opened, all_placements, placements};
@@ -42,6 +42,15 @@ pub struct PublishSpec {
     pub labels: Vec<(String, Bytes)>,
     /// `platform` of the metadata.
     pub platform: String,
+}
+
+/// What a backend or the compiler of graphs makes of a configuration.
+struct Parts {
+    /// Memory that a model was promised.
+    admitted: Option<Admitted>,
+    signature: Arc<Signature>,
+    served: Served,
+    sequencing: Option<Sequencing>,
 }
 
 impl Engine {
@@ -98,7 +107,8 @@ impl Engine {
         placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
         let limiter = self.shared.resources.as_ref().filter(|_| !is_graph);
         let limited = limiter.map(|limiter| limiter.register(&compile::limited(config))).transpose()?;
-        let (admitted, signature, served, sequencing) =
+        // In this order: if the rest fails, the memory is released after the model.
+        let Parts { admitted, signature, served, sequencing } =
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
         let is_remote = served.remote().is_some();
         if padding.is_some() && is_remote {
@@ -132,7 +142,7 @@ impl Engine {
         );
         let instances = schedule.instances;
         let run = Run::new(Schedule::of(schedule, scheduling.sequencing.as_ref()), instances);
-        let running = Running::new(run, Wanted::all(config), is_remote.then(Later::default));
+        let running = RunningState::new(run, InstanceConfig::all(config), is_remote.then(Later::default));
         let trace = self.shared.tracer.watch(&signature.model);
         Ok(Arc::new_cyclic(|me: &Weak<ModelVersion>| {
             scheduling.limited.iter().for_each(|limited| limited.belongs_to(me.clone()));
@@ -164,7 +174,7 @@ impl Engine {
         Ok(padding.filter(|_| !is_strict))
     }
 
-    /// Finishes an opened model, or compiles a graph. Returns the memory that a model was promised first, so that it is released last.
+    /// Finishes an opened model, or compiles a graph.
     fn parts_of(
         &self,
         (open, opened): (&OpenSpec, Option<Box<dyn Opened>>),
@@ -172,7 +182,7 @@ impl Engine {
         spec: &PublishSpec,
         signature: Signature,
         schedule: &scheduler::Config,
-    ) -> Result<(Option<Admitted>, Arc<Signature>, Served, Option<Sequencing>)> {
+    ) -> Result<Parts> {
         let Some(mut opened) = opened else {
             let Some(SchedulingChoice::EnsembleScheduling(graph)) = &config.scheduling_choice else {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
@@ -180,7 +190,8 @@ impl Engine {
             let namespace = split_key(&open.model).map_or("", |(namespace, _)| namespace);
             let directory = Arc::downgrade(&self.directory);
             let (ensemble, signature) = Ensemble::new(directory, namespace, signature, graph)?;
-            return Ok((None, signature, Served::Graph(Box::new(ensemble)), None));
+            let served = Served::Graph(Box::new(ensemble));
+            return Ok(Parts { admitted: None, signature, served, sequencing: None });
         };
         opened.configured(&spec.config_json);
         // What a version that is about to be replaced was promised is still in use.
@@ -197,7 +208,7 @@ impl Engine {
                 Ledger::global().check_limit(&instance.name(), device)?;
             }
         }
-        Ok((Some(admitted), signature, Served::Model(model), sequencing))
+        Ok(Parts { admitted: Some(admitted), signature, served: Served::Model(model), sequencing })
     }
 
     /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be

@@ -4,7 +4,7 @@
 //! ready. A model that does not answer is not asked again before it does. No thread waits.
 
 use crate::limits::READY_NS_MAX;
-use crate::ready::{Answer, Asking, Ready};
+use crate::ready::{Asking, ReadinessReply, Ready};
 use crate::version::ModelVersion;
 use backend::{Readiness, now_ns};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl ModelVersion {
         };
         drop(current);
         let waiter = asked.wait(until);
-        let owed = is_first.then(|| Answer(asked));
+        let owed = is_first.then(|| ReadinessReply(asked));
         // Where no thread would wake it, it does not wait; and neither do others for an answer that nobody was asked for.
         if !self.shared.timer.arm(until, self.me.clone()) {
             return Ready::Known(false);

@@ -92,7 +92,7 @@ impl Future for Asking {
 
 /// A model that is asked.
 #[derive(Default)]
-pub(crate) struct Asked(Mutex<State>);
+pub(crate) struct ReadinessQuery(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -104,7 +104,7 @@ struct State {
 
 /// One query.
 pub(crate) struct Waiter {
-    asked: Arc<Asked>,
+    asked: Arc<ReadinessQuery>,
     number: u64,
     until: u64,
 }
@@ -131,7 +131,7 @@ impl Drop for Waiter {
     }
 }
 
-impl Asked {
+impl ReadinessQuery {
     pub(crate) fn wait(self: &Arc<Self>, until: u64) -> Waiter {
         let mut state = self.0.lock();
         state.waiters += 1;
@@ -167,9 +167,9 @@ impl Asked {
 }
 
 /// Owes an answer; dropped without one, the model is not ready.
-pub(crate) struct Answer(pub(crate) Arc<Asked>);
+pub(crate) struct ReadinessReply(pub(crate) Arc<ReadinessQuery>);
 
-impl Drop for Answer {
+impl Drop for ReadinessReply {
     fn drop(&mut self) {
         self.0.answer(false);
     }

@@ -1,5 +1,6 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
+use crate::context::EngineContext;
 use crate::cycles::Cycles;
 use crate::deadlines::Deadlines;
 use crate::directory::Directory;
@@ -7,7 +8,6 @@ use crate::load::{Load, LoadMeter};
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
 use crate::ready::Ready;
-use crate::shared::Shared;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::version::ModelVersion;
@@ -31,7 +31,7 @@ pub struct Engine {
     handles: AtomicU32,
     state: AtomicU8,
     regions: RegionRegistry,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
     load: LoadMeter,
@@ -92,7 +92,7 @@ impl Engine {
         let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
             backends,
             me: me.clone(),
-            shared: Shared::new(options, pool, cache, Arc::downgrade(&directory)),
+            shared: EngineContext::new(options, pool, cache, Arc::downgrade(&directory)),
             directory,
             opened: Mutex::default(),
             handles: AtomicU32::new(1),

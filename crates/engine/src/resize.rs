@@ -7,9 +7,9 @@
 //! A permit that is called for again before it came back stays; of other instances the number is not used again before that. So no number is ever out twice.
 
 use crate::identity::ConfigTexts;
+use crate::instance_config::InstanceConfig;
 use crate::running::Run;
 use crate::version::ModelVersion;
-use crate::wanted::Wanted;
 use crate::warmup;
 use backend::{NewInstance, now_ns};
 use memory::Ledger;
@@ -19,14 +19,14 @@ use std::sync::Arc;
 use tensor::Result;
 
 /// What becomes of instances: for each that is wanted, in that order, the number of the one that stays for it.
-fn stay(before: &[(u32, Wanted)], wanted: &[Wanted]) -> Vec<Option<u32>> {
-    let mut left: Vec<&(u32, Wanted)> = before.iter().collect();
-    let mut take = |suits: &dyn Fn(&Wanted) -> bool| {
+fn stay(before: &[(u32, InstanceConfig)], wanted: &[InstanceConfig]) -> Vec<Option<u32>> {
+    let mut left: Vec<&(u32, InstanceConfig)> = before.iter().collect();
+    let mut take = |suits: &dyn Fn(&InstanceConfig) -> bool| {
         left.iter().position(|(_, instance)| suits(instance)).map(|at| left.remove(at).0)
     };
     let mut all: Vec<_> = wanted.iter().map(|wanted| take(&|instance| instance == wanted)).collect();
     // It keeps its name, which is better not that of a new one.
-    let is_given = |instance: &Wanted| wanted.iter().any(|wanted| wanted.name == instance.name);
+    let is_given = |instance: &InstanceConfig| wanted.iter().any(|wanted| wanted.name == instance.name);
     for (stays, wanted) in all.iter_mut().zip(wanted) {
         *stays = stays
             .or_else(|| take(&|instance| instance.could_be(wanted) && !is_given(instance)))
@@ -117,7 +117,7 @@ impl ModelVersion {
         if self.shared.options.strict_batching_delay || self.scheduling.limited.is_some() || self.graph().is_some() {
             return Ok(false);
         }
-        let wanted = Wanted::all(config);
+        let wanted = InstanceConfig::all(config);
         // One change at a time.
         let mut instances = self.running.instances.lock();
         if self.scheduling.capabilities.instances_are_permits {
@@ -130,7 +130,7 @@ impl ModelVersion {
             let stay = stay(&instances, &wanted);
             let Some(started) = self.start_instances(config, &texts, &wanted, &stay)? else { return Ok(false) };
             let mut started = started.into_iter();
-            let number = |(wanted, stays): (Wanted, Option<u32>)| {
+            let number = |(wanted, stays): (InstanceConfig, Option<u32>)| {
                 // One that stays has the name that its code was told.
                 let kept = stays.and_then(|number| instances.iter().find(|(known, _)| *known == number).cloned());
                 kept.or_else(|| Some((started.next()?.number, wanted)))
@@ -165,7 +165,7 @@ impl ModelVersion {
         &self,
         config: &ModelConfig,
         texts: &ConfigTexts,
-        wanted: &[Wanted],
+        wanted: &[InstanceConfig],
         stay: &[Option<u32>],
     ) -> Result<Option<Vec<NewInstance>>> {
         let missing = stay.iter().enumerate().filter(|(_, stays)| stays.is_none()).map(|(placement, _)| placement);
@@ -311,7 +311,7 @@ mod tests {
         assert!(run.gone.is_empty() && run.give_back(2), "it left when it came back");
     }
 
-    fn instances(groups: &str) -> Vec<Wanted> {
+    fn instances(groups: &str) -> Vec<InstanceConfig> {
         let kinds = [("gpu", 1), ("cpu", 2), ("model", 3)];
         let group = |text: &str| {
             let mut words = text.split(' ');
@@ -322,7 +322,7 @@ mod tests {
             protocol::pb::inference::ModelInstanceGroup { name, count, kind, gpus, ..Default::default() }
         };
         let groups = groups.split(", ").map(group).collect();
-        Wanted::all(&ModelConfig { name: "m".into(), instance_group: groups, ..Default::default() })
+        InstanceConfig::all(&ModelConfig { name: "m".into(), instance_group: groups, ..Default::default() })
     }
 
     /// Numbers of those that stay, by what is wanted then; `-` = a new one.

@@ -1,21 +1,21 @@
 //! What changes while a version serves: its instances, its schedule, and what is counted of its requests.
 
 use crate::inline::TurnPolicy;
+use crate::instance_config::InstanceConfig;
 use crate::later::Later;
 use crate::schedule::{Removed, Schedule};
-use crate::wanted::Wanted;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
 
 /// State of a version that serves. Without instances, as of a graph, most of it stays unused.
-pub(crate) struct Running {
+pub(crate) struct RunningState {
     pub(crate) run: Mutex<Run>,
     /// Batches that run in other processes. `None` if the model runs in this one.
     pub(crate) later: Option<Later>,
     /// Instances by number, with what the configuration asks of each. Locked for the whole of a change, before any other lock.
-    pub(crate) instances: Mutex<Vec<(u32, Wanted)>>,
+    pub(crate) instances: Mutex<Vec<(u32, InstanceConfig)>>,
     /// Number of instances that are gone, as in `Run::gone`.
     pub(crate) gone: AtomicU32,
     /// Accepted requests that are not executing yet.
@@ -34,8 +34,8 @@ pub(crate) struct Running {
     pub(crate) retired: AtomicBool,
 }
 
-impl Running {
-    pub(crate) fn new(run: Run, wanted: Vec<Wanted>, later: Option<Later>) -> Self {
+impl RunningState {
+    pub(crate) fn new(run: Run, wanted: Vec<InstanceConfig>, later: Option<Later>) -> Self {
         Self {
             run: Mutex::new(run),
             later,

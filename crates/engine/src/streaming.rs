@@ -96,11 +96,11 @@ struct Execute {
     execution: Arc<Execution>,
     /// When it began to wait for this.
     accepted: u64,
-    running: Option<Running>,
+    running: Option<RunningRequest>,
 }
 
 /// Of a sequence: the row of the execution.
-pub(crate) struct Running {
+pub(crate) struct RunningRequest {
     pub(crate) row: Row,
     /// Indices of the outputs its client asked for.
     pub(crate) wanted: Vec<u16>,
@@ -274,7 +274,7 @@ impl Streaming {
     }
 
     /// The last execution of the request is over.
-    fn release(&self, mut running: Running) {
+    fn release(&self, mut running: RunningRequest) {
         if let Some(sequencing) = &self.version.scheduling.sequencing {
             sequencing.over(&running.row);
         }
@@ -532,7 +532,7 @@ impl ModelVersion {
         pending: &mut Pending,
         entry: &BatchEntry,
         execution: &Arc<Execution>,
-        running: Option<Running>,
+        running: Option<RunningRequest>,
     ) -> Option<Responder> {
         pending.waits = false;
         let step = Execute { execution: execution.clone(), accepted: pending.accepted, running };

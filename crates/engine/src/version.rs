@@ -5,33 +5,33 @@
 //! | file | holds |
 //! |---|---|
 //! | `identity`, `scheduling`, `running`, `statistics` | the groups of its data |
-//! | `admission` | the entrance of requests, and its checks |
+//! | `call`, `admission` | the entrance of requests, and its checks |
 //! | `pending` | an accepted request, and the guarantee that it ends |
 //! | `schedule` | which waiting requests run next |
 //! | `dispatch` | when they start, and where |
 //! | `instances` | instances that are gone, and come back |
-//! | `readiness` | whether a version can be used, if its model has to be asked |
-//! | `resize` | other instances while it serves |
-//! | `execution` | permits, runs, and the answers that come of them |
+//! | `ready`, `readiness` | whether a version can be used, if its model has to be asked |
+//! | `instance_config`, `resize` | other instances while it serves |
+//! | `execution`, `ran` | permits, runs, and the answers that come of them; what runs cost |
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
-//! | `later` | models in other processes: instances that stay busy until they are freed |
-//! | `answer`, `order` | where answers go, and in which order |
+//! | `later`, `hand_on`, `rest` | models in other processes: instances that stay busy until they are freed |
+//! | `answer`, `delivery`, `order` | where answers go, and in which order |
 //! | `ticket` | cancellation |
-//! | `model_call`, `cycles` | calls of models by models; instances that wait for one another because of them |
+//! | `model_call`, `deadlines`, `cycles` | calls of models by models, and their timeouts; instances that wait for one another because of them |
 //! | `ensemble`, `flow`, `places` | versions that are graphs of calls to others; one request on its way through one |
 //! | `batch_key` | which requests may share a batch |
-//! | `cached` | the response cache |
-//! | `rate_limit` | instances that ask for resources |
+//! | `cached`, `cached_calls`, `lookup` | the response cache |
+//! | `rate_limit`, `limited` | instances that ask for resources |
 //! | `traced` | what is noted of requests that are traced |
 //! | `sequence` | control tensors, states and null rows of sequences |
 //! | `continuing` | sequences that go on with a version that was replaced |
 
 use crate::cached::Cached;
+use crate::context::EngineContext;
 use crate::ensemble::Ensemble;
 use crate::identity::Identity;
-use crate::running::Running;
+use crate::running::RunningState;
 use crate::scheduling::{CallOrder, Scheduling};
-use crate::shared::Shared;
 use crate::statistics::{Statistics, VersionStatistics};
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
 use memory::Admitted;
@@ -49,13 +49,13 @@ pub struct ModelVersion {
     pub identity: Identity,
     pub(crate) served: Served,
     pub(crate) scheduling: Scheduling,
-    pub(crate) running: Running,
+    pub(crate) running: RunningState,
     pub(crate) statistics: Statistics,
     /// Selects the requests to trace.
     pub(crate) trace: Arc<Watch>,
     /// Answers equal requests from the response cache.
     pub(crate) cached: Option<Cached>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<EngineContext>,
     /// Memory that the model was promised. Behind `served`: dropped after the model that uses it.
     pub(crate) _admitted: Option<Admitted>,
     pub(crate) me: Weak<ModelVersion>,
@@ -64,7 +64,7 @@ pub struct ModelVersion {
 /// Answers the requests of a version.
 pub(crate) enum Served {
     Model(Arc<dyn Model>),
-    /// An ensemble: its requests flow through other versions (`flow`). Of `Running`, what belongs to instances stays unused.
+    /// An ensemble: its requests flow through other versions (`flow`). Of `RunningState`, what belongs to instances stays unused.
     Graph(Box<Ensemble>),
 }
 

@@ -8,12 +8,12 @@
 //! and then nothing is held; a response is complete, and responses leave in the order of their iterations. After the first failure
 //! or a cancellation no run starts, no response leaves, and all tensors are let go.
 
-use crate::asked::Asked;
 use crate::batch::convert;
 use crate::frame::{Frame, Progress, Slot, SlotState, Value};
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::plan::{Plan, Step};
+use crate::request::RequestPlan;
 use crate::sequence;
 use protocol::{
     Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Sequence, check::IdPrefix,
@@ -74,7 +74,7 @@ pub struct Execution {
 
 struct State {
     limits: Limits,
-    asked: Asked,
+    request: RequestPlan,
     frames: BTreeMap<FrameId, Frame>,
     runs: BTreeMap<RunId, Run>,
     /// By `Step::order`; the last one is that of the answers.
@@ -125,7 +125,7 @@ impl Execution {
 
     /// What the client asked for, where its outputs go included.
     pub fn request(&self) -> &InferRequest {
-        &self.state.asked.head
+        &self.state.request.head
     }
 
     /// The plan it follows.
@@ -157,7 +157,7 @@ impl State {
     fn new(plan: &Plan, limits: Limits, head: InferRequest, checked: &Checked) -> Self {
         Self {
             limits,
-            asked: Asked::new(plan, head, checked),
+            request: RequestPlan::new(plan, head, checked),
             frames: BTreeMap::new(),
             runs: BTreeMap::new(),
             orders: (0..=plan.orders).map(|_| Order::default()).collect(),
@@ -175,7 +175,7 @@ impl State {
 
     /// Makes tensors of the inputs, and the first steps ready.
     fn begin(&mut self, plan: &Plan, checked: &Checked) {
-        let inputs = std::mem::take(&mut self.asked.head.inputs);
+        let inputs = std::mem::take(&mut self.request.head.inputs);
         let frame = self.open(plan, 0);
         let batches = plan.signature.batches();
         for (input, &index) in inputs.into_iter().zip(&checked.inputs) {
@@ -193,7 +193,7 @@ impl State {
         }
         // Steps that take nothing.
         for (index, step) in plan.steps.iter().enumerate() {
-            if step.needs.is_empty() && self.asked.needs(plan, index) {
+            if step.needs.is_empty() && self.request.needs(plan, index) {
                 self.make_ready(frame, index, step);
             }
         }
@@ -216,7 +216,7 @@ impl State {
         for &index in steps {
             let Some(step) = plan.steps.get(index) else { continue };
             progress.push(Progress::Missing(step.needs.len()));
-            if self.asked.needs(plan, index)
+            if self.request.needs(plan, index)
                 && let Some(order) = step.order.and_then(|o| self.orders.get_mut(o))
             {
                 order.push(number);
@@ -231,7 +231,7 @@ impl State {
             steps: progress,
             ready: 0,
             running: 0,
-            unset: answers.then_some(self.asked.wanted.len()),
+            unset: answers.then_some(self.request.wanted.len()),
         };
         self.frames.insert((scope, number), frame);
         (scope, number)
@@ -240,8 +240,8 @@ impl State {
     /// A tensor came, or will not come.
     fn set(&mut self, plan: &Plan, id: FrameId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
         let Some(known) = plan.tensors.get(tensor) else { return };
-        let outputs = self.asked.outputs_of(plan, tensor);
-        let consumers = || known.consumers.iter().copied().filter(|&step| self.asked.needs(plan, step));
+        let outputs = self.request.outputs_of(plan, tensor);
+        let consumers = || known.consumers.iter().copied().filter(|&step| self.request.needs(plan, step));
         let uses = outputs + consumers().count();
         let consumers: SmallVec<[usize; 8]> = consumers().collect();
         let Some(frame) = self.frames.get_mut(&id) else { return };
@@ -324,7 +324,7 @@ impl State {
     ) -> Result<()> {
         let sequence = sequence::overridden(given, &response.parameters)?;
         // What a step was called with stays true behind it.
-        let sequence = sequence.as_ref().or_else(|| (*given != self.asked.head.sequence).then_some(given));
+        let sequence = sequence.as_ref().or_else(|| (*given != self.request.head.sequence).then_some(given));
         if step.decoupled {
             // A response without outputs is no iteration: only the end of one that has none would carry a flag.
             if response.outputs.is_empty() {
@@ -416,7 +416,7 @@ impl State {
                 data: value.data.clone(),
             });
         }
-        let sequence = sequence.unwrap_or(&self.asked.head.sequence).clone();
+        let sequence = sequence.unwrap_or(&self.request.head.sequence).clone();
         for tensor in step.needs.iter().filter_map(|&t| plan.tensors.get(t)) {
             if let Some(slot) = frame.slots.get_mut(tensor.place) {
                 self.held_bytes -= slot.used();
@@ -426,16 +426,16 @@ impl State {
         self.runs_begun += 1;
         self.runs.insert(run, Run { step: index, frame: id, sequence: sequence.clone(), responded: false });
         let request = InferRequest {
-            id: self.asked.head.id.clone(),
+            id: self.request.head.id.clone(),
             inputs,
-            outputs: self.asked.asked_of(plan, step),
+            outputs: self.request.asked_of(plan, step),
             default_form: OutputForm::ANYWHERE,
-            parameters: self.asked.head.parameters.clone(),
+            parameters: self.request.head.parameters.clone(),
             sequence,
-            priority: self.asked.head.priority,
-            timeout_us: self.asked.head.timeout_us,
+            priority: self.request.head.priority,
+            timeout_us: self.request.head.timeout_us,
             trace: None,
-            depth: self.asked.head.depth,
+            depth: self.request.head.depth,
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);
@@ -446,7 +446,7 @@ impl State {
         let Some(frame) = self.frames.get_mut(&id) else { return };
         if frame.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
             frame.unset = None;
-            let response = respond(plan, &self.asked.head, &self.asked.wanted, frame, &mut self.held_bytes);
+            let response = respond(plan, &self.request.head, &self.request.wanted, frame, &mut self.held_bytes);
             self.responded = true;
             self.actions.push(Action::Respond(response));
             self.leave_answers(plan, id.1);
@@ -495,7 +495,7 @@ impl State {
         Error::invalid(format!(
             "in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble steps can be made",
             plan.signature.model,
-            IdPrefix(&self.asked.head.id)
+            IdPrefix(&self.request.head.id)
         ))
     }
 }

@@ -21,7 +21,7 @@
 //! | `plan` | the compiled form of an ensemble |
 //! | `check` | what the composing models say about it, with Triton's texts |
 //! | `execution` | the state machine of one request |
-//! | `asked` | what the client of the request asked for |
+//! | `request` | what the client of the request asked for |
 //! | `frame` | the tensors of one iteration |
 //! | `order` | which iteration of a scope is next where order matters |
 //! | `batch` | shapes between models that batch and models that do not |
@@ -30,7 +30,6 @@
 //! | `turns` | which request of a sequence may call a step next |
 //! | `limits` | every number that bounds an ensemble |
 
-mod asked;
 mod batch;
 mod check;
 mod execution;
@@ -39,6 +38,7 @@ mod inflight;
 mod limits;
 mod order;
 mod plan;
+mod request;
 mod sequence;
 mod turns;
 

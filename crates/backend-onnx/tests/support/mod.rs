@@ -191,7 +191,7 @@ impl Version {
 
     pub fn load(&self, config: &ModelConfig, signature: Signature) -> Arc<dyn Model> {
         let opened = self.open(config).expect("opens");
-        opened.finish(&config, Arc::new(signature)).expect("matches")
+        opened.finish(config, Arc::new(signature)).expect("matches")
     }
 }
 

@@ -8,7 +8,7 @@ use crate::pending::{Queued, Requests};
 use crate::ran::Ran;
 use crate::rest::Rest;
 use crate::statistics::Executed;
-use crate::streaming::{Execution, Running};
+use crate::streaming::{Execution, RunningRequest};
 use crate::traced;
 use crate::version::ModelVersion;
 use backend::{Answers, BatchEntry, Counted, Outcome, Responder, RunControl, Stopped, now_ns};
@@ -127,7 +127,7 @@ impl ModelVersion {
         let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
         for ((f, place), q) in filled.into_iter().zip(places).zip(requests) {
             let Some(entry) = entries.get_mut(place) else { continue };
-            let running = Running { row: f.row, wanted: f.wanted, rest: rest.cloned() };
+            let running = RunningRequest { row: f.row, wanted: f.wanted, rest: rest.cloned() };
             let responder = self.responder(&mut q.0, entry, execution, Some(running));
             match entry.result.take() {
                 None => entry.responder = responder,

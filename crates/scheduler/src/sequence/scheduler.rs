@@ -73,7 +73,7 @@ struct Gather {
 }
 
 /// What left since the last step.
-pub(super) struct Left<T> {
+pub(super) struct Removals<T> {
     /// Requests that will not run; handed out by the next step.
     pub removed: Vec<(RemovalReason, T)>,
     /// Slots whose sequence was forgotten before its END ran; `None` = not asked for.
@@ -83,7 +83,7 @@ pub(super) struct Left<T> {
     pub leaving: Vec<SlotId>,
 }
 
-impl<T> Left<T> {
+impl<T> Removals<T> {
     fn forget(&mut self, slot: SlotId) {
         self.forgotten.iter_mut().for_each(|all| all.push(slot));
     }
@@ -100,7 +100,7 @@ pub struct SequenceScheduler<T: Waiting> {
     known: HashMap<SequenceId, Place>,
     /// When sequences have to be looked at: in the backlog exactly then, in slots perhaps later.
     alarms: BTreeSet<(u64, Place)>,
-    pub(super) left: Left<T>,
+    pub(super) left: Removals<T>,
     serials: u64,
     internal_ids: u64,
     /// Requests waiting, wherever.
@@ -141,7 +141,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             backlog: Backlog::new(),
             known: HashMap::new(),
             alarms: BTreeSet::new(),
-            left: Left { removed: Vec::new(), forgotten: None, leaving: Vec::new() },
+            left: Removals { removed: Vec::new(), forgotten: None, leaving: Vec::new() },
             serials: 0,
             internal_ids: 0,
             len: 0,

@@ -6,14 +6,14 @@ use protocol::pb::inference::ModelConfig;
 
 /// An instance as a configuration asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct InstanceConfig {
     pub(crate) name: String,
     pub(crate) device: Option<u32>,
     /// Its group without name, count and devices, encoded.
     settings: Vec<u8>,
 }
 
-impl Wanted {
+impl InstanceConfig {
     /// The instances that get requests, in the order of [`placements`].
     pub(crate) fn all(config: &ModelConfig) -> Vec<Self> {
         let of = |placed: Placement<'_>| {

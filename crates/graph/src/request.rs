@@ -5,7 +5,7 @@ use protocol::{Checked, InferRequest, RequestedOutput};
 use smallvec::SmallVec;
 use tensor::{Data, RegionRef};
 
-pub(crate) struct Asked {
+pub(crate) struct RequestPlan {
     /// The request. `Execution` takes its inputs out when it begins.
     pub(crate) head: InferRequest,
     /// As `Checked::outputs`.
@@ -22,7 +22,7 @@ struct Pruned {
     outputs: Vec<usize>,
 }
 
-impl Asked {
+impl RequestPlan {
     pub(crate) fn new(plan: &Plan, head: InferRequest, checked: &Checked) -> Self {
         let pruned = (checked.outputs.len() < plan.outputs.len()).then(|| {
             let tensors = checked.outputs.iter().filter_map(|(o, _)| plan.outputs.get(usize::from(*o)).copied());

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use trace::Tracer;
 
-pub(crate) struct Shared {
+/// Options, threads and caches of one engine.
+pub(crate) struct EngineContext {
     pub(crate) options: EngineOptions,
     pub(crate) pool: Arc<Pool<Work>>,
     pub(crate) timer: Arc<Timer>,
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) directory: Weak<Directory>,
 }
 
-impl Shared {
+impl EngineContext {
     pub(crate) fn new(
         options: EngineOptions,
         pool: Arc<Pool<Work>>,
