@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 rust=crates/protocol/src/pb
 typescript=src/config/generated
 client=client/src/grpc/generated
+native=src/native/generated/index.ts
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,11 +19,11 @@ cargo build --quiet --locked --workspace --exclude nereid-node --bin nereid-prot
 "${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen" proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"
-node scripts/generate-declarations.mjs "$work/index.d.ts"
+node scripts/generate-declarations.mjs "$work/native.ts"
 
 if [[ "${1:-}" == --check ]]; then
   # mod.rs is written by hand and lives beside the generated files.
-  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" && diff "$work/index.d.ts" native/index.d.ts || {
+  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" && diff "$work/native.ts" "$native" || {
     echo "generated files differ from proto/ or crates/node: run scripts/generate.sh and commit the result" >&2
     exit 1
   }
@@ -32,7 +33,7 @@ else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
   cp "$work/$client"/*.ts "$client/"
-  cp "$work/index.d.ts" native/
+  cp "$work/native.ts" "$native"
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
 fi

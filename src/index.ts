@@ -111,7 +111,7 @@ export class Server {
     }
     const resolved = resolveOptions(rest)
     const { settings } = resolved
-    const { memoryLimitBytes, deviceMemory } = settings
+    const { memoryLimitBytes, deviceMemory } = settings.core
     const release = claimProcess({ memoryLimitBytes, deviceMemory, log: log ?? settings.log.file, onLog: onLog ?? null })
     try {
       return await Server.#started(resolved, sinkOf(settings.log.file, log, onLog), release)

@@ -1,6 +1,6 @@
 /**
- * Builds the native module of this machine with Cargo alone, so that it can begin before npm has installed anything. The declarations
- * beside it, native/index.d.ts, are committed; scripts/generate.sh writes them.
+ * Builds the native module of this machine with Cargo alone, so that it can begin before npm has installed anything. Its
+ * declarations, src/native/generated, are committed; scripts/generate.sh writes them.
  */
 import { copyFileSync, mkdirSync, renameSync } from 'node:fs'
 import { join } from 'node:path'

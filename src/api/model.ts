@@ -53,13 +53,6 @@ export class InferResult {
   }
 }
 
-let nextTicket = 1
-function takeTicket(): number {
-  const ticket = nextTicket
-  nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
-  return ticket
-}
-
 /** The signal of a request that is about to begin. */
 function checkSignal({ signal }: InferOptions): AbortSignal | undefined {
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('signal', 'an AbortSignal', signal)
@@ -97,11 +90,11 @@ export class Model {
   async infer(request: InferRequest, options: InferOptions = {}): Promise<InferResult> {
     const core = this.#serving
     const signal = checkSignal(options)
-    const ticket = takeTicket()
+    const ticket = core.takeTicket()
     const native = toNativeRequest(this.name, this.version, request)
     const done = signal === undefined ? null : onAbort(signal, () => core.cancel(ticket))
     try {
-      return new InferResult(await core.infer(native, ticket))
+      return new InferResult(await core.infer(ticket, native))
     } finally {
       done?.()
     }
@@ -123,8 +116,8 @@ export class Model {
   async *stream(request: InferRequest, options: InferOptions = {}): AsyncGenerator<InferResult, void, void> {
     const core = this.#serving
     const signal = checkSignal(options)
-    const ticket = takeTicket()
-    core.inferStream(toNativeRequest(this.name, this.version, request), ticket)
+    const ticket = core.takeTicket()
+    core.inferStream(ticket, toNativeRequest(this.name, this.version, request))
     const forget = signal === undefined ? null : onAbort(signal, () => core.cancel(ticket))
     try {
       for (;;) {

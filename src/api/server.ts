@@ -11,8 +11,8 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { ControlOptions, DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
-import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ListenOptions, type ServerError } from '../native/index.js'
+import type { ControlOptions, CoreOptions, FrontendOptions, ListenOptions, RequestLogOptions } from '../native/contract.js'
+import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
 import { removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
@@ -32,43 +32,24 @@ const FINALIZE_MS_MIN = 2000
 const SEQUENCES_POLL_MS = 20
 
 export interface ServerSettings {
-  id: string
   /** When false, a server whose repository can not be read stays up, neither live nor ready. */
   exitOnError: boolean
   /** Ports open while the start-up models load. */
   listenEarly: boolean
-  strictReadiness: boolean
-  /** Not live once a GPU failed; ending the process is up to the caller. */
-  exitOnDeviceError: boolean
-  strictBatchingDelay: boolean
-  httpInputBytesMax: number
-  allowClientShm: boolean
-  /** 0 = half of the machine's or the container's memory. */
-  memoryLimitBytes: number
-  deviceMemory: DeviceMemoryOptions
-  /** Sequences of a model in progress or waiting. */
-  sequenceLimit: number
-  /** Bytes of the response cache, or where it is; both null = there is none. */
-  responseCache: { bytes: number | null; redis: RedisOptions | null }
-  /** null = executions are not limited. */
-  rateLimit: RateLimit | null
-  reactorThreads: number
-  allowRemoteSettings: boolean
+  /** What flags and settings say to the core; the rest is known when it starts. `exitOnDeviceError`: ending the process is up to the caller. */
+  core: Omit<CoreOptions, 'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' | `python${string}`>
+  listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
+  requestLog: RequestLogOptions
   /** null = operations that manage the server are answered with the others. */
   control: ControlOptions | null
-  unixSocketMode: number
-  /** Logs of requests and of control calls; '' is none, `-` standard output. */
-  accessLog: string
-  accessLogRate: number
-  auditLog: string
   /** Whose keys both ports ask for; null = everyone is let in. */
   keys: KeysSettings | null
-  http: HttpOptions | null
+  http: FrontendOptions | null
   /** Of requests that another server receives: what does not concern sockets is as in `http`. */
-  embeddedHttp: HttpOptions
-  grpc: GrpcOptions | null
+  embeddedHttp: FrontendOptions
+  grpc: FrontendOptions | null
   /** Likewise, of calls that another server receives. */
-  embeddedGrpc: GrpcOptions
+  embeddedGrpc: FrontendOptions
   metrics: MetricsSettings | null
   metricsConfig: MetricsConfig
   trace: TraceDefaults
@@ -142,9 +123,8 @@ function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
 }
 
 /** What listeners are told. */
-function listenOptions(settings: ServerSettings): ListenOptions {
-  const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads } = settings
-  return { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads }
+function listenOptions({ listen, http, grpc, control }: ServerSettings): ListenOptions {
+  return { ...listen, http, grpc, control }
 }
 
 /**
@@ -167,24 +147,10 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
     {
-      serverId: settings.id,
+      ...settings.core,
       serverVersion: SERVER_VERSION,
       extensions: EXTENSIONS,
-      strictReadiness: settings.strictReadiness,
-      exitOnDeviceError: settings.exitOnDeviceError,
       onnxruntimeLibrary: findOnnxRuntime(),
-      strictBatchingDelay: settings.strictBatchingDelay,
-      summaryLatencies: settings.metricsConfig.summaryLatencies,
-      histogramLatencies: settings.metricsConfig.histogramLatencies,
-      summaryQuantiles: settings.metricsConfig.summaryQuantiles,
-      httpInputBytesMax: settings.httpInputBytesMax,
-      allowClientShm: settings.allowClientShm,
-      memoryLimitBytes: settings.memoryLimitBytes,
-      deviceMemory: settings.deviceMemory,
-      sequenceLimit: settings.sequenceLimit,
-      responseCacheBytes: settings.responseCache.bytes,
-      responseCacheRedis: settings.responseCache.redis,
-      rateLimit: settings.rateLimit,
       customMetrics: settings.metrics !== null,
       gpuMetricsIntervalMs: settings.metrics?.gpu === true ? settings.metrics.intervalMs : null,
       pythonRuntime: pythonRuntime(),
@@ -202,9 +168,8 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
   try {
     if (settings.keys !== null) core.openKeys(settings.keys.file, settings.keys.issuer)
-    const { accessLog, accessLogRate, auditLog, reactorThreads } = settings
     // Also without listeners: requests of other servers of this process have lines.
-    core.openLogs({ accessLog, accessLogRate, auditLog, reactorThreads })
+    core.openLogs(settings.requestLog, settings.listen.reactorThreads)
     bindPorts(core, settings, ports)
   } catch (error) {
     await core.close(0)

@@ -4,7 +4,7 @@
  */
 
 import type { DeviceMemoryOptions } from '../native/contract.js'
-import type { Options } from './flags.js'
+import { passedTo, type Options } from './flags.js'
 import { badOption } from './parse.js'
 
 /** Ordinals beyond it are mistakes: no machine has so many devices. */
@@ -17,19 +17,17 @@ const DEVICE_MAX = 1023
  */
 export function readDeviceMemory(options: Options): DeviceMemoryOptions {
   return {
-    pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
+    ...passedTo('deviceMemory', options),
     devicePools: options.cudaMemoryPoolByteSize.map((text) => {
       const { device, value } = readPair('cuda-memory-pool-byte-size', text, '<GPU device>:<bytes>', /^\d+$/)
       if (!Number.isSafeInteger(value)) throw badOption('cuda-memory-pool-byte-size', `Provided option value is out of bound. Got ${text}; the bytes are from 0 to ${Number.MAX_SAFE_INTEGER}`)
       return { device, bytes: value }
     }),
-    lockedRegionBytesMax: options.pinnedRegionByteSize,
     loadLimits: options.modelLoadGpuLimit.map((text) => {
       const { device, value } = readPair('model-load-gpu-limit', text, '<GPU device>:<fraction>', /^(?:\d+\.?\d*|\.\d+)$/)
       if (value > 1) throw badOption('model-load-gpu-limit', `the fraction must be in the range [0.0, 1.0]. Got ${text}`)
       return { device, fraction: value }
     }),
-    peerAccess: options.enablePeerAccess,
   }
 }
 

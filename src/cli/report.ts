@@ -109,7 +109,7 @@ function backends(settings: ServerSettings, written: { name: string; file: strin
 function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
   const { repository } = settings
   return [
-    ['server_id', settings.id],
+    ['server_id', settings.core.serverId],
     ['server_version', SERVER_VERSION],
     ['server_extensions', EXTENSIONS.join(' ')],
     ...repository.paths.map((path, i) => [`model_repository_path[${i}]`, path]),
@@ -118,10 +118,10 @@ function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
     ['strict_model_config', repository.autoComplete ? '0' : '1'],
     ['model_config_name', repository.configName ?? ''],
     ['model_load_thread_count', String(repository.loadThreads)],
-    ['strict_readiness', settings.strictReadiness ? '1' : '0'],
-    ['http_max_input_size', String(settings.httpInputBytesMax)],
-    ['allow_client_shm', settings.allowClientShm ? '1' : '0'],
+    ['strict_readiness', settings.core.strictReadiness ? '1' : '0'],
+    ['http_max_input_size', String(settings.core.httpInputBytesMax)],
+    ['allow_client_shm', settings.core.allowClientShm ? '1' : '0'],
     ['exit_timeout', String(exitTimeoutSecs)],
-    ['cache_enabled', settings.responseCache.bytes === null && settings.responseCache.redis === null ? '0' : '1'],
+    ['cache_enabled', settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null ? '0' : '1'],
   ]
 }

@@ -132,7 +132,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   // Also while it stops: what is held up there is held up, too.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`, ports)
-  const lost = resolved.settings.exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
+  const lost = resolved.settings.core.exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
   const signal = await Promise.race([signals.first, ...lost])
   const failure = typeof signal === 'string' ? null : signal.failure
   if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)

@@ -9,10 +9,10 @@ import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../trace/setti
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import { isSafeUrl, type KeysSettings } from '../api/issuer_keys.js'
-import type { ControlOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
+import type { ControlOptions, FrontendOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { readDeviceMemory } from './device_memory.js'
-import { FLAGS, type Flag, type Options } from './flags.js'
+import { FLAGS, passedTo, type Flag, type Options } from './flags.js'
 import { SETTINGS, warnOfBackendSetting, warnOfUnknown } from './known_settings.js'
 import { COMMAND_LINE, OptionError, badOption, suggestion, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
@@ -62,34 +62,35 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const control = controlOptions(options)
   checkCollisions(http, grpc, metrics, control)
   const trace = traceDefaults(options, warnings, environment)
+  const cache = readResponseCache(options, warnings)
+  const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
   const settings: ServerSettings = {
-    id: options.id,
     exitOnError: options.exitOnError,
     listenEarly: options.listenEarly,
-    strictReadiness: options.strictReadiness,
-    exitOnDeviceError: options.exitOnDeviceError,
-    strictBatchingDelay: options.strictBatchingDelay,
-    httpInputBytesMax: options.httpMaxInputSize,
-    allowClientShm: options.allowClientShm,
-    memoryLimitBytes: options.memoryLimit,
-    deviceMemory: readDeviceMemory(options),
-    sequenceLimit: options.sequenceLimit,
-    responseCache: readResponseCache(options, warnings),
-    rateLimit: readRateLimit(options),
-    reactorThreads: options.reactorThreads,
-    allowRemoteSettings: options.allowRemoteSettings,
+    core: {
+      ...passedTo('core', options),
+      summaryLatencies: metricsConfig.summaryLatencies,
+      histogramLatencies: metricsConfig.histogramLatencies,
+      summaryQuantiles: metricsConfig.summaryQuantiles,
+      deviceMemory: readDeviceMemory(options),
+      responseCacheBytes: cache.bytes,
+      responseCacheRedis: cache.redis,
+      rateLimit: readRateLimit(options),
+    },
+    listen: {
+      ...passedTo('listen', options),
+      unixSocketMode: socketMode(options.unixSocketMode),
+      gate: { allowRemoteSettings: options.allowRemoteSettings },
+    },
+    requestLog: passedTo('log', options),
     control,
-    unixSocketMode: socketMode(options.unixSocketMode),
-    accessLog: options.accessLog,
-    accessLogRate: options.accessLogRate,
-    auditLog: options.auditLog,
     keys: keysSettings(options),
     http,
     embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
     grpc,
     embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }),
     metrics,
-    metricsConfig: readMetricsConfig(options.metricsConfig, warnings),
+    metricsConfig,
     trace,
     log: {
       file: options.logFile,
@@ -142,17 +143,15 @@ function autoComplete(options: Options, warnings: string[]): boolean {
   return !(options.disableAutoCompleteConfig || strict === true)
 }
 
-function httpOptions(options: Options): HttpOptions {
-  return {
-    address: options.httpAddress,
-    port: options.httpPort,
-    reusePort: options.reuseHttpPort,
+function httpOptions(options: Options): FrontendOptions {
+  const http = {
+    ...passedTo('http', options),
     givenFd: null,
     tls: httpTls(options),
-    headerForwardPattern: options.httpHeaderForwardPattern,
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
+  return http
 }
 
 /** Whoever names a certificate believes that the port speaks TLS. */
@@ -181,24 +180,12 @@ function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
   throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
 }
 
-function grpcOptions(options: Options): GrpcOptions {
+function grpcOptions(options: Options): FrontendOptions {
   return {
-    address: options.grpcAddress,
-    port: options.grpcPort,
-    reusePort: options.reuseGrpcPort,
+    ...passedTo('grpc', options),
     givenFd: null,
     tls: grpcTls(options),
-    headerForwardPattern: options.grpcHeaderForwardPattern,
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
-    inferResponseCompressionLevel: options.grpcInferResponseCompressionLevel,
-    keepaliveTimeMs: options.grpcKeepaliveTime,
-    keepaliveTimeoutMs: options.grpcKeepaliveTimeout,
-    keepalivePermitWithoutCalls: options.grpcKeepalivePermitWithoutCalls,
-    http2MaxPingsWithoutData: options.grpcHttp2MaxPingsWithoutData,
-    http2MinRecvPingIntervalWithoutDataMs: options.grpcHttp2MinRecvPingIntervalWithoutData,
-    http2MaxPingStrikes: options.grpcHttp2MaxPingStrikes,
-    maxConnectionAgeMs: options.grpcMaxConnectionAge,
-    maxConnectionAgeGraceMs: options.grpcMaxConnectionAgeGrace,
   }
 }
 
@@ -259,7 +246,7 @@ function metricsAddress({ metricsAddress: given, httpAddress }: Options): string
   return isUnix(httpAddress) ? '127.0.0.1' : httpAddress
 }
 
-function checkCollisions(http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null, control: ControlOptions | null): void {
+function checkCollisions(http: FrontendOptions | null, grpc: FrontendOptions | null, metrics: MetricsSettings | null, control: ControlOptions | null): void {
   const endpoints = [
     ['HTTP', http],
     ['GRPC', grpc],

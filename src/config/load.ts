@@ -106,7 +106,7 @@ export interface FinishContext {
   /** For an ensemble: whether a composing model is decoupled. */
   composingDecoupled?: boolean
   /** What the model's own code makes of the configuration, as JSON. */
-  completed?: string
+  completed?: string | null
 }
 
 /**
@@ -117,7 +117,7 @@ export interface FinishContext {
 export function finishConfig(config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog): ModelConfig {
   let full = config
   if (context.flags.autoComplete) {
-    if (context.completed !== undefined) full = takeCompleted(config, context.completed)
+    if (typeof context.completed === 'string') full = takeCompleted(config, context.completed)
     else if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
     else if (context.provided === false) throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${config.name}'`)
   }

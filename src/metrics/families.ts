@@ -7,7 +7,7 @@
  */
 
 import { deviceMemoryFamilies } from './device_memory.js'
-import type { CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, Histogram, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -184,9 +184,6 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     ...memoryFamilies(snapshot.memory),
     ...deviceMemoryFamilies(snapshot.deviceMemory),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
-    ...snapshot.histograms.map(
-      ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),
-    ),
   )
   addModelFamilies(families, snapshot.custom)
   return families
@@ -367,10 +364,10 @@ function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels
 function histogramSamples(statistics: VersionStatistics, labels: Labels): Sample[] {
   const histogram = statistics.firstResponse
   if (histogram === null) return []
-  return bucketSamples({ ...histogram, sum: histogram.sumMs }, labels)
+  return bucketSamples(histogram, labels)
 }
 
-function bucketSamples(histogram: { bounds: number[]; counts: bigint[]; sum: number }, labels: Labels): Sample[] {
+function bucketSamples(histogram: Histogram, labels: Labels): Sample[] {
   let cumulative = 0n
   const buckets = histogram.counts.map((count, i): Sample => {
     cumulative += count

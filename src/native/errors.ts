@@ -1,25 +1,12 @@
 /**
  * The one error class of the TypeScript side, and how a failure is written inside a reason or a log line.
  *
- * Code decides behaviour; message text never does. The core rejects with plain `Error`s that carry a `code`
- * property (contract.ts), `asServerError` turns those, and anything unexpected, into this class.
+ * Code decides behaviour; message text never does. The core throws plain `Error`s that carry a `code` property;
+ * `asServerError` turns those, and anything unexpected, into this class.
  */
 
-import { ERROR_CODES, type ErrorCode } from './contract.js'
-
-/** A failure with the class that decides its HTTP status and gRPC code. */
-export class ServerError extends Error {
-  override readonly name = 'ServerError'
-  readonly code: ErrorCode
-
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
-    super(cut(message, ERROR_CHARS_MAX), options)
-    this.code = code
-  }
-}
-
-/** Class names as they stand inside state reasons: `Internal: failed to …`. */
-const STATUS_NAMES: Record<ErrorCode, string> = {
+/** Classes of failures, with their names as they stand inside state reasons: `Internal: failed to …`. Those of `tensor::Code`. */
+export const STATUS_NAMES = {
   UNKNOWN: 'Unknown',
   INTERNAL: 'Internal',
   NOT_FOUND: 'Not found',
@@ -31,6 +18,18 @@ const STATUS_NAMES: Record<ErrorCode, string> = {
   CANCELLED: '<invalid code>',
   // Not in Triton.
   RESOURCE_EXHAUSTED: 'Resource exhausted',
+} as const
+export type ErrorCode = keyof typeof STATUS_NAMES
+
+/** A failure with the class that decides its HTTP status and gRPC code. */
+export class ServerError extends Error {
+  override readonly name = 'ServerError'
+  readonly code: ErrorCode
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(cut(message, ERROR_CHARS_MAX), options)
+    this.code = code
+  }
 }
 
 /** `Invalid argument`, `Internal`, …. */
@@ -55,7 +54,7 @@ export function asServerError(error: unknown): ServerError {
 }
 
 function isErrorCode(code: unknown): code is ErrorCode {
-  return typeof code === 'string' && (ERROR_CODES as readonly string[]).includes(code)
+  return typeof code === 'string' && Object.hasOwn(STATUS_NAMES, code)
 }
 
 /** Characters of a client's or a file's text that an error repeats; the rest is cut, and the cut is told. */

@@ -8,8 +8,8 @@
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { createBridge, deviceList, machineDevices, unwrap, type RawModule } from './bridge.js'
-import type { Core, CoreOptions, ControlCall, DeviceList, GivenSocket, LogRecord, MachineDevices, ProviderReport, Route } from './contract.js'
+import { createBridge, now, type CoreArguments, type NativeModule } from './bridge.js'
+import type { Core, DeviceList, GivenSocket, MachineDevices, ProviderReport, Route, Setting } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, clone, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
@@ -17,7 +17,7 @@ import { nativeFileNames, noModuleText } from './platform.js'
 export * from './contract.js'
 export * from './errors.js'
 
-let loaded: RawModule | null = null
+let loaded: NativeModule | null = null
 let note: string | null = null
 
 /**
@@ -25,16 +25,16 @@ let note: string | null = null
  *
  * @throws {ServerError} `UNAVAILABLE` when no binary for this platform is there or it can not be opened.
  */
-export function loadNative(): RawModule {
+export function loadNative(): NativeModule {
   if (loaded !== null) return loaded
   // When ONNX Runtime is loaded it opens a database of telemetry in the home directory, makes an id of the device, and has
   // what it takes to send both; that its environment is told to keep none comes after that. Read once, by the library.
   process.env['ORT_DISABLE_TELEMETRY'] ??= '1'
   const require = createRequire(import.meta.url)
   const tried: string[] = []
-  const open = (path: string): RawModule | null => {
+  const open = (path: string): NativeModule | null => {
     try {
-      return (loaded = require(path) as RawModule)
+      return (loaded = require(path) as NativeModule)
     } catch (error) {
       tried.push(`${path}: ${error instanceof Error ? error.message : String(error)}`)
       return null
@@ -83,8 +83,8 @@ function glibcVersion(): string | null {
  * Starts loading ONNX Runtime on a thread of its own, before there is a core. Saves time and decides nothing: whatever goes
  * wrong is told to the first model that needs the library, or by `createCore`.
  */
-export function preloadOnnxRuntime(library: string, settings: { key: string; value: string }[]): void {
-  let native: RawModule
+export function preloadOnnxRuntime(library: string, settings: Setting[]): void {
+  let native: NativeModule
   try {
     native = loadNative()
   } catch {
@@ -101,8 +101,8 @@ export function preloadOnnxRuntime(library: string, settings: { key: string; val
  * @param library npm's ONNX Runtime; null without
  * @param settings of the backend `onnxruntime`
  */
-export function findProviders(library: string | null, settings: { key: string; value: string }[]): ProviderReport {
-  return loadNative().findProviders(library ?? undefined, settings)
+export function findProviders(library: string | null, settings: Setting[]): ProviderReport {
+  return loadNative().findProviders(library, settings)
 }
 
 /**
@@ -125,11 +125,7 @@ export function notifyManager(socket: string, message: string): void {
  * @throws {ServerError} `INVALID_ARG` when it is no open socket.
  */
 export function describeSocket(fd: number): GivenSocket {
-  try {
-    return loadNative().describeSocket(fd)
-  } catch (error) {
-    throw unwrap(error)
-  }
+  return now(() => loadNative().describeSocket(fd))
 }
 
 /** The routing table of HTTP, as the core reads it. */
@@ -143,30 +139,20 @@ export function describeRoutes(): Route[] {
  * @throws {ServerError} `INVALID_ARG` with the line, the field and what is wrong.
  */
 export function checkKeys(text: string): void {
-  try {
-    loadNative().checkKeys(text)
-  } catch (error) {
-    throw new ServerError('INVALID_ARG', error instanceof Error ? error.message : String(error))
-  }
+  now(() => loadNative().checkKeys(text))
 }
 
 /** The devices of this process. The first call opens the driver, which takes up to a second where there is one. */
 export function listDevices(): DeviceList {
-  return deviceList(loadNative().listDevices())
+  return loadNative().listDevices()
 }
 
 /** The devices of the machine, by NVML; `visible` is the value of CUDA_VISIBLE_DEVICES. Waits for the devices: for commands, not for a server. */
 export function listMachineDevices(visible: string | null): MachineDevices {
-  return machineDevices(loadNative().listMachineDevices(visible ?? undefined))
+  return loadNative().listMachineDevices(visible)
 }
 
-/** Creates a core. The callbacks run on the JavaScript thread, never inside a call into the core. */
-export function createCore(
-  options: CoreOptions,
-  onControl: (call: ControlCall) => void,
-  onLog: (record: LogRecord) => void,
-  onTraces: () => void = () => {},
-  onDeviceFailure: (failure: string) => void = () => {},
-): Core {
-  return createBridge(loadNative(), options, onControl, onLog, onTraces, onDeviceFailure)
+/** Creates a core. */
+export function createCore(...args: CoreArguments): Core {
+  return createBridge(loadNative(), ...args)
 }

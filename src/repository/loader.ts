@@ -86,7 +86,7 @@ export async function prepareVersion(
       settings: backendSettings,
       devices,
       composingDecoupled: source.composingDecoupled,
-      ...(opened.completed === undefined ? {} : { completed: opened.completed }),
+      completed: opened.completed,
     }
     const config = finishConfig(prepared, opened.io, context, log)
     const publish = {

@@ -65,7 +65,7 @@ export class TraceDrain {
 
   /** Whether all were taken. */
   #take(): boolean {
-    const { records, ended, isAll } = this.#core.takeTraces(RECORDS_PER_TURN)
+    const { records, ended, isAll } = this.#core.takeTraces(RECORDS_PER_TURN, process.hrtime.bigint())
     for (const record of records) this.#export(record)
     for (const setting of ended) this.#exporter.settingEnded(setting)
     return isAll

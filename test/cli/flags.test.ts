@@ -182,14 +182,16 @@ test('defaults are those of the reference', () => {
   expect({ exitTimeoutSecs, warnings, inactive }).toEqual({ exitTimeoutSecs: 30, warnings: [], inactive: [] })
   expect(settings.exitOnError).toBe(true)
   expect(settings).toMatchObject({
-    id: 'triton',
-    strictReadiness: true,
-    httpInputBytesMax: 67108864,
-    allowClientShm: false,
-    memoryLimitBytes: 0,
-    deviceMemory: { pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true },
-    sequenceLimit: 65536,
-    exitOnDeviceError: false,
+    core: {
+      serverId: 'triton',
+      strictReadiness: true,
+      httpInputBytesMax: 67108864,
+      allowClientShm: false,
+      memoryLimitBytes: 0,
+      deviceMemory: { pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true },
+      sequenceLimit: 65536,
+      exitOnDeviceError: false,
+    },
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
     metrics: { address: '0.0.0.0', port: 8002, cpu: true, gpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },

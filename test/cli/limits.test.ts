@@ -139,7 +139,7 @@ test.each([
 test('M-27 M-28 memory of GPUs is limited by device, the last one given counts', () => {
   const { deviceMemory } = resolveSettings(
     parseArguments(['--model-repository=/m', '--cuda-memory-pool-byte-size=0:1024', '--cuda-memory-pool-byte-size=1:0', '--model-load-gpu-limit=0:.5', '--model-load-gpu-limit=3:1', '--enable-peer-access=false', '--pinned-region-byte-size=7']),
-  ).settings
+  ).settings.core
   expect(deviceMemory).toEqual({
     pinnedPoolBytes: 268435456,
     devicePools: [

@@ -82,6 +82,13 @@ const CONTEXT: FamilyContext = {
   host: null,
 }
 
+const HOLDS: CustomFamily = {
+  name: 'nereid_hold_seconds',
+  help: 'Holds.',
+  kind: 'histogram',
+  series: [{ labels: {}, value: 0, histogram: { bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 } }],
+}
+
 function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null, custom: CustomFamily[] = [], format: ExpositionFormat = 'text', gpu: GpuStatus | null = null): string {
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
@@ -104,8 +111,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
       poolRetainedBytes: 7,
       poolRetainedBytesMax: 8,
     },
-    histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
-    custom,
+    custom: [HOLDS, ...custom],
     logRecordsDropped: 1,
     gpu,
     deviceMemory: null,
@@ -259,7 +265,7 @@ test('O 1.8: a family that is off is not named anywhere', () => {
 
 // O-12
 test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lines after count and sum', () => {
-  const text = render({ firstResponse: { bounds: [-1, 0, 1, 2.5], counts: [0n, 1n, 1n, 0n, 1n], sumMs: 412 } })
+  const text = render({ firstResponse: { bounds: [-1, 0, 1, 2.5], counts: [0n, 1n, 1n, 0n, 1n], sum: 412 } })
   const name = 'nv_inference_first_response_histogram_ms'
   expect(samples(text, name)).toEqual([
     `${name}_count{model="m",version="1"} 3`,

@@ -1,88 +1,37 @@
 /**
- * The contract of src/native against the core: the declarations that the build generates from the Rust side, and the names and
- * numbers both sides write down. The types are compared by `tsc`, which `npm test -- --lint` runs on this file.
+ * The contract of src/native against the core, where the declarations that are generated from the Rust side do not say it: names that both
+ * sides write down, and options that a crate reads by itself. `npm test -- generated` compares the declarations.
  */
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import type * as generated from '../../native/index.js'
-import type { RawCore, RawBoundPorts, RawListenOptions, RawParameter, RawRequest, RawResponse, RawTakenTraces, Settlement } from '../../src/native/bridge.js'
-import type * as contract from '../../src/native/contract.js'
-import { ERROR_CODES } from '../../src/native/contract.js'
+import { FLAGS, type Flag } from '../../src/cli/flags.js'
+import type { Core, NativeCore, Ticket } from '../../src/native/contract.js'
+import { STATUS_NAMES } from '../../src/native/errors.js'
 import { ROOT } from '../server/harness.js'
-
-/** One spelling of what both sides spell differently: an absent value is null, a closed set of names is a string. */
-type Normal<T> = T extends undefined | null
-  ? null
-  : T extends string
-    ? string
-    : T extends boolean | number | bigint | Buffer
-      ? T
-      : T extends (...args: infer A) => infer R
-        ? { args: { [I in keyof A]: Normal<A[I]> }; result: Normal<Void<R>> }
-        : T extends readonly (infer E)[]
-          ? Normal<E>[]
-          : { [K in keyof T]-?: object extends Pick<T, K> ? Normal<NonNullable<T[K]>> | null : Normal<T[K]> }
-type Void<R> = R extends void ? null : R
-
-/** True when each of two types takes the values of the other. */
-type Same<A, B> = [Normal<A>] extends [Normal<B>] ? ([Normal<B>] extends [Normal<A>] ? true : false) : false
-
-/** Compiles only for `true`. */
-const same = <_ extends true>(): void => {}
-
-test('objects are the same on both sides', () => {
-  same<Same<contract.CoreOptions, generated.CoreOptions>>()
-  same<Same<contract.OpenSpec, generated.OpenSpec>>()
-  same<Same<contract.Opened, generated.Opened>>()
-  same<Same<contract.PublishSpec, generated.PublishSpec>>()
-  same<Same<contract.HttpOptions, generated.HttpOptions>>()
-  same<Same<contract.GrpcOptions, generated.GrpcOptions>>()
-  same<Same<contract.ListenOptions, generated.ListenOptions>>()
-  same<Same<RawListenOptions, generated.ListenOptions>>()
-  same<Same<contract.RequestLogOptions, generated.RequestLogOptions>>()
-  same<Same<contract.MetricsAddress, generated.MetricsAddress>>()
-  same<Same<RawBoundPorts, generated.BoundPorts>>()
-  same<Same<contract.ControlCall, generated.ControlCall>>()
-  same<Same<contract.LogRecord, generated.LogRecord>>()
-  same<Same<contract.Snapshot, generated.Snapshot>>()
-  same<Same<RawParameter, generated.NativeParameter>>()
-  same<Same<RawRequest, generated.NativeInferRequest>>()
-  same<Same<RawResponse, generated.NativeInferResponse>>()
-  same<Same<Settlement, generated.Settlement>>()
-  same<Same<contract.TraceSetting, generated.TraceSetting>>()
-  same<Same<RawTakenTraces, generated.TakenTraces>>()
-})
-
-test('the core has the methods the bridge calls, and no others', () => {
-  same<Same<RawCore, generated.NativeCore>>()
-})
-
-test('what is not the same does not compile', () => {
-  // @ts-expect-error a member more
-  same<Same<contract.MetricsAddress & { more: number }, generated.MetricsAddress>>()
-  // @ts-expect-error a member less
-  same<Same<Omit<contract.LogRecord, 'line'>, generated.LogRecord>>()
-  // @ts-expect-error another type
-  same<Same<Omit<contract.LogRecord, 'line'> & { line: bigint }, generated.LogRecord>>()
-  // @ts-expect-error an argument more
-  same<Same<Omit<RawCore, 'cancel'> & { cancel(ticket: number, why: string): void }, generated.NativeCore>>()
-  // @ts-expect-error a method less
-  same<Same<Omit<RawCore, 'cancel'>, generated.NativeCore>>()
-})
 
 const source = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
 
-test('error codes have the numbers of the core', () => {
-  const text = /pub enum Code \{([^}]*)\}/.exec(source('crates/tensor/src/error.rs'))?.[1] ?? ''
-  const found = [...text.matchAll(/(\w+) = (\d+),/g)].map(([, name = '', number]) => [Number(number), name.replace(/\B([A-Z])/g, '_$1').toUpperCase()])
-  expect(found).toEqual(ERROR_CODES.map((name, i) => [i, name]))
+/** Methods that report their end under a ticket. */
+type Ticketed<T extends Record<keyof T, (...args: never[]) => unknown>> = { [M in keyof T]: Parameters<T[M]>[0] extends Ticket<unknown> ? M : never }[keyof T]
+
+/** Compiles only for `true`. */
+const holds = <_ extends true>(): void => {}
+
+test('each method of the native class that reports under a ticket is one that returns a promise', () => {
+  holds<'openModel' extends Ticketed<NativeCore> ? true : false>()
+  holds<[Ticketed<Core>] extends [never] ? true : false>()
 })
 
-/** Members of a union of string literals in the contract. */
+test('classes of failures are those of the core', () => {
+  const text = /pub fn constant\(self\)[^{]*\{([^]*?)\n {4}\}/.exec(source('crates/tensor/src/error.rs'))?.[1] ?? ''
+  expect([...text.matchAll(/"(\w+)"/g)].map(([, name]) => name)).toEqual(Object.keys(STATUS_NAMES))
+})
+
+/** Members of a union of string literals. */
 function union(name: string): string[] {
-  const text = new RegExp(`export type ${name} =([^;]*?)\\n\\n`).exec(source('src/native/contract.ts'))?.[1] ?? ''
+  const text = new RegExp(`export type ${name} =([^;]*?)\\n\\n`).exec(source('src/native/names.ts'))?.[1] ?? ''
   return [...text.matchAll(/'(\w+)'/g)].map(([, member = '']) => member).sort()
 }
 
@@ -92,4 +41,24 @@ test.each([
 ])('%s has the names of the core', (name, path, pattern) => {
   const found = [...source(path).matchAll(pattern)].map(([, member = '']) => member)
   expect([...new Set(found)].sort()).toEqual(union(name))
+})
+
+/** Fields of a Rust struct that come from JavaScript, as JavaScript writes them. */
+function fields(struct: string, path: string): string[] {
+  const body = new RegExp(`pub struct ${struct} \\{([^]*?)\\n\\}`).exec(source(path))?.[1] ?? ''
+  const own = body.replaceAll(/#\[serde\(skip\)\]\s+pub \w+/g, '')
+  return [...own.matchAll(/^ +pub (\w+):/gm)].map(([, name = '']) => name.replace(/_([a-z0-9])/g, (_, c: string) => c.toUpperCase()))
+}
+
+// What settings.ts makes itself, beside what flags pass on as it is.
+test.each([
+  ['http', 'HttpOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
+  ['grpc', 'GrpcOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions']],
+  ['listen', 'FrontendOptions', 'crates/frontend/src/options.rs', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']],
+  ['log', 'LogOptions', 'crates/frontend/src/access_log/mod.rs', []],
+])('the core has a field for each flag that is passed on to %s, and no others', (part, struct, path, made) => {
+  const flags: readonly Flag[] = FLAGS
+  const passed = flags.flatMap(({ to = '' }) => (to.startsWith(`${part}.`) ? [to.slice(part.length + 1)] : []))
+  expect(passed.length).toBeGreaterThan(0)
+  expect([...passed, ...made].sort()).toEqual(fields(struct, path).sort())
 })

@@ -1,6 +1,7 @@
 //! What is asked of the gate, and restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array
 //! access per request.
 
+use serde::Deserialize;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -20,7 +21,8 @@ pub struct Ask<'a> {
 }
 
 /// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Restriction {
     /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
     pub apis: Vec<String>,

@@ -16,6 +16,7 @@ use crate::refusal::Refusal;
 use crate::table::{Needs, wants};
 use ::access::Admitted;
 use bytes::Bytes;
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// Permission of a request. The request keeps it until the last byte of its answer was written. Copies share one permission, which ends when the
@@ -121,15 +122,19 @@ const FAR: &str = "settings are changed from the server's own machine (loopback,
 const PAGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
 
 /// Settings of the operator for all front ends.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GateOptions {
     /// Accept changes of settings from any machine, as Triton does.
     pub allow_remote_settings: bool,
     /// Origins of web pages that may send requests.
+    #[serde(skip)]
     pub cors: Option<Arc<Cors>>,
     /// The control address, if `--control-address` is set.
+    #[serde(skip)]
     pub control: Option<Arc<str>>,
     /// Accepted keys. `None`: no key is required.
+    #[serde(skip)]
     pub keys: Option<Arc<Keyring>>,
 }
 

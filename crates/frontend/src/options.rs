@@ -1,14 +1,17 @@
-//! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
+//! What the front ends are told at start. Read from what TypeScript gives, as it is: an option whose row in src/cli/flags.ts is passed on as
+//! `grpc.keepaliveTimeMs` is the field `keepalive_time_ms` of [`GrpcOptions`], and is written nowhere else.
 
 pub use crate::access::Restriction;
 use crate::access_log::Logs;
 pub use crate::gate::GateOptions;
 pub use crate::tls::TlsOptions;
 use memory::Budget;
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// The HTTP listener.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpOptions {
     /// Address to bind.
     pub address: String,
@@ -29,7 +32,8 @@ pub struct HttpOptions {
 }
 
 /// The gRPC listener.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrpcOptions {
     /// Address to bind.
     pub address: String,
@@ -66,7 +70,8 @@ pub struct GrpcOptions {
 }
 
 /// The listener of `--control-address`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlOptions {
     /// Address to bind, or `unix:` and a path.
     pub address: String,
@@ -77,7 +82,8 @@ pub struct ControlOptions {
 }
 
 /// All listeners and the threads behind them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FrontendOptions {
     /// `None` = off.
     pub http: Option<HttpOptions>,
@@ -87,15 +93,18 @@ pub struct FrontendOptions {
     pub control: Option<ControlOptions>,
     /// Mode of the files of Unix sockets; 0 = 660.
     pub unix_socket_mode: u32,
-    /// Of all.
+    /// Of all front ends.
     pub gate: GateOptions,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
     /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
+    #[serde(skip)]
     pub connections_max: usize,
     /// What requests and answers in flight may hold; `None` = the budget of the process.
+    #[serde(skip)]
     pub budget: Option<Budget>,
     /// Logs of requests and of control calls, which who opened them ends.
+    #[serde(skip)]
     pub logs: Option<Arc<Logs>>,
 }
 

@@ -43,7 +43,7 @@ impl Bridge {
                     let files = files.map(|(parameter, contents)| ControlFile { parameter, contents: contents.into() });
                     let files = files.collect();
                     let argument = std::mem::take(&mut argument.json);
-                    Ok(FnArgs::from((ControlCall { id, operation: operation.name().to_owned(), argument, files },)))
+                    Ok(FnArgs::from((ControlCall { id, operation: operation.name(), argument, files },)))
                 },
             )?;
         Ok(Self { calls, waiting: Mutex::default(), next: AtomicU32::new(1) })

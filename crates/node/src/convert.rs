@@ -5,15 +5,18 @@ use backend::metrics::{
     BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, Value,
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
-use frontend::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, IssuerOptions,
-    Keyring, LogCounts, LogOptions, Logs, OffloadStatus, Restriction, TlsOptions,
-};
+use frontend::{HOLD_BOUNDS_NS, HoldTotals, IssuerOptions, LogCounts, OffloadStatus};
 use memory::{Budget, Kind, SlabPool};
-use napi::bindgen_prelude::BigInt;
-use std::collections::HashMap;
-use std::sync::Arc;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
+use tensor::{Error, Result};
+
+/// An object of the boundary: fields of a value that has them under the same names, and others.
+macro_rules! object {
+    ($object:ident: $from:ident { $($same:ident),* $(,)? } $($name:ident: $value:expr),* $(,)?) => {
+        js::$object { $($same: $from.$same.into(),)* $($name: $value,)* }
+    };
+}
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
     engine::EngineOptions {
@@ -117,63 +120,18 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     }
 }
 
-pub fn log_options(o: js::RequestLogOptions) -> LogOptions {
-    LogOptions { access: o.access_log, access_rate: o.access_log_rate, audit: o.audit_log }
+/// Options that a crate reads itself.
+///
+/// # Errors
+/// INTERNAL, with the path of what is missing, too much or of another type.
+pub fn read<T: DeserializeOwned>(options: serde_json::Value) -> Result<T> {
+    serde_path_to_error::deserialize(options).map_err(|e| Error::internal(format!("options of the core: {e}")))
 }
 
-pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>, logs: Option<Arc<Logs>>) -> FrontendOptions {
-    let restrictions = |list: Vec<js::Restriction>| {
-        list.into_iter().map(|r| Restriction { apis: r.apis, key: r.key, value: r.value }).collect()
-    };
-    let tls = |t: js::TlsOptions| TlsOptions {
-        certificate: t.certificate.into(),
-        key: t.key.into(),
-        roots: t.roots.into(),
-        mutual: t.mutual,
-    };
-    let ms = |n: i64| u64::try_from(n).unwrap_or(0);
-    let count = |n: i64| u32::try_from(n.max(0)).unwrap_or(u32::MAX);
-    FrontendOptions {
-        http: o.http.map(|h| HttpOptions {
-            address: h.address,
-            port: h.port,
-            reuse_port: h.reuse_port,
-            given_fd: h.given_fd,
-            tls: h.tls.map(tls),
-            header_forward_pattern: h.header_forward_pattern,
-            restrictions: restrictions(h.restrictions),
-            cors_origins: h.cors_origins,
-        }),
-        grpc: o.grpc.map(|g| GrpcOptions {
-            address: g.address,
-            port: g.port,
-            reuse_port: g.reuse_port,
-            given_fd: g.given_fd,
-            tls: g.tls.map(tls),
-            header_forward_pattern: g.header_forward_pattern,
-            restrictions: restrictions(g.restrictions),
-            infer_response_compression_level: g.infer_response_compression_level,
-            keepalive_time_ms: ms(g.keepalive_time_ms),
-            keepalive_timeout_ms: ms(g.keepalive_timeout_ms),
-            keepalive_permit_without_calls: g.keepalive_permit_without_calls,
-            http2_max_pings_without_data: count(g.http2_max_pings_without_data),
-            http2_min_recv_ping_interval_without_data_ms: ms(g.http2_min_recv_ping_interval_without_data_ms),
-            http2_max_ping_strikes: count(g.http2_max_ping_strikes),
-            max_connection_age_ms: ms(g.max_connection_age_ms),
-            max_connection_age_grace_ms: ms(g.max_connection_age_grace_ms),
-        }),
-        control: o.control.map(|c| ControlOptions { address: c.address, port: c.port, tls: c.tls.map(tls) }),
-        unix_socket_mode: o.unix_socket_mode,
-        gate: GateOptions { allow_remote_settings: o.allow_remote_settings, keys, ..GateOptions::default() },
-        reactor_threads: o.reactor_threads as usize,
-        connections_max: 0,
-        budget: None,
-        logs,
+impl From<engine::Duration> for js::Duration {
+    fn from(d: engine::Duration) -> Self {
+        Self { count: d.count, ns: d.ns }
     }
-}
-
-fn duration(d: engine::Duration) -> js::Duration {
-    js::Duration { count: BigInt::from(d.count), ns: BigInt::from(d.ns) }
 }
 
 fn gauges(list: Vec<(&'static str, &'static str, f64)>) -> Vec<js::Gauge> {
@@ -188,7 +146,6 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         resources: s.resources.into_iter().map(resource_use).collect(),
         memory: memory_use(),
         device_memory: crate::device_memory::usage(),
-        histograms: Vec::new(),
         custom: Vec::new(),
         gpu: None,
         log_records_dropped: 0.0,
@@ -215,8 +172,7 @@ fn custom_family(family: FamilySnapshot) -> js::CustomFamily {
         let (value, histogram) = match value {
             Value::Number(value) => (value, None),
             Value::Histogram(HistogramSnapshot { bounds, counts, sum }) => {
-                let counts = counts.into_iter().map(BigInt::from).collect();
-                (0.0, Some(js::CustomHistogram { bounds, counts, sum }))
+                (0.0, Some(js::Histogram { bounds, counts, sum }))
             }
         };
         js::CustomSeries { labels: labels.into_iter().collect(), value, histogram }
@@ -224,7 +180,7 @@ fn custom_family(family: FamilySnapshot) -> js::CustomFamily {
     js::CustomFamily {
         name: family.name,
         help: family.description,
-        kind: family.kind.name().into(),
+        kind: family.kind.name(),
         series: family.series.into_iter().map(series).collect(),
     }
 }
@@ -244,13 +200,17 @@ pub fn issuer_options(o: js::IssuerOptions) -> IssuerOptions {
     IssuerOptions { issuer, keys: o.keys_file.map(Into::into) }
 }
 
+fn series(labels: &[(&str, &str)], value: u64) -> js::CustomSeries {
+    let labels = labels.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    js::CustomSeries { labels, value: value as f64, histogram: None }
+}
+
+fn family(name: &str, help: &str, kind: &'static str, series: Vec<js::CustomSeries>) -> js::CustomFamily {
+    js::CustomFamily { name: name.into(), help: help.into(), kind, series }
+}
+
 /// Adds what keys have used.
 pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
-    let series = |labels: &[(&str, &str)], value: u64| js::CustomSeries {
-        labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        value: value as f64,
-        histogram: None,
-    };
     let counts = access.counts();
     // Who showed what is no key has no name.
     let mut requests = vec![series(&[("key", ""), ("result", "unknown")], access.unknown())];
@@ -262,12 +222,6 @@ pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
         bytes.push(series(&[("key", key)], *used));
         in_flight.push(series(&[("key", key)], u64::from(*held)));
     }
-    let family = |name: &str, help: &str, kind: &str, series| js::CustomFamily {
-        name: name.into(),
-        help: help.into(),
-        kind: kind.into(),
-        series,
-    };
     snapshot.custom.extend([
         family(
             "nereid_key_requests_total",
@@ -282,52 +236,41 @@ pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
 
 /// Adds TLS handshakes that came to nothing, where TLS is spoken.
 pub fn add_handshakes(snapshot: &mut js::Snapshot, failed: impl Iterator<Item = (&'static str, u64)>) {
-    let series = failed.map(|(reason, count)| js::CustomSeries {
-        labels: HashMap::from([("reason".into(), reason.into())]),
-        value: count as f64,
-        histogram: None,
-    });
-    snapshot.custom.push(js::CustomFamily {
-        name: "nereid_tls_handshakes_failed_total".into(),
-        help: "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, busy threads, or another".into(),
-        kind: "counter".into(),
-        series: series.collect(),
-    });
+    snapshot.custom.push(family(
+        "nereid_tls_handshakes_failed_total",
+        "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, busy threads, or another",
+        "counter",
+        failed.map(|(reason, count)| series(&[("reason", reason)], count)).collect(),
+    ));
 }
 
 /// Adds what became of the lines of a log, which is the `access` or the `audit` log.
 pub fn add_log(snapshot: &mut js::Snapshot, name: &str, counts: LogCounts) {
-    let series = |value: u64, labels: &[(&str, &str)]| js::CustomSeries {
-        labels: labels.iter().map(|&(key, value)| (key.into(), value.into())).collect(),
-        value: value as f64,
-        histogram: None,
-    };
-    snapshot.custom.push(js::CustomFamily {
-        name: format!("nereid_{name}_log_lines_total"),
-        help: format!("Lines of the {name} log that were written"),
-        kind: "counter".into(),
-        series: vec![series(counts.written, &[])],
-    });
-    snapshot.custom.push(js::CustomFamily {
-        name: format!("nereid_{name}_log_lines_lost_total"),
-        help: format!("Lines of the {name} log that were not, by reason: too many waited (queue_full), or the system refused (error)"),
-        kind: "counter".into(),
-        series: vec![
-            series(counts.lost_full, &[("reason", "queue_full")]),
-            series(counts.lost_error, &[("reason", "error")]),
-        ],
-    });
+    let lost =
+        vec![series(&[("reason", "queue_full")], counts.lost_full), series(&[("reason", "error")], counts.lost_error)];
+    snapshot.custom.extend([
+        family(
+            &format!("nereid_{name}_log_lines_total"),
+            &format!("Lines of the {name} log that were written"),
+            "counter",
+            vec![series(&[], counts.written)],
+        ),
+        family(
+            &format!("nereid_{name}_log_lines_lost_total"),
+            &format!("Lines of the {name} log that were not, by reason: too many waited (queue_full), or the system refused (error)"),
+            "counter",
+            lost,
+        ),
+    ]);
     let gauge = |suffix: &str, help: String, value: u64| js::Gauge {
         name: format!("nereid_{name}_log_waiting_bytes{suffix}"),
         help,
         value: value as f64,
     };
-    snapshot.gauges.push(gauge(
-        "",
-        format!("Bytes of lines of the {name} log that wait to be written"),
-        counts.waiting_bytes,
-    ));
-    snapshot.gauges.push(gauge("_max", "The most there may be".into(), counts.waiting_bytes_max));
+    snapshot.gauges.extend([
+        gauge("", format!("Bytes of lines of the {name} log that wait to be written"), counts.waiting_bytes),
+        gauge("_max", "The most there may be".into(), counts.waiting_bytes_max),
+    ]);
 }
 
 fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {
@@ -335,16 +278,7 @@ fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {
 }
 
 fn cache_use(c: engine::CacheCounters) -> js::CacheUse {
-    js::CacheUse {
-        entries: BigInt::from(c.entries),
-        lookups: BigInt::from(c.lookups),
-        hits: BigInt::from(c.hits),
-        misses: BigInt::from(c.misses),
-        evictions: BigInt::from(c.evictions),
-        lookup_ns: BigInt::from(c.lookup_ns),
-        insertion_ns: BigInt::from(c.insertion_ns),
-        utilisation: c.utilisation(),
-    }
+    object!(CacheUse: c { entries, lookups, hits, misses, evictions, lookup_ns, insertion_ns } utilisation: c.utilisation())
 }
 
 fn memory_use() -> js::MemoryUse {
@@ -357,7 +291,7 @@ fn memory_use() -> js::MemoryUse {
             .map(|(kind, bytes)| js::KindUse { kind: kind.name().into(), bytes: bytes as f64 })
             .collect(),
         waiting: budget.waiting as f64,
-        refused: BigInt::from(budget.refused),
+        refused: budget.refused,
         pool_live_bytes: pool.live_bytes as f64,
         pool_retained_bytes: pool.retained_bytes as f64,
         pool_retained_bytes_max: pool.retained_bytes_max as f64,
@@ -380,71 +314,42 @@ pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
         help: "Longest time a reactor worked for one client at a stretch since the start, in CPU seconds".into(),
         value: seconds(holds.max_ns),
     });
-    snapshot.histograms.push(js::Histogram {
-        name: "nereid_reactor_hold_seconds".into(),
-        help: "Times a reactor worked for one client at a stretch, in CPU seconds".into(),
+    let histogram = js::Histogram {
         bounds: HOLD_BOUNDS_NS.iter().copied().map(seconds).collect(),
-        counts: holds.counts.iter().copied().map(BigInt::from).collect(),
+        counts: holds.counts.to_vec(),
         sum: seconds(holds.sum_ns),
-    });
+    };
+    // In front of families of models, which may not take its name.
+    snapshot.custom.insert(
+        0,
+        family(
+            "nereid_reactor_hold_seconds",
+            "Times a reactor worked for one client at a stretch, in CPU seconds",
+            "histogram",
+            vec![js::CustomSeries { histogram: Some(histogram), ..series(&[], 0) }],
+        ),
+    );
 }
 
 fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
-    js::VersionStatistics {
-        name: v.name,
-        namespace: v.namespace,
-        version: v.version,
-        inference_count: BigInt::from(v.inference_count),
-        execution_count: BigInt::from(v.execution_count),
-        last_inference_ms: BigInt::from(v.last_inference_ms),
-        success: duration(v.success),
-        fail: duration(v.fail),
-        queue: duration(v.queue),
-        compute_input: duration(v.compute_input),
-        compute_infer: duration(v.compute_infer),
-        compute_output: duration(v.compute_output),
-        cache_hit: duration(v.cache_hit),
-        cache_miss: duration(v.cache_miss),
-        cached: v.cached,
-        failures: v.failures.iter().map(|&n| BigInt::from(n)).collect(),
-        pending: BigInt::from(v.pending),
-        inflight: BigInt::from(v.inflight),
-        execution_ns: BigInt::from(v.execution_ns),
-        cancelled: BigInt::from(v.cancelled),
-        first_response: v.first_response.map(|(bounds, counts, sum)| js::FirstResponse {
-            bounds,
-            counts: counts.into_iter().map(BigInt::from).collect(),
-            sum_ms: sum as f64,
-        }),
-        summaries: v.summaries.map(|list| {
-            list.into_iter()
-                .map(|s| js::Summary {
-                    family: s.family.into(),
-                    values: s
-                        .values
-                        .into_iter()
-                        .map(|(quantile, value)| js::QuantileValue { quantile, value })
-                        .collect(),
-                    count: BigInt::from(s.count),
-                    sum_us: s.sum_us as f64,
-                })
-                .collect()
-        }),
+    object!(VersionStatistics: v {
+        name, namespace, version, inference_count, execution_count, last_inference_ms, success, fail, queue, compute_input, compute_infer,
+        compute_output, cache_hit, cache_miss, cached, failures, pending, inflight, execution_ns, cancelled,
+    }
+        first_response: v.first_response.map(|(bounds, counts, sum)| js::Histogram { bounds, counts, sum: sum as f64 }),
+        summaries: v.summaries.map(|list| list.into_iter().map(summary).collect()),
         custom: gauges(v.custom),
         on_devices: v.on_devices.into_iter().map(executions).collect(),
-    }
+    )
+}
+
+fn summary(s: engine::Summary) -> js::Summary {
+    let values = s.values.into_iter().map(|(quantile, value)| js::QuantileValue { quantile, value }).collect();
+    js::Summary { family: s.family.into(), values, count: s.count, sum_us: s.sum_us as f64 }
 }
 
 fn executions((device, e): (u32, engine::Executions)) -> js::Executions {
-    js::Executions {
-        device,
-        inference_count: BigInt::from(e.inference_count),
-        execution_count: BigInt::from(e.execution_count),
-        success: duration(e.success),
-        queue: duration(e.queue),
-        compute_input: duration(e.compute_input),
-        compute_infer: duration(e.compute_infer),
-        compute_output: duration(e.compute_output),
-        failures: BigInt::from(e.failures),
-    }
+    object!(Executions: e {
+        inference_count, execution_count, success, queue, compute_input, compute_infer, compute_output, failures,
+    } device: device)
 }

@@ -1,8 +1,9 @@
 //! The core as JavaScript holds it.
 
 use crate::control::Bridge;
+use crate::failure::{Result, thrown, unbound};
 use crate::services::Services;
-use crate::settle::{Settled, Settler};
+use crate::settle::{Report, Settled, Settler};
 use crate::stream::Pull;
 use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, traces};
 use backend::Host;
@@ -14,10 +15,11 @@ use device::Monitor;
 use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::embed::Embedded;
-use frontend::{Bound, Failure, Held, Running};
+use frontend::{Bound, Failure, FrontendOptions, Held, Running};
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ const CLOSE_GRACE: Duration = Duration::from_millis(500);
 /// How long giving back the memory of models may take at the end.
 const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// The core. Methods with a `ticket` report through `on_settled`, exactly once; the others answer at once.
+/// The core, one per server. Methods with a `ticket` report through `onSettled`, exactly once; the others answer at once. What is thrown has an
+/// `ErrorCode` as `code`.
 #[napi]
 pub struct NativeCore {
     engine: Arc<Engine>,
@@ -54,13 +57,8 @@ pub struct NativeCore {
     gpus: Mutex<Option<(Monitor, Listening)>>,
 }
 
-/// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
-pub(crate) fn thrown(e: &Error) -> napi::Error {
-    napi::Error::from_reason(format!("{}: {}", e.code() as u8, e.message()))
-}
-
 fn failure(Failure { service, error }: Failure) -> js::BindFailure {
-    js::BindFailure { service: service.into(), code: error.code() as u32, message: error.message().into() }
+    js::BindFailure { service: service.into(), code: error.code().constant(), message: error.message().into() }
 }
 
 fn text(json: &[u8]) -> String {
@@ -74,11 +72,15 @@ impl NativeCore {
         options: js::CoreOptions,
         on_control: Function<'_, FnArgs<(js::ControlCall,)>, ()>,
         on_log: Function<'_, FnArgs<(js::LogRecord,)>, ()>,
-        on_settled: Function<'_, FnArgs<(js::Settlement,)>, ()>,
+        #[napi(ts_arg_type = "(ticket: number, failure: Failure | null, value: unknown) => void")] on_settled: Function<
+            '_,
+            Report,
+            (),
+        >,
         on_traces: Function<'_, (), ()>,
         on_device_failure: Function<'_, FnArgs<(String,)>, ()>,
-    ) -> napi::Result<Self> {
-        logging::install(&on_log)?;
+    ) -> Result<Self> {
+        logging::install(&on_log).map_err(unbound)?;
         convert::limit_memory(options.memory_limit_bytes);
         device_memory::limit(&options.device_memory);
         let library = options.onnxruntime_library.clone().map(PathBuf::from);
@@ -95,8 +97,10 @@ impl NativeCore {
             None => Engine::new(engine_options, backends),
         };
         let engine = engine.map_err(|e| thrown(&e))?;
-        traces::tell(engine.tracer(), &on_traces)?;
-        let control = Arc::new(Bridge::new(&on_control)?);
+        traces::tell(engine.tracer(), &on_traces).map_err(unbound)?;
+        let control = Arc::new(Bridge::new(&on_control).map_err(unbound)?);
+        let settler = Settler::new(&on_settled).map_err(unbound)?;
+        let failures = gpu::tell_failures(&on_device_failure).map_err(unbound)?;
         let services = Services::new(engine.clone(), control.clone(), options.custom_metrics, &attached);
         Ok(Self {
             engine,
@@ -104,7 +108,7 @@ impl NativeCore {
             services,
             keys: Mutex::default(),
             logs: Mutex::default(),
-            settler: Mutex::new(Some(Settler::new(&on_settled)?)),
+            settler: Mutex::new(Some(settler)),
             running: Arc::default(),
             bound: Mutex::default(),
             metrics: Mutex::default(),
@@ -112,24 +116,30 @@ impl NativeCore {
             streams: Mutex::default(),
             embedded: Arc::default(),
             embedded_bodies: embed::Bodies::default(),
-            gpus: Mutex::new(Some((gpu::monitor(&options), gpu::tell_failures(&on_device_failure)?))),
+            gpus: Mutex::new(Some((gpu::monitor(&options), failures))),
         })
     }
 
-    fn settler(&self) -> napi::Result<Settler> {
+    fn settler(&self) -> Result<Settler> {
         self.settler.lock().clone().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
     }
 
     #[napi]
-    pub fn open_model(&self, ticket: u32, spec: js::OpenSpec) -> napi::Result<()> {
+    pub fn open_model(&self, #[napi(ts_arg_type = "Ticket<Opened>")] ticket: u32, spec: js::OpenSpec) -> Result<()> {
         let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
         self.settler()?
             .run_behind(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
         Ok(())
     }
 
+    /// Finishes the initialisation of the backend and makes the version READY, atomically replacing one of the same number.
     #[napi]
-    pub fn publish_model(&self, ticket: u32, handle: u32, spec: js::PublishSpec) -> napi::Result<()> {
+    pub fn publish_model(
+        &self,
+        #[napi(ts_arg_type = "Ticket<void>")] ticket: u32,
+        handle: u32,
+        spec: js::PublishSpec,
+    ) -> Result<()> {
         let (engine, spec) = (self.engine.clone(), convert::publish_spec(spec));
         self.settler()?.run_behind(ticket, move || engine.publish(handle, spec).map(|()| Settled::Nothing));
         Ok(())
@@ -140,36 +150,52 @@ impl NativeCore {
         self.engine.discard(handle);
     }
 
+    /// Gives a version that serves the instances that this configuration asks for, without a reload; `config` and `configJson` as in
+    /// `PublishSpec`. False when only a reload can do that. Rejects with INVALID_ARG for too many, or with what a new instance failed with.
     #[napi]
     pub fn update_model(
         &self,
-        ticket: u32,
+        #[napi(ts_arg_type = "Ticket<boolean>")] ticket: u32,
         name: String,
         version: i64,
         config: Buffer,
         config_json: String,
-    ) -> napi::Result<()> {
+    ) -> Result<()> {
         let (engine, config) = (self.engine.clone(), Bytes::copy_from_slice(&config));
-        self.settler()?.run_behind(ticket, move || {
-            engine.update(&name, version, config, config_json).map(|updated| Settled::Count(updated.into()))
-        });
+        self.settler()?
+            .run_behind(ticket, move || engine.update(&name, version, config, config_json).map(Settled::Flag));
         Ok(())
     }
 
+    /// Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only.
     #[napi]
-    pub fn set_version_state(&self, name: String, version: i64, state: String, reason: String) {
+    pub fn set_version_state(
+        &self,
+        name: String,
+        version: i64,
+        #[napi(ts_arg_type = "VersionState")] state: String,
+        reason: String,
+    ) {
         if let Some(state) = VersionState::from_name(&state) {
             self.engine.set_version_state(&name, version, state, &reason);
         }
     }
 
+    /// Marks a model that has no version at all as known (or not); strict readiness fails while one is.
     #[napi]
     pub fn set_model_known(&self, name: String, known: bool) {
         self.engine.set_model_known(&name, known);
     }
 
+    /// UNLOADING at once, resolves when the last request left; then UNAVAILABLE with `reason`.
     #[napi]
-    pub fn retire_model(&self, ticket: u32, name: String, version: i64, reason: String) -> napi::Result<()> {
+    pub fn retire_model(
+        &self,
+        #[napi(ts_arg_type = "Ticket<void>")] ticket: u32,
+        name: String,
+        version: i64,
+        reason: String,
+    ) -> Result<()> {
         let settler = self.settler()?;
         // UNLOADING at once, before this call returns; only the waiting needs a thread.
         let retiring = self.engine.retire(&name, version);
@@ -186,7 +212,7 @@ impl NativeCore {
     }
 
     #[napi]
-    pub fn set_server_state(&self, state: String) {
+    pub fn set_server_state(&self, #[napi(ts_arg_type = "ServerState")] state: String) {
         self.engine.set_server_state(match state.as_str() {
             "ready" => ServerState::Ready,
             "exiting" => ServerState::Exiting,
@@ -196,42 +222,60 @@ impl NativeCore {
         });
     }
 
+    /// Models are not asked.
     #[napi]
     pub fn is_ready(&self) -> bool {
         self.engine.is_ready()
     }
 
+    /// As the network answers: models whose own code says whether they are ready are asked, 5 s at most. Without a name, of the server.
     #[napi]
-    pub fn ask_ready(&self, ticket: u32, name: String, version: String) -> napi::Result<()> {
+    pub fn ask_ready(
+        &self,
+        #[napi(ts_arg_type = "Ticket<boolean>")] ticket: u32,
+        name: String,
+        version: String,
+    ) -> Result<()> {
         let settler = self.settler()?;
         let ready = match name.as_str() {
             "" => self.engine.readiness(),
             name => self.engine.model_ready(name, &version).map_err(|e| thrown(&e))?,
         };
-        ready.tell(move |ready| settler.settle(ticket, Ok(Settled::Count(ready.into()))));
+        ready.tell(move |ready| settler.settle(ticket, Ok(Settled::Flag(ready))));
         Ok(())
     }
 
+    /// READY versions that can not be used right now, and why.
     #[napi]
     pub fn unready(&self) -> Vec<js::Unready> {
         let of = |(model, version, reason)| js::Unready { model, version, reason };
         self.engine.unready().into_iter().map(of).collect()
     }
 
-    /// Opens the logs of requests and of control calls, before there are any.
+    /// Logs requests and control calls from now on, of listeners and of other servers. To be called before `bind` and `openEmbedded`; `close`
+    /// ends it. `reactorThreads` as in `ListenOptions`: lines may wait of each. Throws INVALID_ARG for a file that can not be opened.
     #[napi]
-    pub fn open_logs(&self, options: js::RequestLogOptions) -> napi::Result<()> {
-        let reactors = frontend::reactors(options.reactor_threads as usize);
-        let logs = frontend::Logs::open(&convert::log_options(options), reactors).map_err(|e| thrown(&e))?;
+    pub fn open_logs(
+        &self,
+        #[napi(ts_arg_type = "RequestLogOptions")] options: Value,
+        reactor_threads: u32,
+    ) -> Result<()> {
+        let options = convert::read(options).map_err(|e| thrown(&e))?;
+        let reactors = frontend::reactors(reactor_threads as usize);
+        let logs = frontend::Logs::open(&options, reactors).map_err(|e| thrown(&e))?;
         *self.logs.lock() = logs.map(Arc::new);
         Ok(())
     }
 
     /// Takes the ports and reads the certificates of the front ends, and takes the port of metrics; clients are refused as yet. What cannot be
-    /// started is among the failures, and then nothing is taken.
+    /// started is among the failures, and then nothing is taken. To be called after `openKeys` and `openLogs`.
     #[napi]
-    pub fn bind(&self, options: js::ListenOptions, metrics: Option<js::MetricsAddress>) -> js::BoundPorts {
-        let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
+    pub fn bind(
+        &self,
+        #[napi(ts_arg_type = "ListenOptions")] options: Value,
+        metrics: Option<js::MetricsAddress>,
+    ) -> Result<js::BoundPorts> {
+        let options = self.frontend_options(options)?;
         let mut ports = js::BoundPorts::default();
         let bound = frontend::bind(self.engine.clone(), self.control.clone(), &options);
         let metrics = metrics.map(|at| frontend::bind_metrics(&at.address, at.port)).transpose();
@@ -249,7 +293,14 @@ impl NativeCore {
                 ports.failures = failures.map(failure).collect();
             }
         }
-        ports
+        Ok(ports)
+    }
+
+    fn frontend_options(&self, options: Value) -> Result<FrontendOptions> {
+        let mut options: FrontendOptions = convert::read(options).map_err(|e| thrown(&e))?;
+        options.gate.keys = self.keys.lock().clone();
+        options.logs = self.logs.lock().clone();
+        Ok(options)
     }
 
     /// Gives up ports and files of sockets at once, for a process that ends while its models load.
@@ -265,15 +316,15 @@ impl NativeCore {
         self.metrics.lock().take();
     }
 
-    /// The socket of metrics, which is JavaScript's from now on; none where it has to bind its own.
+    /// Descriptor of the socket of metrics, which is the caller's from now on; null where it has to bind its own.
     #[napi]
     pub fn take_metrics_socket(&self) -> Option<i32> {
         self.metrics.lock().take()?.into_descriptor()
     }
 
-    /// Listens where `bind` has bound.
+    /// Serves where `bind` has bound. Rejects with UNAVAILABLE, as a `BindFailure`, where another process came first.
     #[napi]
-    pub fn listen(&self, ticket: u32) -> napi::Result<()> {
+    pub fn listen(&self, #[napi(ts_arg_type = "Ticket<void>")] ticket: u32) -> Result<()> {
         let (bound, running) = (self.bound.lock().take(), self.running.clone());
         self.settler()?.run(ticket, move || {
             *running.lock() = bound.map(Bound::serve).transpose()?;
@@ -294,28 +345,36 @@ impl NativeCore {
 
     /// Takes requests that another server of this process received. The options are those of the listeners; nothing is bound.
     #[napi]
-    pub fn open_embedded(&self, options: js::ListenOptions) -> napi::Result<()> {
+    pub fn open_embedded(&self, #[napi(ts_arg_type = "ListenOptions")] options: Value) -> Result<()> {
         let settle = embed::settle(self.settler()?, self.embedded_bodies.clone());
-        let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
+        let options = self.frontend_options(options)?;
         let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
         *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
         Ok(())
     }
 
-    fn with_embedded(&self, work: impl FnOnce(&Embedded)) -> napi::Result<()> {
+    fn with_embedded(&self, work: impl FnOnce(&Embedded)) -> Result<()> {
         let embedded = self.embedded.lock();
         embedded.as_ref().map(work).ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
     }
 
     /// Begins a request; `ticket` is its number as well as that of its first call.
     #[napi]
-    pub fn embed(&self, ticket: u32, request: js::EmbeddedRequest) -> napi::Result<()> {
+    pub fn embed(
+        &self,
+        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer>")] ticket: u32,
+        request: js::EmbeddedRequest,
+    ) -> Result<()> {
         self.with_embedded(|embedded| embedded.begin(ticket, embed::request(request)))
     }
 
     /// Likewise for a call of gRPC.
     #[napi]
-    pub fn embed_call(&self, ticket: u32, request: js::EmbeddedCall) -> napi::Result<()> {
+    pub fn embed_call(
+        &self,
+        #[napi(ts_arg_type = "Ticket<EmbeddedCallAnswer>")] ticket: u32,
+        request: js::EmbeddedCall,
+    ) -> Result<()> {
         self.with_embedded(|embedded| embedded.call(ticket, embed::call(request)))
     }
 
@@ -323,18 +382,24 @@ impl NativeCore {
     #[napi]
     pub fn embed_piece(
         &self,
-        ticket: u32,
+        #[napi(ts_arg_type = "Ticket<void>")] ticket: u32,
         request: u32,
         piece: Option<Buffer>,
         length: Option<f64>,
         ends: bool,
-    ) -> napi::Result<()> {
+    ) -> Result<()> {
         self.with_embedded(|embedded| embedded.piece(request, ticket, embed::piece(piece, length), ends))
     }
 
     /// The body that was wanted of `request`, in pieces; without one, `bytes` says how many it has.
     #[napi]
-    pub fn embed_body(&self, ticket: u32, request: u32, body: Option<Vec<Buffer>>, bytes: f64) -> napi::Result<()> {
+    pub fn embed_body(
+        &self,
+        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer>")] ticket: u32,
+        request: u32,
+        body: Option<Vec<Buffer>>,
+        bytes: f64,
+    ) -> Result<()> {
         // Copied: JavaScript may write into its buffers as soon as the call returns.
         let gathered = body.map(|pieces| embed::gathered(&pieces)).transpose().map_err(|e| thrown(&e))?;
         self.with_embedded(|embedded| embedded.body(request, ticket, gathered.ok_or(bytes as u64)))
@@ -342,14 +407,18 @@ impl NativeCore {
 
     /// Writes the large body that call `ticket` was told of into `to`, which is exactly as long. Without `to` it is dropped.
     #[napi]
-    pub fn embed_take(&self, ticket: u32, to: Option<Buffer>) -> napi::Result<()> {
+    pub fn embed_take(&self, ticket: u32, to: Option<Buffer>) -> Result<()> {
         let parts = self.embedded_bodies.lock().remove(&ticket).unwrap_or_default();
         embed::take(&parts, to).map_err(|e| thrown(&e))
     }
 
     /// The next events of `request`.
     #[napi]
-    pub fn embed_next(&self, ticket: u32, request: u32) -> napi::Result<()> {
+    pub fn embed_next(
+        &self,
+        #[napi(ts_arg_type = "Ticket<EmbeddedAnswer | EmbeddedCallAnswer>")] ticket: u32,
+        request: u32,
+    ) -> Result<()> {
         self.with_embedded(|embedded| embedded.next(request, ticket))
     }
 
@@ -361,23 +430,26 @@ impl NativeCore {
         }
     }
 
-    /// Reads the keys file, and the keys of an issuer of tokens; both are read again when they change.
+    /// Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `bind`. Throws
+    /// INVALID_ARG with the file, the line, the field, and what is wrong.
     #[napi]
-    pub fn open_keys(&self, file: String, issuer: Option<js::IssuerOptions>) -> napi::Result<()> {
+    pub fn open_keys(&self, file: String, issuer: Option<js::IssuerOptions>) -> Result<()> {
         let ring = frontend::Keyring::open(file.as_ref(), issuer.map(convert::issuer_options));
         *self.keys.lock() = Some(ring.map_err(|e| thrown(&e))?);
         Ok(())
     }
 
-    /// Whether requests with this method and path need a key.
+    /// Whether requests over HTTP with this method and path need a key, as the keys are now. A name in braces is a model that only scopes for
+    /// any model have.
     #[napi]
     pub fn needs_key(&self, method: String, path: String) -> bool {
         self.keys.lock().as_ref().is_some_and(|ring| !ring.is_open(&method, &path))
     }
 
-    /// Takes the keys of the issuer; returns how many of them tokens can be signed with.
+    /// Takes the keys of the issuer, a JWK set; returns how many of them tokens can be signed with. Throws INVALID_ARG when it is none; the keys
+    /// stay as they are.
     #[napi]
-    pub fn set_issuer_keys(&self, text: String) -> napi::Result<u32> {
+    pub fn set_issuer_keys(&self, text: String) -> Result<u32> {
         let Some(ring) = self.keys.lock().clone() else { return Ok(0) };
         let count = ring.replace_issuer_keys(text.as_bytes()).map_err(|why| thrown(&Error::invalid(why)))?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
@@ -389,6 +461,8 @@ impl NativeCore {
         self.keys.lock().as_ref().is_some_and(|ring| ring.access().take_misses_key())
     }
 
+    /// Closes the listeners for a process that goes on with their sockets. Requests on connections that are there are answered as ever, and the
+    /// connections end with their answers.
     #[napi]
     pub fn hand_over(&self) {
         if let Some(running) = &*self.running.lock() {
@@ -402,12 +476,14 @@ impl NativeCore {
         self.running.lock().as_ref().map_or(0, |running| i64::try_from(running.connections()).unwrap_or(i64::MAX))
     }
 
-    /// Whether all reactors answered the last pulse; asks for the next one.
+    /// Whether all reactors gave a sign of life since the last call; true before they are started.
     #[napi]
     pub fn pulse(&self) -> bool {
         self.running.lock().as_ref().is_none_or(Running::pulse)
     }
 
+    /// Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when no client is connected
+    /// and none connected lately: no client would miss them.
     #[napi]
     pub fn leave(&self) -> bool {
         self.engine.set_server_state(ServerState::Exiting);
@@ -417,13 +493,16 @@ impl NativeCore {
         self.running.lock().as_ref().is_some_and(Running::leave)
     }
 
+    /// Sequences in progress, those of replaced versions included.
     #[napi]
     pub fn sequences(&self) -> i64 {
         i64::try_from(self.engine.sequences()).unwrap_or(i64::MAX)
     }
 
+    /// Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most
+    /// `timeoutMs`.
     #[napi]
-    pub fn drain(&self, ticket: u32, timeout_ms: i64) -> napi::Result<()> {
+    pub fn drain(&self, #[napi(ts_arg_type = "Ticket<number>")] ticket: u32, timeout_ms: i64) -> Result<()> {
         let settler = self.settler()?;
         self.engine.set_server_state(ServerState::Exiting);
         if let Some(embedded) = &*self.embedded.lock() {
@@ -438,9 +517,10 @@ impl NativeCore {
         Ok(())
     }
 
-    /// The last call: afterwards nothing keeps the event loop alive any more.
+    /// Ends connections and threads, unmaps regions, waits for processes of models that finalize. The last call: afterwards nothing keeps the
+    /// event loop alive any more.
     #[napi]
-    pub fn close(&self, ticket: u32, grace_ms: i64) -> napi::Result<()> {
+    pub fn close(&self, #[napi(ts_arg_type = "Ticket<void>")] ticket: u32, grace_ms: i64) -> Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
         self.release_bound();
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
@@ -503,46 +583,64 @@ impl NativeCore {
         snapshot
     }
 
+    /// The answer to a `ControlCall`: JSON text, or a class and a text.
     #[napi]
-    pub fn control_reply(&self, id: u32, json: Option<String>, error_code: i32, message: String) {
-        let code = usize::try_from(error_code).ok().and_then(|i| Code::ALL.get(i)).copied();
+    pub fn control_reply(
+        &self,
+        id: u32,
+        json: Option<String>,
+        #[napi(ts_arg_type = "ErrorCode | null")] error_code: Option<String>,
+        message: String,
+    ) {
+        let code = error_code.map(|name| Code::ALL.into_iter().find(|code| code.constant() == name));
         self.control.reply(
             id,
             match (json, code) {
                 (Some(json), None) => Ok(json),
-                (_, code) => Err(Error::new(code.unwrap_or(Code::Internal), message)),
+                (_, code) => Err(Error::new(code.flatten().unwrap_or(Code::Internal), message)),
             },
         );
     }
 
+    /// Verbose level the core may log at; 0 = none.
     #[napi]
     pub fn set_verbose_level(&self, level: u32) {
         logging::set_verbose_level(level);
     }
 
+    /// Replaces the setting of all models without one of their own (`model` empty), or that of a model; null leaves the model to the former.
+    /// Throws RESOURCE_EXHAUSTED for too many models.
     #[napi]
-    pub fn set_trace_setting(&self, model: String, setting: Option<js::TraceSetting>) -> napi::Result<()> {
+    pub fn set_trace_setting(&self, model: String, setting: Option<js::TraceSetting>) -> Result<()> {
         let setting = setting.as_ref().map(traces::setting);
         self.engine.tracer().set(&model, setting).map_err(|e| thrown(&e))
     }
 
+    /// How many requests the setting of a model may still sample; -1 = any number.
     #[napi]
     pub fn trace_count_left(&self, model: String) -> i32 {
         self.engine.tracer().left(&model)
     }
 
+    /// Takes at most `max` records that are complete, and less when their tensors are large. `clockNs` is `process.hrtime.bigint()`.
     #[napi]
     pub fn take_traces(&self, max: u32, clock_ns: BigInt) -> js::TakenTraces {
         traces::take(self.engine.tracer(), max, clock_ns.get_u64().1)
     }
 
+    /// Nothing is sampled any more; each setting ends with its last record.
     #[napi]
     pub fn close_traces(&self) {
         self.engine.tracer().close();
     }
 
+    /// Starts an inference that has one response; `cancel` ends it.
     #[napi]
-    pub fn infer(&self, ticket: u32, request: js::NativeInferRequest) -> napi::Result<()> {
+    pub fn infer(
+        &self,
+        #[napi(ts_arg_type = "Ticket<NativeInferResponse>")] ticket: u32,
+        request: js::NativeInferRequest,
+    ) -> Result<()> {
         let settler = self.settler()?;
         let (name, version) = (request.model.clone(), request.version.clone());
         let started = self.engine.model(&name, &version).and_then(|model| {
@@ -578,9 +676,9 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Starts a request that may have any number of responses. Nothing is reported before `next_responses` asks.
+    /// Starts a request that may have any number of responses. Throws the refusal; else `cancel(ticket)` must follow, once, at the end.
     #[napi]
-    pub fn infer_stream(&self, ticket: u32, request: js::NativeInferRequest) -> napi::Result<()> {
+    pub fn infer_stream(&self, ticket: u32, request: js::NativeInferRequest) -> Result<()> {
         let settler = self.settler()?;
         let model = self.engine.model(&request.model, &request.version).map_err(|e| thrown(&e))?;
         let pull = infer::request(request).and_then(|request| Pull::start(settler, &model, request));
@@ -588,10 +686,14 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Reports the next responses of the request `stream`, as soon as there is one. It is forgotten when it is cancelled, also after
-    /// its end.
+    /// The responses of the request `stream` that are there, at least one unless none follow. Rejects with the first failure, behind which
+    /// nothing comes; after `cancel` with CANCELLED. One call at a time.
     #[napi]
-    pub fn next_responses(&self, ticket: u32, stream: u32) -> napi::Result<()> {
+    pub fn next_responses(
+        &self,
+        #[napi(ts_arg_type = "Ticket<NextResponses>")] ticket: u32,
+        stream: u32,
+    ) -> Result<()> {
         let settler = self.settler()?;
         let pull = self.streams.lock().get(&stream).cloned();
         match pull {
@@ -613,6 +715,7 @@ impl NativeCore {
         }
     }
 
+    /// Bodies of the corresponding HTTP answers, JSON text.
     #[napi]
     pub fn server_metadata(&self) -> String {
         let m = self.engine.server_metadata();
@@ -620,25 +723,25 @@ impl NativeCore {
     }
 
     #[napi]
-    pub fn model_metadata(&self, name: String, version: String) -> napi::Result<String> {
+    pub fn model_metadata(&self, name: String, version: String) -> Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
         let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.identity.number] };
         Ok(text(&protocol::http::model_metadata_json(&model.signature, &versions, &model.identity.platform)))
     }
 
     #[napi]
-    pub fn model_config(&self, name: String, version: String) -> napi::Result<String> {
+    pub fn model_config(&self, name: String, version: String) -> Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
         Ok(text(&model.identity.config_json()))
     }
 
     #[napi]
-    pub fn model_statistics(&self, name: String, version: String) -> napi::Result<String> {
+    pub fn model_statistics(&self, name: String, version: String) -> Result<String> {
         self.engine.statistics(&name, &version).map(|s| engine::statistics_json(&s)).map_err(|e| thrown(&e))
     }
 
     #[napi]
-    pub fn model_ready(&self, name: String, version: String) -> napi::Result<bool> {
+    pub fn model_ready(&self, name: String, version: String) -> Result<bool> {
         self.engine.is_model_ready(&name, &version).map_err(|e| thrown(&e))
     }
 }

@@ -3,7 +3,6 @@
 use crate::objects as js;
 use device::PoolSizes;
 use memory::Ledger;
-use napi::bindgen_prelude::BigInt;
 
 fn size(bytes: i64) -> usize {
     usize::try_from(bytes).unwrap_or(0)
@@ -42,14 +41,10 @@ pub fn usage() -> Option<js::DeviceMemoryUse> {
         locked_region_bytes_max: locked_max as f64,
         pinned_body_bytes: bodies as f64,
         pinned_body_bytes_max: bodies_max as f64,
-        staged_bytes: BigInt::from(backend::carry::staged_bytes()),
+        staged_bytes: backend::carry::staged_bytes(),
     })
 }
 
 fn pool(of: &device::PoolUse) -> js::PoolUse {
-    js::PoolUse {
-        bytes_max: of.bytes_max as f64,
-        used_bytes: of.used_bytes as f64,
-        exhausted: BigInt::from(of.exhausted),
-    }
+    js::PoolUse { bytes_max: of.bytes_max as f64, used_bytes: of.used_bytes as f64, exhausted: of.exhausted }
 }

@@ -71,15 +71,7 @@ fn settled(call: u32, told: Told, bodies: &Bodies) -> Settled {
 }
 
 fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
-    let mut answer = js::EmbeddedAnswer {
-        wanted: None,
-        status: None,
-        fields: None,
-        body: None,
-        large: None,
-        more: None,
-        sized: None,
-    };
+    let mut answer = js::EmbeddedAnswer::default();
     match told {
         Told::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
         Told::Reply { status, fields, body, more, sized } => {

@@ -56,7 +56,7 @@ fn usage(usage: Usage) -> js::GpuUsage {
 #[napi]
 pub fn list_devices() -> js::DeviceList {
     match devices() {
-        Err(why) => js::DeviceList { unavailable: Some(why.to_string()), cuda_version: None, devices: Vec::new() },
+        Err(why) => js::DeviceList { unavailable: Some(why.to_string()), ..Default::default() },
         Ok(list) => js::DeviceList {
             unavailable: None,
             cuda_version: driver().ok().map(device::Driver::version),
@@ -80,12 +80,7 @@ fn device(d: &Device) -> js::Device {
 /// The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device.
 #[napi]
 pub fn list_machine_devices(visible: Option<String>) -> js::MachineDevices {
-    let none = |why: String| js::MachineDevices {
-        unavailable: Some(why),
-        driver_version: None,
-        devices: Vec::new(),
-        ignored: None,
-    };
+    let none = |why: String| js::MachineDevices { unavailable: Some(why), ..Default::default() };
     let nvml = match nvml() {
         Ok(nvml) => nvml,
         Err(why) => return none(why.to_string()),

@@ -3,7 +3,7 @@
 use crate::objects as js;
 use bytes::Bytes;
 use engine::{Answer, Sink};
-use napi::bindgen_prelude::{BigInt, Buffer};
+use napi::bindgen_prelude::{BigInt, Buffer, Either4};
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
 use tensor::{DataType, Error, Name, Result, Shape};
@@ -42,24 +42,27 @@ pub fn request(r: js::NativeInferRequest) -> Result<InferRequest> {
             })
             .collect(),
         default_form: OutputForm { binary: true, classification: 0, anywhere: false },
-        parameters: r.parameters.into_iter().map(parameter).collect::<Result<_>>()?,
+        parameters: r.parameters.into_iter().map(parameter).collect(),
         ..InferRequest::default()
     })
 }
 
-fn parameter(p: js::NativeParameter) -> Result<(Name, Parameter)> {
-    let value = match p {
-        js::NativeParameter { string_value: Some(s), .. } => Parameter::String(s.into()),
-        js::NativeParameter { bool_value: Some(b), .. } => Parameter::Bool(b),
-        js::NativeParameter { double_value: Some(d), .. } => Parameter::Double(d),
-        js::NativeParameter { int_value: Some(ref n), .. } => match n.get_i64() {
+/// Integers up to this size are exact in JavaScript's numbers.
+const SAFE_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
+
+fn parameter(p: js::NativeParameter) -> (Name, Parameter) {
+    let value = match p.value {
+        Either4::A(s) => Parameter::String(s.into()),
+        Either4::B(n) => match n.get_i64() {
             (value, true) => Parameter::Int(value),
             // As for custom parameters over HTTP: what does not fit becomes a double (protocol.md 1.12.5).
             (_, false) => Parameter::Double(n.get_u64().1 as f64),
         },
-        _ => return Err(Error::invalid(format!("parameter '{}' has no value", p.key))),
+        Either4::C(n) if n.fract() == 0.0 && n.abs() <= SAFE_INTEGER_MAX => Parameter::Int(n as i64),
+        Either4::C(n) => Parameter::Double(n),
+        Either4::D(b) => Parameter::Bool(b),
     };
-    Ok((p.key.into(), value))
+    (p.key.into(), value)
 }
 
 pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInferResponse> {
@@ -77,26 +80,14 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
             })
         })
         .collect::<Result<_>>()?;
-    let parameters = r
-        .parameters
-        .into_iter()
-        .map(|(key, value)| {
-            let mut p = js::NativeParameter {
-                key: key.to_string(),
-                string_value: None,
-                int_value: None,
-                double_value: None,
-                bool_value: None,
-            };
-            match value {
-                Parameter::String(s) => p.string_value = Some(s.to_string()),
-                Parameter::Int(n) => p.int_value = Some(BigInt::from(n)),
-                Parameter::Double(d) => p.double_value = Some(d),
-                Parameter::Bool(b) => p.bool_value = Some(b),
-            }
-            p
-        })
-        .collect();
+    let value = |value: Parameter| match value {
+        Parameter::String(s) => Either4::A(s.to_string()),
+        Parameter::Int(n) => Either4::B(BigInt::from(n)),
+        Parameter::Double(d) => Either4::C(d),
+        Parameter::Bool(b) => Either4::D(b),
+    };
+    let parameters = r.parameters.into_iter();
+    let parameters = parameters.map(|(key, v)| js::NativeParameter { key: key.to_string(), value: value(v) }).collect();
     Ok(js::NativeInferResponse {
         model: r.model_name.to_string(),
         version: r.model_version.to_string(),

@@ -6,7 +6,7 @@
 // The napi macros expand to FFI glue. This crate is the named binding module; its own unsafe block is the exit.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
-// the public face is src/native/contract.ts, where every item is documented
+// what JavaScript sees is documented in `objects` and at the methods of `core`
 
 // A test build leaves out the registration of free functions, which are then used by nobody.
 #![cfg_attr(test, allow(dead_code))]
@@ -17,6 +17,7 @@ mod convert;
 mod core;
 mod device_memory;
 mod embed;
+mod failure;
 mod gpu;
 mod infer;
 mod logging;

@@ -1,6 +1,6 @@
 //! What a service manager such as systemd wants to hear, and what it gave: by the protocols of `sd_notify` and `sd_listen_fds`.
 
-use crate::core::thrown;
+use crate::failure::{Result, thrown};
 use crate::objects::GivenSocket;
 use napi_derive::napi;
 use std::io;
@@ -35,7 +35,7 @@ fn send(socket: &str, message: &[u8]) -> io::Result<()> {
 
 /// What a descriptor is that the service manager gave; programs that are started from here do not inherit it.
 #[napi]
-pub fn describe_socket(fd: i32) -> napi::Result<GivenSocket> {
+pub fn describe_socket(fd: i32) -> Result<GivenSocket> {
     let found = frontend::given::describe(fd).map_err(|e| thrown(&e))?;
     Ok(GivenSocket {
         family: found.family.into(),

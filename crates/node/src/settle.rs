@@ -1,66 +1,74 @@
 //! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
 
-use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, NativeInferResponse, Opened, Settlement};
-use napi::bindgen_prelude::{FnArgs, Function};
+use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, Failure, NativeInferResponse, NextResponses, Opened};
+use napi::bindgen_prelude::{FnArgs, Function, ToNapiValue};
+use napi::sys::{napi_env, napi_value};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-type Report = ThreadsafeFunction<Settlement, (), FnArgs<(Settlement,)>, napi::Status, false>;
+/// The ticket of a call, why it failed, and what it came back with.
+pub type Report = FnArgs<(u32, Option<Failure>, Settled)>;
+
+type Reports = ThreadsafeFunction<(u32, Result<Settled>), (), Report, napi::Status, false>;
 
 /// Where threads report. Keeps Node's event loop alive, so that a process with an open call does not end under it.
 #[derive(Clone)]
-pub struct Settler(Arc<Report>);
+pub struct Settler(Arc<Reports>);
 
 /// What a call came back with.
 pub enum Settled {
     Nothing,
-    Opened(Opened),
+    Flag(bool),
     Count(i64),
+    Opened(Opened),
     Response(Box<NativeInferResponse>),
-    /// Responses of one request, and whether they are the last.
-    Responses(Vec<NativeInferResponse>, bool),
+    Responses(NextResponses),
     /// Of a request that another server received.
     Embedded(Box<EmbeddedAnswer>),
     /// Of a gRPC call that another server received.
     EmbeddedCall(Box<EmbeddedCallAnswer>),
 }
 
+impl ToNapiValue for Settled {
+    unsafe fn to_napi_value(env: napi_env, settled: Self) -> napi::Result<napi_value> {
+        // SAFETY: the caller's promise about `env` is passed on.
+        unsafe {
+            match settled {
+                Self::Nothing => ToNapiValue::to_napi_value(env, ()),
+                Self::Flag(v) => ToNapiValue::to_napi_value(env, v),
+                Self::Count(v) => ToNapiValue::to_napi_value(env, v),
+                Self::Opened(v) => ToNapiValue::to_napi_value(env, v),
+                Self::Response(v) => ToNapiValue::to_napi_value(env, *v),
+                Self::Responses(v) => ToNapiValue::to_napi_value(env, v),
+                Self::Embedded(v) => ToNapiValue::to_napi_value(env, *v),
+                Self::EmbeddedCall(v) => ToNapiValue::to_napi_value(env, *v),
+            }
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(e: &Error) -> Self {
+        Self { code: e.code().constant(), message: e.message().to_owned() }
+    }
+}
+
 impl Settler {
-    pub fn new(f: &Function<'_, FnArgs<(Settlement,)>, ()>) -> napi::Result<Self> {
-        let report =
-            f.build_threadsafe_function::<Settlement>().build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
-        Ok(Self(Arc::new(report)))
+    pub fn new(f: &Function<'_, Report, ()>) -> napi::Result<Self> {
+        let reports = f.build_threadsafe_function::<(u32, Result<Settled>)>().build_callback(|ctx| {
+            let (ticket, result) = ctx.value;
+            Ok(FnArgs::from(match result {
+                Ok(settled) => (ticket, None, settled),
+                Err(e) => (ticket, Some(Failure::from(&e)), Settled::Nothing),
+            }))
+        })?;
+        Ok(Self(Arc::new(reports)))
     }
 
     pub fn settle(&self, ticket: u32, result: Result<Settled>) {
-        let mut s = Settlement {
-            ticket,
-            error_code: -1,
-            message: String::new(),
-            opened: None,
-            count: None,
-            response: None,
-            responses: None,
-            done: None,
-            embedded: None,
-            embedded_call: None,
-        };
-        match result {
-            Ok(Settled::Nothing) => {}
-            Ok(Settled::Opened(v)) => s.opened = Some(v),
-            Ok(Settled::Count(v)) => s.count = Some(v),
-            Ok(Settled::Response(v)) => s.response = Some(*v),
-            Ok(Settled::Responses(v, done)) => (s.responses, s.done) = (Some(v), Some(done)),
-            Ok(Settled::Embedded(v)) => s.embedded = Some(*v),
-            Ok(Settled::EmbeddedCall(v)) => s.embedded_call = Some(*v),
-            Err(e) => {
-                s.error_code = e.code() as i32;
-                s.message = e.message().to_owned();
-            }
-        }
-        self.0.call(s, ThreadsafeFunctionCallMode::NonBlocking);
+        self.0.call((ticket, result), ThreadsafeFunctionCallMode::NonBlocking);
     }
 
     /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind what serves requests when that has to wait: creating a session

@@ -5,6 +5,7 @@
 //! is bounded and charged like that of any other reader (`frontend::answers`).
 
 use crate::infer;
+use crate::objects::NextResponses;
 use crate::settle::{Settled, Settler};
 use engine::{Answer, ModelVersion};
 use frontend::answers::Inbox;
@@ -38,7 +39,7 @@ struct State {
 }
 
 /// What a call is told.
-type Told = Result<(Vec<crate::objects::NativeInferResponse>, bool)>;
+type Told = Result<NextResponses>;
 
 impl Pull {
     /// Starts a request.
@@ -83,7 +84,7 @@ impl Pull {
         let Some(told) = state.gather(&self.signature, &Context::from_waker(&waker)) else { return };
         state.call = None;
         drop(state);
-        self.settler.settle(call, told.map(|(responses, done)| Settled::Responses(responses, done)));
+        self.settler.settle(call, told.map(Settled::Responses));
     }
 }
 
@@ -119,7 +120,7 @@ impl State {
         if responses.is_empty() && !self.over {
             return None;
         }
-        Some(Ok((responses, self.over && self.ahead.is_none())))
+        Some(Ok(NextResponses { responses, done: self.over && self.ahead.is_none() }))
     }
 }
 

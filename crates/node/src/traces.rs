@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use backend::now_ns;
-use napi::bindgen_prelude::{BigInt, Function};
+use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::sync::OnceLock;
 use trace::{Call, Mode, Record, Setting, Stamp, Tensor, Tracer};
@@ -53,8 +53,7 @@ fn record(r: Record, start: u64) -> js::TraceRecord {
         mode: match r.mode {
             Mode::Triton => "triton",
             Mode::OpenTelemetry => "opentelemetry",
-        }
-        .to_owned(),
+        },
         setting: r.setting,
         context: r.context.map(|c| js::TraceContext { traceparent: c.traceparent, tracestate: c.tracestate }),
         trace_id: r.trace_id,
@@ -74,15 +73,13 @@ fn call(c: Call, start: u64) -> js::TraceCall {
         span_id: c.span_id,
         activities: activities(&c.activities, start),
         tensors: c.tensors.into_iter().map(tensor).collect(),
-        error: c.error.map(|(code, message)| js::TraceError { code: code as u32, message }),
+        error: c.error.map(|(code, message)| js::Failure { code: code.constant(), message }),
     }
 }
 
 fn activities(stamps: &[Stamp], start: u64) -> Vec<js::TraceActivity> {
-    let activity = |s: &Stamp| js::TraceActivity {
-        name: s.activity.name().into_owned(),
-        ns: BigInt::from(start.saturating_add(s.ns)),
-    };
+    let activity =
+        |s: &Stamp| js::TraceActivity { name: s.activity.name().into_owned(), ns: start.saturating_add(s.ns) };
     stamps.iter().map(activity).collect()
 }
 

@@ -28,7 +28,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Every class, in the order of its number across the TypeScript boundary.
+    /// Every class, in the order of its number.
     pub const ALL: [Self; 9] = [
         Self::Unknown,
         Self::Internal,
@@ -40,6 +40,21 @@ impl Code {
         Self::Cancelled,
         Self::ResourceExhausted,
     ];
+
+    /// The class as TypeScript and the in-process API name it: `INVALID_ARG`.
+    pub fn constant(self) -> &'static str {
+        match self {
+            Self::Unknown => "UNKNOWN",
+            Self::Internal => "INTERNAL",
+            Self::NotFound => "NOT_FOUND",
+            Self::InvalidArg => "INVALID_ARG",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unsupported => "UNSUPPORTED",
+            Self::AlreadyExists => "ALREADY_EXISTS",
+            Self::Cancelled => "CANCELLED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        }
+    }
 
     /// HTTP status of the class.
     pub fn http_status(self) -> u16 {

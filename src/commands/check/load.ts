@@ -4,7 +4,7 @@ import { basename, dirname, resolve } from 'node:path'
 import { startServer, type ServerSettings } from '../../api/server.js'
 import { statIfAny } from '../../config/index.js'
 import { createLogger } from '../../log/index.js'
-import { ERROR_CODES, statusName } from '../../native/index.js'
+import { STATUS_NAMES } from '../../native/index.js'
 import type { LoadEvent, LoadFailure } from '../../repository/index.js'
 import { isInModel, isModel } from './targets.js'
 
@@ -42,10 +42,10 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
   }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, accessLog: '', auditLog: '', listenEarly: false, repository }, quiet, { observe })
+  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository }, quiet, { observe })
   await server.stop(0)
   return server.failures.flatMap(({ model, reason }) => [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })))
 }
 
 /** The class of a failure in front of its text. */
-const STATUS = new RegExp(`^(?:${ERROR_CODES.map(statusName).join('|')}): `)
+const STATUS = new RegExp(`^(?:${Object.values(STATUS_NAMES).join('|')}): `)

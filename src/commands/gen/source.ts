@@ -118,7 +118,7 @@ export async function modelsOfRepository(settings: ServerSettings, names: readon
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
   const chosen = names === null ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: names } as const)
   const repository = { ...settings.repository, ...chosen, loadModels: [...chosen.loadModels] }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, accessLog: '', auditLog: '', listenEarly: false, repository }, quiet)
+  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository }, quiet)
   try {
     if (server.failures.length > 0) {
       throw new CommandError(`models that do not load:\n${server.failures.map(({ model, reason }) => `  ${model}: ${reason.trimEnd()}`).join('\n')}`)

@@ -22,6 +22,7 @@ pub use queue::LogCounts;
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
 use line::Line;
 use sampler::Sampler;
+use serde::Deserialize;
 use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 use trace::Measuring;
@@ -31,7 +32,8 @@ use writer::LineLog;
 const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What is logged, and where.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LogOptions {
     /// A file, or `-` for standard output; empty = no access log.
     pub access: String,

@@ -1,5 +1,6 @@
 //! Certificates and keys in files.
 
+use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use super::version1::{Clients, Version1};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
 
 /// Where the certificate of a listener is, and whom it lets in.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TlsOptions {
     /// PEM: the certificate of the server, and those that lead from it to a root. Or several such files, joined by commas: a client is
     /// shown the first that has the name it asks for, or the first of all.
