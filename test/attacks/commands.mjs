@@ -56,7 +56,9 @@ const FILES = {
   'nested.sh': [`tritonserver ${'$('.repeat(400_000)}\n`, [2]],
   'quotes.sh': [`tritonserver ${`'"`.repeat(400_000)}\n`, [1, 2]],
   'documents.sh': [`tritonserver ${'<<E '.repeat(200_000)}\n`, [0, 1, 2]],
-  Dockerfile: [`FROM tritonserver\n${'ENV A=$A$A\n'.repeat(50_000)}CMD tritonserver\n`, [1, 2]],
+  Dockerfile: [`FROM tritonserver\n${'ENV A=$A$A\n'.repeat(5000)}CMD tritonserver\n`, [1, 2]],
+  'large.dockerfile': [`FROM tritonserver\n${'ENV A=$A$A\n'.repeat(50_000)}CMD tritonserver\n`, [2]],
+  'here.dockerfile': [`FROM tritonserver\n${'RUN <<E1 <<E2\n'.repeat(4600)}`, [0, 1, 2]],
 }
 
 /** A library that is nothing but its tables: what it needs, and its names as it says that they are. */
@@ -121,9 +123,9 @@ export const rows = [
     },
   },
   {
-    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, with 120,000 templates, and of scripts that double a variable or an array 64 times',
+    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, with 120,000 templates, of scripts that double a variable or an array 64 times, and of Dockerfiles with 4,600 here-documents that never end',
     limit:
-      'Files have `FILE_BYTES_MAX`, `FOLLOWED_MAX` aliases and `YAML_DEPTH_MAX` brackets; command lines have ' +
+      'Files have `FILE_BYTES_MAX` (Dockerfiles `DOCKERFILE_BYTES_MAX`), `FOLLOWED_MAX` aliases and `YAML_DEPTH_MAX` brackets; command lines have ' +
       '`WORDS_MAX` words of `WORD_CHARS_MAX` and `ARGUMENTS_MAX`. The output has `FINDINGS_MAX` lines and ' +
       '`EDITS_MAX` changes. The exit code for more is 2.',
     server: fresh(standard),
