@@ -100,7 +100,7 @@ export class Server {
   /**
    * Starts a server and loads its start-up models. Logs warnings and errors only, unless `logInfo` says otherwise.
    *
-   * @throws {ServerError} `INVALID_ARG` for bad options, and for another memory limit or log than that of a server of this process that still
+   * @throws {ServerError} `INVALID_ARG` for bad options, and for another memory limit or log than that of a server of this process, in any of its threads, that still
    * runs: both are the process's; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
    */
   static async start(options: ServerOptions): Promise<Server> {

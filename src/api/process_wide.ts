@@ -1,9 +1,10 @@
 /**
  * What the servers of a process have in common, because the core has it once: limits of memory, and where its log lines go. A second server with
- * others would change those of the first, so it is refused while that runs. Worker threads are not looked at: each knows its own servers.
+ * others would change those of the first, so it is refused while that runs, whichever thread that runs in.
  */
-import type { DeviceMemoryOptions } from '../native/contract.js'
-import { ServerError } from '../native/index.js'
+import type { DeviceMemoryOptions, SharedSetting } from '../native/contract.js'
+import { loadNative, ServerError } from '../native/index.js'
+import { threadId } from 'node:worker_threads'
 
 export interface ProcessWide {
   memoryLimitBytes: number
@@ -14,32 +15,34 @@ export interface ProcessWide {
   onLog: ((record: never) => void) | null
 }
 
-const running = new Set<ProcessWide>()
-
 /**
  * Notes a server that is about to start. Returns what its end has to call.
  *
  * @throws {ServerError} `INVALID_ARG` when one that runs has other settings.
  */
 export function claimProcess(wanted: ProcessWide): () => void {
-  for (const other of running) {
-    const differs = difference(wanted, other)
-    if (differs !== null) {
-      throw new ServerError('INVALID_ARG', `another server of this process has ${differs}, which all servers of a process share: stop it first, or start this one with the same`)
-    }
+  const { memoryLimitBytes: bytes, deviceMemory, log, onLog } = wanted
+  const place = typeof log === 'function' ? "its own function 'log'" : log === '' ? 'the console' : `'${log}'`
+  const shared: SharedSetting[] = [
+    { value: String(bytes), has: `a memory limit of ${bytes} bytes`, instead: `, not ${bytes}` },
+    { value: JSON.stringify(deviceMemory), has: 'other limits for the memory of devices', instead: '' },
+    { value: onLog === null ? '' : identity(onLog), has: "another function 'onLog', or none", instead: '' },
+    { value: typeof log === 'function' ? identity(log) : log, has: `its log lines in ${place}`, instead: `, not in ${place}` },
+  ]
+  const { ProcessClaim } = loadNative()
+  const claim = new ProcessClaim(shared)
+  if (claim.conflict !== null) {
+    throw new ServerError('INVALID_ARG', `another server of this process has ${claim.conflict}, which all servers of a process share: stop it first, or start this one with the same`)
   }
-  running.add(wanted)
-  return () => void running.delete(wanted)
+  return () => claim.release()
 }
 
-function difference(a: ProcessWide, b: ProcessWide): string | null {
-  if (a.memoryLimitBytes !== b.memoryLimitBytes) return `a memory limit of ${b.memoryLimitBytes} bytes, not ${a.memoryLimitBytes}`
-  if (JSON.stringify(a.deviceMemory) !== JSON.stringify(b.deviceMemory)) return 'other limits for the memory of devices'
-  if (a.onLog !== b.onLog) return "another function 'onLog', or none"
-  return a.log === b.log ? null : `its log lines in ${logText(b.log)}, not in ${logText(a.log)}`
-}
+const functions = new WeakMap<object, string>()
+let known = 0
 
-function logText(log: ProcessWide['log']): string {
-  if (typeof log === 'function') return "its own function 'log'"
-  return log === '' ? 'the console' : `'${log}'`
+/** Equal for the same function; no path of a file looks like it. */
+function identity(f: object): string {
+  const id = functions.get(f) ?? `\0${threadId}.${(known += 1)}`
+  functions.set(f, id)
+  return id
 }

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { getEventListeners } from 'node:events'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -119,6 +120,41 @@ test('a server beside another one is refused where it would change that: limits 
   await check({ onLog: () => {} }, /^another server of this process has another function 'onLog', or none, which/)
   await check({ logFile: '/tmp/other.log' }, /in the console, not in '\/tmp\/other.log', which/)
   expect(server.ready()).toBe(true)
+})
+
+test('a server in a worker thread is refused beside one with other limits, and no longer counts when its thread has ended', () => {
+  const script = `
+    const { Worker } = require('node:worker_threads')
+    const { once } = require('node:events')
+    const [main, modelRepository] = process.argv.slice(1)
+    const code = \`
+      const { parentPort, workerData } = require('node:worker_threads')
+      import(workerData.main).then(({ Server }) => Server.start(workerData.options)).then(
+        () => parentPort.postMessage('started'), (error) => parentPort.postMessage(error.code + ': ' + error.message))
+      setInterval(() => {}, 1000)\`
+    const inThread = async (options) => {
+      const worker = new Worker(code, { eval: true, workerData: { main, options: { modelRepository, ...options } } })
+      console.log((await once(worker, 'message'))[0])
+      return worker
+    }
+    import(main).then(async ({ Server }) => {
+      const start = () => Server.start({ modelRepository, memoryLimit: 2 ** 31 })
+      const server = await start()
+      await (await inThread({ memoryLimit: 2 ** 30 })).terminate()
+      await (await inThread({ memoryLimit: 2 ** 31 })).terminate()
+      await server.stop()
+      const worker = await inThread({ memoryLimit: 2 ** 30 })
+      await start().catch((error) => console.log(error.message))
+      await worker.terminate()
+      await (await start()).stop()
+      console.log('stopped')
+      process.exit(0)
+    })`
+  const main = new URL('../../dist/index.js', import.meta.url).href
+  const printed = execFileSync(process.execPath, ['-e', script, main, models.path('small')], { encoding: 'utf8' }).trimEnd().split('\n')
+  const refusal = (has: number, wants: number) =>
+    `another server of this process has a memory limit of ${has} bytes, not ${wants}, which all servers of a process share: stop it first, or start this one with the same`
+  expect(printed).toEqual([`INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`, 'started', 'started', refusal(2 ** 30, 2 ** 31), 'stopped'])
 })
 
 test('several servers live side by side and stop apart', async () => {

@@ -23,6 +23,7 @@ mod infer;
 mod logging;
 mod objects;
 mod preload;
+mod process;
 mod providers;
 mod routes;
 mod service;

@@ -5,8 +5,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use parking_lot::RwLock;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 /// Lines that may wait for the JavaScript thread.
 const QUEUE_MAX: usize = 4096;
@@ -16,9 +16,10 @@ type Sink = ThreadsafeFunction<LogRecord, (), FnArgs<(LogRecord,)>, napi::Status
 /// Lines dropped since start.
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-struct Forward(RwLock<Option<Sink>>);
+/// Takes what the core logs to the JavaScript thread of a server. All servers of a process log to the same place.
+struct Forward(RwLock<Vec<(ThreadId, Sink)>>);
 
-static FORWARD: OnceLock<&'static Forward> = OnceLock::new();
+static FORWARD: Forward = Forward(RwLock::new(Vec::new()));
 
 impl Log for Forward {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -33,15 +34,17 @@ impl Log for Forward {
             Level::Debug => 3,
             Level::Trace => 4,
         };
-        let line = LogRecord {
+        let line = || LogRecord {
             level,
             message: record.args().to_string(),
             file: record.file().and_then(|f| f.rsplit('/').next()).unwrap_or("core").to_owned(),
             line: record.line().unwrap_or(0),
         };
-        let sink = self.0.read();
-        let sent = sink.as_ref().map(|s| s.call(line, ThreadsafeFunctionCallMode::NonBlocking));
-        if sent != Some(napi::Status::Ok) {
+        // The sink of a worker thread that has ended takes nothing.
+        let sinks = self.0.read();
+        let call = |sink: &Sink| sink.call(line(), ThreadsafeFunctionCallMode::NonBlocking);
+        let status = sinks.iter().rev().map(|(_, sink)| call(sink)).find(|status| *status != napi::Status::Closing);
+        if status != Some(napi::Status::Ok) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -49,17 +52,19 @@ impl Log for Forward {
     fn flush(&self) {}
 }
 
-/// From now on lines go to `f`; the core of one process logs to one place.
+/// From now on lines go to `f`, as long as the calling JavaScript thread lives.
 pub fn install(f: &Function<'_, FnArgs<(LogRecord,)>, ()>) -> napi::Result<()> {
     let sink = f
         .build_threadsafe_function::<LogRecord>()
         .max_queue_size::<QUEUE_MAX>()
         .weak::<true>()
         .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
-    let forward = FORWARD.get_or_init(|| Box::leak(Box::new(Forward(RwLock::new(None)))));
-    *forward.0.write() = Some(sink);
+    let own = thread::current().id();
+    let mut sinks = FORWARD.0.write();
+    sinks.retain(|(thread, sink)| *thread != own && !sink.aborted());
+    sinks.push((own, sink));
     // Fails when this process already has the logger, which is then the same one.
-    let _ = log::set_logger(*forward);
+    let _ = log::set_logger(&FORWARD);
     set_verbose_level(0);
     Ok(())
 }

@@ -858,3 +858,14 @@ pub struct TakenTraces {
     /// No more are there; `onTraces` will be called.
     pub is_all: bool,
 }
+
+/// A setting that all servers of a process share.
+#[napi(object)]
+pub struct SharedSetting {
+    /// Equal values are the same setting.
+    pub value: String,
+    /// What a server with this value has, for the text of a refusal.
+    pub has: String,
+    /// What the other wants instead, in the same sentence; empty where `has` says all.
+    pub instead: String,
+}

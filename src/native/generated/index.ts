@@ -144,6 +144,19 @@ export declare class NativeCore {
   modelReady(name: string, version: string): boolean
 }
 
+/** What a server that runs has of the settings of the process. It ends with `release`, or with the thread that made it. */
+export declare class ProcessClaim {
+  /**
+   * Claims the process for a server that is about to start, unless one that runs has other settings. `settings` are the same ones in the
+   * same order for each server.
+   */
+  constructor(settings: Array<SharedSetting>)
+  /** What another server has, and this one wants; null when the process is claimed. */
+  get conflict(): string | null
+  /** The server has ended. */
+  release(): void
+}
+
 /** Units of a resource. */
 export interface AvailableResource {
   name: string
@@ -765,6 +778,16 @@ export interface ResourceUse {
 export interface Setting {
   key: string
   value: string
+}
+
+/** A setting that all servers of a process share. */
+export interface SharedSetting {
+  /** Equal values are the same setting. */
+  value: string
+  /** What a server with this value has, for the text of a refusal. */
+  has: string
+  /** What the other wants instead, in the same sentence; empty where `has` says all. */
+  instead: string
 }
 
 /** Everything a scrape needs from the core, taken at one moment. */
