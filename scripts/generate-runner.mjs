@@ -102,7 +102,7 @@ function python() {
 }
 
 const OUTPUTS = {
-  'crates/backend-process/src/generated.rs': rust(),
+  'crates/backend-remote/src/generated.rs': rust(),
   'shm/c/nereid_shm.h': c(),
   'shm/python/nereid_shm/protocol.py': python(),
   'crates/backend-python/runtime/nereid_runner/_protocol.py': python(),

@@ -120,7 +120,7 @@ mod grammar;
 
 // Likewise the numbers of the runner protocol.
 #[allow(dead_code)]
-#[path = "../../crates/backend-process/src/generated.rs"]
+#[path = "../../crates/backend-remote/src/generated.rs"]
 mod generated;
 
 /// A target by name.

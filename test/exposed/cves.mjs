@@ -19,7 +19,7 @@ const RACES = bulletin('loads, unloads, settings, registrations')
 const CHUNKS = bulletin('three megabytes in chunks of one byte')
 const NESTED = bulletin('JSON of 100,000 brackets')
 const LIES = ['crates/backend-process/tests/lies.rs', 'a_process_that_lies_is_killed_and_started_again']
-const FRAMES = ['crates/backend-process/src/frames/vectors.rs', 'every_lie_is_refused']
+const FRAMES = ['crates/backend-remote/src/frames/vectors.rs', 'every_lie_is_refused']
 const UNNAMED = ['crates/memory/src/memfd.rs', 'it_is_shared_by_descriptor_and_cannot_be_made_smaller']
 const RESTRICTED = ['test/exposed/sections.mjs', "title: 'Restricted APIs'"]
 

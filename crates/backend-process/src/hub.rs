@@ -3,12 +3,9 @@
 //! It reads a frame, hands it to its runner, and goes on; what takes long (copies of large outputs, starting a process, reading what it prints) is done by other threads.
 //! Level-triggered: what is not read now is reported again.
 
-use crate::link::Way;
-use crate::model::{Model, Place};
-use crate::reader::pass_on;
-use crate::runner::{FAILED_OVER_IT, Runner};
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
+use backend_remote::{Executor, Job, Way};
 use parking_lot::{Mutex, RwLock};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,31 +14,32 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// Why a runner is killed whose frames brought a thread of ours down.
+pub(crate) const FAILED_OVER_IT: &str = "the host failed over what it said";
 /// What is read from a socket at a time.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
-/// What is done at a time, unless it was forgotten.
-pub(crate) enum Due {
-    /// The process is to be gone by now.
-    Kill(u64, &'static str),
-    /// It is to have been heard of.
-    Contact(u64),
-    /// Its batch may have taken too long.
-    Execute(u64),
-    /// A question may have waited too long.
-    Question(u64),
-    /// An instance is started again.
-    Restart(Weak<Model>, Arc<Place>),
-    /// Processes of instances that left are to end once their requests are over.
-    Left(Weak<Model>),
-    /// Processes of a model that left service may work for nobody.
-    Leaving(Weak<Model>),
+/// A runner as the hub hears of it.
+pub(crate) trait Watched: Send + Sync {
+    /// A socket takes more.
+    fn writable(&self, way: Way);
+    /// A socket can be read.
+    fn readable(self: Arc<Self>, way: Way, scratch: &mut [u8]);
+    /// Something about it changed on another thread.
+    fn look(self: Arc<Self>);
+    /// The process is over.
+    fn over(self: Arc<Self>);
+    /// A reactor may read the work socket in the place of the hub.
+    fn offer(self: Arc<Self>);
+    /// Kills it. Why is for the log only.
+    fn condemn(&self, why: &str);
 }
 
-struct Timer(u64, u64, Due);
+/// When, in which order, and what.
+struct Timer(u64, u64, Job);
 
 impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
@@ -60,12 +58,10 @@ impl Ord for Timer {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
-
 pub(crate) struct Hub {
     epoll: Epoll,
     alarm: Alarm,
-    runners: RwLock<HashMap<u64, Arc<Runner>>>,
+    runners: RwLock<HashMap<u64, Arc<dyn Watched>>>,
     next: AtomicU64,
     timers: Mutex<BinaryHeap<Reverse<Timer>>>,
     looks: Mutex<Vec<u64>>,
@@ -98,7 +94,7 @@ impl Hub {
         let hub = HUB.get_or_init(|| Self::new().inspect_err(|e| log::error!("no host for processes: {e}")).ok());
         let hub = hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))?;
         let runs = THREAD.get_or_init(|| {
-            backend::poll::when_offered(|| hub.runners.read().values().for_each(pass_on));
+            backend::poll::when_offered(|| hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer()));
             thread("nereid-runners", || hub.run())
         });
         if *runs { Ok(hub) } else { Err(io::Error::other("no thread for processes")) }
@@ -126,20 +122,19 @@ impl Hub {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Listens to a runner until its process is over. Where that fails it does not know the runner.
-    pub(crate) fn add(&self, runner: &Arc<Runner>) -> io::Result<()> {
-        self.runners.write().insert(runner.id, Arc::clone(runner));
-        let listens = runner.link.listen(Way::Side).and_then(|()| runner.link.listen(Way::Work));
-        let token = token(runner.id, PROCESS);
-        let all = listens.and_then(|()| self.epoll.add(runner.child.lock().pidfd(), token, Interest::Read));
-        all.inspect_err(|_| self.remove(runner))
+    /// Knows a runner from now on.
+    pub(crate) fn add(&self, id: u64, runner: Arc<dyn Watched>) {
+        self.runners.write().insert(id, runner);
     }
 
-    pub(crate) fn remove(&self, runner: &Runner) {
-        self.epoll.remove(runner.child.lock().pidfd());
-        runner.link.ignore(Way::Side);
-        runner.link.ignore(Way::Work);
-        self.runners.write().remove(&runner.id);
+    /// Waits for the end of a runner's process. After its sockets are listened to: a runner that is over is not known any more.
+    pub(crate) fn await_end(&self, id: u64, process: BorrowedFd<'_>) -> io::Result<()> {
+        self.epoll.add(process, token(id, PROCESS), Interest::Read)
+    }
+
+    pub(crate) fn remove(&self, id: u64, process: BorrowedFd<'_>) {
+        self.epoll.remove(process);
+        self.runners.write().remove(&id);
     }
 
     /// Does not hear of a process's end any more, until it is looked at.
@@ -162,35 +157,12 @@ impl Hub {
         self.alarm.ring();
     }
 
-    /// Does something later.
-    pub(crate) fn after(&self, delay: Duration, due: Due) {
-        let at = now_ns().saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
-        let order = self.next.fetch_add(1, Relaxed);
-        let mut timers = self.timers.lock();
-        let is_first = timers.peek().is_none_or(|first| at < first.0.0);
-        timers.push(Reverse(Timer(at, order, due)));
-        drop(timers);
-        if is_first {
-            self.alarm.ring();
-        }
-    }
-
-    /// Does something on the thread for large copies.
-    pub(crate) fn copy(&self, job: impl FnOnce() + Send + 'static) {
-        let _ = self.copier.lock().send(Box::new(job));
-    }
-
-    /// Does something on the thread that starts processes.
-    pub(crate) fn start(&self, job: impl FnOnce() + Send + 'static) {
-        let _ = self.starter.lock().send(Box::new(job));
-    }
-
     /// Whether there are processes.
     pub(crate) fn is_busy(&self) -> bool {
         !self.runners.read().is_empty()
     }
 
-    fn runner(&self, id: u64) -> Option<Arc<Runner>> {
+    fn runner(&self, id: u64) -> Option<Arc<dyn Watched>> {
         self.runners.read().get(&id).cloned()
     }
 
@@ -231,12 +203,12 @@ impl Hub {
             _ => Way::Side,
         };
         if event.writable {
-            runner.link.flush(way);
+            runner.writable(way);
         }
         if event.readable {
-            runner.readable(way, scratch);
+            Arc::clone(&runner).readable(way, scratch);
             if way == Way::Work {
-                pass_on(&runner);
+                runner.offer();
             }
         }
     }
@@ -257,28 +229,31 @@ impl Hub {
             }
             let Some(Reverse(Timer(_, _, due))) = timers.pop() else { return };
             drop(timers);
-            match due {
-                Due::Kill(id, why) => self.runner(id).into_iter().for_each(|r| r.condemn(why)),
-                Due::Contact(id) => self.runner(id).into_iter().for_each(|r| r.check_contact()),
-                Due::Execute(id) => self.runner(id).into_iter().for_each(|r| r.check_batch()),
-                Due::Question(id) => self.runner(id).into_iter().for_each(|r| r.check_questions()),
-                Due::Leaving(model) => {
-                    if let Some(model) = model.upgrade() {
-                        model.look_at_leaving();
-                    }
-                }
-                Due::Left(model) => {
-                    if let Some(model) = model.upgrade() {
-                        model.look_at_left();
-                    }
-                }
-                Due::Restart(model, place) => {
-                    if let Some(model) = model.upgrade() {
-                        self.start(move || model.launch(&place));
-                    }
-                }
-            }
+            due();
         }
+    }
+}
+
+impl Executor for &'static Hub {
+    fn after(&self, delay: Duration, due: Job) {
+        let at = now_ns().saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
+        let order = self.next.fetch_add(1, Relaxed);
+        let mut timers = self.timers.lock();
+        let is_first = timers.peek().is_none_or(|first| at < first.0.0);
+        timers.push(Reverse(Timer(at, order, due)));
+        drop(timers);
+        if is_first {
+            self.alarm.ring();
+        }
+    }
+
+    fn copy(&self, job: Job) {
+        let _ = self.copier.lock().send(job);
+    }
+
+    /// The thread never ends: processes die with the thread that started them.
+    fn start(&self, job: Job) {
+        let _ = self.starter.lock().send(job);
     }
 }
 

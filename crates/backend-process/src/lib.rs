@@ -1,26 +1,12 @@
-//! Models in processes of their own, *runners*: the host side of the protocol in `shm/`.
+//! Models in processes of their own: starts them, and carries the frames of the protocol in `shm/` to and from them for `backend_remote`, which keeps their batches.
 //!
-//! One process per instance. Control goes over two socket pairs, tensors lie in anonymous shared memory whose request side this crate allocates. Nothing here knows
-//! what language a runner is written in: who starts one says which program, and what to tell it first.
+//! One process per instance. Control goes over two socket pairs, tensors lie in anonymous shared memory. Nothing here knows what language a runner is written in: who
+//! starts one says which program, and what to tell it first.
 //!
-//! A batch is written to its runner by the thread that brings it; one thread, `hub`, listens to all runners and ends what they answer.
+//! One thread, `hub`, listens to all runners; a reactor of the front ends takes the work socket of a model whose answers it waits for.
 
-// Elsewhere nothing reads what runners say.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-mod failure;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports))]
-mod frames;
-// All of the protocol's numbers, whoever uses them.
-#[allow(dead_code)]
-mod generated;
 mod spec;
 
-#[cfg(target_os = "linux")]
-mod arena;
-#[cfg(target_os = "linux")]
-mod asks;
-#[cfg(target_os = "linux")]
-mod batch;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(target_os = "linux")]
@@ -28,31 +14,25 @@ mod guardian;
 #[cfg(target_os = "linux")]
 mod hub;
 #[cfg(target_os = "linux")]
-mod lease;
-#[cfg(target_os = "linux")]
 mod link;
-#[cfg(target_os = "linux")]
-mod model;
 #[cfg(target_os = "linux")]
 mod output;
 #[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
 mod reader;
 #[cfg(target_os = "linux")]
-mod restart;
-#[cfg(target_os = "linux")]
-mod runner;
-#[cfg(target_os = "linux")]
-mod slots;
+mod start;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
-mod window;
+mod watched;
 
+pub use backend_remote::{Failure, Further, Source, Spec};
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{ask, guard_with, start, wait_for_ends};
-pub use failure::{Failure, Source};
+pub use elsewhere::{ask, guard_with, hosted, start, wait_for_ends};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
+pub use spec::{Command, Instance, Limits, Output};
 #[cfg(target_os = "linux")]
-pub use model::{ask, start, wait_for_ends};
-pub use spec::{Command, Further, Instance, Limits, Output, Spec};
+pub use start::{ask, hosted, start, wait_for_ends};

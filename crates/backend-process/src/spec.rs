@@ -1,12 +1,9 @@
-//! What makes a model that is served by runners.
+//! What is to be known of a model's processes.
 
-use crate::failure::Failure;
-use protocol::pb::inference::ModelConfig;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-use tensor::{Error, Name, Result};
+use tensor::Name;
 
 /// A program and how it is started: without a shell, with these arguments and this environment and nothing inherited but the
 /// descriptors of the protocol.
@@ -27,7 +24,7 @@ pub struct Instance {
     pub name: Name,
     /// What to start.
     pub command: Command,
-    /// What it is told first: the JSON object of `LOAD`, without `mode`, `segments` and `devices`, which this crate adds.
+    /// What it is told first: the JSON object of `LOAD`, without `mode`, `segments` and `devices`, which are added.
     pub load: String,
 }
 
@@ -70,32 +67,17 @@ pub struct Limits {
     pub output_bytes_per_second: u32,
 }
 
-/// Makes further processes of a model that serves.
-pub trait Further: Send + Sync {
-    /// All instances of the model with this configuration (also in Triton's JSON form), which differs from the one
-    /// it was started with in its instance groups only. In the order of [`backend::placements`].
-    ///
-    /// # Errors
-    /// INVALID_ARG for more processes than there may be.
-    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<Instance>>;
-
-    /// What clients are told of a process that could not be started.
-    fn error(&self, failure: &Failure) -> Error;
-}
-
-/// A model served by runners.
-#[derive(Clone)]
-pub struct Spec {
-    /// One per instance, in the order of their numbers.
-    pub instances: Vec<Instance>,
-    /// Makes those that are added while it serves; none: its instances never change.
-    pub further: Option<Arc<dyn Further>>,
-    /// The model answers a request any number of times.
-    pub decoupled: bool,
-    /// Its requests may be rescheduled.
-    pub iterative: bool,
-    /// What bounds its processes.
-    pub limits: Limits,
-    /// What becomes of their output.
-    pub output: Output,
+impl Limits {
+    /// Those that hold for a runner whatever it runs in.
+    pub fn of_runner(&self) -> backend_remote::Limits {
+        backend_remote::Limits {
+            device_inputs: self.device_inputs,
+            growth_bytes: self.growth_bytes,
+            arena_bytes_max: self.arena_bytes_max,
+            start_timeout: self.start_timeout,
+            exit_grace: self.exit_grace,
+            execute_timeout: self.execute_timeout,
+            restart: self.restart,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Failure, Further, Instance, Limits, Spec};
+use backend_process::{Command, Failure, Further, Instance, Limits, Spec, hosted};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
@@ -262,15 +262,15 @@ impl Opened for OpenedPython {
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let host = self.shared.host.get().cloned();
         let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
-        let instances = Arc::new(Instances { opened: *self, signature: signature.clone(), iterative });
+        let limits = Limits { device_inputs, ..self.options.limits.clone() };
+        let instances = Arc::new(Instances { opened: *self, signature: signature.clone(), iterative, limits });
         let opened = &instances.opened;
         let spec = Spec {
             instances: instances.instances(config, &opened.config_json)?,
             further: Some(instances.clone()),
             decoupled: signature.decoupled,
             iterative,
-            limits: Limits { device_inputs, ..opened.options.limits.clone() },
-            output: opened.options.output,
+            limits: instances.limits.of_runner(),
         };
         launch::start(spec, signature, host, &opened.interpreter)
     }
@@ -281,11 +281,12 @@ struct Instances {
     opened: OpenedPython,
     signature: Arc<Signature>,
     iterative: bool,
+    limits: Limits,
 }
 
 impl Further for Instances {
-    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<Instance>> {
-        let Self { opened, signature, iterative } = self;
+    fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::Instance>> {
+        let Self { opened, signature, iterative, limits } = self;
         let told = Told { iterative: *iterative, config: json, ..opened.told(Some(signature)) };
         let placed = instances(config);
         if placed.len() > INSTANCES_MAX {
@@ -296,10 +297,9 @@ impl Further for Instances {
             )));
         }
         let command = opened.command();
-        let instance = |placed: &Placed| Instance {
-            name: Name::from(placed.name.as_str()),
-            command: command.clone(),
-            load: told.to_run(placed),
+        let instance = |placed: &Placed| {
+            let (name, load) = (Name::from(placed.name.as_str()), told.to_run(placed));
+            hosted(Instance { name, command: command.clone(), load }, limits, opened.options.output)
         };
         Ok(placed.iter().map(instance).collect())
     }

@@ -3,25 +3,24 @@
 #![allow(unsafe_code)] // vouches for the addresses of a segment
 
 use device::Imported;
-use memory::Memfd;
 use std::sync::Arc;
 use tensor::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef, Result};
 
 pub(crate) struct Window {
-    memory: Arc<Memfd>,
+    memory: RegionRef,
     start: usize,
     len: usize,
 }
 
 impl Window {
     /// Of a segment, the first byte and the length; nothing where that does not lie inside.
-    pub(crate) fn new((memory, start, len): (Arc<Memfd>, usize, usize)) -> Self {
+    pub(crate) fn new((memory, start, len): (RegionRef, usize, usize)) -> Self {
         let is_inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
         if is_inside { Self { memory, start, len } } else { Self { memory, start: 0, len: 0 } }
     }
 }
 
-// SAFETY: inside the segment, as `new` made sure; the segment is mapped as long as `memory` is kept, never shrinks, and is reached by raw pointers only.
+// SAFETY: inside the segment, as `new` made sure; its bytes are there as long as `memory` is kept, and are reached by raw pointers only.
 unsafe impl RegionMemory for Window {
     fn base(&self) -> Base<'_> {
         match self.memory.base() {

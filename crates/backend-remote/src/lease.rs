@@ -3,11 +3,8 @@
 //! A lease pins what it lends: a client's region stays registered, and open in the runner, until the runner gives the lease back or ends.
 //! Nothing is copied; the runner may change what it was lent, as it may change a block.
 
-use crate::frames::write;
 use crate::generated::{BLOCK_OFFSET_BITS, LEASES_MAX};
-use crate::link::Way;
-use crate::runner::Runner;
-use device::{Closing, HANDLE_BYTES, Handle};
+use device::{HANDLE_BYTES, Handle};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use tensor::{Exported, RegionRef};
@@ -80,25 +77,16 @@ impl Leases {
         (inner.open.len(), inner.open.values().map(|region| region.len() as u64).sum())
     }
 
-    fn forget(&self, device: u32, handle: &Handle) -> bool {
+    /// The handle is closed here. Whether the runner may have opened it.
+    pub(crate) fn forget(&self, device: u32, handle: &Handle) -> bool {
         self.0.lock().handles.remove(&(device, handle.0))
-    }
-}
-
-impl Closing for Runner {
-    fn closing(&self, device: u32, handle: &Handle) {
-        if self.link.leases.forget(device, handle) {
-            let mut frame = Vec::new();
-            write::close_handle(&mut frame, device, &handle.0);
-            self.link.send(Way::Side, &frame);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memory::Memfd;
+    use ::memory::Memfd;
     use std::sync::Arc;
 
     #[test]

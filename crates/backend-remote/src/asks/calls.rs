@@ -8,13 +8,14 @@
 //! called, which may answer at once and on the same thread.
 
 use super::peer::Peer;
-use crate::batch::parameters;
 use crate::frames::{CallRef, InstanceId, Lie, RequestRef, write};
 use crate::generated::{
     ANSWER_FLAG_FINAL, Answer, AnswerHead, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START,
 };
-use crate::link::{Refused, Room, Way};
+use crate::memory::{Refused, Room};
+use crate::parameters::parameters;
 use crate::slots::Key;
+use crate::transport::Way;
 use backend::{Call, CallAnswers, ModelCall, now_ns};
 use parking_lot::Mutex;
 use protocol::{CorrelationId, InferRequest, InferResponse, InputTensor, OutputForm, RequestedOutput, Sequence};

@@ -5,16 +5,15 @@ use crate::frames::{AnswerRef, Contents, InstanceId, Lie, ResultRef, TensorRef};
 use crate::generated::{
     Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
 };
-use crate::link::{Refused, Room, Way};
-use crate::runner::{COPY_BYTES_MAX, Phase, Runner, Running};
+use crate::memory::{Refused, Room};
+use crate::parameters::parameters;
+use crate::runner::{COPY_BYTES_MAX, Runner, Running};
 use crate::slots::{Key, Pending};
-use crate::window::Window;
+use crate::transport::Way;
 use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
-use protocol::json::Value;
-use protocol::{CorrelationId, OutputTensor, Parameter, Signature};
+use protocol::{CorrelationId, OutputTensor, Signature};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use tensor::{Data, DataType, Error, Name};
 
 /// What becomes of a request.
@@ -52,7 +51,7 @@ impl Runner {
         let mut members: SmallVec<[Key; 4]> = SmallVec::new();
         let mut pendings: SmallVec<[Pending; 4]> = SmallVec::new();
         let mut state = self.state.lock();
-        if !matches!(state.phase, Phase::Running { .. }) || state.batch.is_some() {
+        if !state.lifecycle.is_in_service() || state.batch.is_some() {
             drop(state);
             return self.refuse(requests, occupied, began);
         }
@@ -67,7 +66,7 @@ impl Runner {
                 refused.push((responder, error));
                 continue;
             };
-            self.flag(key, false);
+            self.memory.flag(key, false);
             members.push(key);
             pendings.push(Pending { responder, entry: std::mem::take(entry) });
         }
@@ -75,7 +74,7 @@ impl Runner {
 
         buffer.clear();
         let frame = write::begin(&mut buffer, InstanceId::ONLY, Frame::Execute);
-        let releases = self.link.free_blocks();
+        let releases = self.memory.free_blocks();
         ExecuteHead { batch: id, releases: releases.free.len() as u32, reserved: 0 }.write(&mut buffer);
         buffer.extend(releases.free.iter().flat_map(|id| id.to_le_bytes()));
         let mut inline_left = INLINE_BYTES_MAX as usize;
@@ -87,7 +86,7 @@ impl Runner {
             let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
             if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps_inputs) {
                 // Those of its first inputs are not used.
-                self.link.forget(blocks.iter().copied());
+                self.memory.forget(blocks.iter().copied());
                 buffer.truncate(start);
                 failed.push((at, error));
                 continue;
@@ -110,16 +109,16 @@ impl Runner {
 
         let mut state = self.state.lock();
         let mut left = occupied;
-        if sends && matches!(state.phase, Phase::Running { .. }) {
+        if sends && state.lifecycle.is_in_service() {
             for (key, pending) in members.iter().zip(pendings.drain(..)) {
                 state.slots.put(*key, pending);
             }
-            self.link.batch_is_out.store(true, Relaxed);
+            self.memory.batch_begins();
             state.batch = Some(Running { id, members, occupied: left.take(), since: now_ns() });
             self.watch(&mut state);
             drop(state);
             // Behind everything else: the answer may be there before this returns.
-            self.link.send(Way::Work, &buffer);
+            self.transport.send(Way::Work, &buffer);
             let mut state = self.state.lock();
             if buffer.capacity() <= BUFFER_BYTES_MAX {
                 state.buffer = buffer;
@@ -129,7 +128,7 @@ impl Runner {
                 state.slots.free(*key);
             }
             drop(state);
-            self.link.keep_blocks(releases);
+            self.memory.keep_blocks(releases);
         }
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
@@ -162,10 +161,11 @@ impl Runner {
         entry: &mut BatchEntry,
         keeps_inputs: bool,
     ) -> Result<(), Error> {
-        let model = self.model.upgrade();
-        if let Some(model) = &model {
+        let owner = self.owner.upgrade();
+        let signature = owner.as_ref().map(|owner| &**owner.signature());
+        if let Some(signature) = signature {
             // Strings that a client could change under us go over as they were checked.
-            backend::gather::stage_strings(entry, &model.signature)?;
+            backend::gather::stage_strings(entry, signature)?;
         }
         let request = &mut *entry.request;
         let sequence = &request.sequence;
@@ -189,7 +189,6 @@ impl Runner {
         };
         let names = request.outputs.iter().map(|o| o.name.as_str());
         write::request(to, &head, &request.parameters, (!request.outputs.is_empty()).then_some(names));
-        let signature = model.as_ref().map(|model| &*model.signature);
         for (at, input) in request.inputs.iter_mut().enumerate() {
             let datatype = input.datatype.unwrap_or(DataType::Uint8);
             let reshaped = signature.and_then(|signature| {
@@ -198,7 +197,7 @@ impl Runner {
                 Some(shape::to_model(&spec.dims, Some(reshape), &input.shape, signature.batches()))
             });
             let dims = reshaped.as_ref().unwrap_or(&input.shape);
-            self.link.put(to, room, (&input.name, datatype, dims), &input.data)?;
+            self.memory.put(to, room, (&input.name, datatype, dims), &input.data)?;
             if !keeps_inputs {
                 // It was copied: the body it came in need not wait for the model.
                 input.data = Data::empty();
@@ -236,7 +235,7 @@ impl Runner {
             let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
                 // It was ended on the side.
-                answer.into_iter().flat_map(|a| &a.outputs).for_each(|t| self.link.done_with(t));
+                answer.into_iter().flat_map(|a| &a.outputs).for_each(|t| self.memory.done_with(t));
                 continue;
             };
             let outcome = match answer.map_or(Ok(None), |answer| self.outcome_of(&pending, answer)) {
@@ -258,9 +257,9 @@ impl Runner {
             }
         }
         if broken.is_none() {
-            broken = self.link.released(result.releases.iter()).err();
+            broken = self.memory.released(result.releases.iter()).err();
         }
-        self.link.batch_ended();
+        self.memory.batch_ended();
         let marks = Marks { inputs_ready: batch.since, inference_end, outputs_ready: now_ns() };
         // Steps of sequences first, so that the next batch may have them; answers after the next batch has begun.
         let (again, answered): (SmallVec<[End; 4]>, SmallVec<[End; 4]>) =
@@ -296,7 +295,7 @@ impl Runner {
         }
         let Some(pending) = self.state.lock().slots.lift(key) else {
             // Over already: a sender that was kept for too long.
-            answer.outputs.iter().for_each(|t| self.link.done_with(t));
+            answer.outputs.iter().for_each(|t| self.memory.done_with(t));
             return Ok(());
         };
         let last = match answer.kind {
@@ -333,31 +332,22 @@ impl Runner {
 
     /// What a client gets of an answer: the outputs it asked for, in the order they were made, wherever it wants them. Nothing else about them is checked (B-PY-14).
     fn outcome(&self, entry: &BatchEntry, answer: &AnswerRef<'_>) -> Result<Result<Outcome, Error>, Lie> {
-        let Some(model) = self.model.upgrade() else { return Ok(Err(self.not_healthy())) };
+        let Some(owner) = self.owner.upgrade() else { return Ok(Err(self.not_healthy())) };
+        let signature = owner.signature();
         let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
         let mut failed = None;
         for tensor in &answer.outputs {
-            let wanted = wanted(&model.signature, entry, tensor.name).filter(|_| failed.is_none());
+            let wanted = wanted(signature, entry, tensor.name).filter(|_| failed.is_none());
             let Some((index, slot, name)) = wanted else {
                 // Its place is checked all the same.
-                match tensor.contents {
-                    Contents::Inline(_) => {}
-                    Contents::Block(block) => drop(self.link.window(block)?),
-                    // What the runner lends is not opened to be looked at.
-                    Contents::Device(lent) if !lent.by_host => {}
-                    Contents::Device(lent) => {
-                        if let Err(Refused::Lie(lie)) = self.link.part(lent) {
-                            return Err(lie);
-                        }
-                    }
-                }
-                self.link.done_with(tensor);
+                self.memory.check(tensor.contents)?;
+                self.memory.done_with(tensor);
                 continue;
             };
-            let spec = model.signature.outputs.get(usize::from(index));
+            let spec = signature.outputs.get(usize::from(index));
             // One that does not fit is shown to the client as it is.
             let reshaped = spec.filter(|spec| spec.reshape.is_some()).and_then(|spec| {
-                shape::to_client(&spec.dims, spec.reshape.as_ref(), &tensor.shape, model.signature.batches())
+                shape::to_client(&spec.dims, spec.reshape.as_ref(), &tensor.shape, signature.batches())
             });
             match self.bring(tensor, entry, slot) {
                 Ok(data) => outcome.outputs.push(OutputTensor {
@@ -379,26 +369,24 @@ impl Runner {
     fn bring(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
         let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
         let Some(region) = scatter::region_for(entry, slot, bytes) else {
-            let Contents::Device(lent) = tensor.contents else { return self.link.take(tensor) };
+            let Contents::Device(lent) = tensor.contents else { return self.memory.take(tensor) };
             if !scatter::form_of(entry, slot).anywhere {
-                return self.link.take(tensor);
+                return self.memory.take(tensor);
             }
             // Copied there: the runner can write where it lies.
-            let left = self.link.part(lent).and_then(|part| scatter::left(part).map_err(Refused::Short));
-            self.link.done_with(tensor);
+            let left = self.memory.part(lent).and_then(|part| scatter::left(part).map_err(Refused::Short));
+            self.memory.done_with(tensor);
             return left;
         };
         let data = match tensor.contents {
             // Straight from one to the other; strings are checked on a copy that nobody can change.
-            Contents::Block(block) if tensor.datatype != DataType::Bytes => {
-                Data::Region(Arc::new(Window::new(self.link.window(block)?)))
-            }
-            Contents::Device(lent) => Data::Region(self.link.part(lent)?),
-            _ => self.link.take(tensor)?,
+            Contents::Block(block) if tensor.datatype != DataType::Bytes => Data::Region(self.memory.block(block)?),
+            Contents::Device(lent) => Data::Region(self.memory.part(lent)?),
+            _ => self.memory.take(tensor)?,
         };
         let placed = scatter::place(tensor.name, data, Some(region)).map_err(Refused::Short);
         if tensor.datatype != DataType::Bytes {
-            self.link.done_with(tensor);
+            self.memory.done_with(tensor);
         }
         placed
     }
@@ -434,33 +422,6 @@ fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16,
         let spec = signature.outputs.get(usize::from(index))?;
         (spec.name == *name).then(|| (index, slot, spec.name.clone()))
     })
-}
-
-/// Parameters of a response.
-pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, Lie> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    const BROKEN: Lie = Lie("parameters are no JSON object of texts, numbers and truths");
-    let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
-    let read = |value: Value<'_>| {
-        if value.is_string() {
-            return value.as_string().map(|text| Parameter::String(text.into())).ok();
-        }
-        // A double stays one, also a whole one.
-        let is_double = value.text().iter().any(|c| matches!(c, b'.' | b'e' | b'E' | b'N' | b'I'));
-        let number = || if is_double { None } else { value.as_i64().ok().map(Parameter::Int) };
-        number()
-            .or_else(|| value.as_bool().ok().map(Parameter::Bool))
-            .or_else(|| value.as_f64().ok().map(Parameter::Double))
-    };
-    let members = value.members().map_err(|_| BROKEN)?;
-    members
-        .map(|(key, value)| {
-            let name = Name::from_utf8_lossy(key.decode().into_owned().into());
-            Ok((name, read(value).ok_or(BROKEN)?))
-        })
-        .collect()
 }
 
 /// The largest buffer that is kept for the next batch.

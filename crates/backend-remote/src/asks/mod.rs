@@ -11,11 +11,11 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use peer::Peer;
+pub(crate) use peer::{Parent, Peer};
 
 use crate::frames::{FromRunner, Lie};
-use crate::link::Way;
 use crate::slots::Key;
+use crate::transport::Way;
 use backend::Host;
 pub(crate) use calls::CALLS_MAX;
 use calls::{Calls, Made};

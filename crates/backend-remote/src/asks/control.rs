@@ -6,11 +6,11 @@ use super::metrics;
 use super::peer::Peer;
 use crate::frames::{InstanceId, Lie, write};
 use crate::generated::Frame;
-use crate::link::Way;
+use crate::transport::Way;
 use backend::{ModelControl, ModelOperation};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use protocol::json::{Value, write_f64, write_string};
+use protocol::json::{Value, write_string};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tensor::{Code, Error, Result};
@@ -180,17 +180,4 @@ fn code_name(code: Code) -> &'static str {
         Code::AlreadyExists => "ALREADY_EXISTS",
         Code::Cancelled => "CANCELLED",
     }
-}
-
-/// JSON has no number for some doubles: NaN is null, infinities are their names.
-pub(super) fn number(value: f64) -> String {
-    if value.is_nan() {
-        return "null".into();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { r#""Infinity""#.into() } else { r#""-Infinity""#.into() };
-    }
-    let mut text = Vec::new();
-    write_f64(&mut text, value);
-    String::from_utf8_lossy(&text).into_owned()
 }

@@ -1,10 +1,9 @@
 //! What calls, control and metrics need of the runner that asks: its sockets, its segments, its requests, and the server.
 
 use crate::frames::TensorRef;
-use crate::hub::Hub;
-use crate::link::{Refused, Room, Way};
-use crate::runner::Runner;
+use crate::memory::{Refused, Room};
 use crate::slots::Key;
+use crate::transport::{Job, Way};
 use backend::Host;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name};
@@ -43,7 +42,7 @@ pub(crate) trait Peer: Send + Sync {
     /// A tensor that is not looked at: its block is given back.
     fn done_with(&self, tensor: &TensorRef<'_>);
     /// Does what takes too long for the thread that serves all runners on another.
-    fn later(&self, job: Box<dyn FnOnce() + Send>);
+    fn later(&self, job: Job);
     /// Kills it for what it said.
     fn condemn(&self, why: &str);
 }
@@ -60,74 +59,4 @@ pub(crate) struct Parent {
     pub(crate) batch: Option<u64>,
     /// Where it is traced.
     pub(crate) trace: Option<Trace>,
-}
-
-impl Peer for Runner {
-    fn host(&self) -> Option<Arc<dyn Host>> {
-        self.asks.host()
-    }
-
-    fn model(&self) -> Name {
-        self.asks.model()
-    }
-
-    fn parent(&self, named: Key) -> Parent {
-        let mut state = self.state.lock();
-        let key = if state.slots.has(named) { Some(named) } else { state.slots.only() };
-        let running = state.batch.as_ref().filter(|batch| key.is_none_or(|key| batch.members.contains(&key)));
-        let batch = running.map(|batch| batch.id);
-        match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
-            Some((key, pending)) => {
-                let request = &pending.entry.request;
-                Parent { key: Some(key), depth: request.depth, batch, trace: request.trace.clone() }
-            }
-            // So that no chain of calls is without end.
-            None => {
-                let depth = state.slots.pendings().map(|pending| pending.entry.request.depth).max().unwrap_or(0);
-                Parent { depth, batch, ..Parent::default() }
-            }
-        }
-    }
-
-    fn send(&self, way: Way, frames: &[u8]) {
-        self.link.send(way, frames);
-    }
-
-    fn put(
-        &self,
-        to: &mut Vec<u8>,
-        room: &mut Room<'_>,
-        head: (&str, DataType, &[i64]),
-        data: &Data,
-    ) -> Result<(), Error> {
-        self.link.put(to, room, head, data)
-    }
-
-    fn takes_devices(&self) -> bool {
-        self.link.lends()
-    }
-
-    fn forget(&self, blocks: &[u64]) {
-        self.link.forget(blocks.iter().copied());
-    }
-
-    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
-        self.link.take(tensor)
-    }
-
-    fn done_with(&self, tensor: &TensorRef<'_>) {
-        self.link.done_with(tensor);
-    }
-
-    fn later(&self, job: Box<dyn FnOnce() + Send>) {
-        match Hub::get() {
-            Ok(hub) => hub.copy(job),
-            // It is what serves this runner.
-            Err(_) => job(),
-        }
-    }
-
-    fn condemn(&self, why: &str) {
-        Self::condemn(self, why);
-    }
 }

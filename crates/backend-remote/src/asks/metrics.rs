@@ -1,12 +1,11 @@
 //! Metrics that the code of a model makes (B-PY-20): what its process holds of them goes with it.
 
-use super::control::number;
 use super::peer::Peer;
 use crate::frames::MetricChange;
 use crate::generated::MetricOperation;
 use backend::metrics::{Holder, Kind, Labels, Update};
 use parking_lot::Mutex;
-use protocol::json::Value;
+use protocol::json::{Value, write_f64};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -99,4 +98,17 @@ fn labels(value: Value<'_>) -> Result<Labels> {
 
 fn buckets(value: Value<'_>) -> Result<Vec<f64>> {
     value.elements()?.map(Value::as_f64).collect()
+}
+
+/// JSON has no number for some doubles: NaN is null, infinities are their names.
+fn number(value: f64) -> String {
+    if value.is_nan() {
+        return "null".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { r#""Infinity""#.into() } else { r#""-Infinity""#.into() };
+    }
+    let mut text = Vec::new();
+    write_f64(&mut text, value);
+    String::from_utf8_lossy(&text).into_owned()
 }

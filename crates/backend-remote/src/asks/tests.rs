@@ -1,11 +1,10 @@
 //! What a runner asks, against a server that a test plays and segments that are numbers.
 
-use super::peer::Parent;
 use super::*;
 use crate::frames::write::{self, Put};
 use crate::frames::{Block, CallRef, Contents, LogRef, MetricChange, RequestRef, TensorRef};
 use crate::generated::{Answer, AnswerHead, CallId, Frame, Header, LogLevel, MetricOperation, RequestHead};
-use crate::link::{Refused, Room};
+use crate::memory::{Refused, Room};
 use backend::metrics::{CustomMetrics, Value as MetricValue};
 use backend::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 use bytes::Bytes;

@@ -3,26 +3,19 @@
 use crate::failure::Failure;
 use crate::frames::{self, InstanceId};
 use crate::generated::{Frame, LEASES_MAX, SLOTS_MAX};
-use crate::guardian::{self, Guarded};
-use crate::hub::{Due, Hub};
-use crate::link::Link;
-use crate::output::Printed;
+use crate::lifecycle::{Before, Lifecycle};
 use crate::restart::{Crashes, DELAY_MAX};
-use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
-use crate::spec::{Instance, Limits, Output, Spec};
-use crate::sys::{self, Program};
+use crate::runner::{COPY_BYTES_MAX, Owner, Parts, Runner, Started};
+use crate::spec::{Instance, Limits, Spec};
+use crate::transport::{Executor, Way};
 use backend::{
     Batch, Capabilities, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RemoteModel,
     RunControl, now_ns,
 };
-use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,12 +26,13 @@ use tensor::Error;
 /// the pool would have to be woken, and copies no faster.
 const AT_ONCE_BYTES_MAX: usize = COPY_BYTES_MAX as usize;
 
-/// A model and its processes. Its owner is `ProcessModel`; what happens to a process finds it through a weak reference.
+/// A model and its runners. Its owner is `Served`; what happens to a runner finds it through a weak reference.
 pub(crate) struct Model {
     me: Weak<Self>,
-    pub(crate) spec: Spec,
-    pub(crate) signature: Arc<Signature>,
-    pub(crate) host: Weak<dyn Host>,
+    spec: Spec,
+    signature: Arc<Signature>,
+    host: Weak<dyn Host>,
+    executor: Arc<dyn Executor>,
     /// By the number of the instance.
     places: RwLock<Vec<Option<Arc<Place>>>>,
     /// Processes of instances that left, which still have requests, and since when.
@@ -94,13 +88,18 @@ impl Place {
     }
 }
 
-struct ProcessModel(Arc<Model>);
+struct Served(Arc<Model>);
 
 /// Starts the processes of a model and has them load its code. Blocks until all are ready, or one failed.
 ///
 /// # Errors
 /// What the first that failed said.
-pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Result<Arc<dyn backend::Model>, Failure> {
+pub fn start(
+    spec: Spec,
+    signature: Arc<Signature>,
+    host: Weak<dyn Host>,
+    executor: Arc<dyn Executor>,
+) -> Result<Arc<dyn backend::Model>, Failure> {
     let places: Vec<_> =
         (0..).zip(&spec.instances).map(|(n, instance)| Place::new(n, instance.clone(), true)).collect();
     let model = Arc::new_cyclic(|me| Model {
@@ -108,6 +107,7 @@ pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Res
         spec,
         signature,
         host,
+        executor,
         places: RwLock::new(places.iter().cloned().map(Some).collect()),
         left_behind: Mutex::default(),
         listener: OnceLock::new(),
@@ -117,135 +117,88 @@ pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Res
         restarts: AtomicU64::new(0),
     });
     // Dropped, also when an instance fails, it ends its processes.
-    let owner = ProcessModel(Arc::clone(&model));
+    let owner = Served(Arc::clone(&model));
     model.start_all(&places)?;
     Ok(Arc::new(owner))
 }
 
-/// What a model's code makes of its configuration, asked of a process of its own; `None`: it has nothing to say.
+/// What a model's code makes of its configuration, asked of a runner of its own; `None`: it has nothing to say.
 ///
 /// # Errors
-/// What the code said, or that the process died.
-pub fn ask(instance: &Instance, limits: &Limits, output: Output) -> Result<Option<String>, Failure> {
-    let hub = Hub::get().map_err(|e| cannot_start(&e))?;
-    let (instance, limits) = (instance.clone(), limits.clone());
+/// What the code said, or that the runner died.
+pub fn ask(instance: &Instance, limits: &Limits, executor: &Arc<dyn Executor>) -> Result<Option<String>, Failure> {
+    let (instance, limits, executor_of) = (instance.clone(), limits.clone(), Arc::clone(executor));
     let grace = limits.exit_grace;
     let (send, answer) = channel();
-    hub.start(move || {
-        let told: Sender<_> = send.clone();
-        let started: Started = Box::new(move |result| drop(told.send(Ok(result))));
-        let runner = launch(&instance, 0, &limits, output, Weak::new(), "complete", started);
-        drop(send.send(Err(runner)));
-    });
-    // The process, and its answer, in either order.
-    let (mut runner, mut result) = (None, None);
-    while result.is_none() {
-        match answer.recv() {
-            Ok(Ok(told)) => result = Some(told),
-            Ok(Err(Ok(started))) => runner = Some(started),
-            Ok(Err(Err(e))) => return Err(cannot_start(&e)),
-            Err(_) => break,
-        }
-    }
-    if runner.is_none() {
-        runner = answer.try_iter().find_map(|told: Result<_, io::Result<Arc<Runner>>>| told.err()?.ok());
-    }
-    if let Some(runner) = runner {
-        runner.end(grace);
-    }
-    result.unwrap_or_else(|| Err(Error::internal("a process could not be started").into())).map(|ready| ready.config)
+    let (send_runner, started_runner) = channel();
+    executor.start(Box::new(move || {
+        let started: Started = Box::new(move |result| drop(send.send(result)));
+        let none = Weak::<Model>::new() as Weak<dyn Owner>;
+        drop(send_runner.send(launch(&instance, 0, &limits, none, executor_of, "complete", started)));
+    }));
+    let runner = started_runner.recv();
+    let runner = runner.map_err(|_| not_started())?.map_err(|e| cannot_start(&e))?;
+    let result = answer.recv();
+    runner.end(grace);
+    result.map_err(|_| not_started())?.map(|ready| ready.config)
+}
+
+fn not_started() -> Failure {
+    Error::internal("a process could not be started").into()
 }
 
 fn cannot_start(e: &io::Error) -> Failure {
     Error::internal(format!("a process could not be started: {e}")).into()
 }
 
-/// Starts a process; on the thread that does that. `started` is told once it answers, or is gone; not when this fails.
+/// Starts a runner; on the thread that does that. `started` is told once it answers, or is gone; not when this fails.
 fn launch(
     instance: &Instance,
     number: u32,
     limits: &Limits,
-    output: Output,
-    model: Weak<Model>,
+    owner: Weak<dyn Owner>,
+    executor: Arc<dyn Executor>,
     mode: &str,
     started: Started,
 ) -> io::Result<Arc<Runner>> {
-    let hub = Hub::get()?;
-    let name_of_model = model.upgrade().map(|m| m.signature.model.to_string()).unwrap_or_default();
-    let (work, their_work) = UnixStream::pair()?;
-    let (side, their_side) = UnixStream::pair()?;
-    let id = hub.name();
-    let link = Link::new(id, work, side, &name_of_model, limits)?;
-    let flags = Memfd::new(SLOTS_MAX as usize)?;
-    let (out, their_out) = sys::pipe()?;
-    let (err, their_err) = sys::pipe()?;
-    let nothing = File::open("/dev/null")?;
-    let mut environment = instance.command.environment.clone();
-    // A server may itself have been started by a model.
-    environment.retain(|(name, _)| name != guardian::VARIABLE);
-    environment.push(guardian::variable(id));
-    let mut program = Program::new(&instance.command.program, &instance.command.arguments, &environment)?;
-    program.address_space = limits.memory_bytes_max;
-    program.new_privileges = limits.new_privileges;
-    let segments = link.first_segments();
-    let mut descriptors =
-        vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
-    if let Some((requests, responses)) = &segments {
-        descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
-    }
-    let child = sys::spawn(&program, &descriptors)?;
-    let guarded = Guarded::new(id, child.pid);
-    let label = if instance.name.is_empty() { "auto-complete" } else { instance.name.as_str() };
-    let printed = Printed::get()?;
-    printed.add(out, label, false, output, limits.output_bytes_per_second)?;
-    printed.add(err, label, true, output, limits.output_bytes_per_second)?;
-    let name = instance.name.clone();
-    let parts =
-        Parts { id, name, instance: number, model, link, child, guarded, flags, limits: limits.clone(), started };
-    let runner = Runner::new(parts)?;
-    let mut frame = Vec::new();
-    let load = load(&instance.load, mode, limits);
-    frames::write::json(&mut frame, InstanceId::ONLY, Frame::Load, &load)
+    let (name, limits) = (instance.name.clone(), limits.clone());
+    let start_timeout = limits.start_timeout;
+    let mut load = Vec::new();
+    frames::write::json(&mut load, InstanceId::ONLY, Frame::Load, &load_of(&instance.load, mode))
         .map_err(|_| io::Error::other("the configuration is too long"))?;
-    runner.link.send(crate::link::Way::Work, &frame);
+    let connection = instance.start.start()?;
+    let runner = Runner::new(Parts { name, instance: number, owner, connection, limits, executor, started });
+    runner.transport.send(Way::Work, &load);
     let mut first = Vec::new();
     frames::write::question(&mut first, InstanceId::PROCESS, Frame::Ping, 0);
-    runner.link.send(crate::link::Way::Side, &first);
-    hub.add(&runner)?;
-    hub.after(limits.start_timeout, Due::Contact(id));
+    runner.transport.send(Way::Side, &first);
+    runner.transport.on_frame(Arc::clone(&runner) as _)?;
+    runner.later(start_timeout, |runner| runner.check_contact());
     Ok(runner)
 }
 
-/// LOAD: what its author says, and what this crate adds.
-fn load(told: &str, mode: &str, limits: &Limits) -> String {
+/// LOAD: what its author says, and in which mode.
+fn load_of(told: &str, mode: &str) -> String {
     let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
-    let bytes = limits.segment_bytes;
-    let segments = match limits.shared_memory {
-        true => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
-        false => "null".to_owned(),
-    };
-    let devices = limits.device_inputs;
-    format!(r#"{{"mode":"{mode}","segments":{segments},"devices":{devices}{comma}{rest}"#)
+    format!(r#"{{"mode":"{mode}"{comma}{rest}"#)
 }
 
 impl Model {
     /// Starts processes, and waits until all have loaded the model's code, or one failed.
     fn start_all(self: &Arc<Self>, places: &[Arc<Place>]) -> Result<(), Failure> {
-        let hub = Hub::get().map_err(|e| cannot_start(&e))?;
         let (send, started) = channel();
         for place in places {
             let (model, place, send): (_, _, Sender<Result<(), Failure>>) =
                 (Arc::clone(self), Arc::clone(place), send.clone());
-            hub.start(move || {
-                let told = send.clone();
-                let started: Started = Box::new(move |result| drop(told.send(result.map(drop))));
+            self.executor.start(Box::new(move || {
+                let started: Started = Box::new(move |result| drop(send.send(result.map(drop))));
                 model.spawn(&place, started);
-            });
+            }));
         }
         drop(send);
         for _ in places {
-            started.recv().unwrap_or_else(|_| Err(Error::internal("a process could not be started").into()))?;
+            started.recv().unwrap_or_else(|_| Err(not_started()))?;
         }
         Ok(())
     }
@@ -265,11 +218,11 @@ impl Model {
                 }
             }
         };
-        let (limits, output) = (&self.spec.limits, self.spec.output);
+        let limits = &self.spec.limits;
         // Its place is taken before it can answer: an answer that finds none would be lost.
         let mut held = place.runner.write();
         let told = Box::new(tell.clone());
-        match launch(&place.instance, place.number, limits, output, self.me.clone(), "run", told) {
+        match launch(&place.instance, place.number, limits, self.me.clone(), Arc::clone(&self.executor), "run", told) {
             Ok(runner) => {
                 if !is_wanted() {
                     runner.end(Duration::ZERO);
@@ -284,7 +237,7 @@ impl Model {
     }
 
     /// Starts an instance's process again.
-    pub(crate) fn launch(self: &Arc<Self>, place: &Arc<Place>) {
+    fn launch(self: &Arc<Self>, place: &Arc<Place>) {
         if place.is_left.load(SeqCst) {
             return;
         }
@@ -301,6 +254,19 @@ impl Model {
             }
         });
         self.spawn(place, started);
+    }
+
+    /// Does something to it later, if it is still there.
+    fn later(&self, delay: Duration, job: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        let me = self.me.clone();
+        self.executor.after(
+            delay,
+            Box::new(move || {
+                if let Some(model) = me.upgrade() {
+                    job(&model);
+                }
+            }),
+        );
     }
 
     fn place(&self, instance: u32) -> Option<Arc<Place>> {
@@ -320,22 +286,6 @@ impl Model {
         }
     }
 
-    /// A process of it is gone. `was_running`: it had been ready; else whoever started it hears of it.
-    pub(crate) fn died(&self, runner: &Runner, was_running: bool) {
-        if !was_running || self.is_ending.load(SeqCst) {
-            return;
-        }
-        // Another instance may have its number, if its own left.
-        let is_its = |place: &Arc<Place>| place.runner.read().as_ref().is_some_and(|its| its.id == runner.id);
-        let Some(place) = self.place(runner.instance).filter(is_its) else { return };
-        if runner.is_given_up() {
-            // What still waits goes to other instances, or is refused.
-            let model = &self.signature.model;
-            return self.is_down(&place, Error::unavailable(format!("model '{model}' is being unloaded")));
-        }
-        self.crashed(&place);
-    }
-
     fn is_down(&self, place: &Place, why: Error) {
         *place.down.lock() = Some(why.clone());
         if let Some(listener) = self.listener.get().filter(|_| place.serves.load(SeqCst)) {
@@ -344,16 +294,13 @@ impl Model {
     }
 
     /// It left service: processes that hang, or work for nobody, are ended after their grace.
-    pub(crate) fn look_at_leaving(&self) {
+    fn look_at_leaving(&self) {
         let (grace, now) = (Duration::from_nanos(self.leaving_ns.load(SeqCst)), now_ns());
         let left = Duration::from_nanos(now.saturating_sub(*self.left.get_or_init(|| now)));
         for runner in self.runners() {
             runner.look_for_nobody(grace, left, now);
         }
-        if let Ok(hub) = Hub::get() {
-            let pause = (grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX);
-            hub.after(pause, Due::Leaving(self.me.clone()));
-        }
+        self.later((grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX), |model| model.look_at_leaving());
     }
 
     /// The instance takes no batches any more. Its process ends once the requests that it has are over, those of a decoupled model may last.
@@ -365,15 +312,13 @@ impl Model {
         log::debug!("{}: the instance leaves", place.name());
         let mut left_behind = self.left_behind.lock();
         left_behind.push((runner, now_ns()));
-        if left_behind.len() == 1
-            && let Ok(hub) = Hub::get()
-        {
-            hub.after(Duration::ZERO, Due::Left(self.me.clone()));
+        if left_behind.len() == 1 {
+            self.later(Duration::ZERO, |model| model.look_at_left());
         }
     }
 
     /// Has processes of instances that left end which have nothing to do. Others are looked at again; those that work for nobody end after their grace.
-    pub(crate) fn look_at_left(&self) {
+    fn look_at_left(&self) {
         let (grace, now) = (self.spec.limits.exit_grace, now_ns());
         let mut left_behind = self.left_behind.lock();
         left_behind.retain(|(runner, since)| {
@@ -387,10 +332,8 @@ impl Model {
             runner.look_for_nobody(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
             true
         });
-        if !left_behind.is_empty()
-            && let Ok(hub) = Hub::get()
-        {
-            hub.after(LEFT_LOOK, Due::Left(self.me.clone()));
+        if !left_behind.is_empty() {
+            self.later(LEFT_LOOK, |model| model.look_at_left());
         }
     }
 
@@ -415,10 +358,14 @@ impl Model {
                 DELAY_MAX.as_secs()
             );
         }
-        match (again, Hub::get()) {
-            (Some(again), Ok(hub)) => hub.after(again.delay, Due::Restart(self.me.clone(), Arc::clone(place))),
-            _ => log::error!("{name}: the process is not started again until model '{model}' is loaded again"),
-        }
+        let Some(again) = again else {
+            return log::error!("{name}: the process is not started again until model '{model}' is loaded again");
+        };
+        let place = Arc::clone(place);
+        self.later(again.delay, move |model| {
+            let starting = Arc::clone(model);
+            model.executor.start(Box::new(move || starting.launch(&place)));
+        });
     }
 
     fn runner(&self, instance: u32) -> Option<Arc<Runner>> {
@@ -433,7 +380,36 @@ impl Model {
     }
 }
 
-impl backend::Model for ProcessModel {
+impl Owner for Model {
+    fn signature(&self) -> &Arc<Signature> {
+        &self.signature
+    }
+
+    fn is_decoupled(&self) -> bool {
+        self.spec.decoupled
+    }
+
+    fn host(&self) -> Weak<dyn Host> {
+        self.host.clone()
+    }
+
+    fn died(&self, runner: &Runner, was: Lifecycle) {
+        if self.is_ending.load(SeqCst) {
+            return;
+        }
+        // Another instance may have its number, if its own left.
+        let is_its = |place: &Arc<Place>| place.runner.read().as_ref().is_some_and(|its| std::ptr::eq(&**its, runner));
+        let Some(place) = self.place(runner.instance).filter(is_its) else { return };
+        if was == Lifecycle::Killed(Before::Abandoned) {
+            // What still waits goes to other instances, or is refused.
+            let model = &self.signature.model;
+            return self.is_down(&place, Error::unavailable(format!("model '{model}' is being unloaded")));
+        }
+        self.crashed(&place);
+    }
+}
+
+impl backend::Model for Served {
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, _: &RunControl) -> Marks {
         let occupied = batch.occupied.take();
         match self.0.runner(instance) {
@@ -453,10 +429,10 @@ impl backend::Model for ProcessModel {
 
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         let restarts = self.0.restarts.load(Relaxed);
-        let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
-        let shared: u64 = self.0.runners().map(|r| r.link.bytes()).sum();
-        let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
-        let lent = self.0.runners().map(|r| r.link.leases.open());
+        let resident: u64 = self.0.runners().map(|r| r.transport.resident_bytes()).sum();
+        let shared: u64 = self.0.runners().map(|r| r.memory.bytes()).sum();
+        let used: u64 = self.0.runners().map(|r| r.memory.request_bytes_used()).sum();
+        let lent = self.0.runners().map(|r| r.memory.leases.open());
         let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
         let places = self.0.places.read().iter().flatten().count();
         let leases_max = places as u64 * LEASES_MAX;
@@ -487,16 +463,14 @@ impl backend::Model for ProcessModel {
     }
 }
 
-impl RemoteModel for ProcessModel {
+impl RemoteModel for Served {
     fn leave_service(&self, longest: Duration) {
         let grace = self.0.spec.limits.exit_grace.min(longest);
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(NEVER).min(NEVER - 1);
         self.0.leaving_ns.fetch_min(grace_ns, SeqCst);
         // One look follows another, until the model is dropped.
-        if self.0.left.set(now_ns()).is_ok()
-            && let Ok(hub) = Hub::get()
-        {
-            hub.after(Duration::ZERO, Due::Leaving(self.0.me.clone()));
+        if self.0.left.set(now_ns()).is_ok() {
+            self.0.later(Duration::ZERO, |model| model.look_at_leaving());
         }
     }
 
@@ -601,7 +575,7 @@ fn one_of_all(all: &Mutex<(usize, Option<ReadyAnswer>)>, result: tensor::Result<
     }
 }
 
-impl Drop for ProcessModel {
+impl Drop for Served {
     /// Nothing waits for the processes: they are told to end, and killed once their grace is over.
     fn drop(&mut self) {
         self.0.is_ending.store(true, SeqCst);
@@ -609,17 +583,4 @@ impl Drop for ProcessModel {
             runner.end(self.0.spec.limits.exit_grace);
         }
     }
-}
-
-/// Waits until all processes have ended, or that long: for the end of the server, after its models were dropped.
-#[expect(clippy::disallowed_methods, reason = "at the end of the server only, for processes that the hub waits for")]
-pub fn wait_for_ends(longest: Duration) -> bool {
-    let until = std::time::Instant::now() + longest;
-    while Hub::get().is_ok_and(|hub| hub.is_busy()) {
-        if std::time::Instant::now() >= until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    true
 }

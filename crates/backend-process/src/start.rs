@@ -1,0 +1,147 @@
+//! Starts processes, and the two things that are asked of this crate.
+
+use crate::guardian::{self, Guarded};
+use crate::hub::Hub;
+use crate::link::Link;
+use crate::output::Printed;
+use crate::process::Process;
+use crate::spec::{Command, Instance, Limits, Output};
+use crate::sys::{self, Program};
+use backend::{Host, Model};
+use backend_remote::generated::SLOTS_MAX;
+use backend_remote::{Connection, Executor, Failure, Segments, Spec, Start};
+use memory::Memfd;
+use protocol::Signature;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tensor::{Error, Name};
+
+/// Bytes at the beginning of each first segment whose pages are made at once.
+const POPULATED_BYTES: usize = 256 << 10;
+
+/// What starts an instance's process.
+struct Starter {
+    name: Name,
+    command: Command,
+    limits: Limits,
+    output: Output,
+}
+
+/// What serves an instance of a model from a process.
+pub fn hosted(instance: Instance, limits: &Limits, output: Output) -> backend_remote::Instance {
+    let Instance { name, command, load } = instance;
+    let load = load_of(&load, limits);
+    let start = Arc::new(Starter { name: name.clone(), command, limits: limits.clone(), output });
+    backend_remote::Instance { name, start, load }
+}
+
+/// LOAD: what its author says, and what a process is to know of its memory.
+fn load_of(told: &str, limits: &Limits) -> String {
+    let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    let bytes = limits.segment_bytes;
+    let segments = match limits.shared_memory {
+        true => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
+        false => "null".to_owned(),
+    };
+    let devices = limits.device_inputs;
+    format!(r#"{{"segments":{segments},"devices":{devices}{comma}{rest}"#)
+}
+
+/// Starts the processes of a model and has them load its code. Blocks until all are ready, or one failed.
+///
+/// # Errors
+/// What the first that failed said.
+pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Result<Arc<dyn Model>, Failure> {
+    backend_remote::start(spec, signature, host, executor()?)
+}
+
+/// What a model's code makes of its configuration, asked of a process of its own; `None`: it has nothing to say.
+///
+/// # Errors
+/// What the code said, or that the process died.
+pub fn ask(instance: &Instance, limits: &Limits, output: Output) -> Result<Option<String>, Failure> {
+    let instance = hosted(instance.clone(), limits, output);
+    backend_remote::ask(&instance, &limits.of_runner(), &executor()?)
+}
+
+fn executor() -> Result<Arc<dyn Executor>, Failure> {
+    match Hub::get() {
+        Ok(hub) => Ok(Arc::new(hub)),
+        Err(e) => Err(Error::internal(format!("a process could not be started: {e}")).into()),
+    }
+}
+
+/// Waits until all processes have ended, or that long: for the end of the server, after its models were dropped.
+#[expect(clippy::disallowed_methods, reason = "at the end of the server only, for processes that the hub waits for")]
+pub fn wait_for_ends(longest: Duration) -> bool {
+    let until = std::time::Instant::now() + longest;
+    while Hub::get().is_ok_and(|hub| hub.is_busy()) {
+        if std::time::Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+impl Start for Starter {
+    fn start(&self) -> io::Result<Connection> {
+        let Self { name, command, limits, output } = self;
+        let hub = Hub::get()?;
+        let (work, their_work) = UnixStream::pair()?;
+        let (side, their_side) = UnixStream::pair()?;
+        let id = hub.name();
+        let link = Link::new(id, work, side)?;
+        let memory = if limits.shared_memory { Some(Memory::new(limits.segment_bytes)?) } else { None };
+        let (out, their_out) = sys::pipe()?;
+        let (err, their_err) = sys::pipe()?;
+        let nothing = File::open("/dev/null")?;
+        let mut environment = command.environment.clone();
+        // A server may itself have been started by a model.
+        environment.retain(|(name, _)| name != guardian::VARIABLE);
+        environment.push(guardian::variable(id));
+        let mut program = Program::new(&command.program, &command.arguments, &environment)?;
+        program.address_space = limits.memory_bytes_max;
+        program.new_privileges = limits.new_privileges;
+        let mut descriptors =
+            vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
+        if let Some(Memory { requests, responses, flags }) = &memory {
+            descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
+        }
+        let child = sys::spawn(&program, &descriptors)?;
+        let guarded = Guarded::new(id, child.pid);
+        let label = if name.is_empty() { "auto-complete" } else { name.as_str() };
+        let printed = Printed::get()?;
+        printed.add(out, label, false, *output, limits.output_bytes_per_second)?;
+        printed.add(err, label, true, *output, limits.output_bytes_per_second)?;
+        let transport = Process::new(id, hub, link, child, guarded);
+        Ok(Connection { transport, segments: memory.map(Memory::segments) })
+    }
+}
+
+/// The memory that a process inherits.
+struct Memory {
+    requests: Arc<Memfd>,
+    responses: Arc<Memfd>,
+    flags: Arc<Memfd>,
+}
+
+impl Memory {
+    fn new(segment_bytes: u64) -> io::Result<Self> {
+        let segment = || {
+            let memory = Memfd::new(usize::try_from(segment_bytes).unwrap_or(usize::MAX))?;
+            memory.populate(POPULATED_BYTES);
+            io::Result::Ok(Arc::new(memory))
+        };
+        Ok(Self { requests: segment()?, responses: segment()?, flags: Arc::new(Memfd::new(SLOTS_MAX as usize)?) })
+    }
+
+    fn segments(self) -> Segments {
+        Segments { requests: self.requests, responses: self.responses, flags: self.flags }
+    }
+}

@@ -1,0 +1,570 @@
+//! One runner of an instance, from its start to its end.
+//!
+//! Its transport hands over what it says, a frame at a time. `state` is for what other threads touch as well (batches that begin, cancellations), and is never held while
+//! engine or model code is called.
+
+use crate::asks::{Asks, Peer};
+use crate::failure::{Failure, Ready};
+use crate::frames::{self, FromRunner, InstanceId, Lie};
+use crate::generated::{Frame, Header, VERSION};
+use crate::lifecycle::{Before, Lifecycle};
+use crate::memory::TensorMemory;
+use crate::slots::{Key, Slots};
+use crate::spec::Limits;
+use crate::transport::{Connection, End, Executor, Next, Reading, Receiver, Transport, Way};
+use backend::{Host, Occupied, OpenCall, OpenCalls, ReadyAnswer, now_ns};
+use device::{Closing, Handle};
+use parking_lot::Mutex;
+use protocol::Signature;
+use smallvec::SmallVec;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tensor::{Error, Name};
+
+/// Outputs of one frame above this are copied by a thread that may take its time: a copy of 1 MiB takes 80 to 240 µs.
+pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
+/// Longer frames, of texts or of tensors that are sent inline, are handled by that thread, too.
+const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
+/// How long it may take to end after it said that it could not start.
+const FAILED_GRACE: Duration = Duration::from_secs(5);
+/// How long it has to write down its stacks once its batch took too long.
+const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// How long a model may take to say whether it is ready.
+pub(crate) const QUESTION_TIME: Duration = Duration::from_secs(5);
+
+/// Told once how the start went.
+pub(crate) type Started = Box<dyn FnOnce(Result<Ready, Failure>) + Send>;
+
+/// The model that a runner serves.
+pub(crate) trait Owner: Send + Sync {
+    fn signature(&self) -> &Arc<Signature>;
+    fn is_decoupled(&self) -> bool;
+    /// The server.
+    fn host(&self) -> Weak<dyn Host>;
+    /// A runner that had been ready is over, and this is what it was.
+    fn died(&self, runner: &Runner, was: Lifecycle);
+}
+
+pub(crate) struct Runner {
+    /// Of the instance: it stands in errors and in front of what the runner prints.
+    pub(crate) name: Name,
+    pub(crate) instance: u32,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) memory: TensorMemory,
+    pub(crate) asks: Asks,
+    /// None while a configuration is completed.
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) limits: Limits,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) state: Mutex<State>,
+    me: Weak<Self>,
+}
+
+pub(crate) struct State {
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) slots: Slots,
+    pub(crate) batch: Option<Running>,
+    pub(crate) batches: u64,
+    started: Option<Started>,
+    questions: Vec<Question>,
+    asked: u64,
+    /// How long the batch takes will be looked at.
+    is_watched: bool,
+    /// Since when it works for nobody, and which batch it was then.
+    for_nobody: Option<(u64, u64)>,
+    /// That its model left service and clients still wait was told.
+    told_of_clients: bool,
+    /// The last frame's buffer, to be used again.
+    pub(crate) buffer: Vec<u8>,
+}
+
+/// A batch that was handed over.
+pub(crate) struct Running {
+    pub(crate) id: u64,
+    pub(crate) members: SmallVec<[Key; 4]>,
+    pub(crate) occupied: Option<Occupied>,
+    /// When its inputs were there.
+    pub(crate) since: u64,
+}
+
+struct Question {
+    number: u64,
+    since: u64,
+    answers: Vec<ReadyAnswer>,
+}
+
+/// Whether the runner lends memory of a device for it.
+fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
+    matches!(tensor.contents, frames::Contents::Device(lent) if !lent.by_host)
+}
+
+/// What a runner is made of.
+pub(crate) struct Parts {
+    pub(crate) name: Name,
+    pub(crate) instance: u32,
+    pub(crate) owner: Weak<dyn Owner>,
+    pub(crate) connection: Connection,
+    pub(crate) limits: Limits,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) started: Started,
+}
+
+impl Runner {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { name, instance, owner, connection, limits, executor, started } = parts;
+        let Connection { transport, segments } = connection;
+        let of = owner.upgrade();
+        let model = of.as_ref().map(|owner| owner.signature().model.clone()).unwrap_or_default();
+        let memory = TensorMemory::new(Arc::clone(&transport), segments, model.to_string(), limits.clone());
+        Arc::new_cyclic(|me| Self {
+            name,
+            instance,
+            transport,
+            memory,
+            asks: of.map_or_else(Asks::default, |owner| Asks::new(owner.host(), model)),
+            owner,
+            limits,
+            executor,
+            state: Mutex::new(State {
+                lifecycle: Lifecycle::Starting { is_there: false },
+                slots: Slots::default(),
+                batch: None,
+                batches: 0,
+                started: Some(started),
+                questions: Vec::new(),
+                asked: 0,
+                is_watched: false,
+                for_nobody: None,
+                told_of_clients: false,
+                buffer: Vec::new(),
+            }),
+            me: me.clone(),
+        })
+    }
+
+    /// Does something to it later, if it is still there.
+    pub(crate) fn later(&self, delay: Duration, job: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        let me = self.me.clone();
+        self.executor.after(
+            delay,
+            Box::new(move || {
+                if let Some(runner) = me.upgrade() {
+                    job(&runner);
+                }
+            }),
+        );
+    }
+
+    /// The text that clients know for a process that took their request with it.
+    pub(crate) fn not_healthy(&self) -> Error {
+        Error::internal(format!("Stub process '{}' is not healthy.", self.name))
+    }
+
+    /// Kills it. Why is for the log only.
+    pub(crate) fn condemn(&self, why: &str) {
+        let mut state = self.state.lock();
+        if state.lifecycle == Lifecycle::Ended {
+            return;
+        }
+        let killed = state.lifecycle.killed();
+        state.lifecycle = killed.unwrap_or(state.lifecycle);
+        drop(state);
+        if killed.is_some() {
+            log::error!("{}: the process is killed: {why}", self.label());
+        }
+        self.transport.end(End::Killed);
+    }
+
+    /// What stands in front of lines about it.
+    pub(crate) fn label(&self) -> &str {
+        if self.name.is_empty() { "a process that completes a configuration" } else { self.name.as_str() }
+    }
+
+    /// Ends a result's batch, or says what is to be done first.
+    fn batch_result(
+        &self,
+        result: &frames::ResultRef<'_>,
+        (open, members): (usize, usize),
+        reading: Reading,
+    ) -> Result<Next, Lie> {
+        let copied = || result.answers.iter().map(|a| self.copied_bytes(&a.outputs)).sum::<u64>();
+        if !reading.may_copy && copied() > COPY_BYTES_MAX {
+            return Ok(Next::Copy);
+        }
+        // What it said on the side before it ended the batch comes first: the blocks that this frame gives back may be those of an answer that lies there.
+        let stay = result.answers.iter().any(|a| a.kind == crate::generated::Answer::None);
+        // So do the leases that are over with it: a client that has its answer may unregister its region.
+        let lent = self.limits.device_inputs && self.memory.leases.open().0 > 0;
+        if !reading.side_is_read && (stay || lent || result.failed.is_some() || open > members) {
+            return Ok(Next::ReadSide);
+        }
+        let lends = result.answers.iter().any(|a| a.outputs.iter().any(is_lent));
+        self.result(result)?;
+        if lends {
+            self.memory.give_back_many();
+        }
+        Ok(Next::Go)
+    }
+
+    fn ready(self: &Arc<Self>, ready: Ready) -> Result<(), Lie> {
+        let mut state = self.state.lock();
+        let started = state.started.take().ok_or(Lie("it says twice that it is ready"))?;
+        if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
+            state.lifecycle = Lifecycle::Ready { asks_ready: ready.asks_ready };
+        }
+        drop(state);
+        log::debug!("{}: ready, {}", self.label(), ready.runner);
+        if ready.devices {
+            self.memory.set_lends(true);
+            let me: Weak<dyn Closing> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Closing>));
+            device::watch_closing(me);
+        }
+        started(Ok(ready));
+        Ok(())
+    }
+
+    fn failed(&self, failure: Failure) -> Result<(), Lie> {
+        let mut state = self.state.lock();
+        let started = state.started.take();
+        let started = started.ok_or(Lie("it says that its start failed when it had started"))?;
+        if matches!(state.lifecycle, Lifecycle::Starting { .. }) {
+            state.lifecycle = Lifecycle::Failed;
+        }
+        drop(state);
+        self.later(FAILED_GRACE, |runner| runner.condemn("it could not start and did not end"));
+        started(Err(failure));
+        Ok(())
+    }
+
+    /// Tells it to end, and kills it when it has not by then.
+    pub(crate) fn end(&self, grace: Duration) {
+        let mut state = self.state.lock();
+        let was = state.lifecycle;
+        if was.is_stopping() || was == Lifecycle::Ended {
+            return;
+        }
+        if !matches!(was, Lifecycle::Ready { .. }) {
+            // It reads nothing while it loads code.
+            state.lifecycle = Lifecycle::Killed(Before::Stopping);
+            drop(state);
+            return self.transport.end(End::Killed);
+        }
+        state.lifecycle = Lifecycle::Stopping;
+        drop(state);
+        let mut frame = Vec::new();
+        frames::write::empty(&mut frame, InstanceId::ONLY, Frame::Unload);
+        self.transport.send(Way::Work, &frame);
+        self.transport.end(End::Told);
+        self.later(grace, |runner| runner.condemn("it did not end in time"));
+    }
+
+    /// Its model left service so long ago. A process that has worked for `grace` for requests that nobody waits for hangs, or is stopped: it would
+    /// stay for ever, and its memory with it. One that still has requests of clients goes on with them.
+    pub(crate) fn look_for_nobody(&self, grace: Duration, left: Duration, now: u64) {
+        let mut state = self.state.lock();
+        let works = state.batch.is_some() || state.slots.taken() > 0;
+        if !works || !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
+            state.for_nobody = None;
+            return;
+        }
+        let requests = state.slots.pendings().count();
+        let waiting = state.slots.pendings().filter(|pending| !pending.responder.is_cancelled()).count();
+        if waiting > 0 {
+            state.for_nobody = None;
+            if left >= grace && !std::mem::replace(&mut state.told_of_clients, true) {
+                drop(state);
+                let seconds = left.as_secs_f64();
+                log::warn!(
+                    "{}: its model left service {seconds:.1} s ago, and the process still has requests that clients wait for: {waiting}",
+                    self.label()
+                );
+            }
+            return;
+        }
+        let batch = state.batches;
+        let since = match state.for_nobody {
+            Some((since, of)) if of == batch => since,
+            _ => {
+                state.for_nobody = Some((now, batch));
+                now
+            }
+        };
+        if Duration::from_nanos(now.saturating_sub(since)) < grace {
+            return;
+        }
+        state.lifecycle = Lifecycle::Killed(Before::Abandoned);
+        drop(state);
+        let seconds = grace.as_secs_f64();
+        log::error!(
+            "{}: the process is killed: its model left service, and it worked for {seconds} s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: {requests}",
+            self.label()
+        );
+        self.transport.end(End::Killed);
+    }
+
+    /// Whether it has requests.
+    pub(crate) fn works(&self) -> bool {
+        let state = self.state.lock();
+        state.lifecycle.is_in_service() && (state.batch.is_some() || state.slots.taken() > 0)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().lifecycle == Lifecycle::Ended
+    }
+
+    /// Whether its model wants to be asked if it is ready. One that is killed answers that it is not healthy.
+    pub(crate) fn asks_ready(&self) -> bool {
+        let lifecycle = self.state.lock().lifecycle;
+        matches!(
+            lifecycle,
+            Lifecycle::Ready { asks_ready: true } | Lifecycle::Killed(Before::Ready { asks_ready: true })
+        )
+    }
+
+    /// Calls of other models that its code made before a time and that are not over; `None` where there are none.
+    pub(crate) fn calls_made_before(&self, at: u64) -> Option<OpenCalls> {
+        let calls = self.asks.calls_made_before(at);
+        if calls.is_empty() {
+            return None;
+        }
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        let mut state = self.state.lock();
+        let State { slots, batch, .. } = &mut *state;
+        let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
+        let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
+        let members = batch.filter(|_| !is_decoupled).map_or(&[][..], |batch| &batch.members);
+        let members = members.iter().filter_map(|&key| request_of(key)).collect();
+        let id = batch.map(|batch| batch.id);
+        let calls = calls.into_iter().map(|made| OpenCall {
+            call: made.call,
+            request: made.parent.and_then(&mut request_of),
+            is_for_batch: id.is_some() && made.batch == id,
+            since: made.since,
+        });
+        let calls = calls.collect();
+        drop(state);
+        Some(OpenCalls { instance: self.instance, batch: id, members, calls })
+    }
+
+    /// A batch begins: it is looked at when it may have taken too long. One look at a time, however many batches there are.
+    pub(crate) fn watch(&self, state: &mut State) {
+        if let Some(most) = self.limits.execute_timeout
+            && !std::mem::replace(&mut state.is_watched, true)
+        {
+            self.later(most, |runner| runner.check_batch());
+        }
+    }
+
+    /// Its time to be heard of is over.
+    pub(crate) fn check_contact(&self) {
+        let mut state = self.state.lock();
+        let is_silent = state.lifecycle == Lifecycle::Starting { is_there: false };
+        let started = if is_silent { state.started.take() } else { None };
+        drop(state);
+        if let Some(started) = started {
+            let seconds = self.limits.start_timeout.as_secs_f64();
+            self.condemn("it is not heard of");
+            let text = format!("{} was started and not heard of for {seconds} s", self.label());
+            started(Err(Error::unavailable(text).into()));
+        }
+    }
+
+    fn check_batch(&self) {
+        let Some(most) = self.limits.execute_timeout else { return };
+        let mut state = self.state.lock();
+        state.is_watched = false;
+        let Some(since) = state.batch.as_ref().map(|b| b.since) else { return };
+        let left = most.saturating_sub(Duration::from_nanos(now_ns().saturating_sub(since)));
+        if !left.is_zero() {
+            state.is_watched = true;
+            drop(state);
+            return self.later(left, |runner| runner.check_batch());
+        }
+        drop(state);
+        log::error!("{}: a batch takes longer than {} ms", self.label(), most.as_millis());
+        self.transport.end(End::Hung);
+        self.later(ABORT_GRACE, |runner| runner.condemn("its batch took too long"));
+    }
+
+    /// Asks the model whether it is ready. Questions that come before its answer share it.
+    pub(crate) fn ask(&self, answer: ReadyAnswer) {
+        let mut state = self.state.lock();
+        if !matches!(state.lifecycle, Lifecycle::Ready { .. }) {
+            drop(state);
+            return answer(Err(self.not_healthy()));
+        }
+        if let Some(open) = state.questions.last_mut() {
+            open.answers.push(answer);
+            return;
+        }
+        state.asked += 1;
+        let number = state.asked;
+        state.questions.push(Question { number, since: now_ns(), answers: vec![answer] });
+        drop(state);
+        let mut frame = Vec::new();
+        frames::write::question(&mut frame, InstanceId::ONLY, Frame::IsReady, number);
+        self.transport.send(Way::Side, &frame);
+        self.later(QUESTION_TIME, |runner| runner.check_questions());
+    }
+
+    fn answered(&self, number: u64, is_ready: bool) {
+        let mut state = self.state.lock();
+        // A late answer to one that was given up is news for those that ask now.
+        let all = std::mem::take(&mut state.questions);
+        drop(state);
+        if all.iter().any(|q| number > q.number) {
+            return self.condemn("it answers a question that it was not asked");
+        }
+        for answer in all.into_iter().flat_map(|q| q.answers) {
+            let no = || Error::unavailable(format!("'{}' says that it is not ready", self.name));
+            answer(if is_ready { Ok(()) } else { Err(no()) });
+        }
+    }
+
+    fn check_questions(&self) {
+        let late = now_ns().saturating_sub(u64::try_from(QUESTION_TIME.as_nanos()).unwrap_or(u64::MAX));
+        let mut state = self.state.lock();
+        let all = std::mem::take(&mut state.questions);
+        let (old, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|q| q.since <= late);
+        state.questions = rest;
+        drop(state);
+        for answer in old.into_iter().flat_map(|q| q.answers) {
+            answer(Err(Error::unavailable(format!("'{}' did not say in time whether it is ready", self.name))));
+        }
+    }
+
+    /// A request is cancelled: its model can see that, and so are the calls made for it.
+    pub(crate) fn cancelled(&self, key: Key) {
+        let mut state = self.state.lock();
+        if state.slots.has(key) {
+            self.memory.flag(key, true);
+        }
+        drop(state);
+        self.asks.request_cancelled(key);
+    }
+}
+
+impl Receiver for Runner {
+    fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, Lie> {
+        let mut state = self.state.lock();
+        let requests = (state.slots.taken(), state.batch.as_ref().map_or(0, |batch| batch.members.len()));
+        if state.lifecycle.is_killed() {
+            return Ok(Next::Go);
+        }
+        if let Lifecycle::Starting { is_there } = &mut state.lifecycle {
+            *is_there |= header.frame == Frame::Pong as u8;
+        }
+        drop(state);
+        if !reading.may_copy && body.len() > FRAME_BYTES_AT_ONCE_MAX {
+            return Ok(Next::Copy);
+        }
+        if !matches!(InstanceId::of(header), InstanceId::PROCESS | InstanceId::ONLY) {
+            return Err(Lie("a frame about an instance that it does not have"));
+        }
+        let frame = frames::read(header, body)?;
+        let needs = |expected: Way| if way == expected { Ok(()) } else { Err(Lie("a frame on the wrong socket")) };
+        match frame {
+            FromRunner::Result(result) => {
+                needs(Way::Work)?;
+                return self.batch_result(&result, requests, reading);
+            }
+            FromRunner::Respond { slot, generation, answer } => {
+                needs(Way::Side)?;
+                if !reading.may_copy && self.copied_bytes(&answer.outputs) > COPY_BYTES_MAX {
+                    return Ok(Next::Copy);
+                }
+                self.respond((slot, generation), &answer)?;
+                self.memory.give_back_many();
+            }
+            FromRunner::Ready(text) => {
+                needs(Way::Work)?;
+                self.ready(Ready::read(text)?)?;
+            }
+            FromRunner::Failed(text) => {
+                needs(Way::Work)?;
+                self.failed(Failure::read(text)?)?;
+            }
+            FromRunner::NeedSegment(bytes) => self.memory.need_responses(bytes),
+            FromRunner::NoDevices => {
+                log::warn!(
+                    "{}: it cannot open memory of devices: inputs are copied to the host from now on",
+                    self.label()
+                );
+                self.memory.set_lends(false);
+            }
+            FromRunner::Release(ids) => self.memory.released(ids.iter())?,
+            FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
+            FromRunner::Pong(_) => {}
+            FromRunner::Call(call) if !reading.may_copy && self.copied_bytes(&call.request.inputs) > COPY_BYTES_MAX => {
+                return Ok(Next::Copy);
+            }
+            asked => {
+                self.asks.frame(&(Arc::clone(&self) as Arc<dyn Peer>), way, asked)?;
+                self.memory.give_back_many();
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    fn other_version(&self, version: u64) {
+        let text = format!("the runtime speaks version {version} of the runner protocol, the server {VERSION}");
+        self.condemn(&text);
+        let started = self.state.lock().started.take();
+        if let Some(started) = started {
+            started(Err(Error::internal(text).into()));
+        }
+    }
+
+    fn condemn(&self, why: &str) {
+        Self::condemn(self, why);
+    }
+
+    fn over(self: Arc<Self>, how: &str) {
+        let mut state = self.state.lock();
+        let was = std::mem::replace(&mut state.lifecycle, Lifecycle::Ended);
+        if was == Lifecycle::Ended {
+            return;
+        }
+        let (batch, pendings) = (state.batch.take(), state.slots.clear());
+        let (started, questions) = (state.started.take(), std::mem::take(&mut state.questions));
+        drop(state);
+        let is_asked = was.is_in_service() && self.owner.strong_count() == 0;
+        if was.is_stopping() || is_asked {
+            log::debug!("{}: the process {how}", self.label());
+        } else if started.is_none() || !was.is_killed() {
+            log::error!("{}: the process {how}; requests it had: {}", self.label(), pendings.len());
+        }
+        // Before its requests end: what comes after them is to find it gone.
+        if let Some(owner) = self.owner.upgrade().filter(|_| was.is_in_service()) {
+            owner.died(&self, was);
+        }
+        for pending in pendings {
+            pending.responder.finish(Some(Err(self.not_healthy())));
+        }
+        drop(batch);
+        self.memory.leases.clear();
+        for answer in questions.into_iter().flat_map(|q| q.answers) {
+            answer(Err(self.not_healthy()));
+        }
+        if let Some(started) = started {
+            started(Err(self.not_healthy().into()));
+        }
+        self.asks.closed();
+    }
+
+    fn is_brief(&self) -> bool {
+        // Answers of a decoupled model lie on the side, which would be read as well.
+        let is_decoupled = self.owner.upgrade().is_none_or(|owner| owner.is_decoupled());
+        !is_decoupled && matches!(self.state.lock().lifecycle, Lifecycle::Ready { .. })
+    }
+}
+
+impl Closing for Runner {
+    fn closing(&self, device: u32, handle: &Handle) {
+        if self.memory.leases.forget(device, handle) {
+            let mut frame = Vec::new();
+            frames::write::close_handle(&mut frame, device, &handle.0);
+            self.transport.send(Way::Side, &frame);
+        }
+    }
+}

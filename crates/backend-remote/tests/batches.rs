@@ -1,0 +1,392 @@
+//! Batches, lives and questions of runners, over a transport that is a list of frames: no process, no socket, no time that passes.
+
+mod support;
+
+use backend::{Counted, Instances, Model, Readiness};
+use backend_remote::frames::{self, InstanceId};
+use backend_remote::generated::{
+    ANSWER_FLAG_FINAL, Answer, AnswerHead, Frame, Header, IsReadyResult, Place, Question, RESULT_FLAG_FAILED,
+    ResultHead, SLOTS_MAX, Segment, TensorHead, VERSION,
+};
+use backend_remote::{
+    Connection, End, Executor, Instance, Job, Limits, Next, Reading, Receiver, Segments, Spec, Start, Transport, Way,
+};
+use memory::Memfd;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use support::*;
+use tensor::{DataType, Error, RegionRef};
+
+/// A runner that the test plays.
+#[derive(Default)]
+struct Played {
+    receiver: Mutex<Option<Arc<dyn Receiver>>>,
+    sent: Mutex<Vec<(Way, Vec<u8>)>>,
+    ends: Mutex<Vec<End>>,
+    /// What it says as soon as it is listened to.
+    greeting: Vec<u8>,
+}
+
+impl Transport for Played {
+    fn send(&self, way: Way, frames: &[u8]) {
+        self.sent.lock().push((way, frames.to_vec()));
+    }
+    fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {
+        *self.receiver.lock() = Some(receiver);
+        self.say(Way::Work, &self.greeting);
+        Ok(())
+    }
+    fn end(&self, how: End) {
+        self.ends.lock().push(how);
+    }
+    fn add_segment(&self, segment: Segment) -> Option<RegionRef> {
+        Some(region(segment.bytes as usize))
+    }
+    fn resident_bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Played {
+    fn receiver(&self) -> Arc<dyn Receiver> {
+        self.receiver.lock().clone().expect("it was started")
+    }
+
+    fn say(&self, way: Way, bytes: &[u8]) {
+        let (receiver, mut rest) = (self.receiver(), bytes);
+        let mut reading = Reading { may_copy: false, side_is_read: false };
+        while let Some((header, body, behind)) = frames::split(rest).expect("a frame") {
+            match Arc::clone(&receiver).frame(way, &header, body, reading) {
+                Ok(Next::Go) => rest = behind,
+                Ok(Next::Copy) => reading.may_copy = true,
+                Ok(Next::ReadSide) => reading.side_is_read = true,
+                Err(lie) => return receiver.condemn(lie.0),
+            }
+        }
+    }
+
+    /// The last frame of a kind that it was sent.
+    fn heard(&self, kind: Frame) -> Vec<u8> {
+        let sent = self.sent.lock();
+        let is_it = |bytes: &&Vec<u8>| bytes[4] == kind as u8;
+        sent.iter().rev().map(|(_, bytes)| bytes).find(is_it).unwrap_or_else(|| panic!("no {kind:?}")).clone()
+    }
+
+    /// It is over, as its transport finds out.
+    fn dies(&self) {
+        let receiver = self.receiver.lock().take().expect("it was there");
+        receiver.over("was ended by the test");
+    }
+
+    /// Ends the batch that it was sent with these answers, of one byte each.
+    fn answers(&self, answers: &[u8]) {
+        let batch = u64::from_le_bytes(self.heard(Frame::Execute)[Header::BYTES..][..8].try_into().expect("a number"));
+        self.say(Way::Work, &result(batch, answers));
+    }
+}
+
+fn region(bytes: usize) -> RegionRef {
+    Arc::new(Memfd::new(bytes).expect("memory"))
+}
+
+fn framed(kind: Frame, flags: u8, count: u16, body: &[u8]) -> Vec<u8> {
+    let is_process = kind == Frame::Pong;
+    let InstanceId { model, instance } = if is_process { InstanceId::PROCESS } else { InstanceId::ONLY };
+    let mut out = Vec::new();
+    Header { length: body.len() as u32, frame: kind as u8, flags, count, model, instance }.write(&mut out);
+    out.extend_from_slice(body);
+    out
+}
+
+fn result(batch: u64, answers: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    ResultHead { batch, releases: 0, error_bytes: 0 }.write(&mut body);
+    for &byte in answers {
+        let (kind, flags) = (Answer::Response as u8, ANSWER_FLAG_FINAL);
+        AnswerHead { kind, flags, outputs: 1, ..AnswerHead::default() }.write(&mut body);
+        let (datatype, place) = (DataType::Uint8 as u8, Place::Inline as u8);
+        TensorHead { name_bytes: 3, datatype, rank: 1, place, bytes: 1, ..TensorHead::default() }.write(&mut body);
+        body.extend_from_slice(b"OUT");
+        body.extend_from_slice(&1i64.to_le_bytes());
+        body.push(byte);
+    }
+    framed(Frame::Result, 0, answers.len() as u16, &body)
+}
+
+fn ready(json: &str) -> Vec<u8> {
+    framed(Frame::Ready, VERSION as u8, 0, json.as_bytes())
+}
+
+/// Starts runners, and is the threads: what is started is done at once, what is due later when the test says so.
+struct Stage {
+    runners: Mutex<Vec<Arc<Played>>>,
+    later: Mutex<Vec<(Duration, Job)>>,
+    flags: RegionRef,
+    greeting: Mutex<Vec<u8>>,
+}
+
+impl Stage {
+    fn new(greeting: Vec<u8>) -> Arc<Self> {
+        let flags = region(SLOTS_MAX as usize);
+        Arc::new(Self { runners: Mutex::default(), later: Mutex::default(), flags, greeting: greeting.into() })
+    }
+
+    fn start(self: &Arc<Self>, limits: Limits) -> Result<Arc<dyn Model>, backend_remote::Failure> {
+        let instance = Instance { name: "m_0".into(), start: self.clone(), load: r#"{"model":"m"}"#.into() };
+        let spec = Spec { instances: vec![instance], further: None, decoupled: false, iterative: false, limits };
+        backend_remote::start(spec, signature(), no_host(), self.clone())
+    }
+
+    /// The runner that was started last.
+    fn runner(&self) -> Arc<Played> {
+        self.runners.lock().last().expect("one was started").clone()
+    }
+
+    /// Does all that is due after this time at the latest.
+    fn pass(&self, delay: Duration) {
+        let (due, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *self.later.lock()).into_iter().partition(|(after, _)| *after <= delay);
+        self.later.lock().extend(rest);
+        due.into_iter().for_each(|(_, job)| job());
+    }
+}
+
+impl Start for Stage {
+    fn start(&self) -> io::Result<Connection> {
+        let played = Arc::new(Played { greeting: self.greeting.lock().clone(), ..Played::default() });
+        self.runners.lock().push(played.clone());
+        let segments = Segments { requests: region(1 << 20), responses: region(1 << 20), flags: self.flags.clone() };
+        Ok(Connection { transport: played, segments: Some(segments) })
+    }
+}
+
+impl Executor for Stage {
+    fn after(&self, delay: Duration, job: Job) {
+        self.later.lock().push((delay, job));
+    }
+    fn copy(&self, job: Job) {
+        job();
+    }
+    fn start(&self, job: Job) {
+        job();
+    }
+}
+
+const START: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(5);
+
+fn limits() -> Limits {
+    Limits {
+        device_inputs: false,
+        growth_bytes: 1 << 20,
+        arena_bytes_max: 64 << 20,
+        start_timeout: START,
+        exit_grace: GRACE,
+        execute_timeout: None,
+        restart: true,
+    }
+}
+
+fn served() -> (Arc<Stage>, Arc<dyn Model>) {
+    let stage = Stage::new(ready("{}"));
+    let model = stage.start(limits()).expect("starts");
+    (stage, model)
+}
+
+fn not_healthy() -> Error {
+    Error::internal("Stub process 'm_0' is not healthy.")
+}
+
+#[test]
+fn a_batch_is_answered_in_the_order_of_its_requests_and_frees_its_instance_b_py_23() {
+    let (stage, model) = served();
+    let load = stage.runner().heard(Frame::Load);
+    assert_eq!(&load[Header::BYTES..], br#"{"mode":"run","model":"m"}"#);
+    for round in 0..1000 {
+        let ran = run(&*model, 0, vec![bytes("a", 1), bytes("b", 9000), bytes("c", 1)]);
+        stage.runner().answers(&[1, 2, 3]);
+        let answers: Vec<_> = (0..3).map(|_| ran.answer().expect("an answer").outputs[0].data.to_vec()).collect();
+        assert_eq!(answers, [Ok(vec![1]), Ok(vec![2]), Ok(vec![3])], "batch {round}");
+        ran.freed().expect("marks");
+        // Its block of requests: it would be full without that.
+        let block = stage.runner().heard(Frame::Execute);
+        assert!(block.len() < 2000, "what is large lies in a segment");
+        stage.runner().say(Way::Side, &release(&block));
+    }
+}
+
+/// Gives back the only block that a batch has: that of the tensor that lies in a segment.
+fn release(execute: &[u8]) -> Vec<u8> {
+    let head = execute.windows(2).position(|two| two == [Place::Request as u8, 0]);
+    let at = head.into_iter().chain(0..execute.len() - 20).find(|&at| {
+        let number = |at: usize| u64::from_le_bytes(execute[at..at + 8].try_into().expect("a number"));
+        execute[at] == Place::Request as u8 && number(at + 12) == 9000
+    });
+    let at = at.expect("a tensor in a segment");
+    let mut frame = framed(Frame::Release, 0, 1, &execute[at + 4..at + 12]);
+    frame[8] = 0;
+    frame
+}
+
+#[test]
+fn a_runner_that_dies_fails_its_batch_and_is_started_again_b_pyr_07() {
+    struct Told(Mutex<Vec<String>>);
+    impl Instances for Told {
+        fn down(&self, instance: u32, _: Error) {
+            self.0.lock().push(format!("{instance} down"));
+        }
+        fn up(&self, instance: u32) {
+            self.0.lock().push(format!("{instance} up"));
+        }
+    }
+    let (stage, model) = served();
+    let told = Arc::new(Told(Mutex::default()));
+    remote(&*model).serve(told.clone());
+    let ran = run(&*model, 0, vec![bytes("", 1)]);
+    stage.runner().dies();
+    assert_eq!(ran.answer().err(), Some(not_healthy()));
+    assert_eq!(ran.freed(), None, "the instance is lost, not free");
+    assert_eq!(*told.0.lock(), ["0 down"]);
+    stage.pass(Duration::ZERO);
+    assert_eq!((*told.0.lock() == ["0 down", "0 up"], stage.runners.lock().len()), (true, 2));
+    let ran = run(&*model, 0, vec![bytes("", 1)]);
+    stage.runner().answers(&[7]);
+    assert!(ran.answer().is_ok());
+    // The second time in a minute it waits.
+    stage.runner().dies();
+    stage.pass(Duration::ZERO);
+    assert_eq!(stage.runners.lock().len(), 2);
+    stage.pass(Duration::from_millis(100));
+    assert_eq!(stage.runners.lock().len(), 3);
+}
+
+#[test]
+fn a_runner_that_breaks_a_rule_is_killed_once_and_keeps_its_requests_until_it_is_over_b_sec_04() {
+    let (stage, model) = served();
+    let ran = run(&*model, 0, vec![bytes("", 1)]);
+    let runner = stage.runner();
+    runner.say(Way::Work, &result(77, &[1]));
+    runner.answers(&[1]);
+    assert!(ran.events.try_recv().is_err(), "what it says is not listened to any more");
+    assert_eq!(*runner.ends.lock(), [End::Killed]);
+    runner.dies();
+    assert_eq!(ran.answer().err(), Some(not_healthy()));
+}
+
+#[test]
+fn a_failed_batch_fails_each_of_its_requests_with_the_text_b_py_24() {
+    let (stage, model) = served();
+    let ran = run(&*model, 0, vec![bytes("", 1), bytes("", 1)]);
+    let mut body = Vec::new();
+    ResultHead { batch: 1, releases: 0, error_bytes: 2 }.write(&mut body);
+    body.extend_from_slice(b"no");
+    stage.runner().say(Way::Work, &framed(Frame::Result, RESULT_FLAG_FAILED, 0, &body));
+    for _ in 0..2 {
+        match ran.event() {
+            Event::Ended(Some(Err(error)), Counted::ByLastAnswer) => assert_eq!(error, Error::internal("no")),
+            other => panic!("{other:?}"),
+        }
+    }
+    ran.freed().expect("marks");
+}
+
+#[test]
+fn a_batch_that_takes_too_long_hangs_and_then_is_killed_b_pyr_08() {
+    let stage = Stage::new(ready("{}"));
+    let most = Duration::from_nanos(1);
+    let model = stage.start(Limits { execute_timeout: Some(most), ..limits() }).expect("starts");
+    let ran = run(&*model, 0, vec![bytes("", 1)]);
+    stage.pass(most);
+    assert_eq!(*stage.runner().ends.lock(), [End::Hung]);
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(*stage.runner().ends.lock(), [End::Hung, End::Killed]);
+    stage.runner().dies();
+    assert_eq!(ran.answer().err(), Some(not_healthy()));
+}
+
+#[test]
+fn a_cancelled_request_is_seen_by_its_model_b_py_17() {
+    let (stage, model) = served();
+    let ran = run(&*model, 0, vec![bytes("", 1)]);
+    let flag = || {
+        let mut byte = [0];
+        stage.flags.copy_to(0, &mut byte).expect("a byte");
+        byte[0]
+    };
+    assert_eq!(flag(), 1 << 1, "its generation");
+    ran.answers[0].cancel();
+    assert_eq!(flag(), 1 << 1 | 1);
+    stage.runner().answers(&[1]);
+    assert!(ran.answer().is_ok());
+}
+
+#[test]
+fn a_start_ends_with_what_the_runner_says_or_with_its_silence_b_py_03() {
+    let failed = framed(Frame::Failed, VERSION as u8, 0, br#"{"text":"ImportError: no"}"#);
+    let stage = Stage::new(failed);
+    assert_eq!(stage.start(limits()).err().map(|failure| failure.error), Some(Error::internal("ImportError: no")));
+    let stage = Stage::new(Vec::new());
+    let starting = std::thread::spawn({
+        let stage = stage.clone();
+        move || stage.start(limits()).err().map(|failure| failure.error)
+    });
+    until("it was started", || !stage.later.lock().is_empty());
+    stage.pass(START);
+    let error = Error::unavailable("m_0 was started and not heard of for 30 s");
+    assert_eq!(starting.join().expect("no panic"), Some(error));
+    assert!(stage.runner().ends.lock().contains(&End::Killed));
+    // One that was heard of may take for ever.
+    let stage = Stage::new(framed(Frame::Pong, 0, 0, &[0; Question::BYTES]));
+    let starting = std::thread::spawn({
+        let stage = stage.clone();
+        move || stage.start(limits()).is_ok()
+    });
+    until("it was started", || !stage.later.lock().is_empty());
+    stage.pass(START);
+    assert!(stage.runner().ends.lock().is_empty());
+    stage.runner().say(Way::Work, &ready("{}"));
+    assert!(starting.join().expect("no panic"));
+}
+
+#[test]
+fn a_model_that_is_dropped_has_its_runner_told_and_then_killed_b_py_03() {
+    let (stage, model) = served();
+    drop(model);
+    let runner = stage.runner();
+    runner.heard(Frame::Unload);
+    assert_eq!(*runner.ends.lock(), [End::Told]);
+    stage.pass(GRACE);
+    assert_eq!(*runner.ends.lock(), [End::Told, End::Killed]);
+    runner.dies();
+    stage.pass(Duration::MAX);
+    assert_eq!(stage.runners.lock().len(), 1, "it is not started again");
+}
+
+#[test]
+fn questions_share_an_answer_and_end_without_one_b_py_26() {
+    let stage = Stage::new(ready(r#"{"asks_ready":true}"#));
+    let model = stage.start(limits()).expect("starts");
+    let (told, answers) = std::sync::mpsc::channel();
+    let ask = || match remote(&*model).readiness() {
+        Readiness::Ask(ask) => {
+            let told = told.clone();
+            ask(Box::new(move |answer| {
+                let _ = told.send(answer.is_ok());
+            }));
+        }
+        _ => panic!("it wants to be asked"),
+    };
+    ask();
+    ask();
+    let asked = stage.runner().sent.lock().iter().filter(|(_, bytes)| bytes[4] == Frame::IsReady as u8).count();
+    assert_eq!(asked, 1);
+    let mut body = Vec::new();
+    IsReadyResult { question: 1, is_ready: 1 }.write(&mut body);
+    stage.runner().say(Way::Side, &framed(Frame::IsReadyResult, 0, 0, &body));
+    assert_eq!([answers.try_recv(), answers.try_recv()], [Ok(true), Ok(true)]);
+    ask();
+    stage.runner().dies();
+    assert_eq!(answers.try_recv(), Ok(false));
+}
