@@ -2,7 +2,7 @@
  * What the servers of a process have in common, because the core has it once: limits of memory, and where its log lines go. A second server with
  * others would change those of the first, so it is refused while that runs, whichever thread that runs in.
  */
-import type { DeviceMemoryOptions, SharedSetting } from '../native/contract.js'
+import type { DeviceMemoryOptions, ProcessClaim, SharedSetting } from '../native/contract.js'
 import { loadNative, ServerError } from '../native/index.js'
 import { threadId } from 'node:worker_threads'
 
@@ -14,6 +14,9 @@ export interface ProcessWide {
   /** The function that takes records; null without one. */
   onLog: ((record: never) => void) | null
 }
+
+/** A claim ends when it is collected, and a server may run on after the program has dropped its object. */
+const claims = new Set<ProcessClaim>()
 
 /**
  * Notes a server that is about to start. Returns what its end has to call.
@@ -29,12 +32,15 @@ export function claimProcess(wanted: ProcessWide): () => void {
     { value: onLog === null ? '' : identity(onLog), has: "another function 'onLog', or none", instead: '' },
     { value: typeof log === 'function' ? identity(log) : log, has: `its log lines in ${place}`, instead: `, not in ${place}` },
   ]
-  const { ProcessClaim } = loadNative()
-  const claim = new ProcessClaim(shared)
+  const claim = new (loadNative().ProcessClaim)(shared)
   if (claim.conflict !== null) {
     throw new ServerError('INVALID_ARG', `another server of this process has ${claim.conflict}, which all servers of a process share: stop it first, or start this one with the same`)
   }
-  return () => claim.release()
+  claims.add(claim)
+  return () => {
+    claim.release()
+    claims.delete(claim)
+  }
 }
 
 const functions = new WeakMap<object, string>()

@@ -211,8 +211,11 @@ function addModelFamilies(families: Family[], made: readonly CustomFamily[]): vo
       histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
     )
     const ours = known.get(name)
-    if (ours === undefined) families.push({ name, help, type: kind, samples })
-    else if (ours.type === kind) ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
+    if (ours === undefined) {
+      const family: Family = { name, help, type: kind, samples }
+      families.push(family)
+      known.set(name, family)
+    } else if (ours.type === kind) ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
   }
 }
 

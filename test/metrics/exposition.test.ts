@@ -205,6 +205,9 @@ test('B-PY-20: a family of the name of ours adds its series to it, and never say
   const ours = 'nv_inference_request_success'
   const same = render({}, {}, null, [{ name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })] }])
   expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
+  // The holds of reactors come among the families of models.
+  const holds = render({}, {}, null, [{ name: 'nereid_hold_seconds', help: 'd', kind: 'gauge', series: [series({ t: 'hold' })] }])
+  expect(holds.match(/^# TYPE nereid_hold_seconds .*/gm)).toEqual(['# TYPE nereid_hold_seconds histogram'])
   const other = render({}, {}, null, [{ name: ours, help: 'd', kind: 'gauge', series: [series({ t: 'builtin' })] }])
   expect(other).toBe(render())
 })

@@ -319,7 +319,7 @@ pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
         counts: holds.counts.to_vec(),
         sum: seconds(holds.sum_ns),
     };
-    // In front of families of models, which may not take its name.
+    // In front of families of models: one of this name adds its series to it, or is left out.
     snapshot.custom.insert(
         0,
         family(

@@ -694,12 +694,8 @@ impl NativeCore {
         #[napi(ts_arg_type = "Ticket<NextResponses>")] ticket: u32,
         stream: u32,
     ) -> Result<()> {
-        let settler = self.settler()?;
         let pull = self.streams.lock().get(&stream).cloned();
-        match pull {
-            Some(pull) => pull.next(ticket),
-            None => settler.settle(ticket, Err(Error::cancelled(""))),
-        }
+        pull.ok_or_else(|| thrown(&Error::cancelled("")))?.next(ticket);
         Ok(())
     }
 

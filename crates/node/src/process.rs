@@ -4,8 +4,12 @@
 use crate::objects::SharedSetting;
 use napi_derive::napi;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Settings of the servers that run, each with the number of its claim.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Settings of the servers that run, each with the number of its claim. No number is used twice: a claim may be released again when JavaScript
+/// collects it.
 static RUNNING: Mutex<Vec<(u64, Vec<SharedSetting>)>> = Mutex::new(Vec::new());
 
 /// What a server that runs has of the settings of the process. It ends with `release`, or with the thread that made it.
@@ -23,7 +27,7 @@ impl ProcessClaim {
     pub fn new(settings: Vec<SharedSetting>) -> Self {
         let mut running = RUNNING.lock();
         let conflict = running.iter().find_map(|(_, theirs)| difference(&settings, theirs));
-        let number = running.last().map_or(0, |(number, _)| number + 1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         if conflict.is_none() {
             running.push((number, settings));
         }

@@ -174,6 +174,8 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                     if let Some(slot) = &unread.trace {
                         slot.sent();
                     }
+                    // Its line in the access log is written now and not after the wait for the client.
+                    drop(unread);
                     place.wait();
                     connection.linger().await;
                 }
