@@ -531,6 +531,20 @@ describe('a Dockerfile', () => {
     expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: left alone']])
   })
 
+  test.each([
+    ['line feeds', '\n'],
+    ['carriage returns and line feeds', '\r\n'],
+  ])('comments and blank lines between continued lines keep their place: %s', async (_, end) => {
+    const from = 'FROM nvcr.io/nvidia/tritonserver:24.05-py3'
+    const check = ['HEALTHCHECK --interval=5s \\', '  # ready?', '  CMD curl -f http://localhost:8000/v2/health/ready']
+    const command = 'CMD ["tritonserver", "--model-repository=/models"]'
+    const { diff } = await says('Dockerfile', [from, ...check, command, ''].join(end))
+    for (const line of check) expect(diff).toContain(`-${line}`)
+    const preloads = ['ENV A=1 \\', '', '# library', '    LD_PRELOAD=/x.so']
+    const { diff: other } = await says('Dockerfile', [from, ...preloads, command, ''].join(end))
+    expect(other).toContain('-    LD_PRELOAD=/x.so')
+  })
+
   test('stages that build something are not what runs', async () => {
     const dockerfile = `FROM ubuntu:22.04 AS builder
 RUN apt-get update && apt-get install -y build-essential

@@ -82,11 +82,11 @@ impl Runner {
         let mut failed: SmallVec<[(usize, Error); 1]> = SmallVec::new();
         for (at, (key, pending)) in members.iter().zip(&mut pendings).enumerate() {
             let start = buffer.len();
-            blocks.clear();
+            let own_from = blocks.len();
             let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
             if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps_inputs) {
                 // Those of its first inputs are not used.
-                self.memory.forget(blocks.iter().copied());
+                self.memory.forget(blocks.drain(own_from..));
                 buffer.truncate(start);
                 failed.push((at, error));
                 continue;
@@ -129,6 +129,7 @@ impl Runner {
             }
             drop(state);
             self.memory.keep_blocks(releases);
+            self.memory.forget(blocks.into_iter());
         }
         for (responder, error) in refused {
             responder.finish(Some(Err(error)));
@@ -381,7 +382,9 @@ impl Runner {
         let data = match tensor.contents {
             // Straight from one to the other; strings are checked on a copy that nobody can change.
             Contents::Block(block) if tensor.datatype != DataType::Bytes => Data::Region(self.memory.block(block)?),
-            Contents::Device(lent) => Data::Region(self.memory.part(lent)?),
+            Contents::Device(lent) => {
+                Data::Region(self.memory.part(lent).inspect_err(|_| self.memory.done_with(tensor))?)
+            }
             _ => self.memory.take(tensor)?,
         };
         let placed = scatter::place(tensor.name, data, Some(region)).map_err(Refused::Short);

@@ -320,6 +320,15 @@ impl TensorMemory {
         let _ = self.released(blocks);
     }
 
+    /// The runner is gone: regions that it borrowed and what its requests were charged for are free, though the segments live until the next
+    /// runner takes its place.
+    pub(crate) fn closed(&self) {
+        self.leases.clear();
+        let charges = std::mem::take(&mut self.requests.lock().charges);
+        // A charge that ends may wake others.
+        drop(charges);
+    }
+
     /// The part of a segment that a tensor of the runner lies in.
     fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), Lie> {
         let memory =
@@ -370,8 +379,16 @@ impl TensorMemory {
         }
     }
 
-    /// A tensor's bytes, copied out and checked; its block is given back.
+    /// A tensor's bytes, copied out and checked. Its block is given back, also if there is no memory for the copy: its request fails then.
     pub(crate) fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
+        let taken = self.copied(tensor);
+        if !matches!(taken, Err(Refused::Lie(_))) {
+            self.done_with(tensor);
+        }
+        taken
+    }
+
+    fn copied(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
         let block = match tensor.contents {
             Contents::Inline(bytes) => return Ok(Data::Bytes(Bytes::copy_from_slice(bytes))),
             Contents::Block(block) => block,
@@ -379,7 +396,6 @@ impl TensorMemory {
                 let part = self.part(lent)?;
                 let (mut slab, charge) = backend::gather::batch_slab(part.len()).map_err(Refused::Short)?;
                 part.copy_to(0, &mut slab).map_err(Refused::Short)?;
-                self.done_with(tensor);
                 return Ok(Data::Bytes(backend::gather::frozen(slab, charge)));
             }
         };
@@ -389,7 +405,6 @@ impl TensorMemory {
         if tensor.datatype == DataType::Bytes {
             check_strings(&slab, element_count(&tensor.shape).unwrap_or(0))?;
         }
-        self.done_with(tensor);
         Ok(Data::Bytes(backend::gather::frozen(slab, charge)))
     }
 

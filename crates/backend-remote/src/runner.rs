@@ -542,7 +542,7 @@ impl Receiver for Runner {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
         drop(batch);
-        self.memory.leases.clear();
+        self.memory.closed();
         for answer in questions.into_iter().flat_map(|q| q.answers) {
             answer(Err(self.not_healthy()));
         }

@@ -3,8 +3,9 @@
 import { FILE_HEADERS_ONLY, createTwoFilesPatch } from 'diff'
 import type { Edit } from './findings.js'
 
-/** No more lines than these may differ: what is compared costs their square. */
-const OPTIONS = { context: 0, headerOptions: FILE_HEADERS_ONLY, maxEditLength: 2000 }
+/** No more lines than these may differ: a comparison costs their square. */
+const CHANGED_LINES_MAX = 5000
+const OPTIONS = { context: 0, headerOptions: FILE_HEADERS_ONLY, maxEditLength: CHANGED_LINES_MAX }
 
 /** Empty when nothing of it applies. */
 export function diffOf(path: string, text: string, edits: readonly Edit[]): string {
@@ -21,7 +22,9 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
     }
   }
   const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
-  return fresh === text ? '' : (createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS) ?? '')
+  if (fresh === text) return ''
+  const patch = createTwoFilesPatch(`a/${path}`, `b/${path}`, text, fresh, undefined, undefined, OPTIONS)
+  return patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`
 }
 
 /** The line without what is left around a word that went; null when nothing of it is left. */

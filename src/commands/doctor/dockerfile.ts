@@ -29,7 +29,7 @@ function instructions(text: string): Instruction[] {
   const read = DockerfileParser.parse(text).getInstructions().slice(0, INSTRUCTIONS_MAX)
   return read.map((node) => ({
     name: node.getKeyword(),
-    rest: node.getTextContent().replace(/^\w+[ \t]*/, '').replaceAll(/^\s*#.*$/gm, ''),
+    rest: node.getTextContent().replace(/^\w+[ \t]*/, '').replaceAll(/(?<![^\n])[^\S\r\n]*#[^\r\n]*/g, ''),
     line: node.getRange().start.line + 1,
   }))
 }
