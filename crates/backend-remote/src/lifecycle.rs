@@ -1,47 +1,47 @@
-//! What a runner's life has come to.
+//! The states of a runner, from its start to its end.
 
-/// From its start to its end.
+/// State of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifecycle {
-    /// It loads the model's code.
+    /// The runner loads the model's code.
     Starting {
-        /// It answered its first question: its code runs, whatever the model's does.
+        /// The runner answered its first ping: its own code runs, even if the model's code hangs.
         is_there: bool,
     },
-    /// It said that it could not start, and is to end.
+    /// The runner reported that it cannot start. It is expected to end.
     Failed,
-    /// It takes batches.
+    /// The runner accepts batches.
     Ready {
-        /// Its model wants to be asked whether it is ready.
+        /// The model has its own readiness check.
         asks_ready: bool,
     },
-    /// It was told to end.
+    /// UNLOAD was sent.
     Stopping,
-    /// It is killed, and what it says is not listened to any more. It keeps its requests until it is over: what comes after them is to find it gone.
+    /// The runner is being killed and its frames are ignored. Its requests fail only once the process has ended, so that a retry does not reach it.
     Killed(Before),
-    /// It is over.
+    /// The process has ended.
     Ended,
 }
 
-/// What a runner that is killed was before.
+/// State in which a runner was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
     Starting,
     Ready {
         asks_ready: bool,
     },
-    /// Ready, but it worked for requests that nobody waits for: it is not started again.
+    /// Ready, while every request it worked for was cancelled. The runner is not restarted.
     Abandoned,
     Stopping,
 }
 
 impl Lifecycle {
-    /// Ready, or killed while it was and not over yet.
+    /// Ready, or killed while ready and not ended yet.
     pub(crate) fn is_in_service(self) -> bool {
         matches!(self, Self::Ready { .. } | Self::Killed(Before::Ready { .. } | Before::Abandoned))
     }
 
-    /// It was told to end, whether or not it was killed since.
+    /// UNLOAD was sent, whether or not the runner was killed afterwards.
     pub(crate) fn is_stopping(self) -> bool {
         matches!(self, Self::Stopping | Self::Killed(Before::Stopping))
     }
@@ -50,7 +50,7 @@ impl Lifecycle {
         matches!(self, Self::Killed(_))
     }
 
-    /// This one, killed. `None`: it is already, or is over.
+    /// The state after a kill; `None` if the runner is already killed or has ended.
     pub(crate) fn killed(self) -> Option<Self> {
         Some(Self::Killed(match self {
             Self::Starting { .. } | Self::Failed => Before::Starting,

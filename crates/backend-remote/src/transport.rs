@@ -1,4 +1,4 @@
-//! What carries frames to a runner and back, and what starts one.
+//! Carries frames between the server and a runner, and starts runners.
 
 use crate::frames::Lie;
 use crate::generated::{Header, Segment};
@@ -7,124 +7,125 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::RegionRef;
 
-/// Which of the two ways a frame came on, and so where its answer goes.
+/// One of the two channels to a runner. A reply goes back on the channel of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// One batch at a time.
+    /// Batches and their results, one batch at a time.
     Work,
-    /// Everything else.
+    /// All other frames.
     Side,
 }
 
-/// The way to one runner. Anything may be called from any thread, and nothing blocks.
+/// A connection to one runner. Methods may be called from any thread and do not block.
 pub trait Transport: Send + Sync {
-    /// Sends frames. Those of one call stay together, and calls for one way in their order. What cannot be sent any more is dropped: the runner's end follows.
+    /// Sends frames. The frames of one call stay together, and calls for one channel keep their order. Frames for a runner that has ended are
+    /// dropped; `Receiver::over` reports its end.
     fn send(&self, way: Way, frames: &[u8]);
 
-    /// Has `receiver` called for each frame that comes, for one at a time, and once for the runner's end.
+    /// Registers `receiver`, which is called for each frame, one at a time, and once for the runner's end.
     ///
     /// # Errors
-    /// The system has nothing left to wait with. The receiver is not called then.
+    /// The system has no resources left to wait for frames. The receiver is not called.
     fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()>;
 
     /// Ends the runner.
     fn end(&self, how: End);
 
-    /// A further segment of tensors, of which the runner is told. `None`: the system has none.
+    /// Adds a segment for tensors and announces it to the runner; `None` if the system has no memory for it.
     fn add_segment(&self, segment: Segment) -> Option<RegionRef>;
 
-    /// Memory of the runner; 0 where it has none of its own, or the system does not say.
+    /// Resident bytes of the runner; 0 if it shares the server's memory or the system does not report them.
     fn resident_bytes(&self) -> u64;
 }
 
 /// How a runner is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It was told to, by UNLOAD. One that somebody stopped goes on, so that it can.
+    /// UNLOAD was sent. A runner that was suspended (SIGSTOP) is continued, so that it can end.
     Told,
-    /// It hangs: it may write down where, and ends.
+    /// The runner hangs: it may write a stack trace and ends.
     Hung,
     /// At once.
     Killed,
 }
 
-/// How a frame is handed over.
+/// Conditions under which a frame is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// On a thread that may take its time: for copies of large tensors.
+    /// The thread may block for copies of large tensors.
     pub may_copy: bool,
-    /// What had come on the side before this frame was handled.
+    /// All frames that arrived on the side channel before this one were handled.
     pub side_is_read: bool,
 }
 
-/// What is to be done after a frame.
+/// The next step of the transport after a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The next frame.
+    /// Hand over the next frame.
     Go,
-    /// This frame again, and what is behind it, on a thread that may copy.
+    /// Hand over this frame and those behind it again, on a thread that may copy.
     Copy,
-    /// This frame again, once what came on the side was handled.
+    /// Hand over this frame again after the frames of the side channel.
     ReadSide,
 }
 
-/// What hears of a runner.
+/// Receives the frames and the end of a runner.
 pub trait Receiver: Send + Sync {
-    /// A whole frame came. Called for one at a time.
+    /// Handles one whole frame. Calls do not overlap.
     ///
     /// # Errors
-    /// It breaks a rule: the runner is to be condemned.
+    /// The frame breaks the protocol; the transport then calls `condemn`.
     fn frame(self: Arc<Self>, way: Way, header: &Header, body: &[u8], reading: Reading) -> Result<Next, Lie>;
 
-    /// Its first frame is of another version of the protocol.
+    /// The runner's first frame has another protocol version.
     fn other_version(&self, version: u64);
 
-    /// Ends it. Why is for the log only.
+    /// Kills the runner. `why` is for the log only.
     fn condemn(&self, why: &str);
 
-    /// It is over, in the words of the log (`was ended by signal 9`). Called once, under no lock of the transport.
+    /// The runner has ended; `how` is the text for the log (`was ended by signal 9`). Called once, without any lock of the transport.
     fn over(self: Arc<Self>, how: &str);
 
-    /// Whether its frames may be read by a thread that serves others.
+    /// Whether a thread that serves other connections may read its frames.
     fn is_brief(&self) -> bool;
 }
 
-/// Segments of tensors that a runner has from its start.
+/// Segments for tensors that a runner has from its start.
 pub struct Segments {
-    /// For requests: the host allocates.
+    /// Inputs of requests; the server allocates.
     pub requests: RegionRef,
-    /// For responses: the runner allocates.
+    /// Outputs of responses; the runner allocates.
     pub responses: RegionRef,
-    /// A byte for each slot, which says whether its request is cancelled.
+    /// One byte per slot: whether its request is cancelled.
     pub flags: RegionRef,
 }
 
-/// A runner that was started.
+/// A started runner.
 pub struct Connection {
-    /// The way to it.
+    /// The connection to it.
     pub transport: Arc<dyn Transport>,
-    /// None: all tensors go inline.
+    /// Shared memory; `None` if all tensors are sent inline.
     pub segments: Option<Segments>,
 }
 
-/// Starts runners of an instance. Each call starts another.
+/// Starts runners of an instance. Each call starts a new one.
 pub trait Start: Send + Sync {
-    /// On the thread that starts runners.
+    /// Called on the thread that starts runners.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Errors of the system.
     fn start(&self) -> io::Result<Connection>;
 }
 
-/// Something to be done on another thread.
+/// Work for another thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads for what is done later.
+/// Runs work on other threads.
 pub trait Executor: Send + Sync {
-    /// Does something later, if the server is still there; it must not take long.
+    /// Runs a short job after a delay, unless the server has ended.
     fn after(&self, delay: Duration, job: Job);
-    /// Does something that takes long: copies.
+    /// Runs a long job, such as a copy.
     fn copy(&self, job: Job);
-    /// Does something on the thread that starts runners.
+    /// Runs a job on the thread that starts runners.
     fn start(&self, job: Job);
 }
