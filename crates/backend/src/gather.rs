@@ -277,7 +277,7 @@ mod tests {
     use crate::testing::{Heap, entry};
     use protocol::{InputSpec, RequestedOutput};
     use std::sync::Arc;
-    use tensor::{Place, Shape};
+    use tensor::{Location, Shape};
 
     /// One request per list of inputs, each in a region of its own.
     fn in_regions(datatype: DataType, requests: &[&[&[u8]]]) -> (Signature, Vec<BatchEntry>) {
@@ -303,17 +303,17 @@ mod tests {
         (signature, entries.collect())
     }
 
-    fn places(entries: &[BatchEntry]) -> Vec<Place> {
-        entries.iter().flat_map(|e| e.request.inputs.iter().map(|i| i.data.place())).collect()
+    fn locations(entries: &[BatchEntry]) -> Vec<Location> {
+        entries.iter().flat_map(|e| e.request.inputs.iter().map(|i| i.data.location())).collect()
     }
 
     #[test]
     fn data_stay_in_their_region_only_where_the_backend_may_read_them() {
-        use Place::{Host, Region};
-        let check = |datatype, may, requests: &[&[&[u8]]], expected: &[Place]| {
+        use Location::{Host, Region};
+        let check = |datatype, may, requests: &[&[&[u8]]], expected: &[Location]| {
             let (signature, mut entries) = in_regions(datatype, requests);
             stage(&mut entries, &signature, |t| t == datatype && may);
-            assert_eq!(places(&entries), expected, "{datatype:?}, may be read in place: {may}");
+            assert_eq!(locations(&entries), expected, "{datatype:?}, may be read in place: {may}");
             assert!(entries.iter().all(|e| e.result.is_none()));
             for (entry, inputs) in entries.iter().zip(requests) {
                 let data: Vec<_> = entry.request.inputs.iter().map(|i| i.data.to_vec().expect("in memory")).collect();
@@ -359,7 +359,7 @@ mod tests {
         let output = |region| RequestedOutput { name: "O".into(), form: Default::default(), region };
         entries[0].request.outputs = [output(None), output(Some(region))].into_iter().collect();
         detach(&mut entries[0]).expect("small");
-        assert_eq!(places(&entries), [Place::Region, Place::Host]);
+        assert_eq!(locations(&entries), [Location::Region, Location::Host]);
         assert_eq!(entries[0].request.inputs[1].data.to_vec().expect("in memory"), b"b");
     }
 
@@ -368,14 +368,14 @@ mod tests {
         let text = [1, 0, 0, 0, b'x'];
         let (signature, mut entries) = in_regions(DataType::Bytes, &[&[&text]]);
         stage_strings(&mut entries[0], &signature).expect("one string");
-        assert_eq!(places(&entries), [Place::Host]);
+        assert_eq!(locations(&entries), [Location::Host]);
         // As if the client had changed the length after the request was checked.
         let (signature, mut entries) = in_regions(DataType::Bytes, &[&[&[9, 0, 0, 0, b'x']]]);
         let refused = stage_strings(&mut entries[0], &signature).expect_err("no string");
         assert!(refused.message().contains("expected 1 string elements"), "{refused}");
         let (signature, mut entries) = in_regions(DataType::Uint8, &[&[b"a"]]);
         stage_strings(&mut entries[0], &signature).expect("no strings");
-        assert_eq!(places(&entries), [Place::Region]);
+        assert_eq!(locations(&entries), [Location::Region]);
     }
 
     #[test]

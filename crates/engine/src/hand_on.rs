@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Data, Place};
+use tensor::{Data, Location};
 
 /// What the backend holds.
 struct OccupiedInstance {
@@ -71,7 +71,7 @@ impl Job {
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
         // What lies on a device takes as long as that likes.
-        let bytes = |data: &Data| if let Place::Device(_) = data.place() { usize::MAX } else { data.len() };
+        let bytes = |data: &Data| if let Location::Device(_) = data.location() { usize::MAX } else { data.len() };
         let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
         self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }

@@ -10,7 +10,7 @@
 use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
 use scheduler::profile::{Held, OVERRUN};
-use tensor::{Base, Place, RegionRef};
+use tensor::{Base, Location, RegionRef};
 
 /// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
 const READING_AGE_NS: u64 = 1_000_000;
@@ -58,7 +58,7 @@ pub(crate) fn waits_for_device(request: &InferRequest) -> bool {
 
 #[cold]
 fn touches_device(request: &InferRequest) -> bool {
-    let inputs = request.inputs.iter().any(|input| matches!(input.data.place(), Place::Device(_)));
+    let inputs = request.inputs.iter().any(|input| matches!(input.data.location(), Location::Device(_)));
     let is_on_device = |region: &RegionRef| matches!(region.base(), Base::Device(_));
     inputs || request.outputs.iter().any(|output| output.region.as_ref().is_some_and(is_on_device))
 }

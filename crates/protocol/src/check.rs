@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
 use tensor::strings::{Broken, Lengths};
-use tensor::{Data, DataType, Error, Name, Place, Result, Shape, ShapeDisplay, element_count};
+use tensor::{Data, DataType, Error, Location, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Row 12's advice for models that batch.
 const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended \
@@ -344,7 +344,7 @@ impl Signature {
     /// Rows 18 to 20; row 21 is handed back, because it comes after everything else. Of data in a region this is said to the client
     /// early; backends copy them before they use them, and count again.
     fn check_strings(&self, prefix: &Prefix<'_>, input: &Name, raw: &Data, expected: u64) -> Result<Option<Error>> {
-        if matches!(raw.place(), Place::Device(_)) {
+        if matches!(raw.location(), Location::Device(_)) {
             // Each element would be a copy from there; the backend counts them in its own.
             return Ok(None);
         }

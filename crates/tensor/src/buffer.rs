@@ -8,7 +8,7 @@ use std::fmt;
 /// Where the bytes of a tensor lie. Decides who may read them how, and what it takes to bring them elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive] // pinned memory follows
-pub enum Place {
+pub enum Location {
     /// Memory of this process that does not change: may be a slice, may be sent as it is.
     Host,
     /// Memory shared with a client or another process: only copied, or handed to a library by address.
@@ -33,12 +33,12 @@ impl Data {
     }
 
     /// Where the bytes lie.
-    pub fn place(&self) -> Place {
+    pub fn location(&self) -> Location {
         match self {
-            Self::Bytes(_) => Place::Host,
+            Self::Bytes(_) => Location::Host,
             Self::Region(region) => match region.base() {
-                Base::Host(_) => Place::Region,
-                Base::Device(memory) => Place::Device(memory.device()),
+                Base::Host(_) => Location::Region,
+                Base::Device(memory) => Location::Device(memory.device()),
             },
         }
     }

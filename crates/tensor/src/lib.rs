@@ -12,7 +12,7 @@ pub mod reshape;
 mod shape;
 pub mod strings;
 
-pub use buffer::{Data, Place};
+pub use buffer::{Data, Location};
 pub use datatype::DataType;
 pub use error::{Code, Error, Result};
 pub use name::Name;

@@ -207,7 +207,7 @@ impl DeviceMemory for Joined {
 mod tests {
     use super::*;
     use crate::region::tests::Heap;
-    use crate::{Code, Data, Place};
+    use crate::{Code, Data, Location};
     use std::sync::Mutex;
 
     /// Memory of a device, which here is a vector.
@@ -290,7 +290,7 @@ mod tests {
         let whole = on_device(1, b"0123456789");
         let of = |start, len| part(&whole, start, len).expect("inside");
         let row = joined(&[of(1, 3), of(4, 0), of(4, 2), of(6, 4)]).expect("they abut");
-        assert_eq!((all(&row), Data::Region(row.clone()).place()), (b"123456789".to_vec(), Place::Device(1)));
+        assert_eq!((all(&row), Data::Region(row.clone()).location()), (b"123456789".to_vec(), Location::Device(1)));
         row.copy_from(2, b"abcd").expect("over the borders of parts");
         let mut some = [0; 5];
         row.copy_to(1, &mut some).expect("inside");

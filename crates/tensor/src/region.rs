@@ -293,7 +293,7 @@ unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Code, Data, Place};
+    use crate::{Code, Data, Location};
     use std::cell::UnsafeCell;
 
     /// A region of heap memory, or a part of one.
@@ -409,8 +409,8 @@ pub(crate) mod tests {
     fn data_say_where_they_lie_and_are_read_alike() {
         let host = Data::from(bytes::Bytes::from_static(b"hello"));
         let region = Data::Region(Heap::new(b"hello").part(0, 5));
-        for (data, place) in [(&host, Place::Host), (&region, Place::Region)] {
-            assert_eq!((data.place(), data.len(), data.is_empty()), (place, 5, false));
+        for (data, location) in [(&host, Location::Host), (&region, Location::Region)] {
+            assert_eq!((data.location(), data.len(), data.is_empty()), (location, 5, false));
             assert_eq!(
                 (data.to_vec().expect("in memory"), &data.to_bytes().expect("in memory")[..]),
                 (b"hello".to_vec(), &b"hello"[..])
