@@ -1,9 +1,9 @@
 /**
- * The checksum agent (R-45): files of a model must have the MD5 that the configuration says.
+ * The checksum agent (R-45): compares the MD5 of files of a model with the digests in its configuration.
  *
- * A configuration may come over the network, and its author chooses the paths. So a file is read only when it is a regular one inside the
- * model's directory, links followed as long as they stay inside; never more of it than it had when it was opened; and of all files of a
- * load together no more than a limit. MD5 tells a damaged file from a whole one; against somebody who writes to the repository it is none.
+ * A configuration may come over the network, and its author chooses the paths. So only regular files inside the
+ * model's directory are read (links may stay inside it), up to their size when opened, and the files of one load share
+ * a limit. MD5 detects damage; it does not protect against an attacker who can write to the repository.
  */
 
 import { createHash } from 'node:crypto'
@@ -19,20 +19,20 @@ export interface Sum {
   expected: string
 }
 
-/** Bytes that the sums of one load may add up to. A minute or two of one core; the largest ONNX models have some ten GiB. */
+/** Maximum total bytes per load: a minute or two of one core. The largest ONNX models have some ten GiB. */
 export const CHECKSUM_BYTES_MAX = 64 * 1024 ** 3
 
-/** Files that are summed for one load. */
+/** Maximum number of files per load. */
 export const CHECKSUM_FILES_MAX = 1024
 
-/** Read and summed at a time: 1 ms and a half of this thread, which answers control operations in between. */
+/** Bytes hashed at a time: 1.5 ms of this thread, which answers control operations in between. */
 const PART_BYTES = 1024 * 1024
 
 /**
- * Checks the sums in their order, and stops at the first that is wrong.
+ * Checks the sums in order and stops at the first mismatch.
  *
- * @param stopped asked for each part; when it says yes the check fails
- * @throws {ServerError} `INVALID_ARG`, or `UNSUPPORTED` for another algorithm than MD5. Nothing is read before all keys are.
+ * @param stopped polled for each part; true makes the check fail
+ * @throws {ServerError} `INVALID_ARG`; `UNSUPPORTED` for an algorithm other than MD5.
  */
 export async function checkSums(
   modelDirectory: string,
@@ -41,7 +41,8 @@ export async function checkSums(
   bytesMax = CHECKSUM_BYTES_MAX,
 ): Promise<void> {
   if (sums.length > CHECKSUM_FILES_MAX) {
-    throw new ServerError('INVALID_ARG', `${sums.length} checksums, at most ${CHECKSUM_FILES_MAX} are checked for one model`)
+    const text = `${sums.length} checksums, at most ${CHECKSUM_FILES_MAX} are checked for one model`
+    throw new ServerError('INVALID_ARG', text)
   }
   let left = bytesMax
   for (const { key, expected } of sums) {
@@ -50,15 +51,15 @@ export async function checkSums(
     try {
       const { size } = await file.stat()
       if (size > left) {
-        throw new ServerError(
-          'INVALID_ARG',
-          `the checksum of file ${quoted(name)}, which has ${size} bytes, is too much: the files of one model that are checked may have ${bytesMax} bytes together`,
-        )
+        const text = `the checksum of file ${quoted(name)}, which has ${size} bytes, is too much`
+        const limit = `the files of one model that are checked may have ${bytesMax} bytes together`
+        throw new ServerError('INVALID_ARG', `${text}: ${limit}`)
       }
       left -= size
       const found = await md5(file, size, name, stopped)
       if (found !== expected) {
-        throw new ServerError('INVALID_ARG', `Mismatched MD5 hash for file ${quoted(name)}, expect: ${quoted(expected)}, got: ${found}`)
+        const text = `Mismatched MD5 hash for file ${quoted(name)}, expect: ${quoted(expected)}, got: ${found}`
+        throw new ServerError('INVALID_ARG', text)
       }
     } finally {
       await file.close()
@@ -66,12 +67,13 @@ export async function checkSums(
   }
 }
 
-/** The path in a key; an algorithm may be written in capitals or not. */
+/** The path in a key. The name of the algorithm is case-insensitive. */
 function readKey(key: string): string {
   const colon = key.indexOf(':')
   if (colon < 0) throw new ServerError('INVALID_ARG', `failed to parse key: ${quoted(key)}`)
   const algorithm = key.slice(0, colon)
-  if (algorithm.toLowerCase() !== 'md5') throw new ServerError('UNSUPPORTED', `Unsupported checksum algorithm: ${quoted(algorithm)}`)
+  if (algorithm.toLowerCase() !== 'md5')
+    throw new ServerError('UNSUPPORTED', `Unsupported checksum algorithm: ${quoted(algorithm)}`)
   return key.slice(colon + 1)
 }
 
@@ -81,12 +83,12 @@ async function openInside(modelDirectory: string, name: string): Promise<FileHan
   const inside = (path: string, root: string): boolean => path === root || path.startsWith(root + sep)
   const OUTSIDE = "it is outside the model's directory"
   const named = resolve(join(modelDirectory, name))
-  // Before anything is asked of the system: whether a file elsewhere exists is nobody's business.
+  // Checked before any system call: the error must not reveal whether a file outside exists.
   if (name.includes('\0') || !inside(named, resolve(modelDirectory))) throw unreadable(OUTSIDE)
   try {
     const path = await realpath(named)
     if (!inside(path, await realpath(modelDirectory))) throw unreadable(OUTSIDE)
-    // Looked at before it is opened: opening a device may have effects, and opening a FIFO waits for a writer.
+  // Checked before opening: opening a device may have effects, and opening a FIFO waits for a writer.
     const found = await stat(path)
     if (found.isDirectory()) throw unreadable('Is a directory')
     if (!found.isFile()) throw unreadable('Not a regular file')
@@ -99,14 +101,15 @@ async function openInside(modelDirectory: string, name: string): Promise<FileHan
   }
 }
 
-/** Of the first `size` bytes: a file that grows meanwhile is summed as far as it was when it was measured. */
+/** Digest of the first `size` bytes; bytes that are appended meanwhile are ignored. */
 async function md5(file: FileHandle, size: number, name: string, stopped: () => boolean): Promise<string> {
   const hash = createHash('md5')
   const part = Buffer.allocUnsafe(Math.min(PART_BYTES, Math.max(1, size)))
-  for (let left = size; left > 0; ) {
-    if (stopped()) throw new ServerError('UNAVAILABLE', `the checksum of file ${quoted(name)} was given up: the server stops`)
+  for (let left = size; left > 0;) {
+    if (stopped())
+      throw new ServerError('UNAVAILABLE', `the checksum of file ${quoted(name)} was given up: the server stops`)
     const { bytesRead } = await file.read(part, 0, Math.min(part.length, left), null)
-    // Shorter than it was: the digest says so.
+    // The file was truncated, so the digest will not match.
     if (bytesRead === 0) break
     hash.update(part.subarray(0, bytesRead))
     left -= bytesRead

@@ -1,42 +1,41 @@
 /**
- * Which models an ensemble needs, and what that means for loads and unloads (R-32, R-33, R-37). Pure: functions over a
- * description of the models, with Triton's texts; nothing is loaded here.
+ * Dependencies between ensembles and their composing models, and their effect on loads and unloads (R-32, R-33, R-37).
+ * Pure: functions over a description of the models, with Triton's texts; nothing is loaded here.
  *
- * A model that nobody knows may be needed all the same: ensembles wait for it by its name.
+ * An ensemble may need a model that is unknown; it waits for that name.
  */
 
 import { byteWise } from './scan.js'
 
-/** What is known of a model, loaded or about to be. */
+/** A model that is loaded or about to be loaded. */
 export interface KnownModel {
-  /** Composing models in the order of the steps, a model as often as it has steps; empty for anything but an ensemble. */
+  /** Composing models in the order of the steps, one entry per step; empty unless the model is an ensemble. */
   needs: readonly Need[]
-  /** Loaded because an ensemble needs it, and for no other reason. */
+  /** True if the model was loaded only because an ensemble needs it. */
   isImplicit: boolean
 }
 
 export interface Need {
   model: string
-  /** As in the configuration; -1 = the latest. */
+  /** Version as configured; -1 is the latest. */
   version: bigint
 }
 
-/** The version of a step that means the latest one. Any other number is that version, which a negative one never is. */
+/** The version of a step that means the latest one. Other negative numbers are never a version. */
 export const LATEST = -1n
 
 export type Models = ReadonlyMap<string, KnownModel>
 
-/** How a composing model came out of its last load. */
+/** Result of the last load of a composing model. */
 export interface Outcome {
-  /** Versions that serve. */
   versions: readonly number[]
-  /** Why nothing serves, as its load was answered; null when nothing failed. */
+  /** Why no version serves, as in the error of the load; null when nothing failed. */
   failure: string | null
-  /** What is wrong with it before anything is loaded, as with an ensemble whose own models are missing; null when nothing is. */
+  /** An error found before loading, such as missing composing models of an ensemble; null when there is none. */
   invalid: string | null
 }
 
-/** Ensembles that need one of these models, directly or through others; sorted by name, without the models themselves. */
+/** Ensembles that need one of these models, directly or indirectly, sorted by name; excludes `names`. */
 export function dependentsOf(models: Models, names: Iterable<string>): string[] {
   const users = new Map<string, string[]>()
   for (const [name, { needs }] of models) {
@@ -49,11 +48,11 @@ export function dependentsOf(models: Models, names: Iterable<string>): string[] 
   return reached(names, (name) => users.get(name) ?? []).sort(byteWise)
 }
 
-/** Everything that can be reached from `names`, without them. */
+/** Everything that can be reached from `names`, excluding them. */
 function reached(names: Iterable<string>, next: (name: string) => readonly string[]): string[] {
   const start = new Set(names)
   const seen = new Set(start)
-  // A list instead of recursion: ensembles may be chained as long as there are models.
+  // A list instead of recursion: a chain of ensembles may be as long as the repository.
   const open = [...start]
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
     for (const other of next(name)) {
@@ -66,8 +65,8 @@ function reached(names: Iterable<string>, next: (name: string) => readonly strin
 }
 
 /**
- * These models in groups: each group is loaded when the one before is done, so composing models come before their ensembles.
- * Ensembles that wait for each other in a ring come together, before those that need them; each of them fails (`complaint`).
+ * Groups these models for loading: each group loads after the previous one, composing models before their ensembles.
+ * Ensembles in a ring share a group, before those that need them; each of them fails (`complaint`).
  */
 export function waves(models: Models, names: Iterable<string>, rings: Rings = new Rings(models)): string[][] {
   const sorted = [...names].sort(byteWise)
@@ -101,8 +100,7 @@ export function waves(models: Models, names: Iterable<string>, rings: Rings = ne
 }
 
 /**
- * Why an ensemble can not be loaded as far as its composing models go: the first reason, or null. Their tensors are the
- * core's business.
+ * The first reason why an ensemble cannot be loaded with its composing models, or null. The core checks their tensors.
  */
 export function complaint(
   models: Models,
@@ -111,9 +109,10 @@ export function complaint(
   rings: Rings = new Rings(models),
 ): string | null {
   const needs = models.get(name)?.needs ?? []
-  // Triton names the first of them only.
+  // Triton names only the first of them.
   const unknown = needs.find(({ model }) => !models.has(model))
-  if (unknown !== undefined) return `ensemble ${name} contains models that are not available or ambiguous: ${unknown.model}`
+  if (unknown !== undefined)
+    return `ensemble ${name} contains models that are not available or ambiguous: ${unknown.model}`
   const end = rings.endOf(name)
   if (end !== null) return `circular dependency between ensembles: ${end.last} -> ... -> ${end.before} -> ${end.last}`
   for (const { model, version } of needs) {
@@ -124,41 +123,42 @@ export function complaint(
       const loading = failure === null ? '' : ` Model '${model}' loading failed with error: ${failure}`
       return `${depends} which has no loaded version.${loading}`
     }
-    if (version !== LATEST && !versions.some((v) => BigInt(v) === version)) return `${depends} whose required version ${version} is not loaded.`
+    if (version !== LATEST && !versions.some((v) => BigInt(v) === version))
+      return `${depends} whose required version ${version} is not loaded.`
   }
   return null
 }
 
-/** How a ring is told: the model that closes it, and the one that needs that. */
+/** How an error describes a ring: the model that closes it, and the model that needs that one. */
 export interface RingEnd {
   last: string
   before: string
 }
 
-/** Of a ring of more models the way that is told is one, and need not be the shortest: to search for that from each of them takes long. */
+/** Maximum size of a ring whose shortest path is searched. For a larger ring, errors show any path to save time. */
 const RING_SEARCHED_MAX = 64
 
 /**
- * Rings of ensembles, each of which needs itself through the others. Each model is looked at once, when one that leads to it is asked
- * for; so `models` must not change meanwhile.
+ * Rings of ensembles: each needs itself through the others. Visits each model once, lazily, so `models` must not
+ * change meanwhile.
  */
 export class Rings {
   readonly #models: Models
-  /** The models of the ring that a model is in; null of one that is in none. */
+  /** The models of the ring that contains a model; null if there is none. */
   readonly #rings = new Map<string, ReadonlySet<string> | null>()
-  /** Of a large ring, a model that needs each. */
+  /** For each model of a large ring, one model that needs it. */
   readonly #users = new Map<ReadonlySet<string>, Map<string, string>>()
 
   constructor(models: Models) {
     this.#models = models
   }
 
-  /** Whether a model needs itself. */
+  /** Reports whether a model needs itself. */
   has(name: string): boolean {
     return this.#ringOf(name) !== null
   }
 
-  /** The end of a way from a model back to itself; null when there is none. */
+  /** The end of a path from a model back to itself; null when there is none. */
   endOf(name: string): RingEnd | null {
     const ring = this.#ringOf(name)
     if (ring === null) return null
@@ -166,9 +166,9 @@ export class Rings {
       const last = this.#userOf(name, ring)
       return { last, before: this.#userOf(last, ring) }
     }
-    const way = this.#shortestWay(name, ring)
-    // Triton begins with the one that closes the ring; a pair begins with the one that was asked for.
-    const [last = name, before = name] = way.length === 2 ? way : [way.at(-1), way.at(-2)]
+    const path = this.#shortestPath(name, ring)
+    // Triton begins with the model that closes the ring; for a pair, with the requested model.
+    const [last = name, before = name] = path.length === 2 ? path : [path.at(-1), path.at(-2)]
     return { last, before }
   }
 
@@ -176,7 +176,7 @@ export class Rings {
     return this.#models.get(name)?.needs ?? []
   }
 
-  /** Tarjan's way to find strongly connected parts of a graph, with a list in the place of recursion. */
+  /** Tarjan's algorithm for strongly connected components, with a list instead of recursion. */
   #ringOf(name: string): ReadonlySet<string> | null {
     const known = this.#rings.get(name)
     if (known !== undefined) return known
@@ -196,7 +196,7 @@ export class Rings {
       const need = this.#next(top.at)[top.next++]
       if (need !== undefined) {
         const seen = order.get(need.model)
-        // One that is in no open part, or was looked at before, leads to none of these.
+        // A model whose component is closed does not lead back to the open ones.
         if (this.#rings.has(need.model)) continue
         if (seen === undefined) enter(need.model)
         else lower(top.at, seen)
@@ -211,7 +211,7 @@ export class Rings {
     return this.#rings.get(name) ?? null
   }
 
-  /** These models are all that need each other. */
+  /** Records a complete component: the models that all need each other. */
   #close(part: readonly string[]): void {
     const [first = ''] = part
     const isRing = part.length > 1 || this.#next(first).some(({ model }) => model === first)
@@ -224,19 +224,20 @@ export class Rings {
     let users = this.#users.get(ring)
     if (users === undefined) {
       users = new Map<string, string>()
-      for (const user of ring) for (const { model } of this.#next(user)) if (ring.has(model) && !users.has(model)) users.set(model, user)
+      for (const user of ring)
+        for (const { model } of this.#next(user)) if (ring.has(model) && !users.has(model)) users.set(model, user)
       this.#users.set(ring, users)
     }
     return users.get(name) ?? name
   }
 
-  /** The models on the shortest way from one back to itself, itself first. */
-  #shortestWay(name: string, ring: ReadonlySet<string>): string[] {
+  /** The models on the shortest path from one back to itself, starting with it. */
+  #shortestPath(name: string, ring: ReadonlySet<string>): string[] {
     const from = new Map<string, string>()
     const open = [name]
     for (const at of open) {
       for (const { model } of this.#next(at)) {
-        if (model === name) return wayTo(at, from, name)
+        if (model === name) return pathTo(at, from, name)
         if (from.has(model) || !ring.has(model)) continue
         from.set(model, at)
         open.push(model)
@@ -246,27 +247,28 @@ export class Rings {
   }
 }
 
-function wayTo(end: string, from: ReadonlyMap<string, string>, start: string): string[] {
-  const way = [end]
+function pathTo(end: string, from: ReadonlyMap<string, string>, start: string): string[] {
+  const path = [end]
   for (let at = end; at !== start; ) {
     const before = from.get(at)
     if (before === undefined) break
-    way.push(before)
+    path.push(before)
     at = before
   }
-  return way.reverse()
+  return path.reverse()
 }
 
 /**
- * What is unloaded with a model, itself first. Ensembles that need it stay known, and are not listed: they only stop serving
- * (`dependentsOf`). With `andDependents` those composing models of it go, too, that were loaded for its sake only and that
- * nothing else needs.
+ * The models that are unloaded together with `name`, starting with it. Ensembles that need it are not listed: they stop
+ * serving and stay known (`dependentsOf`). `andDependents` adds the composing models that were loaded only for its sake
+ * and that no other model needs.
  */
 export function unloadedWith(models: Models, name: string, andDependents: boolean): string[] {
   const gone = new Set([name])
   if (!andDependents) return [...gone]
-  const isNeeded = (model: string): boolean => [...models].some(([user, { needs }]) => !gone.has(user) && needs.some((n) => n.model === model))
-  // Each one that goes may have been the last to need another.
+  const isNeeded = (model: string): boolean =>
+    [...models].some(([user, { needs }]) => !gone.has(user) && needs.some((n) => n.model === model))
+  // Each removed model may have been the last that needs another.
   for (let grew = true; grew; ) {
     grew = false
     for (const user of gone) {

@@ -1,8 +1,8 @@
 /**
- * Which devices a model's instances may be on. The machine has them or not; ONNX Runtime's models also need its provider, and a machine
- * without that serves them on the CPU unless they insist.
+ * Selects the devices that the instances of a model may use. Models of ONNX Runtime also need its provider for the
+ * device; without it they run on the CPU, unless their configuration names a GPU.
  *
- * Without a GPU nothing of this shows: texts are the reference's.
+ * Without a GPU none of this is visible, and the texts are Triton's.
  */
 
 import { PROVIDERS, backendRow, settingsOwner, type Devices, type Log, type ModelConfig } from '../config/index.js'
@@ -10,30 +10,41 @@ import { findProviders, listDevices } from '../native/index.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 
-/** Devices that are there and can do enough, by their numbers. */
-export function usable(devices: readonly { ordinal: number; computeCapability: string | null }[], minComputeCapability: number): number[] {
-  // A device that does not say what it can do is not left out: the reference asks the same driver, which always says.
-  return devices.filter((d) => d.computeCapability === null || Number(d.computeCapability) >= minComputeCapability).map((d) => d.ordinal)
+/** Ordinals of the devices with sufficient compute capability. */
+export function usable(
+  devices: readonly { ordinal: number; computeCapability: string | null }[], minComputeCapability: number,
+): number[] {
+  // A device of unknown capability stays: Triton gets the value from the same driver, which always has one.
+  return devices
+    .filter((d) => d.computeCapability === null || Number(d.computeCapability) >= minComputeCapability)
+    .map((d) => d.ordinal)
 }
 
-/** The devices that instances of a model with this configuration may be on. */
-export function devicesOf(settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, writtenInPython = false): Devices {
+/** The devices that instances of a model with this configuration may use. */
+export function devicesOf(
+  settings: RepositorySettings, { backend }: Pick<ModelConfig, 'backend'>, writtenInPython = false,
+): Devices {
   const { minComputeCapability } = settings
   const found = present()
   if (found === null) return { gpus: [], gpuSupport: false, minComputeCapability }
   const devices: Devices = { gpus: usable(found, minComputeCapability), gpuSupport: true, minComputeCapability }
-  if (!writtenInPython && ['never', undefined].includes(backendRow(backend)?.devices)) return { ...devices, onlyWhenAsked: true }
+  if (!writtenInPython && ['never', undefined].includes(backendRow(backend)?.devices))
+    return { ...devices, onlyWhenAsked: true }
   const missing = devices.gpus.length > 0 ? missingProvider(settings, backend) : null
   return missing === null ? devices : { ...devices, missing }
 }
 
-/** Why instance groups that say a GPU are moved to the CPU, as a warning says it before it names them; null if they stay. */
-export function reasonForCpu({ gpuFallback }: RepositorySettings, { backend, runtime }: ModelConfig, isWithoutGpu: boolean): string | null {
+/** Reason, as the start of a warning, for moving GPU instance groups to the CPU; null if they stay. */
+export function reasonForCpu(
+  { gpuFallback }: RepositorySettings, { backend, runtime }: ModelConfig, isWithoutGpu: boolean,
+): string | null {
   if (isWithoutGpu) return gpuFallback === 'cpu' ? 'as --gpu-fallback=cpu asks: there is no GPU for' : null
-  return backendRow(backend)?.devices === 'never' && runtime === '' ? `where the backend '${backend}' computes, whatever is said by` : null
+  return backendRow(backend)?.devices === 'never' && runtime === ''
+    ? `where the backend '${backend}' computes, whatever is said by`
+    : null
 }
 
-/** The devices of this process; null without. The core's module may be missing, for commands that need none: then there are none. */
+/** The devices of this process; null without any, and for commands that run without the core's native module. */
 function present(): { ordinal: number; computeCapability: string | null }[] | null {
   try {
     const { unavailable, devices } = listDevices()
@@ -53,9 +64,12 @@ function missingProvider(settings: RepositorySettings, backend: string): string 
 
 const warned = new WeakSet<RepositorySettings>()
 
-/** Says once for a server that models which could be on a GPU are served on the CPU. */
-export function warnOfMissingProvider(settings: RepositorySettings, config: ModelConfig, { missing }: Devices, log: Log): void {
-  if (missing === undefined || warned.has(settings) || config.instanceGroup.some((group) => group.gpus.length > 0)) return
+/** Warns once per server that models which could run on a GPU are served on the CPU. */
+export function warnOfMissingProvider(
+  settings: RepositorySettings, { name, instanceGroup }: ModelConfig, { missing }: Devices, log: Log,
+): void {
+  if (missing === undefined || warned.has(settings) || instanceGroup.some((group) => group.gpus.length > 0)) return
   warned.add(settings)
-  log('warning', `model '${config.name}', and others whose instance groups leave it open, are served on the CPU: ${missing}. 'nereid gpu' says what installs it`)
+  const models = `model '${name}', and others whose instance groups leave it open, are served on the CPU`
+  log('warning', `${models}: ${missing}. 'nereid gpu' says what installs it`)
 }

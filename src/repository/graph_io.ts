@@ -1,6 +1,7 @@
 /**
- * Inputs and outputs of an ONNX file as ONNX Runtime will tell them, as far as the file alone says so: it infers shapes of outputs, and may
- * find a size where the file has none. Whatever is left open fits what is configured, so nothing that a load takes is called wrong.
+ * Inputs and outputs of an ONNX file as ONNX Runtime would report them, as far as the file alone determines them:
+ * ONNX Runtime also infers shapes of outputs and may find sizes that the file leaves open. Anything left open matches
+ * the configuration, so nothing that a load accepts is reported as an error.
  */
 
 import { join } from 'node:path'
@@ -8,25 +9,27 @@ import { isComplete, statIfAny, type ModelConfig, type ModelIo } from '../config
 import { datatypeOfOnnx } from '../native/datatypes.js'
 import type { GraphValue, OnnxFile } from './onnx_file.js'
 
-/** From this version of the format on, inputs with a default value may be given. */
+/** From this IR version on, a request may give inputs that have a default value. */
 const OVERRIDABLE_IR_VERSION = 4
 
-/** The file that ONNX Runtime opens: a directory of the name holds `model.onnx`. */
+/** The file that ONNX Runtime opens: `model.onnx` if the configured name is a directory. */
 export function onnxPath(config: ModelConfig, versionDirectory: string): string {
   const path = join(versionDirectory, config.defaultModelFilename)
   return statIfAny(path)?.isDirectory() === true ? join(path, 'model.onnx') : path
 }
 
-/** @returns null when the file leaves open what `config` needs of it */
+/** @returns null when the file does not determine everything that `config` needs */
 export function graphIo(file: OnnxFile, config: ModelConfig): ModelIo | null {
   const isConstant = ({ name }: GraphValue): boolean => file.initializers.has(name)
   const inputs = file.inputs.filter((value) => !isConstant(value) || file.irVersion >= OVERRIDABLE_IR_VERSION)
   const values = [...inputs, ...file.outputs]
-  // Types that no configuration has: sequences, maps, FP8.
+  // Types without a Triton datatype: sequences, maps, FP8.
   if (values.some(({ type }) => datatypeOfOnnx(type) === undefined)) return null
   if (!isComplete(config) && values.some(({ shape }) => shape === null)) return null
-  // A size that an input leaves open is open in an output of the same name, too.
-  const open = new Set(inputs.flatMap(({ shape }) => shape ?? []).filter((dim) => typeof dim === 'string' && dim !== ''))
+  // A size that an input leaves open is also open in an output that uses the same symbol.
+  const open = new Set(
+    inputs.flatMap(({ shape }) => shape ?? []).filter((dim) => typeof dim === 'string' && dim !== ''),
+  )
   const dimsOf = (name: string): number[] => {
     const io = [...config.input, ...config.output].find((one) => one.name === name)
     const dims = (io?.reshape?.shape ?? io?.dims ?? []).map(Number)
@@ -34,9 +37,14 @@ export function graphIo(file: OnnxFile, config: ModelConfig): ModelIo | null {
   }
   const tensor = (value: GraphValue, isOutput: boolean) => {
     const wanted = dimsOf(value.name)
-    const isSure = (dim: number | string): boolean => (typeof dim === 'number' ? dim > 0 && Number.isSafeInteger(dim) : !isOutput || open.has(dim))
-    const shape = value.shape?.map((dim, i) => (isSure(dim) ? (typeof dim === 'number' ? dim : -1) : (wanted[i] ?? -1))) ?? wanted
+    const isSure = (dim: number | string): boolean =>
+      typeof dim === 'number' ? dim > 0 && Number.isSafeInteger(dim) : !isOutput || open.has(dim)
+    const shape =
+      value.shape?.map((dim, i) => (isSure(dim) ? (typeof dim === 'number' ? dim : -1) : (wanted[i] ?? -1))) ?? wanted
     return { name: value.name, datatype: datatypeOfOnnx(value.type)?.number ?? 0, shape, optional: isConstant(value) }
   }
-  return { inputs: inputs.map((value) => tensor(value, false)), outputs: file.outputs.map((value) => tensor(value, true)) }
+  return {
+    inputs: inputs.map((value) => tensor(value, false)),
+    outputs: file.outputs.map((value) => tensor(value, true)),
+  }
 }

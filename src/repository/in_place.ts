@@ -1,8 +1,7 @@
 /**
- * When a changed model needs no reload (R-28): a version that serves, whose files and whose configuration are as they were but for its
- * instance groups and its version policy, is only given other instances. It goes on, and its statistics are kept.
- *
- * Whether the backend can do that is the core's to say; here it is only told what changed.
+ * Decides when a changed model needs no reload (R-28): if only instance groups and version policy differ, the serving
+ * version gets new instances, continues and keeps its statistics. Whether the backend supports that is the core's
+ * decision.
  */
 
 import { basename, relative, sep } from 'node:path'
@@ -10,25 +9,25 @@ import { copy, toBinary, type ModelConfig } from '../config/index.js'
 import { changeOf } from './stamp.js'
 import { eachIn } from './walk.js'
 
-/** What a model was loaded from. */
+/** The directory and configuration that a model was loaded from. */
 export interface Source {
   directory: string
-  /** As polling gave it. */
+  /** As polled, before completion. */
   config: ModelConfig
-  /** Entry of the model directory, without the configurations → its latest change. */
+  /** Latest change by entry of the model directory, without the configurations. */
   entries: ReadonlyMap<string, bigint>
 }
 
 /**
- * Looks at as many entries as a poll does, and no more.
+ * Visits at most as many entries as a poll does.
  *
- * @param configName `--model-config-name`: with one everything in `configs` is configuration, too
+ * @param configName `--model-config-name`; when set, everything in `configs` is configuration too
  */
 export async function sourceOf(directory: string, config: ModelConfig, configName: string | null): Promise<Source> {
   const entries = new Map<string, bigint>()
   await eachIn(directory, (path, stat) => {
     const [name = ''] = relative(directory, path).split(sep)
-    // The time of the directory itself says that an entry came or went, which the names say as well.
+    // The directory's own time only shows that an entry came or went, which the names show as well.
     if (name === '' || name === 'config.pbtxt' || (name === 'configs' && configName !== null)) return
     const change = changeOf(stat)
     if (change > (entries.get(name) ?? 0n)) entries.set(name, change)
@@ -37,15 +36,19 @@ export async function sourceOf(directory: string, config: ModelConfig, configNam
 }
 
 /**
- * Whether a version that serves since `before`, from `versionDirectory`, can go on when the model is loaded from `after`.
+ * Reports whether a version that serves since `before`, from `versionDirectory`, can continue when the model is loaded
+ * from `after`.
  *
- * @param completed the configuration it serves with: clients send that back with another number of instances
+ * @param completed the configuration that it serves with; clients send it back with another number of instances
  */
-export function servesOn(before: Source | undefined, after: Source, versionDirectory: string, completed: ModelConfig): boolean {
+export function servesOn(
+  before: Source | undefined, after: Source, versionDirectory: string, completed: ModelConfig,
+): boolean {
   if (before === undefined || before.directory !== after.directory) return false
-  if (!isSameButForInstances(before.config, after.config) && !isSameButForInstances(completed, after.config)) return false
+  if (!isSameButForInstances(before.config, after.config) && !isSameButForInstances(completed, after.config))
+    return false
   const isOther = (name: string): boolean => /^\d+$/.test(name) && name !== basename(versionDirectory)
-  // What another version consists of does not matter; that a file is gone or new does.
+  // The contents of other versions do not matter; a file that was added or removed does.
   const names = new Set([...before.entries.keys(), ...after.entries.keys()].filter((name) => !isOther(name)))
   return [...names].every((name) => before.entries.get(name) === after.entries.get(name))
 }
@@ -61,7 +64,7 @@ function withoutInstances(config: ModelConfig): Buffer {
   return toBinary(rest)
 }
 
-/** The completed configuration of a version with the instances and the version policy of another. */
+/** Returns the completed configuration of a version with the instances and the version policy of another. */
 export function withInstancesOf(completed: ModelConfig, { instanceGroup, versionPolicy }: ModelConfig): ModelConfig {
   const config = copy(completed)
   config.instanceGroup = instanceGroup

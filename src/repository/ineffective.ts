@@ -1,6 +1,6 @@
 /**
- * What a configuration asks for and this release reads, checks and shows, but does not act on. Answers are right without it, only
- * slower, later or elsewhere, so such a model is served; the log says once per load what it goes without.
+ * Warns, once per load, of settings that this release reads, checks and shows but does not act on. Without them
+ * responses are correct, only slower, later or computed elsewhere, so the model is served.
  */
 
 import { ModelOptimizationPolicy_ModelPriority as Priority } from '../config/generated/model_config_pb.js'
@@ -8,11 +8,14 @@ import { isOfOnnxRuntime, type Log, type ModelConfig } from '../config/index.js'
 
 type Optimization = NonNullable<ModelConfig['optimization']>
 
-const optimizes = (c: ModelConfig, used: (o: Optimization) => boolean): boolean => c.optimization !== undefined && used(c.optimization)
-const groups = (c: ModelConfig, used: (g: ModelConfig['instanceGroup'][number]) => boolean): boolean => c.instanceGroup.some(used)
-const parameter = (name: string) => [`parameters.${name}`, (c: ModelConfig) => Object.hasOwn(c.parameters, name)] as const
+const optimizes = (c: ModelConfig, used: (o: Optimization) => boolean): boolean =>
+  c.optimization !== undefined && used(c.optimization)
+const groups = (c: ModelConfig, used: (g: ModelConfig['instanceGroup'][number]) => boolean): boolean =>
+  c.instanceGroup.some(used)
+const parameter = (name: string) =>
+  [`parameters.${name}`, (c: ModelConfig) => Object.hasOwn(c.parameters, name)] as const
 
-/** Field → whether a configuration uses it. */
+/** Field name, and a test whether a configuration uses it. */
 const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
   ['instance_group.host_policy', (c) => groups(c, (g) => g.hostPolicy !== '')],
   ['instance_group.secondary_devices', (c) => groups(c, (g) => g.secondaryDevices.length > 0)],
@@ -24,7 +27,7 @@ const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean]
   parameter('TRITON_BATCH_STRATEGY_PATH'),
 ]
 
-/** What only a model on a GPU heeds. */
+/** Settings that only affect a model on a GPU. */
 const FOR_GPUS: typeof INEFFECTIVE = [
   [
     'optimization.execution_accelerators.gpu_execution_accelerator',
@@ -37,9 +40,10 @@ const FOR_GPUS: typeof INEFFECTIVE = [
   parameter('do_copy_in_default_stream'),
 ]
 
-/** Says in one line which of these fields a configuration sets. */
+/** Logs, in one line, which of these fields a configuration sets. */
 export function warnOfIneffective(config: ModelConfig, log: Log, hasGpu = false): void {
   const all = hasGpu && isOfOnnxRuntime(config.backend) ? INEFFECTIVE : [...INEFFECTIVE, ...FOR_GPUS]
   const fields = all.filter(([, used]) => used(config)).map(([field]) => field)
-  if (fields.length > 0) log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
+  if (fields.length > 0)
+    log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
 }

@@ -1,49 +1,19 @@
 /**
- * What a load would say of the models of a repository: the same steps, with the same texts, but no core and no ONNX Runtime, and going on after
- * a mistake to whatever does not depend on it. Graphs of ONNX are read as far as a load compares them, code in Python is compiled.
+ * Reports the errors that loads of the models of a repository would report, in the same steps and texts, but without
+ * core and ONNX Runtime. Continues after an error with everything that does not depend on it. ONNX graphs are read as
+ * far as a load compares them; Python code is compiled.
  *
- * Not seen here: what only running shows (operators that ONNX Runtime lacks, imports of a model, its `auto_complete_config`).
+ * Problems that appear only at run time are not found (operators that ONNX Runtime lacks, imports of a model, its
+ * `auto_complete_config`).
  */
 
 import { basename, dirname, join, resolve } from 'node:path'
 import {
-  ConfigSyntaxError,
-  CONFIG_BYTES_MAX,
-  backendRow,
-  checksAgainstModel,
-  completeConfig,
-  completeFromModel,
-  defaultMaxBatchSize,
-  emptyConfig,
-  finishConfig,
-  fitEnsemble,
-  inferBackend,
-  isComplete,
-  lacksGpu,
-  moveGpuGroupsToCpu,
-  nameOr,
-  nearest,
-  namesIn,
-  noLog,
-  normalise,
-  parsePbtxt,
-  pbtxtProblems,
-  prepareConfig,
-  readConfig,
-  readLabels,
-  readRegularFile,
-  requireName,
-  selectVersions,
-  settingsOwner,
-  statIfAny,
-  unversionedHint,
-  validate,
-  validateIo,
-  type ConfigFlags,
-  type LoadedConfig,
-  type Log,
-  type ModelConfig,
-  type ModelIo,
+  ConfigSyntaxError, CONFIG_BYTES_MAX, backendRow, checksAgainstModel, completeConfig, completeFromModel,
+  defaultMaxBatchSize, emptyConfig, finishConfig, fitEnsemble, inferBackend, isComplete, lacksGpu, moveGpuGroupsToCpu,
+  nameOr, nearest, namesIn, noLog, normalise, parsePbtxt, pbtxtProblems, prepareConfig, readConfig, readLabels,
+  readRegularFile, requireName, selectVersions, settingsOwner, statIfAny, unversionedHint, validate, validateIo,
+  type ConfigFlags, type LoadedConfig, type Log, type ModelConfig, type ModelIo,
 } from '../config/index.js'
 import { ServerError, asServerError, quoted } from '../native/errors.js'
 import { runAgents } from './agents.js'
@@ -60,27 +30,27 @@ import { Places, bareName, notUnique } from './places.js'
 import { requirePlanDevices, requireTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { codeMistake, missingModule } from './python_code.js'
-import { tellQuestionable } from './questionable.js'
+import { warnOfQuestionable } from './questionable.js'
 import { needsOf, requireSafeName } from './repository.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
 import { findVersions } from './versions.js'
 
-/** Names in a directory that are looked through. */
+/** Maximum number of directory entries that are searched for a misnamed configuration. */
 const NAMES_MAX = 1000
 
-/** One thing that is wrong, or worth a word. */
+/** One error or warning about a model. */
 export interface Finding {
   severity: 'error' | 'warning'
   message: string
-  /** The mistake as it was thrown; null of a warning. */
+  /** The thrown error; null for a warning. */
   error: Error | null
-  /** What to do, where the message leaves it open. */
+  /** What to do, if the message does not say it. */
   advice?: string
-  /** Where in the configuration; null: nowhere. Left out, the text says it. */
+  /** Place in the configuration; null if there is none. If absent, the message names it. */
   near?: Near | null
-  /** The file it is about, where that is not the configuration, and the place in it, from 1. */
+  /** The file in question, if it is not the configuration, and the place in it, from 1. */
   file?: string
   line?: number | null
   column?: number | null
@@ -88,20 +58,20 @@ export interface Finding {
 }
 
 /**
- * How much is looked at: `configuration` leaves out what is in other files, which may be elsewhere, and what is a mistake in Triton as well;
- * a model that is there and is none is told all the same.
+ * How much is inspected: `configuration` skips other files, which may be elsewhere, and errors that Triton has too; a
+ * present file that is not a model is still reported.
  */
 export type Depth = 'configuration' | 'files'
 
 export interface InspectedModel {
-  /** As a load would ask for it. */
+  /** The name that a load would use. */
   key: string
   directories: string[]
   /** The configuration file; null when there is none. */
   file: string | null
-  /** As far as it came; null when it could not be read. */
+  /** As far as it could be completed; null when it could not be read. */
   config: ModelConfig | null
-  /** With inputs and outputs of its file, where they are known. */
+  /** With inputs and outputs of the model file, where they are known. */
   completed: ModelConfig | null
   /** Versions that would serve. */
   versions: number[]
@@ -109,26 +79,31 @@ export interface InspectedModel {
 }
 
 /**
- * Every model of every repository, by key.
+ * Inspects every model of every repository.
  *
- * @throws {ServerError} for a repository that is none.
+ * @throws {ServerError} for a path that is not a repository.
  */
-export async function inspectRepositories(settings: RepositorySettings, depth: Depth = 'files'): Promise<InspectedModel[]> {
+export async function inspectRepositories(
+  settings: RepositorySettings, depth: Depth = 'files',
+): Promise<InspectedModel[]> {
   const places = new Places(settings.hasNamespaces)
   places.open(settings.paths)
   const models = new Map<string, InspectedModel>()
-  // Those of one name in several repositories do not load; their other mistakes are told at once.
+  // Models of one name in several repositories do not load; the other errors of each are reported as well.
   const ofOneName: InspectedModel[] = []
   for (const [key, directories] of places.found(noLog)) {
     models.set(key, await inspectModel(key, directories, settings, null, depth))
-    if (directories.length > 1) for (const directory of directories) ofOneName.push(await inspectModel(key, [directory], settings, null, depth))
+    if (directories.length > 1)
+      for (const directory of directories) ofOneName.push(await inspectModel(key, [directory], settings, null, depth))
   }
 
   const needs = (key: string): KnownModel['needs'] => {
     const config = models.get(key)?.config ?? null
-    return config === null ? [] : needsOf(config).map((need) => ({ ...need, model: places.composing(key, need.model, models) }))
+    return config === null
+      ? []
+      : needsOf(config).map((need) => ({ ...need, model: places.composing(key, need.model, models) }))
   }
-  // One that does not load is known: its ensembles say why it does not.
+  // A model that does not load is known too: its ensembles report why it does not.
   const known = new Map([...models.keys()].map((key) => [key, { needs: needs(key), isImplicit: false }]))
   const rings = new Rings(known)
   for (const [key, model] of models) {
@@ -141,17 +116,18 @@ export async function inspectRepositories(settings: RepositorySettings, depth: D
     const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
     const near = missing === undefined ? null : nearest(missing, [...models.keys()].filter((name) => name !== key))
     const about = explain(why)
-    model.findings.push({ ...about, severity: 'error', message: why, error: null, advice: near === null ? (about.advice ?? '') : `Did you mean "${near}"?` })
+    const advice = near === null ? (about.advice ?? '') : `Did you mean "${near}"?`
+    model.findings.push({ ...about, severity: 'error', message: why, error: null, advice })
   }
   return [...models.values(), ...ofOneName]
 }
 
-/** An ensemble whose models are there: whether its tensors fit what their configurations and files say. */
+/** Checks that the tensors of an ensemble fit the configurations and files of its composing models. */
 function fit({ config, findings }: InspectedModel, configOf: (name: string) => ModelConfig | null): void {
   if (config === null) return
   const models = needsOf(config).map(({ model }) => {
     const composing = configOf(model)
-    // Of the others their files know.
+    // The tensors of the others are known only to their files.
     return composing !== null && isComplete(composing) ? composing : null
   })
   collector(findings).trying(() => fitEnsemble(config, models))
@@ -159,18 +135,24 @@ function fit({ config, findings }: InspectedModel, configOf: (name: string) => M
 
 function outcome(model: InspectedModel | undefined): { versions: number[]; failure: string | null; invalid: null } {
   const error = model?.findings.find((finding) => finding.severity === 'error')
-  return error === undefined ? { versions: model?.versions ?? [], failure: null, invalid: null } : { versions: [], failure: error.message, invalid: null }
+  return error === undefined
+    ? { versions: model?.versions ?? [], failure: null, invalid: null }
+    : { versions: [], failure: error.message, invalid: null }
 }
 
 /**
- * One model by its directories, of which there should be one.
+ * Inspects one model by its directories, of which there should be one.
  *
- * @param file a configuration that is looked at alone, wherever it lies; `key` is null then
+ * @param file a configuration to inspect alone, wherever it is; `key` is null then
  */
-export async function inspectModel(key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null, depth: Depth = 'files'): Promise<InspectedModel> {
+export async function inspectModel(
+  key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null,
+  depth: Depth = 'files',
+): Promise<InspectedModel> {
   const [directory = ''] = directories
   const name = bareName(key ?? '')
-  const model: InspectedModel = { key: key ?? '', directories, file, config: null, completed: null, versions: [], findings: [] }
+  const model: InspectedModel =
+    { key: key ?? '', directories, file, config: null, completed: null, versions: [], findings: [] }
   const note = collector(model.findings, directories)
   if (file !== null) {
     inspectAlone(model, file, settings, note)
@@ -185,7 +167,7 @@ export async function inspectModel(key: string | null, directories: string[], se
   const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
   const read = readAll(directory, flags, note)
   model.file = read?.path ?? null
-  if (read?.provided === false && depth === 'files') tellMisnamed(directory, note)
+  if (read?.provided === false && depth === 'files') warnOfMisnamed(directory, note)
   const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
   const failed = note.errors()
   if (read !== null && note.errors() === 0) {
@@ -194,56 +176,69 @@ export async function inspectModel(key: string | null, directories: string[], se
     } catch (error) {
       note.error(error)
     }
-    // A load tells it last; what else is wrong is looked at under the right name.
+    // A load reports a wrong name last; other errors are found under the right name.
     note.trying(() => requireName(nameOr(read.config, name), name))
     const right = { ...read, config: named(read.config, name) }
     const completed = note.trying(() => completeConfig(right, directory, name, flags, note.log)) ?? null
     model.config = completed?.config ?? null
-    // Independent of what was wrong with the rest.
+    // These checks do not depend on the earlier errors.
     if (completed === null) {
       if (isComplete(read.config)) validateEach(read.config, name, note)
       const { config: written, codeDirectory } = withPythonBackend(read.config, settings.backendDirectory)
-      const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory }
+      const { backendDirectory } = settings
+      const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory }
       if (codeDirectory === null) note.trying(() => checkRuntime(written, place))
     }
   }
   const { config } = model
-  // Without a configuration that could be read, whether there are versions at all.
+  // Without a readable configuration, only check that there are versions at all.
   if (config === null && failed === note.errors()) return model
-  const selected = (): number[] => selectVersions(config ?? normalise(named(read?.config, name)), [...available.keys()], note.log, () => unversionedHint(directory, name))
-  model.versions = note.trying(selected, available.size > 0 ? { near: { field: 'version_policy' } } : { near: null }) ?? []
+  const selected = (): number[] => {
+    const policy = config ?? normalise(named(read?.config, name))
+    return selectVersions(policy, [...available.keys()], note.log, () => unversionedHint(directory, name))
+  }
+  model.versions = note.trying(selected, { near: available.size > 0 ? { field: 'version_policy' } : null }) ?? []
   if (config === null) return model
   warnOfIneffective(config, note.log)
   if (isComplete(config)) validateEach(config, name, note)
-  if (depth === 'files') tellQuestionable(config, note.warn)
-  model.completed = await inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note, depth)
+  if (depth === 'files') warnOfQuestionable(config, note.warn)
+  const { versions } = model
+  const isProvided = read?.provided ?? false
+  model.completed =
+    await inspectVersions(config, isProvided, directory, versions, available, settings, flags, note, depth)
   for (const output of config.output) {
     const { labelFilename: file } = output
-    const versions = [...available.keys()].map(String)
-    note.trying(() => readLabels({ ...config, output: [output] }, directory), { near: { field: 'label_filename', value: file }, advice: elsewhere(directory, '', file, versions) })
+    note.trying(() => readLabels({ ...config, output: [output] }, directory), {
+      near: { field: 'label_filename', value: file },
+      advice: elsewhere(directory, '', file, [...available.keys()].map(String)),
+    })
   }
-  if (depth === 'files') checkNamedFiles(model.completed ?? config, directory, note.tell)
+  if (depth === 'files') checkNamedFiles(model.completed ?? config, directory, note.report)
   return model
 }
 
-/** A configuration that is not read, for its name. */
-function tellMisnamed(directory: string, note: Collector): void {
-  const misnamed = namesIn(directory).slice(0, NAMES_MAX).sort().find((name) => /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i.test(name))
-  if (misnamed !== undefined) note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
+const MISNAMED = /^configs?[._-]?(?:pb|pbt|pbtx|pbtxt|pbxt|pbtext|prototxt|proto|txt)(?:[.~]\w*)*$/i
+
+/** Warns of a file that looks like a configuration but is not read because of its name. */
+function warnOfMisnamed(directory: string, note: Collector): void {
+  const misnamed = namesIn(directory).slice(0, NAMES_MAX).sort().find((name) => MISNAMED.test(name))
+  if (misnamed === undefined) return
+  note.warn(`'${quoted(misnamed)}' is not read: a configuration is called 'config.pbtxt'`, null)
 }
 
 type Collector = ReturnType<typeof collector>
 
 function collector(findings: Finding[], directories: readonly string[] = []) {
   const add = (finding: Finding): void => {
-    // Rules run several times in a load.
+    // Some rules run several times in a load.
     if (!findings.some((other) => other.message === finding.message)) findings.push(finding)
   }
   const warn = (message: string, near?: Near | null, advice?: string): void => {
-    add({ ...explain(message), severity: 'warning', message, error: null, ...(near === undefined ? {} : { near }), ...(advice === undefined ? {} : { advice }) })
+    const more = { ...(near === undefined ? {} : { near }), ...(advice === undefined ? {} : { advice }) }
+    add({ ...explain(message), severity: 'warning', message, error: null, ...more })
   }
   const log: Log = (level, message) => {
-    // What is logged as an error is thrown as well, but for versions that are named and not there.
+    // Errors that are logged are thrown as well, except for configured versions that are missing.
     if (level === 'warning' || (level === 'error' && /version directory is not present/.test(message))) warn(message)
   }
   const error = (thrown: unknown, more: Partial<Finding> = {}): void => {
@@ -254,7 +249,8 @@ function collector(findings: Finding[], directories: readonly string[] = []) {
     log,
     warn,
     error,
-    tell: (message: string, near: Near, advice = ''): void => error(new ServerError('INVALID_ARG', message), { near, advice }),
+    report: (message: string, near: Near, advice = ''): void =>
+      error(new ServerError('INVALID_ARG', message), { near, advice }),
     errors: () => findings.filter((finding) => finding.severity === 'error').length,
     trying<T>(act: () => T, more: Partial<Finding> = {}): T | undefined {
       try {
@@ -267,16 +263,18 @@ function collector(findings: Finding[], directories: readonly string[] = []) {
   }
 }
 
-/** A configuration without the directory of a model: neither its versions nor its files, nor the name of a directory, are known. */
+/** Inspects a configuration alone: versions, files and the name of the model directory are unknown. */
 function inspectAlone(model: InspectedModel, file: string, settings: RepositorySettings, note: Collector): void {
   const config = parseAll(file, note)
   if (config === null) return
   const directory = dirname(resolve(file))
-  // A load takes the name of the directory.
+  // A load uses the name of the directory.
   model.key = config.name !== '' ? config.name : basename(file) === 'config.pbtxt' ? basename(directory) : 'model'
   const whole = nameOr(config, model.key)
-  if (config.backend === '' && config.platform === '' && config.defaultModelFilename === '' && !model.key.includes('.')) {
-    note.log('warning', `names no backend: a load takes it from the file of the model, which is not beside ${basename(file)}`)
+  const { backend, platform, defaultModelFilename } = config
+  if (backend === '' && platform === '' && defaultModelFilename === '' && !model.key.includes('.')) {
+    const reason = `a load takes it from the file of the model, which is not beside ${basename(file)}`
+    note.log('warning', `names no backend: ${reason}`)
     if (isComplete(whole)) note.trying(() => validateIo(normalise(whole)))
     return
   }
@@ -284,17 +282,21 @@ function inspectAlone(model: InspectedModel, file: string, settings: RepositoryS
   if (completed === undefined) return
   note.trying(() => {
     const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(completed, settings.backendDirectory)
-    if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory })
+    const { backendDirectory } = settings
+    const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory }
+    if (codeDirectory === null) checkRuntime(withBackend, place)
     if (isOwn) requireTensors(withBackend)
   })
   const complete = isComplete(completed)
-  if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
+  const io = !settings.autoComplete || complete
+  const isValid = note.trying(() => validate(completed, { io }, note.log) ?? true) !== undefined
+  if (!isValid && complete) note.trying(() => validateIo(completed))
   model.config = completed
   warnOfIneffective(completed, note.log)
-  tellQuestionable(completed, note.warn)
+  warnOfQuestionable(completed, note.warn)
 }
 
-/** A file as `readAll` reads that of a model. */
+/** Parses a configuration file and notes all its problems; null if there are any. */
 function parseAll(file: string, note: Collector): ModelConfig | null {
   const bytes = note.trying(() => readRegularFile(file, CONFIG_BYTES_MAX, `failed to read text proto from ${file}`))
   if (bytes === undefined) return null
@@ -303,8 +305,10 @@ function parseAll(file: string, note: Collector): ModelConfig | null {
   return problems.length > 0 ? null : parsePbtxt(bytes, file)
 }
 
-/** The configuration as it was written; null when it cannot be read, all of which is noted. */
-function readAll(directory: string, flags: ConfigFlags, note: Collector): (LoadedConfig & { path: string | null }) | null {
+/** Reads the configuration as written; null when that fails, with all problems noted. */
+function readAll(
+  directory: string, flags: ConfigFlags, note: Collector,
+): (LoadedConfig & { path: string | null }) | null {
   try {
     return readConfig(directory, flags, null)
   } catch (error) {
@@ -321,15 +325,17 @@ function named(config: ModelConfig = emptyConfig(), name: string): ModelConfig {
   return { ...config, name }
 }
 
-/** The rules of inputs and outputs, each tensor by itself, of a configuration that may be wrong elsewhere. */
+/** Applies the rules of inputs and outputs to each tensor separately; other parts of the configuration may be wrong. */
 function validateEach(config: ModelConfig, name: string, note: Collector): void {
   const normal = normalise(nameOr(config, name))
-  for (const input of normal.input) note.trying(() => validateIo({ ...normal, input: [input], output: [], batchInput: [], batchOutput: [] }))
-  for (const output of normal.output) note.trying(() => validateIo({ ...normal, input: [], output: [output], batchInput: [], batchOutput: [] }))
+  for (const input of normal.input)
+    note.trying(() => validateIo({ ...normal, input: [input], output: [], batchInput: [], batchOutput: [] }))
+  for (const output of normal.output)
+    note.trying(() => validateIo({ ...normal, input: [], output: [output], batchInput: [], batchOutput: [] }))
   note.trying(() => validateIo(normal))
 }
 
-/** The configuration of the last version, completed from its file; null when it is not known. */
+/** The configuration of the last version, completed from its file; null when it is unknown. */
 async function inspectVersions(
   config: ModelConfig,
   provided: boolean,
@@ -348,27 +354,32 @@ async function inspectVersions(
     const versionDirectory = available.get(version) ?? modelDirectory
     const { config: withBackend, codeDirectory, isOwn } = withPythonBackend(adapted, settings.backendDirectory)
     const readsFile = depth === 'files' && codeDirectory === null
-    const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((error: unknown) => error)
+    const special: unknown = await refuseSpecialFiles(versionDirectory, config.name, version).catch((e: unknown) => e)
     note.trying(() => {
-      if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
+      if (codeDirectory === null)
+        checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
       const devices = devicesOf(settings, withBackend, codeDirectory !== null)
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       if (special !== undefined) throw special
       if (isOwn) requireModelFile(prepared, versionDirectory)
       if (isOwn) requireTensors(prepared)
-      // Where only configurations are looked at, the devices are elsewhere too.
+      // If only configurations are inspected, the devices may be elsewhere too.
       if (depth === 'files') requirePlanDevices(prepared)
-      const io = codeDirectory === null && prepared.backend === 'onnxruntime' ? readGraph(prepared, versionDirectory, note, depth) : null
-      // What is left to be completed is known when the file is opened.
+      const isOnnx = codeDirectory === null && prepared.backend === 'onnxruntime'
+      const io = isOnnx ? readGraph(prepared, versionDirectory, note, depth) : null
+      // Completion needs the opened file.
       if (flags.autoComplete && !isComplete(prepared) && io === null) return
       const pairs = settingsOf(settings, codeDirectory === null ? settingsOwner(prepared.backend) : 'python')
-      // A load says the first difference.
-      if (io !== null) tellDifferences(flags.autoComplete ? completeFromModel(prepared, io, defaultMaxBatchSize(pairs)) : prepared, io, note)
+      if (io !== null) {
+        const checked = flags.autoComplete ? completeFromModel(prepared, io, defaultMaxBatchSize(pairs)) : prepared
+        noteDifferences(checked, io, note)
+      }
       completed = finishConfig(prepared, io, { flags, provided, settings: pairs, devices })
     })
     const module = codeDirectory !== null && isOwn ? backendRow(withBackend.backend)?.module : undefined
-    // What is wrong with the files is told first, and on any machine.
-    const missing = module === undefined || depth !== 'files' || note.errors() > 0 ? null : await missingModule(module, withBackend, modelDirectory, settings)
+    // Errors in the files come first, because they do not depend on this machine.
+    const needsModule = module !== undefined && depth === 'files' && note.errors() === 0
+    const missing = needsModule ? await missingModule(module, withBackend, modelDirectory, settings) : null
     if (missing !== null) note.warn(missing, null)
     if (!readsFile || withBackend.backend !== 'python') continue
     const mistake = await codeMistake(withBackend, modelDirectory, versionDirectory, settings)
@@ -377,7 +388,8 @@ async function inspectVersions(
   return completed
 }
 
-function tellDifferences(config: ModelConfig, io: ModelIo, note: Collector): void {
+/** A load reports only the first difference; this notes all of them. */
+function noteDifferences(config: ModelConfig, io: ModelIo, note: Collector): void {
   const inputs = io.inputs.filter(({ optional }) => !optional).map(({ name }) => name)
   for (const check of checksAgainstModel(config, io)) {
     try {
@@ -389,10 +401,10 @@ function tellDifferences(config: ModelConfig, io: ModelIo, note: Collector): voi
   }
 }
 
-/** What the file of a version says of its inputs and outputs; null when that is not known, or is told to be no model. */
+/** Inputs and outputs as the file of a version describes them; null if unknown or if the file is not a model. */
 function readGraph(config: ModelConfig, versionDirectory: string, note: Collector, depth: Depth): ModelIo | null {
   const file = onnxPath(config, versionDirectory)
-  // Such a file stands for one that is elsewhere.
+  // An empty file is a placeholder for a model that is elsewhere.
   if (depth === 'configuration' && statIfAny(file)?.size === 0n) return null
   return note.trying(() => {
     const { file: onnx, why, isSure } = lookAt(file)
@@ -400,7 +412,10 @@ function readGraph(config: ModelConfig, versionDirectory: string, note: Collecto
     if (depth === 'configuration') return null
     for (const location of onnx?.dataFiles ?? []) {
       const path = join(dirname(file), location)
-      if (statIfAny(path)?.isFile() !== true) throw new ServerError('INTERNAL', `the model keeps weights in '${quoted(location)}', and there is no file ${path}`)
+      if (statIfAny(path)?.isFile() !== true) {
+        const text = `the model keeps weights in '${quoted(location)}', and there is no file ${path}`
+        throw new ServerError('INTERNAL', text)
+      }
       const noWeights = whyNoWeights(path)
       if (noWeights !== null) throw new ServerError('INTERNAL', `the file of its weights, ${path}, ${noWeights}`)
     }

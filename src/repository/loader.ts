@@ -1,12 +1,15 @@
 /**
- * Takes one version from its polled configuration to an opened, checked handle, and from there to serving.
+ * Loads one version: from its polled configuration to an opened, checked handle, and from there to serving.
  *
- * `prepareVersion` has no effect that others can see, so several versions can be prepared and dropped together (R-24);
- * `Prepared.publish` is the switch. A handle that is not published must be discarded.
+ * `prepareVersion` has no visible effect, so several versions can be prepared and discarded together (R-24);
+ * `Prepared.publish` makes the switch. A handle that is not published must be discarded.
  */
 
 import { create } from '@bufbuild/protobuf'
-import { backendRow, copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import {
+  backendRow, copy, defaultMaxBatchSize, finishConfig, prepareConfig, readLabels, settingsOwner, toBinary, toTritonJson,
+  type ConfigFlags, type Log, type ModelConfig,
+} from '../config/index.js'
 import { ModelInstanceGroup_Kind as Kind, ModelParameterSchema } from '../config/generated/model_config_pb.js'
 import { ServerError, asServerError, type Core, type PublishSpec } from '../native/index.js'
 import { devicesOf, warnOfMissingProvider } from './devices.js'
@@ -20,14 +23,14 @@ import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
 
-/** A version to load: `config` is what polling gave. */
+/** A version to load; `config` is the polled configuration. */
 export interface VersionSource {
   name: string
   version: number
   modelDirectory: string
   versionDirectory: string
   config: ModelConfig
-  /** Of an ensemble: whether one of its composing models is decoupled. */
+  /** True for an ensemble with a decoupled composing model. */
   composingDecoupled: boolean
 }
 
@@ -36,14 +39,11 @@ export interface Prepared {
   handle: number
   config: ModelConfig
   publish: PublishSpec
-  /** When the work began, on the clock of `performance.now()`. */
+  /** When the preparation began, on the clock of `performance.now()`. */
   startedMs: number
 }
 
-/**
- * Opens the version, completes and checks its configuration, reads its labels.
- * Nothing is left open when it fails.
- */
+/** Opens the version, completes and checks its configuration, and reads its labels. Closes everything on failure. */
 export async function prepareVersion(
   core: Core,
   source: VersionSource,
@@ -57,12 +57,13 @@ export async function prepareVersion(
   if (codeDirectory === null) checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
   const devices = devicesOf(settings, polled, codeDirectory !== null)
   const prepared = prepareConfig(polled, flags, devices, log)
-  if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU)) warnOfMissingProvider(settings, prepared, devices, log)
+  if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU))
+    warnOfMissingProvider(settings, prepared, devices, log)
   await refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   if (isOwn) requireModelFile(prepared, source.versionDirectory)
   if (isOwnPython) requireTensors(prepared)
   const backend = prepared.backend
-  // What is said of the Python backend holds for those that are written in Python, too.
+  // Settings of the Python backend also apply to backends that are written in Python.
   const backendSettings = settingsOf(settings, codeDirectory === null ? settingsOwner(backend) : 'python')
   const toComplete = flags.autoComplete && isOwnPython ? withDefaultBatch(prepared, settings) : prepared
   const opened = await core.openModel({
@@ -74,11 +75,12 @@ export async function prepareVersion(
     config: toBinary(prepared),
     settings: backendSettings,
     configJson: toTritonJson(toComplete),
-    // A process is started to ask. The files of an opaque format have nothing to say, and our code of that backend does not ask them.
+    // Completion starts a process. Skipped for our Python backends of opaque formats, which complete nothing.
     completes: flags.autoComplete && !(isOwnPython && backendRow(backend)?.opaque !== undefined),
     codeDirectory,
   }).catch((error: unknown) => {
-    throw backend === 'onnxruntime' && codeDirectory === null ? withCause(error, onnxPath(prepared, source.versionDirectory)) : error
+    if (backend !== 'onnxruntime' || codeDirectory !== null) throw error
+    throw withCause(error, onnxPath(prepared, source.versionDirectory))
   })
   try {
     const context = {
@@ -102,30 +104,32 @@ export async function prepareVersion(
   }
 }
 
-/** What the `auto_complete_config` of our own backends gets: a setting that no field of a configuration has goes with it as a parameter, and ends there. */
+/** Passes a setting to `auto_complete_config` of our own backends as a temporary parameter of the configuration. */
 function withDefaultBatch(config: ModelConfig, settings: RepositorySettings): ModelConfig {
-  const told = copy(config)
-  told.parameters['nereid.default_max_batch_size'] = create(ModelParameterSchema, { stringValue: String(defaultMaxBatchSize(settingsOf(settings, config.backend))) })
-  return told
+  const extended = copy(config)
+  extended.parameters['nereid.default_max_batch_size'] = create(ModelParameterSchema, {
+    stringValue: String(defaultMaxBatchSize(settingsOf(settings, config.backend))),
+  })
+  return extended
 }
 
-/** The error of ONNX Runtime, and behind it what the file is instead of a model. */
+/** Appends to an error of ONNX Runtime what the file is, if it is not a model. */
 function withCause(error: unknown, file: string): unknown {
   const { code, message } = asServerError(error)
   try {
     const why = whyForeign(file)
     return why === null ? error : new ServerError(code, `${message.trimEnd()}; the file ${why}`, { cause: error })
   } catch {
-    // It cannot be read, which is what the error says.
+    // The file cannot be read, which the error already says.
     return error
   }
 }
 
 /**
- * Gives a version that serves the instances and the version policy of another configuration. The configuration it has then; null when
- * only a reload can do that.
+ * Applies the instances and the version policy of another configuration to a serving version. Returns its new
+ * configuration, or null when only a reload can make the change.
  *
- * @throws {ServerError} for instance groups that cannot be, and for a new instance that cannot start; nothing has changed then.
+ * @throws {ServerError} for invalid instance groups or a new instance that fails to start; nothing has changed then.
  */
 export async function updateInstances(
   core: Core,

@@ -1,6 +1,6 @@
 /**
- * Refuses a version whose model file is not there, before anything is opened: only here is it known which other file is, and that is mostly
- * the one that was meant. The core says the same of a file that goes away in between.
+ * Rejects a version whose model file is missing before anything is opened: only here are the other files known, one of
+ * which is often the intended one. The core reports a file that disappears later in the same words.
  */
 
 import { readdirSync } from 'node:fs'
@@ -11,51 +11,63 @@ import { ServerError, quoted } from '../native/index.js'
 import { whyNoWeights } from './onnx_file.js'
 import { PYTHON_RUNTIME } from './python_backends.js'
 
-/** Files of the version that are looked through for one that may have been meant. */
+/** Maximum number of files of a version that are searched for the intended one. */
 const LISTED_MAX = 1000
 
-/** @throws {ServerError} `INTERNAL` naming the file, and the one that is there instead. */
+/** @throws {ServerError} `INTERNAL` naming the missing file, and a file that was found instead. */
 export function requireModelFile(config: ModelConfig, versionDirectory: string): void {
   const row = backendRow(config.backend)
   const name = row?.reads ?? config.defaultModelFilename
-  // A name that leads out is refused by the backend.
+  // The backend rejects a name that leads out of the directory.
   if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
   const stat = statIfAny(path)
-  const foreign = row?.foreign?.find(({ ends, platform }) => ends.test(name) || (platform !== undefined && platform === config.platform))
-  if (foreign !== undefined) throw new ServerError('UNSUPPORTED', `failed to load model '${config.name}': '${path}' is ${whatOf(foreign, path, config)}`)
+  const foreign = row?.foreign?.find(
+    ({ ends, platform }) => ends.test(name) || (platform !== undefined && platform === config.platform),
+  )
+  if (foreign !== undefined) {
+    const text = `failed to load model '${config.name}': '${path}' is ${whatOf(foreign, path, config)}`
+    throw new ServerError('UNSUPPORTED', text)
+  }
   if (isOfOnnxRuntime(config.backend)) {
     const file = stat?.isDirectory() === true ? join(path, 'model.onnx') : path
-    if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
+    if (statIfAny(file)?.isFile() !== true)
+      throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
   } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
     throw new ServerError('INTERNAL', `Python model file not found in '${path}'${hint(versionDirectory, name)}`)
   } else if (row?.served === 'python') {
-    // A class in a model.py may have no further file.
+    // A class in a model.py may need no other file.
     if (stat === undefined && statIfAny(join(versionDirectory, PYTHON_RUNTIME))?.isFile() === true) return
     const holds = row.files?.find(({ platform }) => platform === config.platform)?.holds
     if (stat === undefined) {
-      throw new ServerError('UNAVAILABLE', `unable to find '${path}' for model '${config.name}'${holds === undefined ? hint(versionDirectory, name) : hintOfDirectory(config, versionDirectory, name, row, holds)}`)
+      const text = `unable to find '${path}' for model '${config.name}'`
+      const found =
+        holds === undefined ? hint(versionDirectory, name) : hintOfDirectory(config, versionDirectory, name, row, holds)
+      throw new ServerError('UNAVAILABLE', `${text}${found}`)
     }
     const why = holds === undefined ? (stat.isFile() ? whyNoWeights(path) : null) : whyNotThe(holds, path)
     if (why !== null) throw new ServerError('INTERNAL', `failed to load model '${config.name}': '${path}' ${why}`)
   }
 }
 
-/** What a file is that is not served, and the command that makes one of it that is. */
-function whatOf({ what, code }: NonNullable<Backend['foreign']>[number], path: string, { input, output }: ModelConfig): string {
+/** Describes a file in an unsupported format, with the command that converts it to a supported one. */
+function whatOf(foreign: NonNullable<Backend['foreign']>[number], path: string, config: ModelConfig): string {
   const names = (tensors: readonly { name: string }[]): string[] => tensors.map(({ name }) => name)
-  const made = code(path, join(dirname(path), 'model.savedmodel'), names(input), names(output))
-  return `${what}: make a SavedModel of it, which is served with platform: "tensorflow_savedmodel": python -c ${shellWord(made)}`
+  const target = join(dirname(path), 'model.savedmodel')
+  const program = shellWord(foreign.code(path, target, names(config.input), names(config.output)))
+  const advice = 'make a SavedModel of it, which is served with platform: "tensorflow_savedmodel"'
+  return `${foreign.what}: ${advice}: python -c ${program}`
 }
 
-/** Why a directory, which should hold one of these files, is no model: a sentence that begins behind its name; null where it may be one. */
+/** Why a directory that should hold one of these files is not a model, as a predicate; null if it may be one. */
 function whyNotThe(holds: readonly string[], path: string): string | null {
   const names = namesIn(path)
   if (names === null) return `is a file, and has to be a directory with a ${holds[0] ?? ''}`
   const entry = names.find((name) => holds.includes(name))
   if (entry === undefined) {
     const below = names.find((name) => namesIn(join(path, name))?.some((one) => holds.includes(one)) === true)
-    return `has no ${holds[0] ?? ''}${below === undefined ? '' : `; there is one in '${quoted(below)}': move what is in there up`}`
+    const hint = below === undefined ? '' : `; there is one in '${quoted(below)}': move what is in there up`
+    return `has no ${holds[0] ?? ''}${hint}`
   }
   const variables = (namesIn(join(path, 'variables')) ?? []).map((name) => join('variables', name))
   for (const name of [entry, ...variables]) {
@@ -65,20 +77,26 @@ function whyNotThe(holds: readonly string[], path: string): string | null {
   return null
 }
 
-/** Behind the error about a directory that is not there. */
-function hintOfDirectory(config: ModelConfig, directory: string, wanted: string, { foreign = [] }: Backend, holds: readonly string[]): string {
+/** Hint to append to the error about a missing directory. */
+function hintOfDirectory(
+  config: ModelConfig, directory: string, wanted: string, { foreign = [] }: Backend, holds: readonly string[],
+): string {
   const names = namesIn(directory) ?? []
   const other = names.find((name) => namesIn(join(directory, name))?.some((one) => holds.includes(one)) === true)
-  if (other !== undefined) return `; there is '${quoted(other)}': call it '${quoted(wanted)}', or set default_model_filename: "${quoted(other)}"`
+  if (other !== undefined) return renameHint(other, wanted)
   if (names.some((name) => holds.includes(name))) {
-    const parts = names.filter((name) => /^(?:saved_model\..*|variables|assets|assets\.extra|fingerprint\.pb|keras_metadata\.pb)$/.test(name))
-    return `; its files lie in the directory of the version: cd ${shellWord(directory)} && mkdir ${shellWord(wanted)} && mv ${parts.join(' ')} ${shellWord(wanted)}`
+    const SAVED = /^(?:saved_model\..*|variables|assets|assets\.extra|fingerprint\.pb|keras_metadata\.pb)$/
+    const parts = names.filter((name) => SAVED.test(name)).join(' ')
+    const [from, to] = [shellWord(directory), shellWord(wanted)]
+    return `; its files lie in the directory of the version: cd ${from} && mkdir ${to} && mv ${parts} ${to}`
   }
-  const [file, row] = names.flatMap((name) => foreign.filter(({ ends }) => ends.test(name)).map((one) => [name, one] as const))[0] ?? []
-  return file === undefined || row === undefined ? '' : `; there is '${quoted(file)}', ${whatOf(row, join(directory, file), config)}`
+  const [file, row] =
+    names.flatMap((name) => foreign.filter(({ ends }) => ends.test(name)).map((one) => [name, one] as const))[0] ?? []
+  if (file === undefined || row === undefined) return ''
+  return `; there is '${quoted(file)}', ${whatOf(row, join(directory, file), config)}`
 }
 
-/** In order; null of what is no directory. */
+/** Sorted names in a directory; null if it is not a directory. */
 function namesIn(directory: string): string[] | null {
   try {
     return readdirSync(directory).slice(0, LISTED_MAX).sort()
@@ -89,8 +107,17 @@ function namesIn(directory: string): string[] | null {
 
 function hint(directory: string, wanted: string): string {
   const names = namesIn(directory) ?? []
-  const other = names.find((name) => extname(name) === extname(wanted) && name !== wanted && statIfAny(join(directory, name))?.isFile() === true)
+  const isCandidate = (name: string): boolean =>
+    extname(name) === extname(wanted) && name !== wanted && statIfAny(join(directory, name))?.isFile() === true
+  const other = names.find(isCandidate)
+  if (other !== undefined) return renameHint(other, wanted)
   const below = names.find((name) => statIfAny(join(directory, name, wanted))?.isFile() === true)
-  if (other === undefined && below !== undefined) return `; there is '${quoted(join(below, wanted))}': move it up, or set default_model_filename: "${quoted(join(below, wanted))}"`
-  return other === undefined ? '' : `; there is '${quoted(other)}': call it '${quoted(wanted)}', or set default_model_filename: "${quoted(other)}"`
+  if (below === undefined) return ''
+  const path = quoted(join(below, wanted))
+  return `; there is '${path}': move it up, or set default_model_filename: "${path}"`
+}
+
+function renameHint(found: string, wanted: string): string {
+  const name = quoted(found)
+  return `; there is '${name}': call it '${quoted(wanted)}', or set default_model_filename: "${name}"`
 }

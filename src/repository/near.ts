@@ -1,12 +1,12 @@
-/** What of a configuration a finding is about, where its text alone does not lead there. */
+/** Place in a configuration that a finding is about, if its text alone does not identify it. */
 export interface Near {
   field: string
-  /** The value of the field, as it stands there without quotes; any when it is left out. */
+  /** Value of the field as written, without quotes; matches any value if absent. */
   value?: string
-  /** Which of several, from 1. */
+  /** Which of several occurrences, from 1. */
   nth?: number
-  /** Fields that stand in the same message or around it, such as the model of a step. */
+  /** Fields of the same message or of an enclosing one, such as the model of a step. */
   beside?: readonly { field: string; value: string }[]
-  /** Where else, when nothing of the file is this. */
+  /** Alternative place, if nothing in the file matches. */
   or?: Near
 }

@@ -1,54 +1,55 @@
 /**
- * What an ONNX file says of itself: inputs and outputs of its graph, versions, and the files in which it keeps weights. Reads the fields that
- * lead there and skips everything else where it stands, so a file of gigabytes takes as long as its graph: neither `nereid check` nor
- * `nereid init` loads weights, or ONNX Runtime, to look at a file.
+ * Reads the inputs and outputs, versions and weight files of an ONNX model. Reads only the fields that lead there and
+ * seeks past the rest, so a file of gigabytes takes no longer than its graph: `nereid check` and `nereid init` inspect
+ * files without loading weights or ONNX Runtime.
  *
- * The file is of the user and may be broken all the same: depth, fields, names and files are limited, and what is not protobuf is refused.
+ * The file is untrusted: depth, fields, names and files are limited, and anything that is not protobuf is rejected.
  */
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { ServerError } from '../native/errors.js'
 
-/** Graphs within graphs. */
+/** Maximum nesting of graphs within graphs. */
 const DEPTH_MAX = 64
-/** Fields looked at, skipped ones included: some seconds of work. */
+/** Maximum number of fields, including skipped ones: some seconds of work. */
 const FIELDS_MAX = 1 << 24
 const TEXT_BYTES_MAX = 4096
 const FILES_MAX = 10_000
-/** Inputs, outputs and initializers of the graph itself, and their dimensions. */
+/** Maximum number of inputs, outputs and initializers of the main graph, and of their dimensions. */
 const NAMES_MAX = 1 << 20
 const WINDOW_BYTES = 64 << 10
 
-/** The newest that the ONNX Runtime in the package reads. A test compares both with it. */
+/** The newest versions that the packaged ONNX Runtime reads. A test compares both with it. */
 export const IR_VERSION_MAX = 13
 export const OPSET_MAX = 26
 
-/** An input or output of a graph. */
 export interface GraphValue {
   name: string
-  /** Number in `onnx.TensorProto.DataType`; 0 of what is no tensor. */
+  /** Number in `onnx.TensorProto.DataType`; 0 if it is not a tensor. */
   type: number
-  /** A number, or the name of a dimension of any size, empty where it has none; null when the file does not say. */
+  /** For each dimension its size, or its symbol (empty if unnamed); null when the file has no shape. */
   shape: (number | string)[] | null
 }
 
 export interface OnnxFile {
   /** 0 when the file has none. */
   irVersion: number
-  /** Of the operators of ONNX itself; 0 when the file has none. */
+  /** Version of ONNX's own operator set; 0 when the file has none. */
   opset: number
   hasGraph: boolean
   inputs: GraphValue[]
   outputs: GraphValue[]
-  /** Names of constants; an input of such a name may be left out. */
+  /** Names of constants; an input of such a name is optional. */
   initializers: Set<string>
-  /** Files with weights as the model writes them: paths relative to its directory, each once, not checked. */
+  /** Weight files as the model writes them: paths relative to its directory, each once, not checked. */
   dataFiles: string[]
 }
 
-type Message = 'model' | 'opset' | 'graph' | 'function' | 'node' | 'attribute' | 'sparse' | 'tensor' | 'entry' | 'value' | 'type' | 'tensorType' | 'shape' | 'dim'
+type Message =
+  | 'model' | 'opset' | 'graph' | 'function' | 'node' | 'attribute' | 'sparse' | 'tensor' | 'entry' | 'value' | 'type'
+  | 'tensorType' | 'shape' | 'dim'
 
-/** Numbers of the fields of `onnx.proto` that are looked into. */
+/** Field numbers of `onnx.proto` that contain messages to read. */
 const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
   model: { 7: 'graph', 8: 'opset', 25: 'function' },
   opset: {},
@@ -66,12 +67,12 @@ const INSIDE: Readonly<Record<Message, Readonly<Record<number, Message>>>> = {
   dim: {},
 }
 
-/** Fields that are kept, texts and numbers. */
-const KEPT: Readonly<Partial<Record<Message, readonly number[]>>> = { model: [1], opset: [1, 2], tensor: [8], entry: [1, 2], value: [1], tensorType: [1], dim: [1, 2] }
+/** Field numbers of texts and numbers to keep. */
+const KEPT: Readonly<Partial<Record<Message, readonly number[]>>> = {
+  model: [1], opset: [1, 2], tensor: [8], entry: [1, 2], value: [1], tensorType: [1], dim: [1, 2],
+}
 
-/**
- * @throws {ServerError} `INVALID_ARG` when the file is no ONNX model, `UNSUPPORTED` when it is beyond a limit of this reader
- */
+/** @throws {ServerError} `INVALID_ARG` if the file is not an ONNX model, `UNSUPPORTED` if it exceeds a limit */
 export function readOnnx(path: string): OnnxFile {
   const fd = openSync(path, 'r')
   try {
@@ -83,43 +84,62 @@ export function readOnnx(path: string): OnnxFile {
   }
 }
 
-const POINTER = [/^version https:\/\/git-lfs\.github\.com\/spec/, 'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned'] as const
+const POINTER = [
+  /^version https:\/\/git-lfs\.github\.com\/spec/,
+  'is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned',
+] as const
 
 // oxlint-disable no-control-regex -- first bytes of files
-/** First bytes of files that stand where an ONNX model should, what they are, and what to do. */
+/** First bytes of other kinds of files, with a description and the remedy. */
 const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
   POINTER,
-  [/^\s*<(?:!doctype|html|head|\?xml)/i, 'is a page of HTML or XML and not a model: the download was answered by a login or an error page; fetch it again'],
-  [/^PK\u0003\u0004/, 'is a zip archive, as PyTorch (.pt) and Keras write them: load it there and export it with torch.onnx.export or tf2onnx'],
-  [/^\u0080[\u0002-\u0005]/, 'is a pickle of Python, as PyTorch and scikit-learn write them: load it there and export it with torch.onnx.export or skl2onnx'],
+  [
+    /^\s*<(?:!doctype|html|head|\?xml)/i,
+    'is a page of HTML or XML and not a model: ' +
+      'the download was answered by a login or an error page; fetch it again',
+  ],
+  [
+    /^PK\u0003\u0004/,
+    'is a zip archive, as PyTorch (.pt) and Keras write them: ' +
+      'load it there and export it with torch.onnx.export or tf2onnx',
+  ],
+  [
+    /^\u0080[\u0002-\u0005]/,
+    'is a pickle of Python, as PyTorch and scikit-learn write them: ' +
+      'load it there and export it with torch.onnx.export or skl2onnx',
+  ],
   [/^\u0089HDF\r\n/, 'is an HDF5 file, as Keras writes them: convert it with tf2onnx'],
   [/^.{4}TFL3/s, 'is a TensorFlow Lite model: convert it with tf2onnx'],
   [/^\u001f\u008b/, 'is compressed with gzip: unpack it'],
-  [/^.{4}\u0000{4}\{"/s, 'is a file of safetensors, which has weights and no graph: load the model in its library and export it with torch.onnx.export'],
+  [
+    /^.{4}\u0000{4}\{"/s,
+    'is a file of safetensors, which has weights and no graph: ' +
+      'load the model in its library and export it with torch.onnx.export',
+  ],
   [/^\s*[{[]/, 'is JSON and not a model'],
 ]
 // oxlint-enable no-control-regex
 
-/** How long the longest of those beginnings may be. */
+/** Number of bytes that `STRANGERS` looks at. */
 const BEGIN_BYTES = 256
 
-/** What a file is instead of a model, by its first bytes: a sentence that begins behind its name; null for what may be one. */
+/** What a file is instead of a model, by its first bytes, as a predicate; null if it may be a model. */
 export function whyForeign(path: string): string | null {
   const begin = beginning(path)
   if (begin === '') return 'is empty: it was not written to its end, or not copied'
   return STRANGERS.find(([begins]) => begins.test(begin))?.[1] ?? null
 }
 
-/** A file as far as it can be read, and why ONNX Runtime cannot load it: likewise a sentence. */
+/** A file as far as it can be read. `why`, a predicate, explains why ONNX Runtime cannot load it. */
 export interface LookedAt {
-  /** null of what is no ONNX model, or is one in the format of ONNX Runtime itself. */
+  /** null if it is not an ONNX model, or is one in ONNX Runtime's own format. */
   file: OnnxFile | null
   why: string | null
-  /** False where only this reader cannot read it. */
+  /** False if only this reader cannot read it. */
   isSure: boolean
 }
 
-/** Reads as much as the graph: seconds, of a file made for it. */
+/** Reads as much as the graph: up to some seconds for a file that was built to be slow. */
 export function lookAt(path: string): LookedAt {
   const foreign = whyForeign(path)
   if (foreign !== null) return { file: null, why: foreign, isSure: true }
@@ -131,26 +151,34 @@ export function lookAt(path: string): LookedAt {
     if (!(error instanceof ServerError)) throw error
     const reason = error.message.slice(BROKEN.length)
     const isSure = error.code === 'INVALID_ARG'
-    return { file: null, why: isSure ? `is no ONNX model: ${reason}; it was not written to its end, or is something else` : `is no ONNX model that can be read: ${reason}`, isSure }
+    const why = isSure
+      ? `is no ONNX model: ${reason}; it was not written to its end, or is something else`
+      : `is no ONNX model that can be read: ${reason}`
+    return { file: null, why, isSure }
   }
 }
 
 function whyRefused({ hasGraph, irVersion, opset }: OnnxFile): string | null {
   if (!hasGraph) return 'is no ONNX model: it has no graph'
   if (irVersion > IR_VERSION_MAX) {
-    return `has IR version ${irVersion}, and ONNX Runtime reads up to ${IR_VERSION_MAX}: export it with an older release of the package onnx, or save it again after model.ir_version = ${IR_VERSION_MAX}`
+    const older = 'export it with an older release of the package onnx'
+    const advice = `${older}, or save it again after model.ir_version = ${IR_VERSION_MAX}`
+    return `has IR version ${irVersion}, and ONNX Runtime reads up to ${IR_VERSION_MAX}: ${advice}`
   }
   if (opset <= OPSET_MAX) return null
-  return `has operators of opset ${opset}, and ONNX Runtime has them up to ${OPSET_MAX}: export it with opset_version=${OPSET_MAX} or less (torch.onnx.export), or run onnx.version_converter.convert_version(model, ${OPSET_MAX})`
+  const advice =
+    `export it with opset_version=${OPSET_MAX} or less (torch.onnx.export), ` +
+    `or run onnx.version_converter.convert_version(model, ${OPSET_MAX})`
+  return `has operators of opset ${opset}, and ONNX Runtime has them up to ${OPSET_MAX}: ${advice}`
 }
 
-/** What a file with weights is instead. */
+/** What a file is instead of weights; null if it may be weights. */
 export function whyNoWeights(path: string): string | null {
   const begin = beginning(path)
   return begin === '' ? 'is empty' : POINTER[0].test(begin) ? POINTER[1] : null
 }
 
-/** Its first bytes, a character each. */
+/** The first bytes of a file, one character per byte. */
 function beginning(path: string): string {
   const fd = openSync(path, 'r')
   try {
@@ -163,7 +191,8 @@ function beginning(path: string): string {
 
 class Reader {
   readonly locations = new Set<string>()
-  readonly file: Omit<OnnxFile, 'dataFiles'> = { irVersion: 0, opset: 0, hasGraph: false, inputs: [], outputs: [], initializers: new Set() }
+  readonly file: Omit<OnnxFile, 'dataFiles'> =
+    { irVersion: 0, opset: 0, hasGraph: false, inputs: [], outputs: [], initializers: new Set() }
   readonly size: number
   readonly #fd: number
   readonly #window = Buffer.alloc(WINDOW_BYTES)
@@ -180,7 +209,7 @@ class Reader {
     this.size = size
   }
 
-  /** Reads from here up to `end`. */
+  /** Reads a message from the current position up to `end`. */
   message(kind: Message, end: number, depth: number): void {
     if (depth > DEPTH_MAX) throw beyond(`its graphs are nested more than ${DEPTH_MAX} deep`)
     const kept = new Map<number, string | number>()
@@ -212,7 +241,7 @@ class Reader {
 
   #inside(kind: Message, field: number, until: number, depth: number): void {
     if (kind === 'value') {
-      // Of the model's own graph: those within are inputs and outputs of its operators.
+      // Only of the main graph: values of inner graphs belong to operators.
       if (depth !== 2) return
       this.#value = { name: '', type: 0, shape: null }
       this.#count()
@@ -223,7 +252,7 @@ class Reader {
     this.message(kind, until, depth)
   }
 
-  /** What a message says is known at its end: its fields come in any order. */
+  /** Evaluates a message at its end, because its fields come in any order. */
   #keep(kind: Message, kept: ReadonlyMap<number, string | number>, depth: number): void {
     const text = (field: number): string => String(kept.get(field) ?? '')
     const number = (field: number): number => Number(kept.get(field) ?? 0)
@@ -238,7 +267,7 @@ class Reader {
       const size = kept.get(1)
       this.#value.shape?.push(size === undefined ? text(2) : Number(size))
     }
-    // Of the model's own graph, also those that are sparse.
+    // Initializers of the main graph, including sparse ones.
     if (kind === 'tensor' && depth <= 3 && kept.has(8)) {
       this.#count()
       this.file.initializers.add(text(8))
@@ -262,7 +291,7 @@ class Reader {
     return byte
   }
 
-  /** A number of up to 64 bits; inexact above 2^53, where it is a length that no file has or a value that is not used. */
+/** A number of up to 64 bits; inexact above 2^53, where it is a length that no file has or a value that is not used. */
   #varint(end: number): number {
     let value = 0
     for (let i = 0; i < 10; i += 1) {
@@ -293,7 +322,7 @@ function broken(why: string): ServerError {
   return new ServerError('INVALID_ARG', `${BROKEN}${why}`)
 }
 
-/** Nothing is wrong with the file as far as it is known. */
+/** The file may be valid, but exceeds a limit of this reader. */
 function beyond(why: string): ServerError {
   return new ServerError('UNSUPPORTED', `${BROKEN}${why}`)
 }

@@ -1,9 +1,9 @@
 /**
- * The repositories, and where the models in them are (R-39, R-40). Looks at directory entries only.
+ * The repositories, and the directories of their models (R-39, R-40). Reads directory entries only.
  *
- * A model is known by its name; where repositories are namespaces (`--model-namespacing`) by `<repository>/<name>`, its key, so that
- * several of one name may be there. No name has a slash, so a key is no name. What comes from clients and from ensembles may be either:
- * a name stands for the model of the ensemble's own repository, else for the only one there is.
+ * The key of a model is its name, or `<repository>/<name>` with `--model-namespacing`, which lets several models share
+ * a name. Names have no slash, so such a key is never a name. Clients and ensembles may use either: a name means the
+ * model in the ensemble's own repository, else the only model of that name.
  */
 
 import { resolve } from 'node:path'
@@ -11,33 +11,32 @@ import { statIfAny, type Log } from '../config/index.js'
 import { ServerError } from '../native/index.js'
 import { byteWise, findModels, openRepositories, refuseCloud, type FoundModels } from './scan.js'
 
-/** What a model is known by besides its key: its name. */
+/** The name of a model, from its key. */
 export function bareName(key: string): string {
   return key.slice(key.lastIndexOf('/') + 1)
 }
 
-/** What a look at the repositories sees. */
+/** What a scan of the repositories found. */
 export interface Look {
-  /** Every model that has a directory now. */
   found: FoundModels
-  /** Directories of repositories that cannot be read now: what is in them is not known. */
+  /** Directories of repositories that cannot be read now, so that their models are unknown. */
   unreadable: ReadonlySet<string>
 }
 
-/** Of a model that several repositories have. */
+/** Error about a model that several repositories have. */
 export function notUnique(name: string): ServerError {
   return new ServerError('INVALID_ARG', `failed to poll model '${name}': not unique across all model repositories`)
 }
 
 export class Places {
   readonly #hasNamespaces: boolean
-  /** Repository → names that were given to directories in it when it was registered. */
+  /** Names that were assigned to directories of a repository when it was registered, by repository. */
   readonly #repositories = new Map<string, ReadonlyMap<string, string>>()
-  /** Repository in a cloud → its directory here; others are their own. */
+  /** Local directories of repositories in clouds; other repositories are their own directory. */
   readonly #directories = new Map<string, string>()
-  /** Repository → the file system that its models were last found on. */
+  /** The file system on which the models of a repository were last found. */
   readonly #devices = new Map<string, bigint>()
-  /** Repositories that the last look could not read. */
+  /** Repositories that the last scan could not read. */
   readonly #unreadable = new Set<string>()
 
   constructor(hasNamespaces: boolean) {
@@ -45,9 +44,9 @@ export class Places {
   }
 
   /**
-   * The repositories of the start.
+   * Sets the repositories of the start.
    *
-   * @param remote those in clouds, by what they are named, with their directories here
+   * @param remote local directories of repositories in clouds, by name
    * @throws {ServerError} as `openRepositories`.
    */
   open(paths: readonly string[], remote: ReadonlyMap<string, string> = new Map()): void {
@@ -58,31 +57,33 @@ export class Places {
     }
   }
 
-  /** The directory of a repository. */
   #rootOf(repository: string): string {
     return this.#directories.get(repository) ?? repository
   }
 
   /**
-   * One more; `names` are model names for directories in it.
+   * Adds a repository; `names` are model names for directories in it.
    *
-   * @throws {ServerError} when it is no directory, is there already, or a name is taken.
+   * @throws {ServerError} when it is not a directory, is already registered, or a name is taken.
    */
   register(path: string, names: ReadonlyMap<string, string>): void {
     refuseCloud(path)
     const repository = resolve(path)
-    if (this.#repositories.has(repository)) throw new ServerError('ALREADY_EXISTS', `model repository '${path}' has already been registered`)
-    if (statIfAny(repository)?.isDirectory() !== true) throw new ServerError('INVALID_ARG', `failed to register '${path}', repository not found`)
+    if (this.#repositories.has(repository))
+      throw new ServerError('ALREADY_EXISTS', `model repository '${path}' has already been registered`)
+    if (statIfAny(repository)?.isDirectory() !== true)
+      throw new ServerError('INVALID_ARG', `failed to register '${path}', repository not found`)
     openRepositories([path])
     for (const name of names.keys()) {
       if (!this.#hasNamespaces && [...this.#repositories.values()].some((others) => others.has(name))) {
-        throw new ServerError('INVALID_ARG', `failed to register '${name}', there is a conflicting mapping for '${name}'`)
+        const text = `failed to register '${name}', there is a conflicting mapping for '${name}'`
+        throw new ServerError('INVALID_ARG', text)
       }
     }
     this.#repositories.set(repository, new Map(names))
   }
 
-  /** @throws {ServerError} when it is not there. */
+  /** @throws {ServerError} when the repository is not registered. */
   unregister(path: string): void {
     const repository = resolve(path)
     this.#devices.delete(repository)
@@ -92,12 +93,12 @@ export class Places {
     }
   }
 
-  /** Every model that has a directory now: key → directories, more than one where they collide. */
+  /** Directories of every model by key; more than one directory if they collide. */
   found(log: Log): FoundModels {
     return this.look(log).found
   }
 
-  /** As `found`, and which repositories it says nothing of. A repository that begins or ends to be readable is logged once. */
+  /** Returns `found`, and the unreadable repositories. Logs once when a repository starts or stops being readable. */
   look(log: Log): Look {
     const all = new Map<string, string[]>()
     for (const repository of [...this.#repositories.keys()].sort(byteWise)) {
@@ -113,10 +114,11 @@ export class Places {
         all.set(key, [...(all.get(key) ?? []), directory])
       }
     }
-    return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable: new Set([...this.#unreadable].map((repository) => this.#rootOf(repository))) }
+    const unreadable = new Set([...this.#unreadable].map((repository) => this.#rootOf(repository)))
+    return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable }
   }
 
-  /** Whether a directory lies in a repository that cannot be read now. */
+  /** Reports whether a directory is in a repository that cannot be read now. */
   isUnreadable(directory: string, log: Log): boolean {
     const repository = [...this.#repositories.keys()].find((one) => directory.startsWith(`${this.#rootOf(one)}/`))
     return repository !== undefined && this.#modelsIn(repository, log) === null
@@ -129,52 +131,56 @@ export class Places {
       const here = findModels(root, log)
       const device = statIfAny(root)?.dev ?? 0n
       const before = this.#devices.get(repository) ?? device
-      // The directory below a file system that was unmounted is empty, too.
-      if (here.size === 0 && before !== device) throw new Error('the file system that the models were on is not mounted')
+      // An unmounted file system also leaves an empty directory.
+      if (here.size === 0 && before !== device)
+        throw new Error('the file system that the models were on is not mounted')
       this.#devices.set(repository, device)
       if (this.#unreadable.delete(repository)) log('info', `model repository '${repository}' can be read again`)
       return here
     } catch (error) {
       if (!this.#unreadable.has(repository)) {
         this.#unreadable.add(repository)
-        log('error', `failed to read model repository '${repository}': ${(error as Error).message}; the models that were loaded from it serve on`)
+        const reason = (error as Error).message
+        const served = 'the models that were loaded from it serve on'
+        log('error', `failed to read model repository '${repository}': ${reason}; ${served}`)
       }
       return null
     }
   }
 
-  /** Directories of a model. */
   directories(key: string): string[] {
-    const repositories = this.isKey(key) ? [key.slice(0, key.lastIndexOf('/'))] : this.#hasNamespaces ? [] : [...this.#repositories.keys()].sort(byteWise)
+    const own = this.isKey(key) ? [key.slice(0, key.lastIndexOf('/'))] : []
+    const repositories = own.length > 0 || this.#hasNamespaces ? own : [...this.#repositories.keys()].sort(byteWise)
     return repositories.flatMap((repository) => this.#directory(repository, bareName(key)) ?? [])
   }
 
-  /** Whether this is a key of a repository that is there: what follows it is a name, and is still to be checked. */
+  /** Reports whether this is a key in a known repository. Its name part still has to be checked. */
   isKey(text: string): boolean {
     return this.#hasNamespaces && this.#repositories.has(text.slice(0, Math.max(0, text.lastIndexOf('/'))))
   }
 
   /**
-   * The key of the model that a client means; the name itself where there is none.
+   * The key of the model that a client means; the name itself if there is no such model.
    *
-   * @throws {ServerError} when it may mean several.
+   * @throws {ServerError} when the name is ambiguous.
    */
   keyOf(name: string, known: ReadonlyMap<string, unknown>): string {
     const keys = this.#keysOf(name, known)
     if (keys.length > 1) {
-      const text = `There are ${keys.length} identifiers of model '${name}' in global map, model namespace must be provided to resolve ambiguity.`
+      const problem = `There are ${keys.length} identifiers of model '${name}' in global map`
+      const text = `${problem}, model namespace must be provided to resolve ambiguity.`
       throw new ServerError('INVALID_ARG', text)
     }
     return keys[0] ?? name
   }
 
-  /** The keys of the models that a load by this name means: each of its name; the name itself where there is none. */
+  /** The keys of all models that a load by this name means; the name itself if there is none. */
   keysToLoad(name: string, known: ReadonlyMap<string, unknown>): string[] {
     const keys = this.#keysOf(name, known)
     return keys.length === 0 ? [name] : keys
   }
 
-  /** The key of the model that a step of an ensemble means; the name itself where there is none, or are several. */
+  /** The key of the model that a step of an ensemble means; the name itself if there is none or several. */
   composing(ensemble: string, name: string, known: ReadonlyMap<string, unknown>): string {
     if (!this.#hasNamespaces) return name
     const own = `${ensemble.slice(0, Math.max(0, ensemble.lastIndexOf('/')))}/${name}`
@@ -187,7 +193,8 @@ export class Places {
     if (!this.#hasNamespaces || known.has(name) || this.isKey(name)) return [name]
     const keys = new Set([...known.keys()].filter((key) => bareName(key) === name))
     if (!name.includes('/')) {
-      for (const repository of this.#repositories.keys()) if (this.#directory(repository, name) !== null) keys.add(`${repository}/${name}`)
+      for (const repository of this.#repositories.keys())
+        if (this.#directory(repository, name) !== null) keys.add(`${repository}/${name}`)
     }
     return [...keys].sort(byteWise)
   }

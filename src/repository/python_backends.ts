@@ -1,21 +1,23 @@
 /**
- * Backends that are written in Python: a directory `<name>` with `model.py`, whose code serves all models of that backend (B-PYB-01).
+ * Backends written in Python: a directory `<name>` with a `model.py` whose code serves all models of that backend
+ * (B-PYB-01).
  *
- * A user's, below `--backend-directory`, goes before ours, which lie in the package. What is built into the core goes before both, unless a model
- * says `runtime: "model.py"`: in Triton a library that is there is taken first, too.
+ * A user's backend below `--backend-directory` precedes ours in the package. Backends built into the core precede both,
+ * as libraries do in Triton, unless the model sets `runtime: "model.py"`.
  */
 
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { copy, isBuiltIn, namesIn, statIfAny, type ModelConfig } from '../config/index.js'
 
-/** The file that makes a directory a backend, and what `runtime` says of a model that it serves. */
+/** The file that makes a directory a backend, and the value of `runtime` that selects it. */
 export const PYTHON_RUNTIME = 'model.py'
 
-/** Where ours are: beside the modules that runners import. */
-const OWN_DIRECTORY = join(dirname(fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))), 'backends')
+/** Our own backends, beside the modules that runners import. */
+const RUNTIME_DIRECTORY = fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))
+const OWN_DIRECTORY = join(dirname(RUNTIME_DIRECTORY), 'backends')
 
-/** A name that is one directory, and no way out of the one it is looked for in. */
+/** Accepts single directory names that do not lead out of their parent. */
 const isDirectoryName = (name: string): boolean => name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
 
 function codeDirectory(backend: string, backendDirectory: string): string | null {
@@ -24,13 +26,13 @@ function codeDirectory(backend: string, backendDirectory: string): string | null
   return places.find((place) => statIfAny(join(place, PYTHON_RUNTIME))?.isFile() === true) ?? null
 }
 
-/** What serves a model. */
+/** The code that serves a model. */
 export interface Served {
-  /** The configuration, which says so when it is a backend in Python. */
+  /** The configuration, with `runtime` set for a backend in Python. */
   config: ModelConfig
-  /** The directory of the code, for a backend in Python; else null. */
+  /** The code directory of a backend in Python; else null. */
   codeDirectory: string | null
-  /** The core or a backend of ours, and not a user's, be it one of the same name. */
+  /** True for the core and our own backends; false for a user's, even one of the same name. */
   isOwn: boolean
 }
 
@@ -45,7 +47,7 @@ export function withPythonBackend(config: ModelConfig, backendDirectory: string)
   return { config: named, codeDirectory: directory, isOwn }
 }
 
-/** All there are: name and path of the code, for the table at the start. */
+/** All Python backends with the paths of their code, for the table at the start. */
 export function pythonBackends(backendDirectory: string): { name: string; file: string }[] {
   const found = new Map<string, string>()
   for (const directory of [backendDirectory, OWN_DIRECTORY]) {

@@ -1,8 +1,8 @@
 /**
- * A repository in the storage of a cloud (R-41, R-42, R-44): what was listed last stands as directories, each a link to what was downloaded; a model
- * that was not asked for yet is an empty one.
+ * A model repository in a cloud's object storage (R-41, R-42, R-44): the last listing appears as directories, each a
+ * link to its downloaded copy, or to an empty directory before the first download.
  *
- * In mode poll a change counts when two looks in a row see the same: uploads take their time, and are not atomic.
+ * In mode poll a change counts once two consecutive listings agree, because uploads take time and are not atomic.
  */
 
 import { rmSync } from 'node:fs'
@@ -17,32 +17,35 @@ import { KeyedLock } from '../stores/limit.js'
 import { isLeft, nameOf, ownProcess } from '../stores/owner.js'
 import type { Store } from './store.js'
 
-/** Who looks and downloads: a thread (`repository/store_thread`). */
+/** Lists and downloads; implemented by a thread (`repository/store_thread`). */
 export interface Source {
   /** @throws {StoreError} */
   list(signal: AbortSignal): Promise<Listing>
-  /** As `Mirror`. `progress` is told bytes that came. @throws {StoreError} */
+  /** Downloads a model as `Mirror` does; `progress` receives the bytes of each step. @throws {StoreError} */
   materialise(model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void): Promise<string>
   remove(directory: string): Promise<void>
   close(): Promise<void>
 }
 
-/** A download that takes longer is told, and told again in this time. */
-const TELL_MS = 5_000
-/** Who still reads from a directory that was replaced has so long: a version that is being retired may open files. */
+/** Interval of log lines about a running download. */
+const PROGRESS_MS = 5_000
+/** How long a replaced directory stays: a version that is being retired may still open files in it. */
 const REPLACED_MS = 60_000
-/** Directories of another process namespace, of which the owner does not touch the time any more (`stores/worker`). */
+/** Age after which a directory of another process namespace is abandoned: its owner refreshes it (`stores/worker`). */
 const FOREIGN_AGE_MS_MAX = 600_000
-/** A directory of links that nothing is loaded from yet. */
+/** Empty directory that the models link to before their first download. */
 const EMPTY = 'empty'
 
-const CODES: Record<StoreFailure, ErrorCode> = { absent: 'NOT_FOUND', denied: 'INTERNAL', changed: 'UNAVAILABLE', unavailable: 'UNAVAILABLE', invalid: 'INVALID_ARG', local: 'INTERNAL' }
+const CODES: Record<StoreFailure, ErrorCode> = {
+  absent: 'NOT_FOUND', denied: 'INTERNAL', changed: 'UNAVAILABLE', unavailable: 'UNAVAILABLE', invalid: 'INVALID_ARG',
+  local: 'INTERNAL',
+}
 
-interface Shown {
-  /** As listed; what the next load reads. */
+interface ListedModel {
+  /** Stamp of the last listing, which the next load reads. */
   wanted: string
   bytes: number
-  /** What the link leads to; null while nothing was read. */
+  /** The downloaded copy that the link leads to; null before the first download. */
   made: { stamp: string; directory: string } | null
   changes: bigint
 }
@@ -52,32 +55,31 @@ export class RemoteStore implements Store {
   readonly directory: string
   readonly #root: string
   readonly #source: Source
-  /** Two looks have to agree. */
+  /** True if two listings have to agree. */
   #settles = false
   readonly #log: Log
-  readonly #shown = new Map<string, Shown>()
-  /** Held for as long as a model is downloaded; that of `#switches` while what is shown of it changes, which is never long. */
+  readonly #listed = new Map<string, ListedModel>()
+  /** Held during a download of the model. */
   readonly #locks = new KeyedLock()
+  /** Held briefly while the directory of the model changes. */
   readonly #switches = new KeyedLock()
   readonly #stop = new AbortController()
   readonly #timers = new Set<NodeJS.Timeout>()
   #last: Listing = new Map()
   failure: ServerError | null = null
-  /** The look that runs, and the one that begins after it. */
-  #look: Promise<void> | null = null
+  /** The running listing, and the one that follows it. */
+  #listing: Promise<void> | null = null
   #next: Promise<void> | null = null
-  #hasLooked = false
+  #hasListed = false
   #links = 0
-  /** Of all models: one that is removed and comes back has not had its number before. */
+  /** Counts the changes of all models, so that a model that returns after its removal has a new number. */
   #changes = 0n
-  /** Bytes that came. */
+  /** Bytes downloaded so far. */
   downloadedBytes = 0
-  /** When it was last seen, on the clock of `performance.now()`. */
+  /** When the last listing succeeded, on the clock of `performance.now()`. */
   lookedAtMs = 0
 
-  /**
-   * @param root its own, not there yet
-   */
+  /** @param root private directory, which does not exist yet */
   constructor(name: string, root: string, source: Source, log: Log) {
     this.name = name
     this.#root = root
@@ -86,40 +88,45 @@ export class RemoteStore implements Store {
     this.#log = log
   }
 
-  /** Makes its directories and looks for the first time. */
+  /** Makes the directories and lists the models for the first time. */
   async open(): Promise<void> {
     await this.#makeDirectories()
     await this.refresh()
-    const models = [...this.#shown.keys()]
-    if (models.length === 0) this.#log('warning', `model repository '${this.name}' has no models: no object has a name of the form ${this.name}/MODEL/FILE`)
-    else if (models.every((model) => /^\d+$/.test(model))) this.#log('warning', `model repository '${this.name}' has only directories of versions: if it is a model itself, serve the directory above it`)
+    const models = [...this.#listed.keys()]
+    const repository = `model repository '${this.name}'`
+    if (models.length === 0)
+      this.#log('warning', `${repository} has no models: no object has a name of the form ${this.name}/MODEL/FILE`)
+    else if (models.every((model) => /^\d+$/.test(model))) {
+      const advice = 'if it is a model itself, serve the directory above it'
+      this.#log('warning', `${repository} has only directories of versions: ${advice}`)
+    }
   }
 
-  /** From here on a change counts when two looks see the same (mode poll); a start goes by one, as loads on request do. */
+  /** From now on two listings must agree (mode poll); the start and loads on request use a single one. */
   follow(): void {
     this.#settles = true
   }
 
-  /** Whether they were not there. */
+  /** Makes the directories; returns true if they did not exist. */
   async #makeDirectories(): Promise<boolean> {
     await mkdir(join(this.#root, EMPTY), { recursive: true, mode: 0o700 })
     return (await mkdir(this.directory, { recursive: true, mode: 0o700 })) !== undefined
   }
 
   /**
-   * Looks which models there are, and shows them. What is seen counts from when this was called: a look that runs already may miss what its caller
-   * knows of.
+   * Lists the models and updates their directories. The listing begins after this call, because one that already runs
+   * may miss what the caller knows of.
    *
-   * @throws {ServerError} when that cannot be seen now; what was seen before stays
+   * @throws {ServerError} when the storage cannot be listed; the previous state stays
    */
   async refresh(): Promise<void> {
-    if (this.#look === null) {
-      this.#look = this.#refresh().finally(() => {
-        this.#look = null
+    if (this.#listing === null) {
+      this.#listing = this.#refresh().finally(() => {
+        this.#listing = null
       })
-      return this.#look
+      return this.#listing
     }
-    this.#next ??= this.#look
+    this.#next ??= this.#listing
       .catch(() => {})
       .then(async () => {
         this.#next = null
@@ -130,44 +137,48 @@ export class RemoteStore implements Store {
 
   async #refresh(): Promise<void> {
     try {
-      await this.#lookAndShow()
+      await this.#list()
     } catch (error) {
       const failure = this.#failure(error)
       const message = `failed to read model repository '${this.name}': ${failure.message}`
-      if (this.failure === null && this.#hasLooked && !this.#stop.signal.aborted) this.#log('error', `${message}; the models that were loaded from it serve on`)
+      if (this.failure === null && this.#hasListed && !this.#stop.signal.aborted)
+        this.#log('error', `${message}; the models that were loaded from it serve on`)
       this.failure = new ServerError(failure.code, message, { cause: error })
       throw this.failure
     }
-    if (this.failure !== null && this.#hasLooked) this.#log('info', `model repository '${this.name}' can be read again`)
+    if (this.failure !== null && this.#hasListed) {
+      this.#log('info', `model repository '${this.name}' can be read again`)
+    }
     this.failure = null
     this.lookedAtMs = performance.now()
-    this.#hasLooked = true
+    this.#hasListed = true
   }
 
-  async #lookAndShow(): Promise<void> {
+  async #list(): Promise<void> {
     const now = await this.#source.list(this.#stop.signal)
     const before = this.#last
     this.#last = now
-    // Who cleans a directory for temporary files does not know that this one is in use.
-    if (await this.#makeDirectories()) for (const model of this.#shown.keys()) await this.#switches.run(model, () => this.#empty(model))
+    // A cleaner of temporary files may have removed the directories.
+    if (await this.#makeDirectories())
+      for (const model of this.#listed.keys()) await this.#switches.run(model, () => this.#empty(model))
     const isSettled = (model: string): boolean => !this.#settles || before.get(model)?.stamp === now.get(model)?.stamp
-    for (const model of new Set([...now.keys(), ...this.#shown.keys()])) {
-      if (isSettled(model)) await this.#switches.run(model, () => this.#show(model, now.get(model)))
+    for (const model of new Set([...now.keys(), ...this.#listed.keys()])) {
+      if (isSettled(model)) await this.#switches.run(model, () => this.#update(model, now.get(model)))
     }
   }
 
-  async #show(model: string, listed: { stamp: string; bytes: number } | undefined): Promise<void> {
-    const shown = this.#shown.get(model)
-    if (listed !== undefined && shown !== undefined) {
-      shown.wanted = listed.stamp
-      shown.bytes = listed.bytes
-    } else if (listed !== undefined) {
-      await this.#link(model, join(this.#root, EMPTY))
-      this.#shown.set(model, { wanted: listed.stamp, bytes: listed.bytes, made: null, changes: this.#change() })
-    } else if (shown !== undefined) {
-      this.#shown.delete(model)
-      await rm(join(this.directory, model), { force: true })
-      if (shown.made !== null) this.#removeLater(shown.made.directory)
+  async #update(name: string, found: { stamp: string; bytes: number } | undefined): Promise<void> {
+    const model = this.#listed.get(name)
+    if (found !== undefined && model !== undefined) {
+      model.wanted = found.stamp
+      model.bytes = found.bytes
+    } else if (found !== undefined) {
+      await this.#link(name, join(this.#root, EMPTY))
+      this.#listed.set(name, { wanted: found.stamp, bytes: found.bytes, made: null, changes: this.#change() })
+    } else if (model !== undefined) {
+      this.#listed.delete(name)
+      await rm(join(this.directory, name), { force: true })
+      if (model.made !== null) this.#removeLater(model.made.directory)
     }
   }
 
@@ -176,7 +187,7 @@ export class RemoteStore implements Store {
       try {
         await this.#materialise(model)
       } catch (error) {
-        // Uploaded again meanwhile. A poll waits until that is over.
+        // The model was uploaded again meanwhile. In mode poll, the next poll waits until the upload settles.
         if (storeFailure(error) !== 'changed' || this.#settles) throw this.#failure(error)
         await this.refresh()
         await this.#materialise(model).catch((again: unknown) => {
@@ -186,39 +197,44 @@ export class RemoteStore implements Store {
     })
   }
 
-  async #materialise(model: string): Promise<void> {
-    const shown = this.#shown.get(model)
-    // What is gone is for those to say who look for it.
-    if (shown === undefined || shown.made?.stamp === shown.wanted) return
-    const stamp = shown.wanted
+  async #materialise(name: string): Promise<void> {
+    const model = this.#listed.get(name)
+    // If the model is gone, the caller reports that it is not found.
+    if (model === undefined || model.made?.stamp === model.wanted) return
+    const stamp = model.wanted
     const startedMs = performance.now()
     let bytes = 0
-    const tell = setInterval(() => this.#log('info', `downloading '${model}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(shown.bytes)}`), TELL_MS)
+    const progress = setInterval(() => {
+      this.#log('info', `downloading '${name}' from '${this.name}': ${sizeOf(bytes)} of ${sizeOf(model.bytes)}`)
+    }, PROGRESS_MS)
     let directory: string
     try {
-      directory = await this.#source.materialise(model, stamp, this.#stop.signal, (more) => {
+      directory = await this.#source.materialise(name, stamp, this.#stop.signal, (more) => {
         bytes += more
         this.downloadedBytes += more
       })
     } finally {
-      clearInterval(tell)
+      clearInterval(progress)
     }
     const took = ((performance.now() - startedMs) / 1000).toFixed(1)
-    const cached = shown.bytes - bytes
-    const all = bytes === 0 ? `${sizeOf(cached)}, all of it was here` : `${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`
-    this.#log('info', `model '${model}' of '${this.name}': ${all}`)
-    const isShown = await this.#switches.run(model, async () => {
-      if (this.#shown.get(model) !== shown) return false
-      await this.#link(model, directory)
-      if (shown.made !== null) this.#removeLater(shown.made.directory)
-      shown.made = { stamp, directory }
-      shown.changes = this.#change()
+    const cached = model.bytes - bytes
+    const all =
+      bytes === 0
+        ? `${sizeOf(cached)}, all of it was here`
+        : `${sizeOf(bytes)} downloaded in ${took} s${cached > 0 ? `, ${sizeOf(cached)} were here` : ''}`
+    this.#log('info', `model '${name}' of '${this.name}': ${all}`)
+    const isCurrent = await this.#switches.run(name, async () => {
+      if (this.#listed.get(name) !== model) return false
+      await this.#link(name, directory)
+      if (model.made !== null) this.#removeLater(model.made.directory)
+      model.made = { stamp, directory }
+      model.changes = this.#change()
       return true
     })
-    if (isShown) return
-    // Removed meanwhile. Where it came back, it is another one.
+    if (isCurrent) return
+    // The model was removed meanwhile. If it is listed again, it is another one.
     await this.#source.remove(directory)
-    await this.#materialise(model)
+    await this.#materialise(name)
   }
 
   #change(): bigint {
@@ -227,47 +243,49 @@ export class RemoteStore implements Store {
   }
 
   stamp(model: string): bigint {
-    return this.#shown.get(model)?.changes ?? 0n
+    return this.#listed.get(model)?.changes ?? 0n
   }
 
   release(model: string): void {
     const emptied = this.#locks.run(model, () =>
       this.#switches.run(model, async () => {
-        const made = this.#shown.get(model)?.made ?? null
+        const made = this.#listed.get(model)?.made ?? null
         if (made === null) return
         await this.#empty(model, false)
-        // Nobody reads there any more: its files may make room.
+        // Nothing reads these files any more, so the cache may evict them.
         await this.#source.remove(made.directory)
       }),
     )
-    emptied.catch((error: unknown) => this.#log('warning', `could not release model '${model}' of '${this.name}': ${asServerError(error).message}`))
+    emptied.catch((error: unknown) =>
+      this.#log('warning', `could not release model '${model}' of '${this.name}': ${asServerError(error).message}`),
+    )
   }
 
-  /** Has the directory of a model be empty, until the next load. */
-  async #empty(model: string, removes = true): Promise<void> {
-    const shown = this.#shown.get(model)
-    if (shown === undefined) return
-    await this.#link(model, join(this.#root, EMPTY))
-    if (shown.made !== null && removes) this.#removeLater(shown.made.directory)
-    shown.made = null
+  /** Makes the directory of a model empty until its next load. */
+  async #empty(name: string, removes = true): Promise<void> {
+    const model = this.#listed.get(name)
+    if (model === undefined) return
+    await this.#link(name, join(this.#root, EMPTY))
+    if (model.made !== null && removes) this.#removeLater(model.made.directory)
+    model.made = null
   }
 
-  /** Ends what is under way: the server ends. */
+  /** Cancels running work, because the server is closing. */
   stop(): void {
     this.#stop.abort()
   }
 
-  /** The process ends at once: removes its directories as far as that goes; what is left the next start removes. */
+  /** Removes the directories, best effort, in a process that exits now; the next start removes the rest. */
   abandon(): void {
     this.stop()
     try {
       rmSync(this.#root, { recursive: true, force: true })
     } catch {
-      // The thread is writing there.
+      // The thread still writes there.
     }
   }
 
-  /** Removes what is nobody's but this server's. */
+  /** Closes the store and removes its private directories. */
   async close(): Promise<void> {
     this.stop()
     for (const timer of this.#timers) clearTimeout(timer)
@@ -275,7 +293,7 @@ export class RemoteStore implements Store {
     await rm(this.#root, { recursive: true, force: true })
   }
 
-  /** Has the directory of a model lead somewhere else, at once. */
+  /** Atomically links the directory of a model to another target. */
   async #link(model: string, target: string): Promise<void> {
     this.#links += 1
     const link = join(this.#root, `link-${this.#links}`)
@@ -286,7 +304,9 @@ export class RemoteStore implements Store {
   #removeLater(directory: string): void {
     const timer = setTimeout(() => {
       this.#timers.delete(timer)
-      void this.#source.remove(directory).catch((error: unknown) => this.#log('warning', `could not remove '${directory}': ${asServerError(error).message}`))
+      this.#source.remove(directory).catch((error: unknown) => {
+        this.#log('warning', `could not remove '${directory}': ${asServerError(error).message}`)
+      })
     }, REPLACED_MS)
     timer.unref()
     this.#timers.add(timer)
@@ -300,7 +320,7 @@ export class RemoteStore implements Store {
   }
 }
 
-/** The directory of one store of this process, inside of that for all of them. */
+/** Makes the directory of one store of this process, below `trees`. */
 export async function privateRoot(trees: string): Promise<string> {
   await mkdir(trees, { recursive: true, mode: 0o700 })
   return mkdtemp(join(trees, `${nameOf(ownProcess())}-`))
@@ -308,14 +328,15 @@ export async function privateRoot(trees: string): Promise<string> {
 
 const NAME = /^(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{6}$/
 
-/** Removes the directories of processes that are gone, and returns how many those were. */
+/** Removes the directories of ended processes and returns their number. */
 export async function sweepStores(trees: string): Promise<number> {
   const own = ownProcess()
   let swept = 0
   for (const name of await readdir(trees).catch(() => [])) {
     const [, namespace, pid = '', start = ''] = NAME.exec(name) ?? []
     const found = await stat(join(trees, name)).catch(() => null)
-    if (namespace === undefined || found === null || !isLeft({ namespace, pid, start }, own, found.mtimeMs, FOREIGN_AGE_MS_MAX)) continue
+    if (namespace === undefined || found === null) continue
+    if (!isLeft({ namespace, pid, start }, own, found.mtimeMs, FOREIGN_AGE_MS_MAX)) continue
     await rm(join(trees, name), { recursive: true, force: true })
     swept += 1
   }

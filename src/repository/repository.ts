@@ -1,23 +1,27 @@
 /**
- * The model repository: which models are known, which versions serve, and every change of that.
+ * The model repository: the known models, their serving versions, and every change of them.
  *
- * A load is: poll (find the directory, read and check the configuration) → choose versions → prepare all of them →
- * publish all of them → retire what was replaced. Whatever fails before the publishing leaves the serving versions
- * untouched. Changes of one model are serialised; different models load in parallel, their versions on a shared limit.
+ * A load polls (finds the directory, reads and checks the configuration), chooses versions, prepares all of them,
+ * publishes all of them, and retires what they replace. A failure before publishing leaves the serving versions
+ * untouched. Changes of one model are serialised; different models load in parallel and share a limit of versions.
  *
- * Ensembles load after their composing models and again when one of those did; they stop serving when one of those did, and stay
- * known. What that means is in `dependencies`; changes that concern ensembles are made alone.
+ * Ensembles load after their composing models and reload with them; they stop serving when a composing model stops, and
+ * stay known (`dependencies`). Changes that concern ensembles run exclusively.
  *
- * A model is known by its key: its name, or `<repository>/<name>` where repositories are namespaces (`places`).
- *
- * Models are loaded from directories of the local disk, which a store keeps as its repository has them (`store`, `stores`).
+ * The key of a model is its name, or `<repository>/<name>` with namespaces (`places`). Models are loaded from local
+ * directories, which a store keeps up to date (`store`, `stores`).
  */
 
 import { basename } from 'node:path'
-import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, unversionedHint, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import {
+  completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, unversionedHint, type ConfigFlags, type Log,
+  type ModelConfig,
+} from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
-import { LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome } from './dependencies.js'
+import {
+  LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome,
+} from './dependencies.js'
 import { devicesOf, reasonForCpu } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
@@ -35,9 +39,9 @@ import type { Stores } from './stores.js'
 import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
 
-/** What a load request may bring along (R-34, R-35). */
+/** Optional parameters of a load request (R-34, R-35). */
 export interface LoadParameters {
-  /** A configuration in JSON form that replaces the file; null = none. */
+  /** A JSON configuration that replaces the file; null = none. */
   config: string | null
   /** Files that replace the model directory; empty = none. */
   files: OverrideFiles
@@ -49,21 +53,21 @@ function isOverride({ config, files }: LoadParameters): boolean {
   return config !== null || files.size > 0
 }
 
-/** What is remembered of a model between polls. Absence means the next load reads everything anew. */
+/** State of a model between polls. Without it, the next load reads everything anew. */
 interface Known {
   /** Latest change when it was polled; 0 after an override, so that the next plain load always reloads. */
   stamp: bigint
   /** Private directory of an override, else null. */
   override: string | null
-  /** What it is loaded from when only a composing model changed. */
+  /** What to reload from when only a composing model changed. */
   polled: Polled
-  /** What its versions that serve were loaded from; null where that is not one source. */
+  /** The common source of its serving versions; null if they have several. */
   source: Source | null
-  /** Loaded because an ensemble needs it, and for no other reason. */
+  /** True if the model was loaded only because an ensemble needs it. */
   isImplicit: boolean
-  /** Why its last load failed; null when it did not. */
+  /** Why the last load failed; null if it succeeded. */
   failure: string | null
-  /** Of an ensemble: what about its composing models keeps it from serving; null when nothing does. */
+  /** For an ensemble: the problem with its composing models that prevents it from serving, or null. */
   invalid: string | null
 }
 
@@ -74,18 +78,18 @@ interface Polled {
   override: string | null
 }
 
-/** An ensemble and its composing models do not go together. */
-class Misfit extends ServerError {}
+/** An ensemble and its composing models do not match. */
+class MismatchError extends ServerError {}
 
-/** A model could not be read. Clients get Triton's one text, whatever the reason: that is for the log. */
-class Unpolled extends ServerError {
+/** A model could not be read. Clients get Triton's generic text; the reason is logged. */
+class PollError extends ServerError {
   constructor(name: string, cause?: unknown) {
     super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause })
   }
 }
 
-/** How long a poll waits before it looks again for a model that is gone. */
-const SECOND_LOOK_MS = 400
+/** How long a poll waits before it looks again for a missing model. */
+const RECHECK_MS = 400
 
 const NOT_EXPLICIT = 'explicit model load / unload is not allowed if polling is enabled'
 
@@ -99,11 +103,11 @@ export class Repository {
   readonly #locks = new KeyedLock()
   readonly #ensembles = new SharedLock()
   readonly #limit: Limit
-  /** Models a version of which is being started: its code may ask for loads. */
+  /** Models with a version that is starting: its code may request loads. */
   readonly #starting = new Set<string>()
-  /** Models that are loaded together, while nothing else is. */
+  /** Models of the exclusive load that runs now. */
   #applying = new Set<string>()
-  /** What the code of models waits for while they are loaded. */
+  /** Models whose code waits for a load while they are loading. */
   readonly #waits = new Waits()
   readonly #known = new Map<string, Known>()
   readonly #places: Places
@@ -123,22 +127,25 @@ export class Repository {
   }
 
   /**
-   * Opens the repositories and loads what the control mode asks for. Models that fail are told, not thrown.
+   * Opens the repositories and loads the models that the control mode selects. Failed models are returned, not thrown.
    *
-   * @throws {ServerError} when a repository path is no directory or the start-up models contradict each other.
+   * @throws {ServerError} when a repository path is not a directory, or the startup models contradict each other.
    */
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
     const { paths, remote } = await this.#stores.open()
     this.#places.open(paths, remote)
-    for (const { message } of misplacedIn(this.#settings.paths, this.#settings.mode !== 'explicit')) this.#log('warning', message)
+    for (const { message } of misplacedIn(this.#settings.paths, this.#settings.mode !== 'explicit'))
+      this.#log('warning', message)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
-    const failures = names.filter((name) => failed.has(name)).map((model) => ({ model, reason: rootReason(failed.get(model)) }))
+    const failures = names.flatMap((model) =>
+      failed.has(model) ? [{ model, reason: rootReason(failed.get(model)) }] : [],
+    )
     return failures.sort((a, b) => byteWise(a.model, b.model))
   }
 
-  /** Begins to follow changes on disk, in mode poll with an interval. */
+  /** Starts following changes, in mode poll with an interval. */
   startPolling(): void {
     if (this.#settings.mode !== 'poll' || this.#settings.pollSecs === 0) return
     this.#stores.follow()
@@ -148,13 +155,13 @@ export class Repository {
       // The listeners keep the process alive, not the poll.
       this.#timer.unref()
     }
-    // The first look is immediate: something may have changed while the models loaded.
+    // The first poll is immediate: something may have changed while the models loaded.
     void this.poll().finally(again)
   }
 
   /**
-   * Looks at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. A model that is replaced by renaming
-   * its directory is gone for a moment, so that is looked at twice. What a repository that cannot be read now held is not gone.
+   * Loads new or changed models, and unloads models that are missing or ambiguous in two checks: replacing a model by
+   * renaming its directory makes it disappear for a moment. Models of an unreadable repository are not missing.
    */
   async poll(): Promise<void> {
     await this.#stores.refresh()
@@ -165,44 +172,43 @@ export class Repository {
       const before = this.#models()
       for (const name of this.#missingIn(look)) if (missing.has(name)) this.#unload(name, false)
       const kept = (name: string): boolean => this.#isKept(name, look)
-      // What fails is logged where it happens; what served goes on serving.
-      await this.#applyAll(
-        [...look.found.keys()].filter((name) => !kept(name)),
-        NO_PARAMETERS,
-        this.#linkedAnew(before),
-      )
+      // Failures are logged where they happen; serving versions stay.
+      const names = [...look.found.keys()].filter((name) => !kept(name))
+      await this.#applyAll(names, NO_PARAMETERS, this.#relinked(before))
     })
   }
 
-  /** Ensembles whose steps mean other models than before: those of their names in another repository. */
-  #linkedAnew(before: Models): string[] {
-    const links = (models: Models, name: string): string => (models.get(name)?.needs ?? []).map(({ model }) => model).join('\n')
+  /** Ensembles whose steps now mean models of other repositories than before. */
+  #relinked(before: Models): string[] {
+    const links = (models: Models, name: string): string =>
+      (models.get(name)?.needs ?? []).map(({ model }) => model).join('\n')
     const now = this.#models()
     return [...now.keys()].filter((name) => links(now, name) !== links(before, name))
   }
 
-  /** Models that a first look misses, a while after it. */
+  /** Waits after a first check, and returns the models that it missed. */
   async #missing(): Promise<ReadonlySet<string>> {
     const missing = this.#missingIn(this.#places.look(this.#log))
     if (missing.length === 0) return new Set()
     const names = missing.map((name) => `'${name}'`).join(', ')
-    this.#log('info', `gone from the model repository, or there twice: ${names}; looking again in ${SECOND_LOOK_MS} ms`)
-    await new Promise((done) => setTimeout(done, SECOND_LOOK_MS))
+    this.#log('info', `gone from the model repository, or there twice: ${names}; looking again in ${RECHECK_MS} ms`)
+    await new Promise((done) => setTimeout(done, RECHECK_MS))
     return new Set(missing)
   }
 
   /** Known models that have no directory now, or several. */
   #missingIn(look: Look): string[] {
-    return [...this.#known.keys()].filter((name) => (look.found.get(name)?.length ?? 0) !== 1 && !this.#isKept(name, look))
+    const isMissing = (name: string): boolean => (look.found.get(name)?.length ?? 0) !== 1
+    return [...this.#known.keys()].filter((name) => isMissing(name) && !this.#isKept(name, look))
   }
 
-  /** Whether a model was loaded from a repository that cannot be read now: it stays as it is, whatever the others have. */
+  /** Reports whether a model came from a repository that cannot be read now; such a model stays unchanged. */
   #isKept(name: string, { unreadable }: Look): boolean {
     const directory = this.#known.get(name)?.polled.directory ?? ''
     return [...unreadable].some((repository) => directory.startsWith(`${repository}/`))
   }
 
-  /** Stops following changes and removes private directories. The core ends the models. */
+  /** Stops following changes and removes private directories. The core closes the models. */
   stop(): void {
     this.#stopped = true
     if (this.#timer !== null) clearTimeout(this.#timer)
@@ -211,21 +217,24 @@ export class Repository {
   }
 
   /**
-   * Loads one model on request, mode explicit; by a name that several repositories have, each of them, as Triton does. `within` is the
-   * model whose code asks for it, if any: it may be loading itself.
+   * Loads one model on request in mode explicit; as in Triton, a name in several repositories loads each of them.
+   * `within` is the model whose code makes the request, if any; it may be loading itself.
    *
-   * @throws {ServerError} with the texts of R-26; `UNAVAILABLE` for what would have to wait for the end of the load that asks.
+   * @throws {ServerError} with the texts of R-26; `UNAVAILABLE` if the load would have to wait for the requesting load.
    */
-  async load(asked: string, parameters: LoadParameters = NO_PARAMETERS, within = ''): Promise<void> {
+  async load(requested: string, parameters: LoadParameters = NO_PARAMETERS, within = ''): Promise<void> {
     this.#requireExplicit()
     await this.#stores.refresh()
-    const asks = this.#isStarting(within)
-    const names = this.#places.keysToLoad(asked, this.#known)
-    // Files and configurations are those of one model.
-    if (names.length > 1 && asks === null && !isOverride(parameters)) return this.#loadAll(names)
-    const name = this.#places.keyOf(asked, this.#known)
-    const failed = asks === null ? await this.#apply(name, parameters) : await this.#within(asks, name, () => this.#applyOne(name, parameters))
-    if (failed === null) throw withinError(name, asks ?? '')
+    const requester = this.#isStarting(within)
+    const names = this.#places.keysToLoad(requested, this.#known)
+    // An override is for one model.
+    if (names.length > 1 && requester === null && !isOverride(parameters)) return this.#loadAll(names)
+    const name = this.#places.keyOf(requested, this.#known)
+    const failed =
+      requester === null
+        ? await this.#apply(name, parameters)
+        : await this.#within(requester, name, () => this.#applyOne(name, parameters))
+    if (failed === null) throw withinError(name, requester ?? '')
     this.#requireLoaded(name, failed)
   }
 
@@ -236,50 +245,51 @@ export class Repository {
 
   #requireLoaded(name: string, failed: ReadonlyMap<string, unknown>): void {
     if (failed.has(name)) throw failed.get(name)
-    // One of its composing models, however deep: Triton polls them all, and says only that.
-    const unpolled = [...failed.values()].find((error) => error instanceof Unpolled)
-    if (unpolled !== undefined) throw new Unpolled(name, unpolled)
-    // Nothing changed since its composing models did not let it serve.
+    // A composing model at any depth: Triton polls all of them and reports only that.
+    const pollError = [...failed.values()].find((error) => error instanceof PollError)
+    if (pollError !== undefined) throw new PollError(name, pollError)
+    // Nothing changed since the composing models prevented it from serving.
     if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
   }
 
   /**
-   * Unloads one model on request, mode explicit. Returns once its versions stopped taking requests, not when the last
-   * one is answered. An unknown model is unloaded already. Ensembles that need it stop serving; `andDependents` takes along
-   * what was loaded only for its sake.
+   * Unloads one model on request in mode explicit. Returns when its versions take no more requests, which may be before
+   * the last response. Unknown models count as unloaded. Ensembles that need the model stop serving; `andDependents`
+   * also unloads the models that were loaded only for it.
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
-  async unload(asked: string, andDependents = false, within = ''): Promise<void> {
+  async unload(requested: string, andDependents = false, within = ''): Promise<void> {
     this.#requireExplicit()
-    const name = this.#places.keyOf(asked, this.#known)
+    const name = this.#places.keyOf(requested, this.#known)
     const unload = async (): Promise<void> => this.#unload(name, andDependents)
-    const asks = this.#isStarting(within)
-    if (asks !== null) await this.#within(asks, name, unload)
+    const requester = this.#isStarting(within)
+    if (requester !== null) await this.#within(requester, name, unload)
     else if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
     else await this.#ensembles.shared(() => this.#locks.run(name, unload))
   }
 
-  /** The repository index (R-38). */
+  /** Rows of the repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
     this.#stores.refreshSoon()
     const look = this.#places.look(this.#log)
     const found = new Map(look.found)
     for (const [name, { polled }] of this.#known) if (this.#isKept(name, look)) found.set(name, [polled.directory])
-    // An ensemble that waits for its composing models stands there as if it had not been tried.
+    // An ensemble that waits for its composing models is listed like a model that was never loaded.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
     return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
   }
 
-  /** What the repositories in clouds are read through. */
+  /** Stores of the repositories in clouds. */
   get remoteStores(): readonly RemoteStore[] {
     return this.#stores.remote
   }
 
-  /** True while a version of the model serves; by a name, of any namespace. */
+  /** True while a version of the model serves; a bare name matches any namespace. */
   isServing(name: string): boolean {
-    const serves = (key: string): boolean => this.#states.serving(key).length > 0
-    return serves(name) || (this.#settings.hasNamespaces && [...this.#states.keys()].some((key) => bareName(key) === name && serves(key)))
+    if (this.#states.serving(name).length > 0) return true
+    if (!this.#settings.hasNamespaces) return false
+    return [...this.#states.keys()].some((key) => bareName(key) === name && this.#states.serving(key).length > 0)
   }
 
   /**
@@ -297,9 +307,9 @@ export class Repository {
   }
 
   /**
-   * Forgets a repository, mode explicit. What was loaded from it serves on.
+   * Removes a repository, mode explicit. Models that were loaded from it keep serving.
    *
-   * @throws {ServerError} when it is not there.
+   * @throws {ServerError} when it is not registered.
    */
   unregister(path: string): void {
     this.#requireRegistration('unregistration')
@@ -311,12 +321,12 @@ export class Repository {
     throw new ServerError('UNSUPPORTED', `repository ${what} is not allowed if model control mode is not EXPLICIT`)
   }
 
-  /** A version that serves, else null; by its key. */
+  /** A serving version by key, else null. */
   served(name: string, version: number): ServedVersion | null {
     return this.#states.get(name, version)?.served ?? null
   }
 
-  /** Backends written in Python that models may name, for the table at the start. */
+  /** Backends written in Python that models may use, for the table at the start. */
   pythonBackends(): { name: string; file: string }[] {
     return pythonBackends(this.#settings.backendDirectory)
   }
@@ -344,7 +354,8 @@ export class Repository {
       const swept = sweepOverrides()
       if (swept > 0) this.#log('info', `removed ${swept} model directories that earlier processes left behind`)
     } catch (error) {
-      this.#log('warning', `could not look for model directories that earlier processes left behind: ${asServerError(error).message}`)
+      const reason = asServerError(error).message
+      this.#log('warning', `could not look for model directories that earlier processes left behind: ${reason}`)
     }
   }
 
@@ -352,9 +363,11 @@ export class Repository {
     const { mode, loadModels } = this.#settings
     const all = (): string[] => [...this.#places.found(this.#log).keys()]
     if (mode !== 'explicit') return all()
-    if (!loadModels.includes('*')) return [...new Set(loadModels.flatMap((name) => this.#places.keysToLoad(name, this.#known)))]
+    if (!loadModels.includes('*'))
+      return [...new Set(loadModels.flatMap((name) => this.#places.keysToLoad(name, this.#known)))]
     if (loadModels.length > 1) {
-      throw new ServerError('INVALID_ARG', "Wildcard model name '*' must be the ONLY startup model if specified at all.")
+      const text = "Wildcard model name '*' must be the ONLY startup model if specified at all."
+      throw new ServerError('INVALID_ARG', text)
     }
     return all()
   }
@@ -363,35 +376,38 @@ export class Repository {
     if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT)
   }
 
-  /** Whether a change of this model may concern others. */
+  /** Reports whether a change of this model may affect others. */
   #isRelated(name: string): boolean {
     const models = this.#models()
     return (models.get(name)?.needs.length ?? 0) > 0 || dependentsOf(models, [name]).length > 0
   }
 
-  /** What is known of every model, with what was just read. */
+  /** All known models, updated with the polled ones. */
   #models(polled: ReadonlyMap<string, Polled> = new Map()): Map<string, KnownModel> {
     const models = new Map<string, KnownModel>()
-    for (const [name, known] of this.#known) models.set(name, { needs: this.#needs(name, known.polled.config), isImplicit: known.isImplicit })
-    for (const [name, { config }] of polled) models.set(name, { needs: this.#needs(name, config), isImplicit: models.get(name)?.isImplicit ?? false })
+    for (const [name, known] of this.#known)
+      models.set(name, { needs: this.#needs(name, known.polled.config), isImplicit: known.isImplicit })
+    for (const [name, { config }] of polled)
+      models.set(name, { needs: this.#needs(name, config), isImplicit: models.get(name)?.isImplicit ?? false })
     return models
   }
 
-  /** Loads one model, beside others unless ensembles are concerned. What failed, by name. */
+  /** Loads one model: in parallel with others, or exclusively if ensembles are affected. Returns failures by name. */
   async #apply(name: string, parameters: LoadParameters): Promise<Map<string, unknown>> {
     const polled = new Map<string, Polled>()
     if (!this.#isRelated(name)) {
-      const failed = await this.#ensembles.shared(() =>
-        this.#locks.run(name, () => this.#applyOne(name, parameters, polled)),
-      )
+      const apply = () => this.#locks.run(name, () => this.#applyOne(name, parameters, polled))
+      const failed = await this.#ensembles.shared(apply)
       if (failed !== null) return failed
     }
     return this.#ensembles.exclusive(() => this.#applyAll([name], parameters, [], polled))
   }
 
-  /** Loads a model that is no part of an ensemble; null when it is one. */
-  async #applyOne(name: string, parameters: LoadParameters, polled = new Map<string, Polled>()): Promise<Map<string, unknown> | null> {
-    // Perhaps since it waited.
+  /** Loads a model that is not part of an ensemble; returns null, without loading, if it is. */
+  async #applyOne(
+    name: string, parameters: LoadParameters, polled = new Map<string, Polled>(),
+  ): Promise<Map<string, unknown> | null> {
+    // This may have changed while the caller waited for the lock.
     if (this.#isRelated(name)) return null
     const failed = new Map<string, unknown>()
     await this.#read(name, parameters, polled, failed)
@@ -403,24 +419,26 @@ export class Repository {
     return failed
   }
 
-  /** The model of this name, if a version of it is being started. */
+  /** The key of this model if one of its versions is starting, else null. */
   #isStarting(name: string): string | null {
     if (name === '') return null
     return [...this.#starting].find((key) => key === name || bareName(key) === name) ?? null
   }
 
   /**
-   * Changes another model for one that is being loaded and waits for that. The load that asks has its own lock and that of all models: the
-   * change takes only the lock of its own model. What would need more would never end, and is refused.
+   * Changes another model on behalf of one that is loading and waits for the change. The requesting load holds its own
+   * lock and the shared one, so the change takes only the lock of its own model. A change that needs more would
+   * deadlock and is rejected.
    */
-  async #within<T>(asks: string, name: string, task: () => Promise<T>): Promise<T> {
-    if (this.#isRelated(name) || this.#applying.has(name) || this.#waits.reaches(name, asks)) throw withinError(name, asks)
-    return this.#waits.during(asks, name, () => this.#locks.run(name, task))
+  async #within<T>(requester: string, name: string, task: () => Promise<T>): Promise<T> {
+    if (this.#isRelated(name) || this.#applying.has(name) || this.#waits.reaches(name, requester))
+      throw withinError(name, requester)
+    return this.#waits.during(requester, name, () => this.#locks.run(name, task))
   }
-
   /**
-   * Loads these models where they changed, in mode explicit also what their ensembles need, and then every ensemble that needs
-   * one of those, or is one of `again`. `polled` are those that were read already. What failed, by name.
+   * Loads these models if they changed, in mode explicit also the models that their ensembles need, and then every
+   * ensemble that needs one of those or is in `again`. `polled` are models that were read already. Returns failures by
+   * name.
    */
   async #applyAll(
     names: readonly string[],
@@ -429,13 +447,14 @@ export class Repository {
     polled = new Map<string, Polled>(),
   ): Promise<Map<string, unknown>> {
     const failed = new Map<string, unknown>()
-    const asked = new Set(names)
+    const requested = new Set(names)
     const before = new Set(this.#known.keys())
     const seen = new Set(names)
-    for (let open = [...asked]; open.length > 0; ) {
+    for (let open = [...requested]; open.length > 0; ) {
       await Promise.all(
         open.map(async (name) => {
-          if (!polled.has(name)) await this.#read(name, asked.has(name) ? parameters : NO_PARAMETERS, polled, failed)
+          const given = requested.has(name) ? parameters : NO_PARAMETERS
+          if (!polled.has(name)) await this.#read(name, given, polled, failed)
         }),
       )
       const needed = this.#settings.mode === 'explicit' ? open.flatMap((name) => this.#needsOf(name, polled)) : []
@@ -443,7 +462,7 @@ export class Repository {
       for (const name of new Set(needed)) {
         if (seen.has(name)) continue
         if (!this.#mayExist(name)) {
-          failed.set(name, new Unpolled(name))
+          failed.set(name, new PollError(name))
           continue
         }
         seen.add(name)
@@ -462,22 +481,23 @@ export class Repository {
         wave.map(async (name) => {
           const one = polled.get(name)
           if (one === undefined) return
-          const why = needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model), rings)
+          const why =
+            needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model), rings)
           if (why === null) await this.#loadOne(name, one, failed)
-          else this.#refuse(name, one, why, failed)
+          else this.#reject(name, one, why, failed)
         }),
       )
     }
     this.#applying = new Set()
     for (const name of seen) {
       const known = this.#known.get(name)
-      // Asked for once, it stays until it is unloaded by name, also where an ensemble has it loaded again.
-      if (known !== undefined) known.isImplicit = !asked.has(name) && (known.isImplicit || !before.has(name))
+      // A model requested by name stays until it is unloaded by name, even if an ensemble reloads it.
+      if (known !== undefined) known.isImplicit = !requested.has(name) && (known.isImplicit || !before.has(name))
     }
     return failed
   }
 
-  /** As `needsOf`, by the keys of the models. */
+  /** Composing models of a configuration, by key. */
   #needs(name: string, config: ModelConfig): Need[] {
     return needsOf(config).map((need) => ({ ...need, model: this.#places.composing(name, need.model, this.#known) }))
   }
@@ -486,13 +506,13 @@ export class Repository {
     requireSafeName(this.#places.isKey(key) ? bareName(key) : key)
   }
 
-  /** Names of the composing models of an ensemble, as just read or as known. */
+  /** Keys of the composing models of an ensemble, as just read or as known. */
   #needsOf(name: string, polled: ReadonlyMap<string, Polled>): string[] {
     const one = polled.get(name) ?? this.#known.get(name)?.polled
     return one === undefined ? [] : this.#needs(name, one.config).map(({ model }) => model)
   }
 
-  /** Whether there is something to read of a composing model; when there is not, its ensemble says so. */
+  /** Reports whether a composing model can be read; if not, its ensemble reports the error. */
   #mayExist(name: string): boolean {
     if (this.#known.has(name)) return true
     try {
@@ -503,8 +523,10 @@ export class Repository {
     return this.#places.directories(name).length > 0
   }
 
-  /** Reads a model into `polled` when it changed, or into `failed`. */
-  async #read(name: string, parameters: LoadParameters, polled: Map<string, Polled>, failed: Map<string, unknown>): Promise<void> {
+  /** Reads a model into `polled` if it changed; adds an error to `failed`. */
+  async #read(
+    name: string, parameters: LoadParameters, polled: Map<string, Polled>, failed: Map<string, unknown>,
+  ): Promise<void> {
     try {
       this.#requireSafe(name)
       const one = await this.#poll(name, parameters)
@@ -514,7 +536,7 @@ export class Repository {
     }
   }
 
-  /** How a composing model came out of its last load. */
+  /** Result of the last load of a composing model. */
   #outcome(name: string): Outcome {
     const known = this.#known.get(name)
     return { versions: this.#states.serving(name), failure: known?.failure ?? null, invalid: known?.invalid ?? null }
@@ -525,25 +547,26 @@ export class Repository {
     const { stamp, override } = polled
     try {
       const source = await this.#loadPolled(name, polled)
-      this.#known.set(name, { stamp, override, polled, source, isImplicit: before?.isImplicit ?? false, failure: null, invalid: null })
+      const isImplicit = before?.isImplicit ?? false
+      this.#known.set(name, { stamp, override, polled, source, isImplicit, failure: null, invalid: null })
     } catch (error) {
       this.#remember(name, polled, error)
       failed.set(name, error)
       return
     }
-    // A session keeps nothing open in the directory it was read from.
+    // A session keeps no files of its directory open.
     if (before !== null && before.override !== null && before.override !== override) removeOverride(before.override)
   }
 
   /**
-   * A failed load: the stored time goes back, so that the next request tries again even if nothing changed (R-23). An ensemble
-   * that its composing models do not let serve waits for a change, of itself or of them.
+   * Records a failed load. The stored stamp is reset so that the next request tries again without a change (R-23). An
+   * ensemble that its composing models prevent from serving waits for a change, of itself or of them.
    */
   #remember(name: string, polled: Polled, error: unknown): void {
     const before = this.#known.get(name) ?? null
     const why = failureText(name, error)
-    const waits = error instanceof Misfit
-    // What never served is loaded from the files of its request once its models are there.
+    const waits = error instanceof MismatchError
+    // A model that never served is loaded from the files of its request once its composing models are available.
     const override = before !== null ? before.override : waits ? polled.override : null
     this.#known.set(name, {
       stamp: waits ? polled.stamp : (before?.stamp ?? 0n),
@@ -557,9 +580,9 @@ export class Repository {
     if (polled.override !== null && polled.override !== override) removeOverride(polled.override)
   }
 
-  /** An ensemble whose composing models do not let it serve: it stops if it did, and waits for them (R-32, R-37). */
-  #refuse(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
-    const error = new Misfit('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+  /** Rejects an ensemble because of its composing models: it stops serving and waits for them (R-32, R-37). */
+  #reject(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
+    const error = new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
     this.#log('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
     for (const version of this.#states.serving(name)) this.#retire(name, version)
@@ -581,7 +604,7 @@ export class Repository {
     }
   }
 
-  /** null when nothing changed since the model was loaded. */
+  /** Reads a model; null if it has not changed since it was loaded. */
   async #poll(name: string, parameters: LoadParameters): Promise<Polled | null> {
     let override: string | null = null
     try {
@@ -608,33 +631,36 @@ export class Repository {
       const reason = asServerError(error).message
       this.#log('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
-      throw new Unpolled(name, error)
+      throw new PollError(name, error)
     }
   }
 
-  /** Brings the directory of a model up to date, and tells when it last changed. */
+  /** Updates the directory of a model and returns when it last changed. */
   async #materialise(directory: string): Promise<bigint> {
     const store = this.#stores.of(directory)
     if (store === undefined) return latestChange(directory)
-    // Whoever asks for a load wants what is there now.
+    // A requested load must see the current contents.
     if (store.failure !== null && this.#settings.mode !== 'poll') throw store.failure
     await store.materialise(basename(directory))
     return store.stamp(basename(directory))
   }
 
-  /** Whoever loads a model of which a version can not be used any more, say because its process ended, wants it to serve again. */
+  /** True if a version is unusable, for example after its process ended: a load request then reloads it. */
   #wantsReload(name: string): boolean {
     return this.#settings.mode === 'explicit' && this.#core.unready().some((unready) => unready.model === name)
   }
 
-  /** The one directory of a model. A known model whose directory is gone is unloaded on the way. */
+  /** The one directory of a model. Unloads a known model whose directory is gone. */
   #locate(name: string): string {
     const directories = this.#places.directories(name)
     const [directory] = directories
     if (directory === undefined) {
       const known = this.#known.get(name)
-      // What was loaded from files in a request never had a directory, and serves on. A poll looks again first.
-      const isGone = known?.override === null && this.#settings.mode !== 'poll' && !this.#places.isUnreadable(known.polled.directory, this.#log)
+      // A model loaded from files in a request has no directory there. In mode poll, the next poll decides.
+      const isGone =
+        known?.override === null &&
+        this.#settings.mode !== 'poll' &&
+        !this.#places.isUnreadable(known.polled.directory, this.#log)
       if (isGone) this.#unload(name, false)
       throw this.#stores.failure() ?? new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
@@ -642,12 +668,14 @@ export class Repository {
     return directory
   }
 
-  /** Loads what was polled, and tells what it was loaded from. */
+  /** Loads the versions of a polled model and returns their source. */
   async #loadPolled(name: string, polled: Polled): Promise<Source> {
     const available = findVersions(polled.directory, this.#log)
+    const hint = (): string =>
+      this.#stores.unversionedHint(polled.directory) ?? unversionedHint(polled.directory, bareName(name))
     let selected: number[]
     try {
-      selected = selectVersions(polled.config, [...available.keys()], this.#log, () => this.#stores.unversionedHint(polled.directory) ?? unversionedHint(polled.directory, bareName(name)))
+      selected = selectVersions(polled.config, [...available.keys()], this.#log, hint)
     } catch (error) {
       if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
       const reason = asServerError(error).message
@@ -657,16 +685,11 @@ export class Repository {
     }
     const config = this.#adapt(polled.config)
     const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
-    const sources = selected
-      .toSorted((a, b) => a - b)
-      .map((version) => ({
-        name,
-        version,
-        modelDirectory: polled.directory,
-        versionDirectory: available.get(version) ?? polled.directory,
-        config,
-        composingDecoupled,
-      }))
+    const modelDirectory = polled.directory
+    const sources = selected.toSorted((a, b) => a - b).map((version) => {
+      const versionDirectory = available.get(version) ?? modelDirectory
+      return { name, version, modelDirectory, versionDirectory, config, composingDecoupled }
+    })
     const from = await sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
     const changed: VersionSource[] = []
@@ -682,11 +705,11 @@ export class Repository {
       for (const one of prepared) this.#abandon(name, one)
       throw this.#report(name, failed)
     }
-    // Until all of it serves, what serves comes from two sources.
+    // While publishing, the serving versions come from two sources.
     const known = this.#known.get(name)
     if (known !== undefined) known.source = null
     await this.#publish(name, prepared, failed)
-    if (failed.size > 0) throw needsOf(config).length > 0 ? this.#misfit(name, failed) : this.#report(name, failed)
+    if (failed.size > 0) throw needsOf(config).length > 0 ? this.#mismatch(name, failed) : this.#report(name, failed)
     const kept = new Set(selected)
     for (const version of this.#states.serving(name)) if (!kept.has(version)) this.#retire(name, version)
     this.#log('info', `successfully loaded '${name}'`)
@@ -694,13 +717,15 @@ export class Repository {
   }
 
   /**
-   * Lets a version that serves go on with other instances, where nothing else changed (R-28). False when it has to be loaded; a failure
-   * goes into `failed` and leaves it as it is.
+   * Gives a serving version other instances if nothing else changed (R-28). Returns false if it needs a reload; an
+   * error goes into `failed` and leaves the version unchanged.
    */
   async #update(source: VersionSource, from: Source, failed: Map<number, unknown>): Promise<boolean> {
     const { name, version } = source
     const serving = this.served(name, version)
-    if (serving === null || this.#wantsReload(name) || !servesOn(this.#known.get(name)?.source ?? undefined, from, source.versionDirectory, serving.config)) return false
+    if (serving === null || this.#wantsReload(name)) return false
+    const before = this.#known.get(name)?.source ?? undefined
+    if (!servesOn(before, from, source.versionDirectory, serving.config)) return false
     this.#starting.add(name)
     try {
       const config = await updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
@@ -715,14 +740,14 @@ export class Repository {
     return true
   }
 
-  /** Whether the version that a step calls may answer any number of times. */
+  /** Reports whether the version that a step calls is decoupled. */
   #isDecoupled({ model, version }: Need): boolean {
     const number = version === LATEST ? (this.#states.serving(model).at(-1) ?? 0) : Number(version)
     return this.served(model, number)?.config.modelTransactionPolicy?.decoupled === true
   }
 
-  /** An ensemble that does not fit its composing models: it does not serve, as if one of them were missing. */
-  #misfit(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
+  /** Handles an ensemble whose tensors do not match its composing models: it does not serve, as if one were missing. */
+  #mismatch(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
     for (const version of this.#states.serving(name)) this.#retire(name, version)
     if (this.#states.of(name).every(([, { state }]) => state === 'LOADING')) {
       this.#states.forget(name)
@@ -731,27 +756,28 @@ export class Repository {
     const why = [...failed.values()].map((error) => asServerError(error).message)[0] ?? ''
     this.#log('error', why)
     this.#observe({ model: name, version: null, phase: 'failed', detail: why })
-    return new Misfit('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    return new MismatchError('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
   }
 
-  /** The configuration as this release serves it; what it goes without is said here, once for all versions. */
+  /** Adapts a configuration to this release and machine, with warnings once for all versions. */
   #adapt(polled: ModelConfig): ModelConfig {
     const isWithoutGpu = lacksGpu(devicesOf(this.#settings, polled))
     warnOfIneffective(polled, this.#log, !isWithoutGpu)
     const why = reasonForCpu(this.#settings, polled, isWithoutGpu)
     if (why === null) return polled
     const { config, moved } = moveGpuGroupsToCpu(polled)
-    if (moved.length > 0) this.#log('warning', `model '${config.name}' is served on the CPU, ${why} instance group ${moved.join(', ')}`)
+    if (moved.length > 0)
+      this.#log('warning', `model '${config.name}' is served on the CPU, ${why} instance group ${moved.join(', ')}`)
     return config
   }
 
-  /** Never throws: the other versions of the model are still under way. */
+  /** Never throws, because the other versions of the model are still loading. */
   async #prepare(source: VersionSource): Promise<Prepared | { error: unknown }> {
     return this.#limit.run(async () => {
       const { name, version } = source
       this.#log('info', `loading: ${name}:${version}`)
       this.#observe({ model: name, version, phase: 'loading', detail: '' })
-      // A version that serves goes on as READY until the new one takes its place (R-25).
+      // A serving version stays READY until the new one replaces it (R-25).
       if (this.served(name, version) === null) this.#setState(name, version, 'LOADING', '')
       for (let attempt = 0; ; attempt += 1) {
         try {
@@ -765,8 +791,8 @@ export class Repository {
   }
 
   /**
-   * Makes the prepared versions serve, oldest number first. One that fails here stops the rest; those already switched
-   * stay if they replaced a serving object, which no longer exists to go back to.
+   * Makes the prepared versions serve, lowest number first. A failure stops the rest; versions already switched stay if
+   * they replaced a serving one, which no longer exists.
    */
   async #publish(name: string, prepared: Prepared[], failed: Map<number, unknown>): Promise<void> {
     const added: number[] = []
@@ -790,13 +816,13 @@ export class Repository {
     }
   }
 
-  /** Drops a version that was prepared well but whose siblings failed. */
+  /** Discards a prepared version after another one failed. */
   #abandon(name: string, prepared: Prepared): void {
     this.#core.discardModel(prepared.handle)
     if (this.served(name, prepared.version) === null) this.#setState(name, prepared.version, 'UNAVAILABLE', UNLOADED)
   }
 
-  /** Records the failed versions and makes the error of the whole load. */
+  /** Records the failed versions and returns the error of the whole load. */
   #report(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
     let text = ''
     for (const [version, error] of [...failed].sort(([a], [b]) => a - b)) {
@@ -818,10 +844,11 @@ export class Repository {
     if (known === undefined) return
     if (known.override !== null) removeOverride(known.override)
     const { directory } = known.polled
-    // A load that began meanwhile reads from there.
-    void Promise.all(retired).then(() => this.#ensembles.shared(() => this.#locks.run(name, async () => {
+    const release = async (): Promise<void> => {
+      // A load that began meanwhile reads from that directory.
       if (!this.#known.has(name)) this.#stores.of(directory)?.release(basename(directory))
-    })))
+    }
+    void Promise.all(retired).then(() => this.#ensembles.shared(() => this.#locks.run(name, release)))
   }
 
   #retire(name: string, version: number): Promise<void> {
@@ -843,50 +870,53 @@ export class Repository {
   }
 }
 
-/** Of a change that a model asks for while it is loaded, and that could not end before that load. */
-function withinError(name: string, asks: string): ServerError {
-  const why = name === asks ? 'that is being loaded' : 'it has to wait for that load'
-  return new ServerError('UNAVAILABLE', `model '${quoted(name)}' cannot be loaded or unloaded by model '${quoted(asks)}' while that is being loaded: ${why}`)
+/** Rejects a change that a loading model requests and that cannot end before its load. */
+function withinError(name: string, requester: string): ServerError {
+  const why = name === requester ? 'that is being loaded' : 'it has to wait for that load'
+  const change = `model '${quoted(name)}' cannot be loaded or unloaded by model '${quoted(requester)}'`
+  return new ServerError('UNAVAILABLE', `${change} while that is being loaded: ${why}`)
 }
 
-/** Composing models of an ensemble; nothing of anything else. */
+/** Composing models of an ensemble; empty for other models. */
 export function needsOf({ schedulingChoice }: ModelConfig): Need[] {
   if (schedulingChoice.case !== 'ensembleScheduling') return []
   return schedulingChoice.value.step.map(({ modelName, modelVersion }) => ({ model: modelName, version: modelVersion }))
 }
 
-/** Characters of a failure that the ensembles of a model repeat; each adds its own words. */
+/** Maximum length of a failure that dependent ensembles repeat; each adds its own words. */
 const FAILURE_CHARS_MAX = 2048
 
-/** Why a model failed to load, without the words that say that it did. */
+/** Why a model failed to load, without the introductory words. */
 function failureText(name: string, error: unknown): string {
   const text = asServerError(error).message
   const head = `load failed for model '${name}': `
   const why = (text.startsWith(head) ? text.slice(head.length) : text).trimEnd()
-  // The end says what is wrong with the model that began it.
+  // The end names the model that failed first.
   return why.length <= FAILURE_CHARS_MAX ? why : `…${why.slice(1 - FAILURE_CHARS_MAX)}`
 }
 
-/** What really went wrong, where an API text that says less stands in front of it. */
+/** The root cause behind a generic API text. */
 function rootReason(error: unknown): string {
   const { cause, message } = asServerError(error)
   return cause instanceof Error ? cause.message : message
 }
 
-/** No directory has a longer name; what is loaded from files in the request needs no longer one either. */
+/** Longer than any directory name; models loaded from files in a request need no longer names either. */
 const MODEL_NAME_CHARS_MAX = 1024
 
-/** Refuses names that could leave the repository (R-26), and names too long for one. */
+/** Rejects names that are too long or could leave the repository (R-26). */
 export function requireSafeName(name: string): void {
   const trimmed = name.trim()
   if (trimmed === '') {
     throw new ServerError('INVALID_ARG', 'Model name cannot be empty. Please enter a valid name to deploy.')
   }
   if (name.length > MODEL_NAME_CHARS_MAX) {
-    throw new ServerError('INVALID_ARG', `invalid model name '${quoted(name)}', model name must not have more than ${MODEL_NAME_CHARS_MAX} characters`)
+    const text = `invalid model name '${quoted(name)}', model name must not have more than`
+    throw new ServerError('INVALID_ARG', `${text} ${MODEL_NAME_CHARS_MAX} characters`)
   }
-  // `.` is the repository itself: no model either.
+  // `.` would be the repository itself.
   if (trimmed === '..' || trimmed === '.' || name.includes('/') || name.includes('\0')) {
-    throw new ServerError('INVALID_ARG', `invalid model name '${quoted(name)}', model name must not contain path traversal characters`)
+    const text = `invalid model name '${quoted(name)}', model name must not contain path traversal characters`
+    throw new ServerError('INVALID_ARG', text)
   }
 }

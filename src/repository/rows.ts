@@ -1,8 +1,8 @@
-/** What users see of models: rows of the index, failures of a start. Their declarations lead to no library that users do not have. */
+/** Public types of models: index rows and failures of a start. Free of imports from libraries that users may lack. */
 
 import type { VersionState } from '../native/contract.js'
 
-/** One row of the index; members in the order of the answer. */
+/** One row of the index; members in the order of the response. */
 export interface IndexRow {
   name: string
   version?: string

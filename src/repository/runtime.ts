@@ -1,6 +1,6 @@
 /**
- * The `runtime` field: which library runs a backend. Ours are built in, so the one name that can be meant is the
- * backend's own; any other is refused with the reference's text instead of being ignored (R-13).
+ * The `runtime` field, which names the library of a backend. Backends are built in, so only the backend's own library
+ * is accepted; any other is rejected with Triton's text instead of being ignored (R-13).
  */
 
 import { join, normalize, sep } from 'node:path'
@@ -8,9 +8,9 @@ import { backendHint, isBuiltIn, statIfAny, type ModelConfig } from '../config/i
 import { ServerError, quoted } from '../native/index.js'
 
 /**
- * Refuses a backend that is not there, and a `runtime` that names another library than the backend's own.
+ * Rejects an unknown backend, and a `runtime` that names another library than the backend's own.
  *
- * @throws {ServerError} `INVALID_ARG` naming the places where the reference would look.
+ * @throws {ServerError} `INVALID_ARG` naming the places where Triton would look.
  */
 export function checkRuntime(
   config: ModelConfig,
@@ -18,26 +18,26 @@ export function checkRuntime(
 ): void {
   const { runtime, backend, name } = config
   if (runtime === '' || runtime === `libtriton_${backend}.so`) {
-    // An ensemble has none.
+    // An ensemble has no backend.
     if (backend === '' || isBuiltIn(backend)) return
-    const missing = `unable to find backend library for backend '${quoted(backend)}', try specifying runtime on the model configuration.`
+    const advice = 'try specifying runtime on the model configuration.'
+    const missing = `unable to find backend library for backend '${quoted(backend)}', ${advice}`
     throw new ServerError('INVALID_ARG', `${missing}${sentence(backendHint(backend))}`)
   }
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]
   for (const directory of searched) {
     const path = join(directory, runtime)
-    // A name that leads out and to no file is merely not found, as in the reference.
+    // As in Triton, a name that leads out is just not found unless the file exists.
     if (path.startsWith(`${normalize(directory)}${sep}`) || statIfAny(path) === undefined) continue
-    throw new ServerError(
-      'INVALID_ARG',
-      `backend library name '${quoted(runtime)}' escapes backend directory '${directory}', for model '${name}', check model config runtime field`,
-    )
+    const text = `backend library name '${quoted(runtime)}' escapes backend directory '${directory}'`
+    throw new ServerError('INVALID_ARG', `${text}, for model '${name}', check model config runtime field`)
   }
   const places = searched.map((path) => `'${path}' `).join('')
-  throw new ServerError('INVALID_ARG', `unable to find backend library '${quoted(runtime)}' for model '${name}', searched: ${places}`)
+  const text = `unable to find backend library '${quoted(runtime)}' for model '${name}'`
+  throw new ServerError('INVALID_ARG', `${text}, searched: ${places}`)
 }
 
-/** A hint behind a full stop. */
+/** Turns a hint into a sentence of its own. */
 function sentence(hint: string): string {
   const text = hint.replace(/^; /, '')
   // A name such as vLLM keeps its spelling.

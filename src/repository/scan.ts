@@ -1,8 +1,8 @@
 /**
- * Finds models in the repositories. Looks at directory entries only; no configuration is read here.
+ * Finds models in the repositories. Reads directory entries only, no configuration.
  *
- * Every subdirectory of a repository is a model, links to directories included. Names that begin with a dot (`.git`,
- * `.ipynb_checkpoints`) are left out: they are not meant as models.
+ * Every subdirectory of a repository, or link to a directory, is a model, unless its name begins with a dot (`.git`,
+ * `.ipynb_checkpoints`).
  */
 
 import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
@@ -11,20 +11,21 @@ import { ServerError } from '../native/index.js'
 import { schemeOf, writtenScheme } from '../stores/client.js'
 import { absentHint, fileHint, noLog, reasonOf, repositoryHint, statIfAny, type Log } from '../config/index.js'
 
-/** Model name → directories that claim it, one per repository. More than one is a duplicate. */
+/** Directories by model name, one per repository. More than one is a duplicate. */
 export type FoundModels = Map<string, string[]>
 
 /**
- * The repositories as absolute paths, each once, in byte-wise order.
+ * Returns the repositories as absolute paths, without duplicates, in byte-wise order.
  *
- * @throws {ServerError} when a path is missing or cannot be read (`INTERNAL`), or is no directory (`INVALID_ARG`).
+ * @throws {ServerError} when a path is missing or cannot be read (`INTERNAL`), or is not a directory (`INVALID_ARG`).
  */
 export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
     refuseCloud(path)
     const stat = statIfAny(path)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}${absentHint(path)}`)
-    if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
+    if (!stat.isDirectory())
+      throw new ServerError('INVALID_ARG', `repository path is not a valid directory${fileHint(path)}`)
     try {
       readdirSync(path)
     } catch (error) {
@@ -34,7 +35,7 @@ export function openRepositories(paths: readonly string[]): string[] {
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
 }
 
-/** What others call the schemes of clouds, and what is to be written. */
+/** Other spellings of cloud schemes, with the spelling to use. */
 const OTHER_SCHEMES: Readonly<Record<string, string>> = {
   s3: 's3://BUCKET/PATH, in small letters',
   gs: 'gs://BUCKET/PATH, in small letters',
@@ -51,7 +52,7 @@ const OTHER_SCHEMES: Readonly<Record<string, string>> = {
   https: 's3://https://HOST:PORT/BUCKET/PATH for a storage that speaks the protocol of S3',
 }
 
-/** Repositories in clouds are the server's (`stores`); anything else that reads a repository knows directories only. Triton without a cloud says INTERNAL, too. */
+/** Rejects cloud URLs, which only a server reads (`stores`), with the code of a Triton without cloud support. */
 export function refuseCloud(path: string): void {
   const scheme = writtenScheme(path)
   if (scheme === null) return
@@ -65,28 +66,30 @@ export function refuseCloud(path: string): void {
   throw new ServerError('INTERNAL', `model repository '${path}' can not be read: ${why}`)
 }
 
-/** What is to be said of files that are not where models are looked for, at most a line for each repository. */
-export function misplacedIn(repositories: readonly string[], expectsModels: boolean): { path: string; message: string }[] {
+/** Hints about files in places where models are not searched, at most one for each repository. */
+export function misplacedIn(
+  repositories: readonly string[], expectsModels: boolean,
+): { path: string; message: string }[] {
   return [...new Set(repositories)].flatMap((path) => {
     try {
       const message = repositoryHint(path, findModels(path, noLog), expectsModels)
       return message === null ? [] : [{ path, message }]
     } catch {
-      // Whoever looks for models in it says why.
+      // The caller that scans it for models reports why.
       return []
     }
   })
 }
 
 /**
- * The models of one repository: name → directory.
+ * Finds the models of one repository: directories by name.
  *
  * @throws when the repository cannot be read.
  */
 export function findModels(repository: string, log: Log): Map<string, string> {
   const found = new Map<string, string>()
   const entries = readdirSync(repository, { withFileTypes: true })
-  // Names may be readable where nothing behind them is.
+  // Names may be readable although the entries are not accessible.
   accessSync(repository, constants.X_OK)
   for (const entry of entries) {
     const directory = join(repository, entry.name)
@@ -100,13 +103,13 @@ export function findModels(repository: string, log: Log): Map<string, string> {
   return found
 }
 
-/** True for a directory and for a link to one. */
+/** True for a directory or a link to one. */
 export function isDirectory(entry: Dirent, path: string): boolean {
   if (!entry.isSymbolicLink()) return entry.isDirectory()
   return statIfAny(path)?.isDirectory() === true
 }
 
-/** Order of code units; the same as bytes of UTF-8 for every name without surrogates. */
+/** Compares by UTF-16 code units; equals the order of UTF-8 bytes for names without surrogates. */
 export function byteWise(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0
 }

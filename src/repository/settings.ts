@@ -1,4 +1,4 @@
-/** Settings of the model repository and the small value types its parts share. */
+/** Settings of the model repository and the small value types that its parts share. */
 
 import type { ModelConfig } from '../config/index.js'
 
@@ -6,51 +6,51 @@ export type ControlMode = 'none' | 'poll' | 'explicit'
 
 export interface RepositorySettings {
   paths: string[]
-  /** `--model-namespacing`: models of one name may be in several of them. */
+  /** `--model-namespacing`: several repositories may have models of the same name. */
   hasNamespaces: boolean
   mode: ControlMode
-  /** Mode poll; 0 = never. */
+  /** Interval in mode poll; 0 = never. */
   pollSecs: number
-  /** Mode explicit; `['*']` = all. */
+  /** Models to load at start in mode explicit; `['*']` = all. */
   loadModels: string[]
-  /** null = none. */
+  /** `--model-config-name`; null = none. */
   configName: string | null
   autoComplete: boolean
-  /** Versions that load at the same time, at least 1. */
+  /** Maximum number of versions that load concurrently, at least 1. */
   loadThreads: number
   loadRetries: number
   /** `--backend-config` in order; backend null = every backend. */
   backendConfig: { backend: string | null; key: string; value: string }[]
   minComputeCapability: number
-  /** What becomes of instance groups that want a GPU where there is none. */
+  /** What to do with GPU instance groups on a machine without a GPU. */
   gpuFallback: 'error' | 'cpu'
-  /** Where what is downloaded from clouds is kept; null = the directory that Triton's variables name, else that for temporary files. */
+  /** Directory for downloads from clouds; null = the one in Triton's variables, else that for temporary files. */
   cacheDirectory: string | null
-  /** Most bytes of it; 0 = as much as the file system has. */
+  /** Maximum bytes of that directory; 0 = limited by the file system. */
   cacheBytesMax: number
-  /** Named in the error of a backend library that is not there; nothing is loaded from it. */
+  /** Named in the error for a missing backend library; nothing is loaded from it. */
   backendDirectory: string
-  /** Named in the error of a repository agent that is not there; nothing is loaded from it. */
+  /** Named in the error for a missing repository agent; nothing is loaded from it. */
   agentDirectory: string
 }
 
-/** Something about one version that a start-up display wants to know. */
+/** Progress of one version, for the display at the start. */
 export interface LoadEvent {
   model: string
-  /** 0 and up; null when the model did not come as far as having versions. */
+  /** null when the load failed before its versions were known. */
   version: number | null
   phase: 'loading' | 'ready' | 'failed'
   /** Status text of a failure, else empty. */
   detail: string
 }
 
-/** What is known of a version that serves, beyond the core's counters. */
+/** Facts about a serving version that the core does not keep. */
 export interface ServedVersion {
   config: ModelConfig
   loadSeconds: number
 }
 
-/** The pairs of one backend: global ones first, its own later, so that the last wins. */
+/** The settings of one backend: global ones first, its own later, so that the last one wins. */
 export function settingsOf(settings: RepositorySettings, backend: string): { key: string; value: string }[] {
   const merged = new Map<string, string>()
   for (const wanted of [null, backend]) {

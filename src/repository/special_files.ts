@@ -1,19 +1,17 @@
 /**
- * Refuses a version directory that holds something else than files and directories: opening a FIFO waits for a writer, reading a
- * device need not end, and both would happen inside the library that loads the model, where nothing can stop it.
+ * Rejects a version directory that contains special files: opening a FIFO waits for a writer and reading a device may
+ * never end, both inside the library that loads the model, where nothing can cancel them.
  */
 import type { BigIntStats } from 'node:fs'
 import { ServerError } from '../native/index.js'
 import { eachIn } from './walk.js'
 
-/** @throws {ServerError} `INVALID_ARG` naming the first one. */
+/** @throws {ServerError} `INVALID_ARG` naming the first special file. */
 export async function refuseSpecialFiles(versionDirectory: string, model: string, version: number): Promise<void> {
   await eachIn(versionDirectory, (path, stat) => {
     if (stat.isFile() || stat.isDirectory()) return
-    throw new ServerError(
-      'INVALID_ARG',
-      `unable to load model '${model}' version ${version}: '${path}' is ${kindOf(stat)}; a version directory may hold files and directories only`,
-    )
+    const text = `unable to load model '${model}' version ${version}: '${path}' is ${kindOf(stat)}`
+    throw new ServerError('INVALID_ARG', `${text}; a version directory may hold files and directories only`)
   })
 }
 

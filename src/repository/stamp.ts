@@ -1,17 +1,17 @@
 /**
- * When a model last changed on disk: the latest modification or status-change time of the directory and everything in
- * it, in ns. Replacing a file by an older one moves its ctime, so that is seen too; removing one moves the directory's.
+ * When a model last changed on disk, in ns: the latest modification or status-change time of the directory and its
+ * contents. Replacing a file by an older one moves its ctime; removing a file moves the mtime of its directory.
  */
 
 import type { BigIntStats } from 'node:fs'
 import { eachIn } from './walk.js'
 
-/** When one entry changed, or was put where it is. */
+/** When an entry was changed or moved to its place. */
 export function changeOf({ mtimeNs, ctimeNs }: BigIntStats): bigint {
   return mtimeNs > ctimeNs ? mtimeNs : ctimeNs
 }
 
-/** 0 when the path is gone. */
+/** Latest change of anything below `path`; 0 if it is gone. */
 export async function latestChange(path: string): Promise<bigint> {
   let latest = 0n
   await eachIn(path, (_, stat) => {

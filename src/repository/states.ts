@@ -1,8 +1,8 @@
 /**
- * The life cycle of every version that was ever attempted, and the repository index made from it.
+ * The lifecycle of every version that was ever attempted, and the repository index made from it.
  *
- * Mirrors what the core is told and never decides. An entry object is one life of a version: when the version is loaded
- * again the entry is replaced, so that the late end of an earlier life can not overwrite the newer state.
+ * Mirrors the states that the core is given; decides nothing. Each load of a version gets a new entry object, so that
+ * the late end of an earlier load cannot overwrite the newer state.
  */
 
 import type { Unready, VersionState } from '../native/index.js'
@@ -13,9 +13,9 @@ import { byteWise, type FoundModels } from './scan.js'
 
 export interface VersionEntry {
   state: VersionState
-  /** Empty while there is nothing to say. */
+  /** Reason of the state, or empty. */
   reason: string
-  /** What serves; of a READY version only. */
+  /** Only for a READY version. */
   served?: ServedVersion
 }
 
@@ -25,7 +25,7 @@ const DUPLICATE = 'model appears in two or more repositories'
 export class VersionStates {
   readonly #models = new Map<string, Map<number, VersionEntry>>()
 
-  /** Starts a new life of a version and gives its entry. */
+  /** Starts a new lifecycle of a version and returns its entry. */
   begin(name: string, version: number, state: VersionState, reason = ''): VersionEntry {
     const versions = this.#models.get(name) ?? new Map<number, VersionEntry>()
     this.#models.set(name, versions)
@@ -34,12 +34,11 @@ export class VersionStates {
     return entry
   }
 
-  /** Keys of all models. */
   keys(): Iterable<string> {
     return this.#models.keys()
   }
 
-  /** A model that never came as far as having versions. */
+  /** Removes a model that never had a version. */
   forget(name: string): void {
     this.#models.delete(name)
   }
@@ -61,11 +60,13 @@ export class VersionStates {
   }
 
   /**
-   * The index over the directories that exist now. `attempted` are models that were polled well but have no version
-   * to show: they have no row at all, while those never loaded have a row with the name only (R-38). A version that is
-   * READY stays so, as in Triton, while it can not be used; `unready` says of which that is so, and why.
+   * The index over the directories that exist now. `attempted` models were polled successfully; without a version they
+   * have no row, while models that were never loaded have a row with their name only (R-38). As in Triton, a READY
+   * version stays READY while it is unusable; `unready` gives the reason.
    */
-  index(found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean, unready: readonly Unready[] = []): IndexRow[] {
+  index(
+    found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean, unready: readonly Unready[] = [],
+  ): IndexRow[] {
     const rows: IndexRow[] = []
     for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {
       const name = bareName(key)
@@ -75,10 +76,11 @@ export class VersionStates {
       }
       const versions = this.of(key)
       if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
-      for (const [version, { state, reason: told }] of versions) {
+      for (const [version, entry] of versions) {
+        const { state } = entry
         if (readyOnly && state !== 'READY') continue
         const now = state === 'READY' ? unready.find((u) => u.model === key && u.version === version) : undefined
-        const reason = now?.reason ?? told
+        const reason = now?.reason ?? entry.reason
         rows.push({ name, version: String(version), state, ...(reason === '' ? {} : { reason }) })
       }
     }

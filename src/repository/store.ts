@@ -1,6 +1,6 @@
 /**
- * Where the models of a repository are kept. Whatever that is, models are loaded from directories of the local disk: a store shows each model as
- * a subdirectory of one directory, and brings it up to date when asked.
+ * Where the models of a repository are kept. Models are always loaded from local directories: a store presents each
+ * model as a subdirectory of one directory and updates it on request.
  */
 
 import { resolve } from 'node:path'
@@ -8,25 +8,25 @@ import type { ServerError } from '../native/index.js'
 import { latestChange } from './stamp.js'
 
 export interface Store {
-  /** As it was named. */
+  /** Name as configured: a path or URL. */
   readonly name: string
-  /** The directory whose subdirectories are the models, absolute. */
+  /** Absolute path of the directory whose subdirectories are the models. */
   readonly directory: string
   /**
-   * Brings the subdirectory of a model to what the last look saw.
+   * Updates the subdirectory of a model to the last listing.
    *
    * @throws {ServerError}
    */
   materialise(model: string): Promise<void>
-  /** Grows when the content of the subdirectory has changed; 0 when it is not there. */
+  /** Grows when the contents of the subdirectory change; 0 if it does not exist. */
   stamp(model: string): bigint | Promise<bigint>
-  /** Nothing is loaded from the subdirectory of the model any more. */
+  /** Called when nothing is loaded from the subdirectory of the model any more. */
   release(model: string): void
-  /** Why the last look failed; null when it did not. */
+  /** Why the last listing failed; null if it succeeded. */
   readonly failure: ServerError | null
 }
 
-/** A directory of the local disk, or one that looks like that. What is in it is always there. */
+/** A local or mounted directory, whose contents are always present. */
 export class DiskStore implements Store {
   readonly name: string
   readonly directory: string

@@ -1,4 +1,4 @@
-/** The thread that looks at one repository of a cloud (`stores/worker`). One that ended by a fault is started again by the next call. */
+/** The thread that accesses one cloud repository (`stores/worker`). The next call restarts it after a crash. */
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,12 +11,12 @@ import type { Answer, Call, WorkerData } from '../stores/messages.js'
 import type { Listing } from '../stores/mirror.js'
 import type { Source } from './remote.js'
 
-/** Of JavaScript's heap: a million objects take 300 MB. */
+/** Limit of the JavaScript heap: a million objects take 300 MB. */
 const HEAP_MB_MAX = 1024
 
 type Task = Call extends infer C ? (C extends { id: number } ? Omit<C, 'id'> : never) : never
 
-interface Waiting {
+interface PendingCall {
   resolve(value: unknown): void
   reject(error: unknown): void
   progress: (bytes: number) => void
@@ -24,15 +24,18 @@ interface Waiting {
 
 export class StoreThread implements Source {
   readonly #data: WorkerData
-  readonly #waiting = new Map<number, Waiting>()
+  readonly #pending = new Map<number, PendingCall>()
   #worker: Worker | null = null
   #calls = 0
 
-  /** @throws {ServerError} `INTERNAL` when the client of this scheme is not there */
+  /** @throws {ServerError} `INTERNAL` when the client of this scheme is missing */
   constructor(scheme: Scheme, data: Omit<WorkerData, 'client'>) {
     const client = join(ROOT, 'dist', 'stores', `${scheme}.mjs`)
     if (!existsSync(client)) {
-      const todo = clone() === null ? `the file ${client} is missing: install the package again` : 'make its client with: npm run stores'
+      const todo =
+        clone() === null
+          ? `the file ${client} is missing: install the package again`
+          : 'make its client with: npm run stores'
       throw new ServerError('INTERNAL', `model repository '${data.url}' can not be read: ${todo}`)
     }
     this.#data = { ...data, client: pathToFileURL(client).href }
@@ -42,7 +45,9 @@ export class StoreThread implements Source {
     return (await this.#call({ task: 'list' }, signal)) as Listing
   }
 
-  async materialise(model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void): Promise<string> {
+  async materialise(
+    model: string, stamp: string, signal: AbortSignal, progress: (bytes: number) => void,
+  ): Promise<string> {
     return (await this.#call({ task: 'materialise', model, stamp }, signal, progress)) as string
   }
 
@@ -65,11 +70,11 @@ export class StoreThread implements Source {
     signal?.addEventListener('abort', cancel, { once: true })
     try {
       return await new Promise((resolve, reject) => {
-        this.#waiting.set(id, { resolve, reject, progress })
+        this.#pending.set(id, { resolve, reject, progress })
         worker.postMessage({ id, ...task })
       })
     } finally {
-      this.#waiting.delete(id)
+      this.#pending.delete(id)
       signal?.removeEventListener('abort', cancel)
     }
   }
@@ -82,18 +87,18 @@ export class StoreThread implements Source {
       resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },
     })
     worker.on('message', (answer: Answer) => {
-      const waiting = this.#waiting.get(answer.id)
-      if ('bytes' in answer) waiting?.progress(answer.bytes)
-      else if ('failure' in answer) waiting?.reject(new StoreError(answer.failure, answer.message))
-      else waiting?.resolve(answer.result)
+      const call = this.#pending.get(answer.id)
+      if ('bytes' in answer) call?.progress(answer.bytes)
+      else if ('failure' in answer) call?.reject(new StoreError(answer.failure, answer.message))
+      else call?.resolve(answer.result)
     })
     const ended = (why: string): void => {
       if (this.#worker === worker) this.#worker = null
-      for (const { reject } of this.#waiting.values()) reject(new StoreError('unavailable', why))
+      for (const { reject } of this.#pending.values()) reject(new StoreError('unavailable', why))
     }
     worker.on('error', (error) => ended(`the thread that reads '${this.#data.url}' failed: ${error.message}`))
     worker.on('exit', () => ended(`the thread that reads '${this.#data.url}' ended`))
-    // The listeners keep the process alive, not this.
+    // The listeners keep the process alive, not this thread.
     worker.unref()
     this.#worker = worker
     return worker

@@ -1,4 +1,4 @@
-/** The stores of a server: one for each repository that was named. */
+/** The stores of a server: one for each configured repository. */
 
 import { lstat, mkdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -12,10 +12,14 @@ import type { RepositorySettings } from './settings.js'
 import { DiskStore, type Store } from './store.js'
 import { StoreThread } from './store_thread.js'
 
-/** Where Triton puts what it downloads (R-44). */
-const MOUNT_VARIABLES: Record<Scheme, string> = { s3: 'TRITON_AWS_MOUNT_DIRECTORY', gs: 'TRITON_GCS_MOUNT_DIRECTORY', as: 'TRITON_AZURE_MOUNT_DIRECTORY' }
+/** Triton's variables for the directory of downloads (R-44). */
+const MOUNT_VARIABLES: Record<Scheme, string> = {
+  s3: 'TRITON_AWS_MOUNT_DIRECTORY',
+  gs: 'TRITON_GCS_MOUNT_DIRECTORY',
+  as: 'TRITON_AZURE_MOUNT_DIRECTORY',
+}
 
-/** The index shows a repository of a cloud as it was last seen; one that is older is looked at again, for the next time. */
+/** Maximum age of a listing: the index shows the last one and, if it is older, starts one for the next time. */
 const LOOK_AGE_MS_MAX = 5_000
 
 export class Stores {
@@ -30,7 +34,7 @@ export class Stores {
   }
 
   /**
-   * Makes the local directories of repositories in clouds. Returns where models are loaded from.
+   * Makes the local directories of repositories in clouds. Returns the directories that models are loaded from.
    *
    * @throws {ServerError} when that fails, or a client is missing
    */
@@ -44,7 +48,7 @@ export class Stores {
   }
 
   /**
-   * Opens the stores. Returns the directories of repositories on disks, and those of repositories in clouds by what they are named.
+   * Opens the stores. Returns the directories of local repositories, and those of repositories in clouds by name.
    *
    * @throws {ServerError} when a repository cannot be read
    */
@@ -62,12 +66,13 @@ export class Stores {
     const swept = await sweepStores(trees)
     if (swept > 0) this.#log('info', `removed ${swept} directories of '${trees}' that earlier processes left behind`)
     const root = await privateRoot(trees)
-    const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax: this.#settings.cacheBytesMax, directory: root })
+    const { cacheBytesMax } = this.#settings
+    const source = new StoreThread(scheme, { url, cacheDirectory, cacheBytesMax, directory: root })
     this.#remote.push(new RemoteStore(url, root, source, this.#log))
     return root
   }
 
-  /** The directory of the download cache, which is this user's alone: what lies there is loaded. */
+  /** The directory of the download cache. It must belong to this user, because its contents are loaded. */
   async #cacheDirectory(scheme: Scheme): Promise<string> {
     const above = this.#settings.cacheDirectory ?? process.env[MOUNT_VARIABLES[scheme]] ?? tmpdir()
     const directory = join(resolve(above), `nereid-models-${process.getuid?.() ?? 0}`)
@@ -78,46 +83,49 @@ export class Stores {
         throw new Error('it belongs to another user, or others may write to it')
       }
     } catch (error) {
-      const message = `failed to make the directory '${directory}' for downloaded models: ${reasonOf(error)}; --repository-cache-directory names another place`
+      const failed = `failed to make the directory '${directory}' for downloaded models: ${reasonOf(error)}`
+      const message = `${failed}; --repository-cache-directory names another place`
       throw new ServerError('INTERNAL', message, { cause: error })
     }
     return directory
   }
 
-  /** What is to be said of a model in a cloud that has no version; null for one on a disk. */
+  /** Hint about a cloud model without versions; null for a local one. */
   unversionedHint(directory: string): string | null {
     const store = this.of(directory)
     if (store === undefined || schemeOf(store.name) === null) return null
-    return `storage has no empty directories: upload an object whose name ends with a slash, '${store.name}/${basename(directory)}/1/', or a file into it`
+    const name = `${store.name}/${basename(directory)}/1/`
+    const advice = `upload an object whose name ends with a slash, '${name}', or a file into it`
+    return `storage has no empty directories: ${advice}`
   }
 
-  /** The store of a model's directory; undefined for directories of no repository. */
+  /** The store of a model's directory; undefined if it is in no repository. */
   of(directory: string): Store | undefined {
     return this.#stores.find((store) => directory.startsWith(`${store.directory}/`))
   }
 
-  /** Looks at all of them. One that cannot be read has said so. */
+  /** Lists all remote stores. Each store logs its own failure. */
   async refresh(): Promise<void> {
     await Promise.allSettled(this.#remote.map((store) => store.refresh()))
   }
 
-  /** Changes are followed from here on. */
+  /** From now on, changes are followed. */
   follow(): void {
     for (const store of this.#remote) store.follow()
   }
 
-  /** Looks in the background at those that were not looked at for a while. */
+  /** Lists, in the background, the stores whose listing is old. */
   refreshSoon(): void {
     const now = performance.now()
     for (const store of this.#remote) if (now - store.lookedAtMs > LOOK_AGE_MS_MAX) store.refresh().catch(() => {})
   }
 
-  /** Why a repository can not be read now, where one can not. */
+  /** The failure of a repository that cannot be read now; null if all can be read. */
   failure(): ServerError | null {
     return this.#remote.find((store) => store.failure !== null)?.failure ?? null
   }
 
-  /** Those of clouds. */
+  /** Stores of repositories in clouds. */
   get remote(): readonly RemoteStore[] {
     return this.#remote
   }
@@ -126,7 +134,6 @@ export class Stores {
     for (const store of this.#remote) store.stop()
   }
 
-  /** As `close`, where nothing is waited for. */
   abandon(): void {
     for (const store of this.#remote) store.abandon()
   }

@@ -1,7 +1,4 @@
-/**
- * Finds the version directories of a model (R-05). Which of them are served is the version policy's business
- * (`selectVersions` of the configuration layer).
- */
+/** Finds the version directories of a model (R-05). The version policy (`selectVersions`) decides which are served. */
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,7 +8,7 @@ import { isDirectory } from './scan.js'
 /** Directories of a model that are never versions. */
 const RESERVED = new Set(['warmup', 'initial_state', 'configs'])
 
-/** Version number → its directory, ascending. Plain files are ignored. */
+/** Version directories by number, ascending. Plain files are ignored. */
 export function findVersions(modelDirectory: string, log: Log): Map<number, string> {
   const found: [number, string][] = []
   for (const entry of readdirSync(modelDirectory, { withFileTypes: true })) {
@@ -24,7 +21,7 @@ export function findVersions(modelDirectory: string, log: Log): Map<number, stri
   return new Map(found.sort(([a], [b]) => a - b))
 }
 
-/** The version number, or why there is none. Digits only: `1abc` is a mistake, not version 1. */
+/** The version number, or why the name has none. Digits only: `1abc` is a mistake, not version 1. */
 function readVersion(name: string): number | string {
   if (name.length > 1 && name.startsWith('0')) return 'contains leading zeros in its directory name'
   const version = Number(name)
