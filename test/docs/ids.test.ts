@@ -60,6 +60,6 @@ test('the sections that are asked for have rows, and rows have tests', () => {
     for (const wanted of sections) expect(rows.some((row) => row.page === page && `${row.section}.`.startsWith(`${wanted}.`)), `${page} ${wanted}`).toBe(true)
   }
   const tested = (id: string) => rows.find((row) => row.id === id)?.tests.join(' ') ?? ''
-  expect(tested('S-17')).toContain('crates/scheduler/tests/sequence.rs: s17_what_is_accepted')
+  expect(tested('S-17')).toContain('crates/scheduler/tests/sequence.rs: s17_sequence_requests_are_checked')
   expect(tested('P-153')).toContain('test/python/test_async.py: test_half_closing_a_stream_finishes_what_was_sent')
 })

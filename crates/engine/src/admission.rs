@@ -122,7 +122,7 @@ impl ModelVersion {
             && run.schedule.is_empty()
             && let Some(instance) = run.idle.pop()
         {
-            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().is_doubted() };
+            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
             drop(run);
             self.joined(1);
             // A panic here is our defect, but it must cost this request only.

@@ -19,8 +19,8 @@ use crate::version::ModelVersion;
 use crate::work::{Job, Work};
 use backend::{RunControl, now_ns};
 use parking_lot::MutexGuard;
-use scheduler::profile::Execution;
-use scheduler::sequence::Refusal;
+use scheduler::profile::FinishedRun;
+use scheduler::sequence::SequenceError;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -36,14 +36,14 @@ impl Run {
     pub(crate) fn learn(&mut self, ran: &Ran) -> Option<u64> {
         if ran.duration > 0 {
             let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *ran;
-            self.schedule.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
+            self.schedule.profile_mut().observe(&FinishedRun { class, kind, rows, padded_bytes, duration_ns });
         }
         if let Some((inline, held)) = ran.inline {
             self.turn_policy.ran(ran.end);
             // A run that failed held the thread all the same.
             return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
         }
-        self.schedule.profile_mut().ran_elsewhere(ran.end);
+        self.schedule.profile_mut().ran_on_pool(ran.end);
         None
     }
 }
@@ -70,7 +70,7 @@ impl ModelVersion {
                 && run.schedule.profile().is_cheap(self.scheduling.kind_of(all), limit_ns)
                 && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
         });
-        let inline = Inline { limit_ns, exact: run.schedule.profile().is_doubted() };
+        let inline = Inline { limit_ns, exact: run.schedule.profile().needs_exact_time() };
         drop(run);
         self.unlocked(removed);
         let Some(requests) = requests else { return };
@@ -299,7 +299,9 @@ impl ModelVersion {
                     (FailureReason::Rejected, scheduler::sequence::RemovalReason::Expired.error())
                 }
                 RemovalReason::Gone(why) => (FailureReason::Backend, why),
-                RemovalReason::Stopped => (FailureReason::Rejected, Refusal::Drained.error(&self.signature.model)),
+                RemovalReason::Stopped => {
+                    (FailureReason::Rejected, SequenceError::Drained.error(&self.signature.model))
+                }
                 RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
             if let Some(streaming) = p.streaming.take() {

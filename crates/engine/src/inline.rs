@@ -9,7 +9,7 @@
 
 use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
-use scheduler::profile::{Held, OVERRUN};
+use scheduler::profile::{HoldTime, OVERRUN};
 use tensor::{Base, Location, RegionRef};
 
 /// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
@@ -24,14 +24,14 @@ pub(crate) fn hold(now: u64, exact: bool) {
 }
 
 /// Ends the run that went from `start` to `end`.
-pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> Held {
+pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime {
     let duration = end.saturating_sub(start);
     if duration <= OVERRUN * limit_ns {
-        return Held::default();
+        return HoldTime::default();
     }
     let before = last_cpu_reading();
     let since_reading = read_cpu(end).cpu_ns.saturating_sub(before.cpu_ns);
-    Held { cpu_ns: Some(used(duration, since_reading, start.saturating_sub(before.at))), exact }
+    HoldTime { cpu_ns: Some(used(duration, since_reading, start.saturating_sub(before.at))), exact }
 }
 
 /// CPU that a run used at least: what was used since the last reading, less all the time before the run.
@@ -164,7 +164,7 @@ mod tests {
         let until = read.cpu_ns + READING_AGE_NS + 5 * LIMIT;
         while memory::thread::cpu_ns() < until {}
         let ran = held(start, start + 5 * LIMIT, false, LIMIT);
-        assert_eq!(ran, Held { cpu_ns: Some(5 * LIMIT), exact: false });
+        assert_eq!(ran, HoldTime { cpu_ns: Some(5 * LIMIT), exact: false });
         hold(last_cpu_reading().at + READING_AGE_NS + 1, false);
         assert!(last_cpu_reading().at > start + 5 * LIMIT, "the reading was too old");
         let read = last_cpu_reading();

@@ -1,6 +1,6 @@
 //! What an execution cost.
 
-use scheduler::profile::{Held, RunClass};
+use scheduler::profile::{HoldTime, RunClass};
 
 /// What is learned from an execution.
 #[derive(Clone, Copy)]
@@ -13,7 +13,7 @@ pub(crate) struct Ran {
     /// 0 = failed; failures say nothing about cost.
     pub(crate) duration: u64,
     /// It held the thread that brought the request.
-    pub(crate) inline: Option<(Inline, Held)>,
+    pub(crate) inline: Option<(Inline, HoldTime)>,
     /// When it ended: as good as now for what follows.
     pub(crate) end: u64,
 }

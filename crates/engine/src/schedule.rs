@@ -5,7 +5,7 @@ use crate::sequence::{self, Row, Sequencing};
 use protocol::check::IdPrefix;
 use scheduler::profile::Profile;
 use scheduler::sequence::{SequenceId, SequenceScheduler, conflict_warning};
-use scheduler::{Scheduler, Step};
+use scheduler::{NextBatch, Scheduler};
 use tensor::Error;
 
 /// Kinds of schedules. All of them are pure; see the `scheduler` crate.
@@ -104,7 +104,7 @@ impl Schedule {
         match self {
             Self::Batcher(s) => {
                 let (priority, timeout_us) = (asked.priority, asked.timeout_us);
-                s.push(now, priority, timeout_us, request).map_err(|(scheduler::Refusal::QueueFull, request)| {
+                s.push(now, priority, timeout_us, request).map_err(|(scheduler::PushError::QueueFull, request)| {
                     let id = IdPrefix(&request.0.entry.request.id);
                     (Error::unavailable(format!("{id}Exceeds maximum queue size")), request)
                 })
@@ -130,9 +130,9 @@ impl Schedule {
                 let step = s.step(now, u32::try_from(idle.len()).unwrap_or(u32::MAX), &mut dropped);
                 removed.extend(dropped.into_iter().map(of_batcher));
                 match step {
-                    Step::Run(requests) => Next::Run(requests, None),
-                    Step::SleepUntil(at) => Next::SleepUntil(at),
-                    Step::Idle => Next::Idle,
+                    NextBatch::Run(requests) => Next::Run(requests, None),
+                    NextBatch::SleepUntil(at) => Next::SleepUntil(at),
+                    NextBatch::Idle => Next::Idle,
                 }
             }
             Self::Sequences(s) => {
@@ -140,14 +140,14 @@ impl Schedule {
                 let step = s.step(now, idle, &mut dropped);
                 removed.extend(dropped.into_iter().map(of_sequences));
                 match step {
-                    scheduler::sequence::Step::Run(run) => {
+                    scheduler::sequence::NextRun::Run(run) => {
                         let rows = run.rows.len();
                         let requests =
                             run.rows.into_iter().filter_map(|row| Some(queued(row.request?, rows))).collect();
                         Next::Run(requests, Some(run.instance))
                     }
-                    scheduler::sequence::Step::SleepUntil(at) => Next::SleepUntil(at),
-                    scheduler::sequence::Step::Idle => Next::Idle,
+                    scheduler::sequence::NextRun::SleepUntil(at) => Next::SleepUntil(at),
+                    scheduler::sequence::NextRun::Idle => Next::Idle,
                 }
             }
         }

@@ -27,7 +27,7 @@ use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, RequestId, Re
 use parking_lot::{Mutex, MutexGuard};
 use protocol::InferResponse;
 use scheduler::Waiting;
-use scheduler::sequence::Refusal;
+use scheduler::sequence::SequenceError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -301,7 +301,7 @@ impl Streaming {
     fn reschedule(&self, mut entry: BatchEntry, mut outcome: Option<Outcome>) {
         let version = &self.version;
         let Some(sequencing) = version.scheduling.sequencing.as_ref().filter(|s| s.schedule.iterative) else {
-            return self.end(Some(Err(Refusal::NotIterative.error(&version.signature.model))));
+            return self.end(Some(Err(SequenceError::NotIterative.error(&version.signature.model))));
         };
         let now = now_ns();
         let mut state = self.state.lock();
@@ -359,7 +359,7 @@ impl Streaming {
         let mut run = version.running.run.lock();
         let back = match run.schedule.sequences_mut() {
             Some(sequences) => sequences.again(now, origin, Queued(pending)),
-            None => Err((Refusal::NotIterative, Queued(pending))),
+            None => Err((SequenceError::NotIterative, Queued(pending))),
         };
         version.pump(run, now);
         drop(running);

@@ -1,10 +1,10 @@
-//! What the scheduler costs, by the number of requests that wait: `cargo bench -p nereid-scheduler --bench step [-- TEXT]`.
+//! Cost of the scheduler by the number of waiting requests: `cargo bench -p nereid-scheduler --bench step [-- TEXT]`.
 //!
-//! The queue keeps its length: what a step lets run is pushed again. Requests are made beforehand; making and dropping them is
-//! not the scheduler's cost.
+//! Requests that a step returns are pushed again, so the queue keeps its length. Requests are made beforehand, because
+//! making and dropping them is not the scheduler's cost.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use scheduler::{Config, Dynamic, Policy, Scheduler, Step, Waiting};
+use scheduler::{Config, Dynamic, NextBatch, Policy, Scheduler, Waiting};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const DEPTHS: [usize; 3] = [1, 32, 1024];
 const MAX_BATCH_SIZE: u32 = 64;
 
-/// As the engine's: behind a count, and cancelled by another thread.
+/// Like the engine's: behind a count, and cancelled by another thread.
 struct Request(Arc<AtomicBool>);
 
 impl Waiting for Request {
@@ -41,7 +41,7 @@ fn config(dynamic: Option<Dynamic>) -> Config {
     }
 }
 
-/// Three levels whose requests expire, though not here.
+/// Three levels with timeouts that are not reached here.
 fn levels() -> Dynamic {
     let default_policy = Policy { default_timeout_us: 1_000_000_000_000, max_queue_size: 1000, ..Policy::default() };
     Dynamic { priority_levels: 3, default_priority_level: 2, default_policy, ..Dynamic::default() }
@@ -51,12 +51,12 @@ fn delayed(max_queue_delay_us: u64) -> Dynamic {
     Dynamic { max_queue_delay_us, ..Dynamic::default() }
 }
 
-/// What a batch takes: batching pays.
+/// Duration of a batch, for which batching pays.
 fn duration_ns(rows: u32) -> u64 {
     50_000 + 500 * u64::from(rows)
 }
 
-/// A scheduler that knows what executions cost, with `depth` requests of all priorities, one per 100 ns.
+/// A scheduler that has learned costs, with `depth` requests of all priorities, one per 100 ns.
 struct Filled {
     scheduler: Scheduler<Request>,
     now: u64,
@@ -67,7 +67,7 @@ struct Filled {
 impl Filled {
     fn new(config: Config, depth: usize) -> Self {
         let mut scheduler = Scheduler::new(config);
-        // As often as sizes are looked at before they are believed.
+        // Enough executions for every size to be used.
         for rows in (1..=MAX_BATCH_SIZE).cycle().take(64 * MAX_BATCH_SIZE as usize) {
             scheduler.observe(1, rows, duration_ns(rows));
         }
@@ -84,42 +84,42 @@ impl Filled {
         assert!(self.scheduler.push(self.now, self.priority, 0, request).is_ok(), "a level is full");
     }
 
-    fn step(&mut self, idle: u32) -> Step<Request> {
+    fn step(&mut self, idle: u32) -> NextBatch<Request> {
         let step = self.scheduler.step(self.now, idle, &mut self.dropped);
         debug_assert!(self.dropped.is_empty());
         step
     }
 
-    /// What runs now, or when it may, is learned from and queued again; returns how many requests that were.
+    /// Steps, learns from what runs, and queues it again; returns the number of requests.
     fn turn(&mut self) -> usize {
         loop {
             match self.step(1) {
-                Step::Run(batch) => {
+                NextBatch::Run(batch) => {
                     let requests = batch.len();
                     self.scheduler.observe(1, requests as u32, duration_ns(requests as u32));
                     batch.into_iter().for_each(|r| self.push(r));
                     return requests;
                 }
-                Step::SleepUntil(at) => self.now = at,
-                Step::Idle => panic!("an idle instance, and {} requests stay", self.scheduler.len()),
+                NextBatch::SleepUntil(at) => self.now = at,
+                NextBatch::Idle => panic!("an idle instance, and {} requests stay", self.scheduler.len()),
             }
         }
     }
 
-    /// Turns until one would wait for more requests.
+    /// Repeats turns until the scheduler waits for more requests.
     fn until_it_waits(mut self) -> Self {
         for _ in 0..10_000 {
             match self.step(1) {
-                Step::SleepUntil(_) => return self,
-                Step::Run(batch) => batch.into_iter().for_each(|r| self.push(r)),
-                Step::Idle => break,
+                NextBatch::SleepUntil(_) => return self,
+                NextBatch::Run(batch) => batch.into_iter().for_each(|r| self.push(r)),
+                NextBatch::Idle => break,
             }
         }
         panic!("it never waits");
     }
 }
 
-/// An instance becomes idle: a step, learning from the execution, and the pushes that fill the queue again. Per request.
+/// An instance becomes idle: a step, learning, and the pushes that refill the queue. Time per request.
 fn turn(c: &mut Criterion) {
     let strict = Config { strict_delay: true, ..config(Some(Dynamic::default())) };
     let kinds = [
@@ -134,7 +134,7 @@ fn turn(c: &mut Criterion) {
         for depth in DEPTHS {
             let mut filled = Filled::new(config.clone(), depth);
             let rows = if config.dynamic.is_some() { depth.min(MAX_BATCH_SIZE as usize) } else { 1 };
-            // Waits are tried and judged at first, and now and then another size is tried; what is measured comes after.
+            // Waits and other sizes are tried mostly at first, before the measurement.
             let usual = (0..4096).filter(|_| filled.turn() == rows).count();
             assert!(usual > 3800, "{name} with {depth} queued: {usual} of 4096 batches had {rows} rows");
             group.throughput(Throughput::Elements(rows as u64));
@@ -144,21 +144,20 @@ fn turn(c: &mut Criterion) {
     group.finish();
 }
 
-/// Every instance is busy: a look that finds nothing to do, as after every push under load.
+/// All instances are busy: a step that finds nothing to do, as after every push under load.
 fn busy(c: &mut Criterion) {
     let mut group = c.benchmark_group("scheduler step, all instances busy");
     for (name, dynamic) in [("dynamic", Dynamic::default()), ("dynamic with levels and time-outs", levels())] {
         for depth in DEPTHS {
             let mut filled = Filled::new(config(Some(dynamic.clone())), depth);
-            assert!(!matches!(filled.step(0), Step::Run(_)), "it ran without an instance");
+            assert!(!matches!(filled.step(0), NextBatch::Run(_)), "it ran without an instance");
             group.bench_function(BenchmarkId::new(name, depth), |b| b.iter(|| black_box(filled.step(0))));
         }
     }
     group.finish();
 }
 
-/// An instance is idle, and waiting for more pays: a look before the time has come, as after every push meanwhile. No more than
-/// a batch can wait like that.
+/// An instance is idle and waiting pays: a step before the wake-up time, with less than one batch queued.
 fn waiting(c: &mut Criterion) {
     let mut group = c.benchmark_group("scheduler step, waiting for more");
     let strict = Config { strict_delay: true, ..config(Some(delayed(500))) };
@@ -166,13 +165,13 @@ fn waiting(c: &mut Criterion) {
         for depth in [1, 32] {
             let mut filled = Filled::new(config.clone(), depth).until_it_waits();
             group.bench_function(BenchmarkId::new(name, depth), |b| b.iter(|| black_box(filled.step(1))));
-            assert!(matches!(filled.step(1), Step::SleepUntil(_)), "it waits no more");
+            assert!(matches!(filled.step(1), NextBatch::SleepUntil(_)), "it waits no more");
         }
     }
     group.finish();
 }
 
-/// What is learned, and asked.
+/// Learning costs and predicting them.
 fn cost(c: &mut Criterion) {
     let mut group = c.benchmark_group("scheduler, learned cost");
     let mut scheduler = Filled::new(config(None), 0).scheduler;

@@ -1,20 +1,20 @@
 //! The default scheduler and the dynamic batcher in its normal, work-conserving mode.
 //!
-//! An idle instance takes what is queued, as far as preferred sizes, shapes and measured costs let it; `wait` says when it is
-//! worth waiting, and never longer than the queue delay. While all instances are busy requests gather, so that the next batch
-//! is as large as it may be.
+//! An idle instance takes queued requests as far as preferred sizes, shapes and measured costs allow; `wait` decides
+//! whether to wait for more, never longer than the queue delay. While all instances are busy requests gather, so that
+//! the next batch is as large as possible.
 
 use crate::form::{Prefix, Sizes, scan};
 use crate::padding::{Candidate, Law, Padding, pick, reach};
-use crate::profile::{Line, Profile};
+use crate::profile::{CostLine, Profile};
 use crate::queue::Queue;
-use crate::step::{Batch, Refusal, RemovalReason, Step, sleep_until};
+use crate::step::{Batch, NextBatch, PushError, RemovalReason, sleep_until};
 use crate::strict::Strict;
 use crate::wait::{Outlook, Waiter};
 use crate::{Config, Dynamic, Waiting};
 use smallvec::SmallVec;
 
-/// Waiting requests of one model, and the rules by which they leave. What executions cost is told to each step.
+/// Waiting requests of one model, and the rules by which they leave. The profile is an argument of each step.
 pub(crate) struct Batcher<T: Waiting> {
     queue: Queue<T>,
     sizes: Sizes,
@@ -22,25 +22,23 @@ pub(crate) struct Batcher<T: Waiting> {
     delay_ns: u64,
     dynamic: bool,
     strict: Option<Strict<T>>,
-    /// Requests to gather before anything happens, 0 once they have.
+    /// Requests to gather before the first batch; 0 afterwards.
     gather: usize,
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,
     waiter: Waiter,
-    /// Of a model whose requests may be padded.
+    /// `None` if requests may not be padded.
     padding: Option<Padding>,
 }
 
-/// Which entries of the queue to take.
+/// Queue entries to take.
 enum Chosen {
-    /// The first of the scan order.
     Prefix(Prefix),
-    /// Those at these places of the first level.
-    Places(SmallVec<[usize; 16]>),
+    /// Positions in `Queue::iter_first_level`.
+    Positions(SmallVec<[usize; 16]>),
 }
 
 impl<T: Waiting> Batcher<T> {
-    /// A batcher with nothing queued.
     pub fn new(config: Config) -> Self {
         let is_dynamic = config.dynamic.is_some();
         let dynamic = config.dynamic.unwrap_or_default();
@@ -57,12 +55,12 @@ impl<T: Waiting> Batcher<T> {
         }
     }
 
-    /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 when it has none; both are ignored
-    /// where the configuration gives them no meaning.
+    /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 if absent; both are ignored where
+    /// the configuration gives them no meaning.
     ///
     /// # Errors
-    /// The queue of its level is full; the request comes back.
-    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
+    /// The queue of its level is full; the request is returned.
+    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (PushError, T)> {
         let now = self.advance(now);
         self.queue.push(now, priority, timeout_us, request)?;
         if self.delay_ns != 0 {
@@ -71,19 +69,18 @@ impl<T: Waiting> Batcher<T> {
         Ok(())
     }
 
-    /// What to do now, given how many instances are idle. Call again until it returns no `Run`. Requests that will not run
-    /// are appended to `dropped`.
+    /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
     pub fn step(
         &mut self,
         now: u64,
         idle_instances: u32,
         profile: &Profile,
         dropped: &mut Vec<(RemovalReason, T)>,
-    ) -> Step<T> {
+    ) -> NextBatch<T> {
         let now = self.advance(now);
         if self.gather > 0 {
             if self.queue.len() < self.gather {
-                return Step::Idle;
+                return NextBatch::Idle;
             }
             self.gather = 0;
         }
@@ -102,41 +99,41 @@ impl<T: Waiting> Batcher<T> {
             }
             let chosen = match self.choose(now, idle_instances, profile, deadline) {
                 Ok(chosen) => chosen,
-                Err(until) => return Step::SleepUntil(until),
+                Err(until) => return NextBatch::SleepUntil(until),
             };
             let mut batch = Batch::new();
             match chosen {
                 Chosen::Prefix(prefix) => {
                     self.queue.take(prefix.entries, dropped, |entry| batch.push(entry.request));
                 }
-                Chosen::Places(places) => {
-                    self.queue.take_places(&places, dropped, |entry| batch.push(entry.request));
+                Chosen::Positions(positions) => {
+                    self.queue.take_positions(&positions, dropped, |entry| batch.push(entry.request));
                 }
             }
             if !batch.is_empty() {
-                return Step::Run(batch);
+                return NextBatch::Run(batch);
             }
         }
         self.waiter.forget();
-        Step::Idle
+        NextBatch::Idle
     }
 
-    /// What an idle instance should take, or until when to wait.
+    /// Returns what an idle instance should take, or `Err` with the time until which to wait.
     fn choose(&mut self, now: u64, idle: u32, profile: &Profile, deadline: u64) -> Result<Chosen, u64> {
         let alone = Prefix { entries: 1, requests: 1, rows: 0 };
-        // Nothing to join, and nothing that waiting could bring.
+        // No other request could join, now or after a wait.
         if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
             self.waiter.forget();
             return Ok(Chosen::Prefix(alone));
         }
         if self.padding.is_some() {
-            return self.choose_padded(now, idle, profile, deadline).map(Chosen::Places);
+            return self.choose_padded(now, idle, profile, deadline).map(Chosen::Positions);
         }
         let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
             return Ok(Chosen::Prefix(Prefix { entries: self.queue.len(), ..alone }));
         };
         let class = first.request.class();
-        // Sizes the user chose are his business; among the others none is taken that measurements speak against.
+        // Sizes chosen by the user are not questioned; other sizes are limited to those that measurements support.
         let worth = if self.sizes.chosen || self.queue.len() == 1 {
             None
         } else {
@@ -168,7 +165,7 @@ impl<T: Waiting> Batcher<T> {
         self.waiter.decide(&outlook).map_or(Ok(Chosen::Prefix(found.pending)), Err)
     }
 
-    /// As `choose`, where requests may be padded: the places to take. Preferred sizes do not count here, costs do.
+    /// Like `choose`, where requests may be padded; returns queue positions. Costs decide, preferred sizes are ignored.
     fn choose_padded(
         &mut self,
         now: u64,
@@ -179,21 +176,21 @@ impl<T: Waiting> Batcher<T> {
         let Some(padding) = &self.padding else { return Ok(SmallVec::from_slice(&[0])) };
         let fit = profile.padded();
         let mut cancelled: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut places: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut positions: SmallVec<[usize; 16]> = SmallVec::new();
         let mut candidates: SmallVec<[Candidate<'_>; 16]> = SmallVec::new();
         let mut first: Option<&T> = None;
         let (mut rows, mut row_bytes, mut oldest) = (0u32, 0.0, u64::MAX);
-        for (place, entry) in self.queue.iter_first_level().enumerate().take(reach(self.queue.len())) {
+        for (position, entry) in self.queue.iter_first_level().enumerate().take(reach(self.queue.len())) {
             if entry.request.is_cancelled() {
-                cancelled.push(place);
+                cancelled.push(position);
                 continue;
             }
             let first = *first.get_or_insert(&entry.request);
-            // One that does not fit waits until it is the oldest.
+            // A request that does not fit waits until it is the oldest.
             if !entry.request.fits_with(first) {
                 continue;
             }
-            places.push(place);
+            positions.push(position);
             let lengths = entry.request.lengths();
             candidates.push(Candidate { rows: entry.rows, lengths });
             rows = rows.saturating_add(entry.rows);
@@ -209,7 +206,7 @@ impl<T: Waiting> Batcher<T> {
             rows_wanted: self.sizes.max,
             latest: oldest.saturating_add(self.delay_ns),
             deadline,
-            line: fit.law().map(|law| Line { fixed: law.fixed, per_row: law.per_byte * mean_row }),
+            line: fit.law().map(|law| CostLine { fixed: law.fixed, per_row: law.per_byte * mean_row }),
         };
         let is_late = self.delay_ns != 0 && now >= oldest.saturating_add(self.delay_ns);
         if idle > 1 || self.delay_ns == 0 || is_late || rows >= self.sizes.max {
@@ -221,14 +218,14 @@ impl<T: Waiting> Batcher<T> {
         }
         let law = fit.law().unwrap_or_else(|| Law::guess(mean_row));
         let picked = pick(padding, law, self.sizes.max, &candidates);
-        // Cancelled ones leave with whatever is taken.
+        // Cancelled requests leave with any batch.
         let mut taken = cancelled;
-        taken.extend(picked.into_iter().filter_map(|at| places.get(at).copied()));
+        taken.extend(picked.into_iter().filter_map(|at| positions.get(at).copied()));
         taken.sort_unstable();
         Ok(taken)
     }
 
-    /// Drops every cancelled request, wherever it waits (S-41). Costs a look at each.
+    /// Drops every cancelled request, wherever it waits (S-41). Visits every request.
     pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         self.queue.remove_cancelled(dropped);
         if let Some(strict) = &mut self.strict {
@@ -236,24 +233,22 @@ impl<T: Waiting> Batcher<T> {
         }
     }
 
-    /// Requests waiting.
+    /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
     }
 
-    /// No request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `step` has nothing to do and nothing to learn from being asked: nothing waits, and no wait is planned by when
-    /// instances are idle.
+    /// True if `step` has nothing to do and nothing to learn, because no request waits and there is no queue delay.
     #[inline]
     pub fn is_still(&self) -> bool {
         self.delay_ns == 0 && self.queue.is_empty() && self.strict.is_none()
     }
 
-    /// Hands back every waiting request, cancelled ones included: the model stops.
+    /// Returns every waiting request, cancelled ones included, because the model stops.
     pub fn drain_all(&mut self, out: &mut Vec<T>) {
         if let Some(strict) = &mut self.strict {
             strict.drain(out);

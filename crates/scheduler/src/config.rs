@@ -1,4 +1,4 @@
-//! What the model configuration says about scheduling, checked by the code that read it.
+//! Scheduling options of a model configuration, checked by the code that read it.
 
 use crate::padding::Padding;
 use std::collections::BTreeMap;
@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 /// Scheduling of one model.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// 0 is treated as 1: every request alone.
+    /// 0 is treated as 1: every request runs alone.
     pub max_batch_size: u32,
-    /// `None` is the default scheduler: one request, one execution, one shared FIFO, no policies (S-01).
+    /// `None` is the default scheduler: one request per execution, one shared FIFO, no policies (S-01).
     pub dynamic: Option<Dynamic>,
-    /// Instances of the model; only bounds how many batches the strict mode forms ahead (S-07).
+    /// Instances of the model. Only limits how many batches the strict mode forms ahead (S-07).
     pub instances: u32,
     /// Triton's literal timer instead of the work-conserving rule.
     pub strict_delay: bool,
-    /// Do nothing until so many requests have been queued, once (S-47); 0 = off. Dynamic batcher only.
+    /// Nothing runs until this many requests have been queued, once (S-47); 0 = off. Dynamic batcher only.
     pub delay_scheduler: u32,
-    /// Requests that fit each other but for their lengths may be padded to a common one. Dynamic batcher only, and not with
-    /// `strict_delay`.
+    /// Allows padding of requests that differ only in lengths. Dynamic batcher only, and not with `strict_delay`.
     pub padding: Option<Padding>,
 }
 
@@ -32,9 +31,9 @@ pub struct Dynamic {
     pub preserve_ordering: bool,
     /// 0 = no priorities: one level, and the `priority` parameter is ignored.
     pub priority_levels: u32,
-    /// Level of requests that name none, or one that does not exist.
+    /// Level of requests whose `priority` is absent or out of range.
     pub default_priority_level: u32,
-    /// Policy of every level that has none of its own.
+    /// Policy of every level without an entry in `level_policies`.
     pub default_policy: Policy,
     /// `priority_queue_policy`, by level.
     pub level_policies: BTreeMap<u32, Policy>,
@@ -43,30 +42,30 @@ pub struct Dynamic {
 /// `ModelQueuePolicy`: limits on waiting, never on running.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What happens to a request that waited too long.
+    /// Action on a request that waited too long.
     pub timeout_action: TimeoutAction,
     /// 0 = requests never expire, and then no override applies either (S-06).
     pub default_timeout_us: u64,
-    /// A request's own timeout counts when it is shorter than the default.
+    /// Lets a request's own timeout apply if it is shorter than the default.
     pub allow_timeout_override: bool,
-    /// Requests that may wait in the level; 0 = unlimited.
+    /// Maximum number of requests waiting in the level; 0 = unlimited.
     pub max_queue_size: u32,
 }
 
-/// What happens to a request that waited longer than its timeout.
+/// Action on a request that waited longer than its timeout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TimeoutAction {
-    /// It is refused.
+    /// Reject it.
     #[default]
     Reject,
-    /// It goes behind all unexpired requests of its level and never expires again.
+    /// Move it behind all unexpired requests of its level; it never expires again.
     Delay,
 }
 
 impl Policy {
-    /// How long a request with this `timeout` parameter may wait, ns. `None` = for ever.
+    /// How long a request with this `timeout` parameter may wait, in ns; `None` = without limit.
     ///
-    /// An override can only shorten, and a default of 0 disables it: Triton's rule, kept because clients see it (S-06).
+    /// An override can only shorten, and a default of 0 disables it, as in Triton (S-06).
     pub(crate) fn timeout_ns(&self, requested_us: u64) -> Option<u64> {
         let default_us = self.default_timeout_us;
         let shortened = self.allow_timeout_override && requested_us != 0 && requested_us < default_us;
@@ -76,7 +75,7 @@ impl Policy {
 }
 
 impl Dynamic {
-    /// Level a request with this `priority` parameter waits in (S-04).
+    /// Level in which a request with this `priority` parameter waits (S-04).
     pub(crate) fn level(&self, priority: u64) -> u32 {
         let levels = self.priority_levels;
         match u32::try_from(priority) {
@@ -86,13 +85,12 @@ impl Dynamic {
         }
     }
 
-    /// Policy of a level.
     pub(crate) fn policy(&self, level: u32) -> Policy {
-        // Without priorities level 0 is the only one, and it has no entry of its own.
+        // Without priorities, level 0 is the only level and has no entry of its own.
         self.level_policies.get(&level).filter(|_| level != 0).unwrap_or(&self.default_policy).clone()
     }
 
-    /// S-07: batches may be formed ahead of the instances only where no policy needs to see a request as long as possible.
+    /// S-07: batches may be formed ahead only where no policy needs requests to stay in the queue as long as possible.
     pub(crate) fn may_prefetch(&self) -> bool {
         self.priority_levels == 0
             && self.default_policy.default_timeout_us == 0

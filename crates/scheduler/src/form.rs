@@ -1,17 +1,17 @@
 //! How far a batch may reach into the queue: step 3 of the formation algorithm (S-09), shared by both modes.
 
 use crate::Waiting;
-use crate::queue::Entry;
+use crate::queue::QueuedRequest;
 use smallvec::SmallVec;
 
 /// Sizes a batch may have, in rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
-    /// M: no batch of several requests is larger.
+    /// M: the maximum rows of a batch of several requests.
     pub max: u32,
     /// P, ascending, never empty.
     pub preferred: SmallVec<[u32; 4]>,
-    /// The user chose P, rather than it being the default {M}.
+    /// True if the user configured P; false if it is the default {M}.
     pub chosen: bool,
 }
 
@@ -45,33 +45,32 @@ impl Sizes {
 /// The first requests of the scan order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Prefix {
-    /// Entries to remove from the queue, cancelled ones among them.
+    /// Queue entries to remove, cancelled ones included.
     pub entries: usize,
     /// Requests that are not cancelled.
     pub requests: u32,
-    /// Their rows.
     pub rows: u32,
 }
 
-/// What the scan found.
+/// Result of a scan.
 pub(crate) struct Scan {
-    /// Everything that may go, up to `max`.
+    /// All requests that may be in the batch, up to `max` rows.
     pub pending: Prefix,
-    /// The prefix to prefer while the delay is not exceeded. May be empty: then nothing may join the open payload.
+    /// The prefix to prefer until the delay is exceeded. If empty, nothing may join the open payload.
     pub best: Option<Prefix>,
     /// Nothing may be appended to this batch any more.
     pub saturated: bool,
-    /// The scan met a request that cannot join.
+    /// The scan met a request that cannot join the batch.
     pub send_now: bool,
     /// Earliest arrival in `pending`.
     pub oldest: u64,
 }
 
-/// Scans the queue from its head for a batch. `open` is the first request and the rows of a payload to be appended to.
+/// Scans the queue from its head for a batch. `open` is the first request and the rows of a payload to append to.
 pub(crate) fn scan<'a, T: Waiting + 'a>(
     sizes: &Sizes,
     open: Option<(&'a T, u32)>,
-    queue: impl Iterator<Item = &'a Entry<T>>,
+    queue: impl Iterator<Item = &'a QueuedRequest<T>>,
 ) -> Scan {
     let mut scan = Scan { pending: Prefix::default(), best: None, saturated: false, send_now: false, oldest: u64::MAX };
     let (mut first, open_rows) = open.map_or((None, 0), |(first, rows)| (Some(first), rows));
@@ -93,7 +92,7 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
                         break;
                     }
                 }
-                // Order is kept: a request that does not fit ends the batch, later ones do not overtake it.
+                // Order is kept: a request that does not fit ends the batch, and later ones do not overtake it.
                 if !entry.request.fits_with(first) {
                     scan.saturated = true;
                     scan.send_now = true;
@@ -111,7 +110,7 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
         if sizes.is_preferred(rows) {
             scan.best = Some(scan.pending);
         }
-        // Whatever comes next would be too much: do not look at it.
+        // Any further request would exceed the maximum.
         if rows >= sizes.max {
             scan.send_now = true;
             break;

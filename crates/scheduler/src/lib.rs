@@ -2,24 +2,25 @@
 //! argument, so every schedule can be replayed.
 //!
 //! The caller owns the instances. It calls [`Scheduler::push`] for every request, [`Scheduler::step`] after every push,
-//! completion, timer and cancellation until it returns no [`Step::Run`], and [`Scheduler::observe`] after every execution.
+//! completion, timer and cancellation until it returns no [`NextBatch::Run`], and [`Scheduler::observe`] after every
+//! execution.
 //!
 //! Models with `sequence_batching` have a [`sequence::SequenceScheduler`] instead.
 //!
-//! Not here: response order (`preserve_ordering`), statistics; error texts, except those of sequences.
+//! Not here: response order (`preserve_ordering`), statistics, error texts (except those of sequences).
 //!
-//! Invariants: every request accepted by `push` leaves exactly once, through `Run`, `dropped` or `drain_all`; a batch never
-//! holds more than `max_batch_size` rows unless it is a single request, and only requests that fit its first one.
+//! Invariants: every request accepted by `push` leaves exactly once, through `Run`, `dropped` or `drain_all`; a batch
+//! of several requests has at most `max_batch_size` rows, and all of them fit its first one.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `queue` | priority levels, queue policies, deadlines |
 //! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
-//! | [`padding`] | which of them run together when they are padded to a common length |
+//! | [`padding`] | which requests run together when they are padded to a common length |
 //! | `batcher` | the normal mode: work-conserving |
 //! | `scheduler` | a batcher with the cost of its model |
 //! | [`profile`] | what executions of one model cost; the only place that learns it |
-//! | `wait` | whether waiting pays, from measured arrivals and durations |
+//! | `wait` | when to wait for more requests, from measured arrivals and durations |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
 //! | [`rate`] | the rate limiter, over all models: which instances may execute (S-35) |
 //! | [`sequence`] | the sequence batcher (§5) |
@@ -39,23 +40,23 @@ mod wait;
 
 pub use config::{Config, Dynamic, Policy, TimeoutAction};
 pub use scheduler::Scheduler;
-pub use step::{Batch, Refusal, RemovalReason, Step};
+pub use step::{Batch, NextBatch, PushError, RemovalReason};
 
-/// What a waiting request is to the scheduler.
+/// A request, as the scheduler sees it.
 pub trait Waiting {
     /// Rows of batch arithmetic: at least 1, also for models without a batch dimension.
     fn rows(&self) -> u32;
 
-    /// True once the client gave up, and from then on. Called for every request a batch might take: one atomic load.
+    /// True from the moment the request is cancelled. Called for every request a batch might take: one atomic load.
     fn is_cancelled(&self) -> bool;
 
-    /// S-12: may this request share a batch that `first` opened?
+    /// True if this request may share a batch that `first` opened (S-12).
     fn fits_with(&self, first: &Self) -> bool;
 
-    /// Requests of equal class cost the same for the same number of rows: a hash of the shapes without batch dimension.
+    /// Hash of the shapes without batch dimension. Requests of equal class cost the same for the same number of rows.
     fn class(&self) -> u64;
 
-    /// Lengths of the dimensions that may be padded to those of others ([`Config::padding`]); empty when it has none.
+    /// Lengths of the dimensions that may be padded ([`Config::padding`]); empty if there are none.
     fn lengths(&self) -> &[u32] {
         &[]
     }

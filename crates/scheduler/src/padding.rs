@@ -1,40 +1,40 @@
 //! Which waiting requests run together when they may be padded to a common length.
 //!
-//! A run costs a fixed part and what its volume costs, where the volume is what its padded inputs hold: rows times the bytes of one
-//! row, padded to the longest. So a batch saves the fixed part for each request but one, and pays for what it pads. The requests that
-//! wait are put in order of their size and cut into runs of neighbours so that all of them together cost least; the run with the
-//! oldest goes first. There is no table of buckets: which lengths are near depends on what waits.
+//! A run costs a fixed part plus the cost of its volume: rows times the bytes of one row, padded to the longest. So a
+//! batch saves the fixed part for each request but one, and pays for its padding. The waiting requests are sorted by
+//! size and cut into runs of neighbours so that their total cost is least; the run with the oldest request goes first.
+//! There is no table of buckets: which lengths are near depends on what waits.
 //!
-//! Fairness: the oldest is in the next run, so a request waits for at most as many runs as there are older ones. Only the older half
-//! of those that wait, or [`REACH_MIN`], may overtake others: with all of them the slowest hundredth of requests was a sixth to a
-//! quarter slower, for a twentieth of rate (simulated, 32 clients).
+//! Fairness: the oldest is in the next run, so a request waits for at most as many runs as there are older ones. Only
+//! the older half of the waiting requests, or [`REACH_MIN`], may overtake others: if all could, the slowest hundredth
+//! of requests was a sixth to a quarter slower, for a twentieth of rate (simulated, 32 clients).
 //!
-//! What runs cost is learned from durations. A wrong value costs time and nothing else: how far a request may be padded is limited
-//! beside it, by [`ROW_RATIO_MAX`], [`ROW_BYTES_FREE`] and [`BATCH_BYTES_MAX`].
+//! Costs are learned from durations. A wrong value costs only time: [`ROW_RATIO_MAX`], [`ROW_BYTES_FREE`] and
+//! [`BATCH_BYTES_MAX`] limit padding independently of it.
 
 use smallvec::SmallVec;
 
-/// Times its own bytes that a row may take when it is padded.
+/// How many times its own bytes a row may take when it is padded.
 pub const ROW_RATIO_MAX: u64 = 4;
-/// Bytes of inputs that a row may take when it is padded, whatever it takes itself.
+/// Bytes of inputs that any row may take when it is padded, whatever its own size.
 pub const ROW_BYTES_FREE: u64 = 4096;
-/// Bytes that the inputs of a batch may take when they are padded. A request that is not padded may be larger.
+/// Bytes that the padded inputs of a batch may take. A request that is not padded may be larger.
 pub const BATCH_BYTES_MAX: u64 = 64 << 20;
-/// Waiting requests that are compared at most, the oldest first.
+/// Maximum number of waiting requests that are compared, the oldest first.
 pub const REACH_MAX: usize = 128;
-/// So many are compared however few wait.
+/// Number of requests that are compared even if few wait.
 pub const REACH_MIN: usize = 5;
 
-/// What an execution costs beside its measured duration, as in `cost`.
+/// Cost of an execution outside its measured duration, as in `curve`.
 const DISPATCH_NS: f64 = 10_000.0;
-/// Executions before what was learned is used.
+/// Executions before learned costs are used.
 const SEEN_MIN: u32 = 16;
-/// How much of what was learned is left after one more execution.
+/// Share of the old sums that remains after one more execution.
 const MEMORY: f64 = 1.0 - 1.0 / 256.0;
-/// An execution that took so many times what was expected was preempted, and counts as one that took that.
+/// An execution that took this many times the prediction was preempted, and is capped at that.
 const OUTLIER: f64 = 3.0;
 
-/// How the lengths of a request decide its size.
+/// Computes the size of a request from its lengths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Padding {
     /// Inputs that are padded.
@@ -46,7 +46,7 @@ pub struct Padding {
 pub struct PaddedTensor {
     /// Bytes of one row when every length is 1.
     pub bytes: u64,
-    /// Its padded dimensions, as indices of a request's lengths; one may occur twice.
+    /// Padded dimensions, as indices of a request's lengths; an index may occur twice.
     pub dims: SmallVec<[u8; 2]>,
 }
 
@@ -61,13 +61,12 @@ impl Padding {
     }
 }
 
-/// A waiting request.
 pub(crate) struct Candidate<'a> {
     pub rows: u32,
     pub lengths: &'a [u32],
 }
 
-/// One of them, with the bytes of one row.
+/// A candidate with the bytes of one row.
 struct Sized<'a> {
     of: usize,
     rows: u64,
@@ -75,13 +74,12 @@ struct Sized<'a> {
     lengths: &'a [u32],
 }
 
-/// How many of those that wait are compared.
+/// Number of waiting requests to compare.
 pub(crate) fn reach(waiting: usize) -> usize {
     waiting.div_ceil(2).clamp(REACH_MIN, REACH_MAX)
 }
 
-/// Those of `candidates` to run with the first of them, as indices in ascending order. No run of several requests has more than
-/// `rows_max` rows.
+/// Ascending indices of the `candidates` to run with the first. Several of them have at most `rows_max` rows.
 pub(crate) fn pick(padding: &Padding, law: Law, rows_max: u32, candidates: &[Candidate<'_>]) -> SmallVec<[usize; 16]> {
     let mut sorted: SmallVec<[Sized<'_>; 16]> = candidates
         .iter()
@@ -94,7 +92,7 @@ pub(crate) fn pick(padding: &Padding, law: Law, rows_max: u32, candidates: &[Can
         })
         .collect();
     sorted.sort_unstable_by(|a, b| (a.row_bytes, a.lengths, a.of).cmp(&(b.row_bytes, b.lengths, b.of)));
-    // The least cost of the first `n` of them, and where the last run of that solution begins.
+    // Least cost of the first `n` requests, and where the last run of that solution begins.
     let mut least: SmallVec<[(f64, usize); 17]> = SmallVec::new();
     least.push((0.0, 0));
     for end in 1..=sorted.len() {
@@ -117,7 +115,7 @@ pub(crate) fn pick(padding: &Padding, law: Law, rows_max: u32, candidates: &[Can
             }
             let row_max = one.row_bytes.saturating_mul(ROW_RATIO_MAX).max(ROW_BYTES_FREE);
             let volume = rows.saturating_mul(padded);
-            // Further to the left they are only smaller, and the run only larger. Rows of equal size need no padding.
+            // Rows further to the left are smaller and the run larger. Rows of equal size need no padding.
             let is_padded = padded > one.row_bytes;
             if !alone && (rows > u64::from(rows_max) || (is_padded && (padded > row_max || volume > BATCH_BYTES_MAX))) {
                 break;
@@ -143,17 +141,17 @@ pub(crate) fn pick(padding: &Padding, law: Law, rows_max: u32, candidates: &[Can
     SmallVec::from_slice(&[0])
 }
 
-/// What executions of padded batches take, by least squares over the last few hundred.
+/// Cost of padded batches, by least squares over the last few hundred executions.
 #[derive(Default)]
 pub(crate) struct Fit {
     seen: u32,
-    /// Sums of 1, v, v², v³ and v⁴, older ones fading; v in KiB.
+    /// Decaying sums of 1, v, v², v³ and v⁴; v in KiB.
     volumes: [f64; 5],
-    /// Sums of t, v·t and v²·t.
+    /// Decaying sums of t, v·t and v²·t.
     times: [f64; 3],
 }
 
-/// t = `fixed` + `per_byte`·v + `squared`·v², ns. The last is what large batches lose to caches; 0 where they lose nothing.
+/// t = `fixed` + `per_byte`·v + `squared`·v², ns. `squared` is what large batches lose to caches, 0 if nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Law {
     pub fixed: f64,
@@ -162,8 +160,8 @@ pub(crate) struct Law {
 }
 
 impl Law {
-    /// What is taken to be so before anything is known: a run costs as much beside its volume as a row of the usual size. Never
-    /// nothing: rows that hold none of what is padded would run one by one.
+    /// Assumption before measurements: the fixed part of a run costs as much as one mean row. Never 0, or rows without
+    /// padded contents would run one by one.
     pub fn guess(row_bytes: f64) -> Self {
         Self { fixed: row_bytes.max(1.0), per_byte: 1.0, squared: 0.0 }
     }
@@ -175,7 +173,7 @@ impl Law {
 }
 
 impl Fit {
-    /// Learns from an execution of that volume.
+    /// Learns from an execution of the given volume.
     pub fn observe(&mut self, volume: u64, duration_ns: u64) {
         let (v, mut t) = (volume as f64 / 1024.0, duration_ns as f64);
         if let Some(law) = self.law() {
@@ -190,19 +188,19 @@ impl Fit {
         }
     }
 
-    /// `None` before enough was seen, and where all volumes were alike.
+    /// Returns `None` before enough executions, and if all volumes were alike.
     pub fn law(&self) -> Option<Law> {
         let [n, s1, s2, s3, s4] = self.volumes;
         if self.seen < SEEN_MIN || s1 <= 0.0 {
             return None;
         }
-        // In units of the mean volume: the sums of its powers are then of one size.
+        // In units of the mean volume, the sums of its powers are of similar size.
         let mean = s1 / n;
         let [v2, v3, v4] = [s2 / n / mean.powi(2), s3 / n / mean.powi(3), s4 / n / mean.powi(4)];
         let [t0, t1, t2] = self.times;
         let [t0, t1, t2] = [t0 / n, t1 / n / mean, t2 / n / mean.powi(2)];
         let variance = v2 - 1.0;
-        // Lengths that hardly differ do not make a line: noise would tilt it any way.
+        // Lengths that hardly differ do not make a line: noise would tilt it.
         if variance < 0.01 {
             return None;
         }
@@ -210,7 +208,7 @@ impl Fit {
         let law = |fixed: f64, linear: f64, squared: f64| {
             Some(Law { fixed: fixed + DISPATCH_NS, per_byte: linear / bytes, squared: squared / bytes / bytes })
         };
-        // What is left of v² and of t once the line through v was taken out decides whether there is a curve.
+        // The residuals of v² and t against the line through v decide whether there is a curve.
         let covariance = t1 - t0;
         let bend = (v3 - v2) / variance;
         let left = v4 - v2 * v2 - bend * (v3 - v2);
@@ -222,7 +220,7 @@ impl Fit {
                 return law(fixed, linear, squared);
             }
         }
-        // Never nothing: then any amount of padding would be free.
+        // Never 0, or any amount of padding would be free.
         let linear = (covariance / variance).clamp(0.1 * t0, t0);
         law(t0 - linear, linear, 0.0)
     }
@@ -232,7 +230,7 @@ impl Fit {
 mod tests {
     use super::*;
 
-    /// One input of one length, with so many bytes for each token.
+    /// One input of one length, with this many bytes per token.
     fn tokens(bytes: u64) -> Padding {
         Padding { tensors: vec![PaddedTensor { bytes, dims: SmallVec::from_slice(&[0]) }] }
     }
@@ -248,24 +246,24 @@ mod tests {
     }
 
     #[test]
-    fn near_lengths_run_together_and_far_ones_do_not() {
+    fn similar_lengths_run_together_and_different_ones_do_not() {
         check(&[10], 8, 30.0, &[0]);
         check(&[10, 10, 10], 8, 30.0, &[0, 1, 2]);
         check(&[10, 12, 100, 110], 8, 30.0, &[0, 1]);
         check(&[100, 12, 10, 110], 8, 30.0, &[0, 3]);
-        check(&[10, 30], 8, 19.0, &[0]); // twenty of padding for nineteen
+        check(&[10, 30], 8, 19.0, &[0]); // 20 of padding to save 19
         check(&[10, 30], 8, 21.0, &[0, 1]);
         check(&[10, 10, 10, 10], 2, 30.0, &[0, 1]);
         check(&[50, 50], 8, 0.0, &[0]); // nothing to save
     }
 
     #[test]
-    fn the_oldest_is_always_in_the_run_also_where_the_others_are_a_better_batch() {
+    fn the_oldest_request_runs_even_if_the_others_are_a_better_batch() {
         check(&[128, 8, 8, 8, 8, 8, 8, 8], 8, 30.0, &[0]);
     }
 
     #[test]
-    fn rows_count_as_they_are() {
+    fn batches_are_limited_by_rows() {
         let length = [10u32];
         let of = |rows| Candidate { rows, lengths: &length };
         let pick =
@@ -276,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn a_short_request_never_takes_the_memory_of_a_long_one() {
-        // However much a run of its own would cost.
+    fn padding_of_a_short_request_is_limited() {
+        // Even if a run of its own would cost more.
         check(&[1, 100_000], 8, 1e18, &[0]);
         check(&[1, ROW_BYTES_FREE as u32], 8, 1e18, &[0, 1]);
         check(&[1, ROW_BYTES_FREE as u32 + 1], 8, 1e18, &[0]);
         check(&[100_000, 400_000], 8, 1e18, &[0, 1]);
         check(&[100_000, 400_001], 8, 1e18, &[0]);
-        check(&[20 << 20, 22 << 20, 22 << 20], 8, 1e15, &[0]); // the other two are 44 MiB together, all three 66
+        check(&[20 << 20, 22 << 20, 22 << 20], 8, 1e15, &[0]); // the last two are 44 MiB together, all three 66
         check(&[22 << 20, 22 << 20, 20 << 20], 8, 1e15, &[0, 1]);
         check(&[22 << 20, 22 << 20, 22 << 20, 22 << 20], 8, 1e18, &[0, 1, 2, 3]); // nothing is padded
         check(&[u32::MAX, u32::MAX - 1], 8, 1e18, &[0]);
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_lose_more_than_they_save_are_not_made() {
+    fn batches_that_cost_more_than_they_save_are_not_formed() {
         let law = Law { fixed: 30.0, per_byte: 1.0, squared: 0.01 };
         let lengths = [100u32, 100, 100, 10, 10];
         let candidates: Vec<_> =
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_lengths_that_fit_run_together_from_the_first_on() {
+    fn requests_without_lengths_run_together_before_costs_are_learned() {
         let none = [Candidate { rows: 1, lengths: &[] }, Candidate { rows: 1, lengths: &[] }];
         assert_eq!(pick(&tokens(8), Law::guess(0.0), 8, &none)[..], [0, 1]);
     }
@@ -340,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_cost_is_learned() {
+    fn the_cost_of_padded_runs_is_learned() {
         let line = learned(|v, _| 1_200_000 + 40_000 * v);
         is_about(line.fixed, 1_210_000.0, "fixed");
         is_about(line.per_byte, 40_000.0, "per byte");
@@ -360,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_half_of_many_does_not_overtake() {
+    fn the_newer_half_does_not_overtake() {
         assert_eq!([0, 1, 8, 10, 11, 31, 1000].map(reach), [5, 5, 5, 5, 6, 16, 128]);
     }
 }

@@ -1,40 +1,40 @@
-//! Where requests wait: priority levels, each with an unexpired and a delayed FIFO (spec §2).
+//! Waiting requests: priority levels, each with an unexpired and a delayed FIFO (spec §2).
 //!
-//! Scan order is level 1 unexpired, level 1 delayed, level 2 unexpired, …; `iter` and `take` both follow it.
-//! Expiry is exact: `next_deadline` says when `expire` has work to do, never too late.
+//! Scan order is level 1 unexpired, level 1 delayed, level 2 unexpired, …; `iter` and `take` both follow it. Expiry is
+//! exact: `next_deadline` is never later than the time at which `expire` has work to do.
 
 use crate::config::{Dynamic, Policy, TimeoutAction};
-use crate::{Refusal, RemovalReason, Waiting};
+use crate::{PushError, RemovalReason, Waiting};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Empty levels kept for reuse. `priority_levels` may be four thousand million; what is kept must not follow it.
+/// Empty levels kept for reuse. `priority_levels` may be 4·10⁹, so memory must not follow it.
 const LEVELS_KEPT_MAX: usize = 64;
 
 const NEVER: u64 = u64::MAX;
 
 /// A waiting request.
-pub(crate) struct Entry<T> {
+pub(crate) struct QueuedRequest<T> {
     pub request: T,
     pub rows: u32,
     pub arrived: u64,
-    /// When it expires, [`NEVER`] if it does not.
+    /// Expiry time; [`NEVER`] if it does not expire.
     deadline: u64,
 }
 
 struct Level<T> {
     number: u32,
     policy: Policy,
-    unexpired: VecDeque<Entry<T>>,
-    /// Expired under [`TimeoutAction::Delay`]; they never expire again.
-    delayed: VecDeque<Entry<T>>,
-    /// No unexpired request expires before this. May be early, because requests leave without updating it.
+    unexpired: VecDeque<QueuedRequest<T>>,
+    /// Requests that expired under [`TimeoutAction::Delay`]; they never expire again.
+    delayed: VecDeque<QueuedRequest<T>>,
+    /// Lower bound of the expiry times. May be early, because requests leave without updating it.
     deadline_min: u64,
 }
 
 /// All waiting requests of a model.
 pub(crate) struct Queue<T> {
-    /// By number, ascending: 1 is the highest priority. Made on first use.
+    /// Ascending by number; 1 is the highest priority. Created on first use.
     levels: Vec<Level<T>>,
     len: usize,
     dynamic: Dynamic,
@@ -56,16 +56,16 @@ impl<T: Waiting> Queue<T> {
         self.len == 0
     }
 
-    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
+    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (PushError, T)> {
         let number = self.dynamic.level(priority);
         let level = self.level(number);
         let limit = level.policy.max_queue_size as usize;
         if limit != 0 && level.unexpired.len() + level.delayed.len() >= limit {
-            return Err((Refusal::QueueFull, request));
+            return Err((PushError::QueueFull, request));
         }
         let deadline = level.policy.timeout_ns(timeout_us).map_or(NEVER, |t| now.saturating_add(t));
         level.deadline_min = if level.unexpired.is_empty() { deadline } else { level.deadline_min.min(deadline) };
-        level.unexpired.push_back(Entry { rows: request.rows().max(1), request, arrived: now, deadline });
+        level.unexpired.push_back(QueuedRequest { rows: request.rows().max(1), request, arrived: now, deadline });
         self.len += 1;
         Ok(())
     }
@@ -88,12 +88,17 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// Requests in scan order.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry<T>> {
+    pub fn iter(&self) -> impl Iterator<Item = &QueuedRequest<T>> {
         self.levels.iter().flat_map(|l| l.unexpired.iter().chain(&l.delayed))
     }
 
-    /// Removes the first `count` requests of the scan order. Those cancelled are dropped, the others handed to `sink`.
-    pub fn take(&mut self, count: usize, dropped: &mut Vec<(RemovalReason, T)>, mut sink: impl FnMut(Entry<T>)) {
+    /// Removes the first `count` requests of the scan order: drops cancelled ones, passes the others to `sink`.
+    pub fn take(
+        &mut self,
+        count: usize,
+        dropped: &mut Vec<(RemovalReason, T)>,
+        mut sink: impl FnMut(QueuedRequest<T>),
+    ) {
         let mut left = count;
         for level in &mut self.levels {
             while left > 0 {
@@ -109,31 +114,32 @@ impl<T: Waiting> Queue<T> {
         }
     }
 
-    /// Requests of the level of the first one, in scan order: those that may overtake each other.
-    pub fn iter_first_level(&self) -> impl Iterator<Item = &Entry<T>> {
+    /// Requests of the first level that has any, in scan order: those that may overtake each other.
+    pub fn iter_first_level(&self) -> impl Iterator<Item = &QueuedRequest<T>> {
         let level = self.levels.iter().find(|l| !l.unexpired.is_empty() || !l.delayed.is_empty());
         level.into_iter().flat_map(|l| l.unexpired.iter().chain(&l.delayed))
     }
 
-    /// Removes those of the level of the first one that stand at `places` in `iter_first_level`, which ascend. Those cancelled are
-    /// dropped, the others handed to `sink`.
-    pub fn take_places(
+    /// Removes requests of `iter_first_level` by ascending positions: drops cancelled ones, passes the others to
+    /// `sink`.
+    pub fn take_positions(
         &mut self,
-        places: &[usize],
+        positions: &[usize],
         dropped: &mut Vec<(RemovalReason, T)>,
-        mut sink: impl FnMut(Entry<T>),
+        mut sink: impl FnMut(QueuedRequest<T>),
     ) {
         let Some(level) = self.levels.iter_mut().find(|l| !l.unexpired.is_empty() || !l.delayed.is_empty()) else {
             return;
         };
         let unexpired = level.unexpired.len();
-        let (mut taken, mut kept) = (SmallVec::<[Entry<T>; 8]>::new(), SmallVec::<[Entry<T>; 8]>::new());
+        let (mut taken, mut kept) =
+            (SmallVec::<[QueuedRequest<T>; 8]>::new(), SmallVec::<[QueuedRequest<T>; 8]>::new());
         for (fifo, offset) in [(&mut level.unexpired, 0), (&mut level.delayed, unexpired)] {
             let len = fifo.len();
-            let mut wanted = places.iter().filter_map(|p| p.checked_sub(offset)).filter(|p| *p < len).peekable();
+            let mut wanted = positions.iter().filter_map(|p| p.checked_sub(offset)).filter(|p| *p < len).peekable();
             let Some(reach) = wanted.clone().next_back().map(|last| last + 1) else { continue };
-            for (place, entry) in fifo.drain(..reach).enumerate() {
-                let out = if wanted.next_if_eq(&place).is_some() { &mut taken } else { &mut kept };
+            for (position, entry) in fifo.drain(..reach).enumerate() {
+                let out = if wanted.next_if_eq(&position).is_some() { &mut taken } else { &mut kept };
                 out.push(entry);
             }
             kept.drain(..).rev().for_each(|entry| fifo.push_front(entry));
@@ -156,12 +162,12 @@ impl<T: Waiting> Queue<T> {
         self.len = 0;
     }
 
-    /// When `expire` has to be called at the latest, [`NEVER`] if it has not.
+    /// Latest time at which `expire` has to be called; [`NEVER`] if no request expires.
     pub fn next_deadline(&self) -> u64 {
         self.levels.iter().map(Level::next_deadline).min().unwrap_or(NEVER)
     }
 
-    /// Rejects or delays, by policy, every request whose deadline has passed, wherever it stands (S-06, S-08).
+    /// Rejects or delays, by policy, every request whose deadline has passed, at any position (S-06, S-08).
     pub fn expire(&mut self, now: u64, dropped: &mut Vec<(RemovalReason, T)>) {
         for level in &mut self.levels {
             if level.next_deadline() > now {
@@ -187,7 +193,7 @@ impl<T: Waiting> Queue<T> {
         }
     }
 
-    /// Drops every cancelled request, wherever it stands.
+    /// Drops every cancelled request, at any position.
     pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         for level in &mut self.levels {
             for fifo in [&mut level.unexpired, &mut level.delayed] {
@@ -197,8 +203,8 @@ impl<T: Waiting> Queue<T> {
     }
 }
 
-/// Drops the cancelled entries of one FIFO, keeps the order of the rest; returns how many went.
-fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<Entry<T>>, dropped: &mut Vec<(RemovalReason, T)>) -> usize {
+/// Drops the cancelled entries of one FIFO and keeps the order of the rest; returns how many were dropped.
+fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<QueuedRequest<T>>, dropped: &mut Vec<(RemovalReason, T)>) -> usize {
     if !fifo.iter().any(|e| e.request.is_cancelled()) {
         return 0;
     }
@@ -219,7 +225,7 @@ impl<T> Level<T> {
         match self.unexpired.front() {
             None => NEVER,
             Some(_) if self.policy.allow_timeout_override => self.deadline_min,
-            // All deadlines are arrival plus the same timeout: the oldest expires first.
+            // All deadlines are arrival plus the same timeout, so the oldest expires first.
             Some(front) => front.deadline,
         }
     }

@@ -1,93 +1,94 @@
-//! The rate limiter: executions that need resources run only while there are enough of them (S-35). Pure: no clock, no threads.
+//! The rate limiter: executions that need resources run only while there are enough of them (S-35). Pure: no clock.
 //!
-//! Instances declare what an execution of theirs takes. The caller asks with [`RateLimiter::request`] before an instance executes,
-//! calls [`RateLimiter::grant`] after every request, release and change of instances, starts the instances it is told, and calls
-//! [`RateLimiter::release`] when they are done. Without `--rate-limit=execution_count` there is no limiter, and configurations mean
-//! nothing (S-36).
+//! Instances declare what one of their executions takes. The caller calls [`RateLimiter::request`] before an instance
+//! executes and [`RateLimiter::grant`] after every request, release and change of instances, starts the granted
+//! instances, and calls [`RateLimiter::release`] when they are done. Without `--rate-limit=execution_count` there is no
+//! limiter, and these parts of a configuration have no effect (S-36).
 //!
 //! # Order
-//! Who took least goes first, where an execution counts as much as the instance's priority: of two that always want to execute, one
-//! of priority 2 gets half the executions of one of priority 1. Of equals, who asked first. Nobody is overtaken by an instance that
-//! needs some of the same resources, even if those would do for it: else small ones could keep a large one waiting for ever. Who
-//! needs nothing of what those before it wait for is not held up by them.
+//! The instance that took least goes first. An execution counts as much as the instance's priority: of two that always
+//! want to execute, one of priority 2 gets half the executions of one of priority 1. Among equals, the earlier request
+//! goes first. An instance never overtakes one that needs some of the same resources, even if those would suffice for
+//! it, or small ones could starve a large one. An instance that needs none of the resources that earlier ones wait for
+//! is not delayed by them.
 //!
-//! Triton counts all executions since the load, so an instance that was idle, or is loaded last, goes first until it has caught up, be
-//! it for a day. Here it begins where the others are: what was granted last of the resources it needs ([`Pool::floor`]). Between
-//! instances that are loaded together and kept busy there is no difference.
+//! Triton counts all executions since the load, so an instance that was idle, or is loaded last, goes first until it
+//! has caught up, which may take a day. Here it starts from the last grant of the resources it needs ([`Pool::floor`]).
+//! There is no difference between instances that are loaded together and kept busy.
 //!
-//! Invariants: what the instances that execute take never exceeds what there is (unless what there is shrank meanwhile: then nothing
-//! of it is granted before it fits again); an instance waits only for what it lacks, or shares with one before it.
+//! Invariants: executing instances never take more than the capacity (after the capacity shrank, nothing is granted
+//! until they fit again); an instance waits only for resources that are short or shared with an earlier one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// Resources that one instance may declare.
+/// Maximum number of resources that one instance may declare.
 pub const RESOURCES_MAX: usize = 256;
 
-/// `rate_limiter.resources` of an instance group: what an execution takes.
+/// `rate_limiter.resources` of an instance group: a resource that an execution takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// Name; case matters, and the empty name is one.
+    /// Case-sensitive name; may be empty.
     pub name: String,
-    /// One pool for the whole server instead of one for each device.
+    /// True for one pool for the whole server, false for one per device.
     pub global: bool,
     /// Units.
     pub count: u32,
 }
 
-/// An instance, as its configuration describes it.
+/// Configuration of an instance.
 #[derive(Debug, Clone, Default)]
 pub struct Limited {
-    /// Its device; instances on CPU have device 0.
+    /// Device of the instance; instances on CPU have device 0.
     pub device: u32,
     /// 0 is treated as 1, the highest.
     pub priority: u32,
-    /// What an execution takes. A resource named twice is not added up: the larger count holds.
+    /// Resources that an execution takes. The counts of a resource named twice are not added: the larger one applies.
     pub resources: Vec<Resource>,
 }
 
-/// `--rate-limit-resource`: how much of a resource there is.
+/// `--rate-limit-resource`: how much of a resource is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Available {
     /// Name of the resource.
     pub name: String,
     /// Units.
     pub count: u32,
-    /// The device it is on; `None` is each of them.
+    /// Device of the resource; `None` = every device.
     pub device: Option<u32>,
 }
 
-/// Why the instances of a model cannot be registered: the load fails with this text, INVALID_ARG.
+/// Why the instances of a model cannot be registered. The load fails with this text and INVALID_ARG.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// An execution would never get what it needs.
+pub enum RegisterError {
+    /// An execution would never get enough of a resource.
     Short {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// What there is of it.
+        /// Units available.
         available: u32,
-        /// What an execution takes.
+        /// Units that an execution takes.
         needed: u32,
     },
-    /// The resource is one pool for some instances, and one for each device for others.
+    /// The resource is global for some instances, and per device for others.
     GlobalAndPerDevice {
-        /// The resource.
+        /// Name of the resource.
         name: String,
     },
     /// More than `RESOURCES_MAX`.
     TooMany {
-        /// How many an instance declares.
+        /// Number of resources that an instance declares.
         resources: usize,
     },
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { name, available, needed } => write!(
                 f,
-                "Resource count for \"{name}\" is limited to {available} which will prevent scheduling of one or more model instances, \
-                 the minimum required count is {needed}"
+                "Resource count for \"{name}\" is limited to {available} which will prevent scheduling of one or more \
+                 model instances, the minimum required count is {needed}"
             ),
             Self::GlobalAndPerDevice { name } => write!(
                 f,
@@ -101,78 +102,78 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A registered instance. Never the same for two of them.
+/// Unique id of a registered instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(u64);
 
-/// Where units come from: a name, and the device unless it is global.
+/// Name of a pool: the resource, and the device unless it is global.
 type PoolName = (String, Option<u32>);
 
-/// Units of one resource in one place.
+/// Units of one resource, of the server or on one device.
 #[derive(Debug)]
 struct Pool {
     name: PoolName,
-    /// Units there are, if `--rate-limit-resource` says so.
+    /// Units given by `--rate-limit-resource`, if any are.
     given: Option<u32>,
-    /// What instances declare, and how many of them. Never empty.
+    /// Counts declared by instances, with the number of instances that declare each. Never empty.
     declared: BTreeMap<u32, usize>,
-    /// Units that executions have now.
+    /// Units taken by executions.
     used: u64,
-    /// Where the order stood when units were granted last: instances that ask begin there at least.
+    /// Highest rank granted so far: later requests rank at least here.
     floor: u64,
-    /// The last call of `grant` in which an instance waited for it: those behind take nothing from it.
+    /// The last call of `grant` in which an instance waited for this pool: instances behind it take nothing from it.
     awaited: u64,
 }
 
 impl Pool {
-    /// Units there are: what is given, or what the instance that declares most of it needs.
+    /// Units that exist: as given, or the largest declared count.
     fn capacity(&self) -> u64 {
         self.given.or_else(|| self.declared.last_key_value().map(|(&most, _)| most)).map_or(0, u64::from)
     }
 }
 
-/// How much was taken, then which request: the order of those who wait.
-type Place = (u64, u64);
+/// Order of waiting instances: how much was taken, then the number of the request.
+type Rank = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum GrantState {
     Idle,
-    Waits(Place),
+    Waits(Rank),
     Executes,
-    /// As before, and it is to be forgotten at the end.
-    Leaves,
+    /// Executes, and is removed afterwards.
+    ExecutesLast,
 }
 
 #[derive(Debug)]
-struct Instance {
-    /// What it declares: pools, each once, and how much of each; 0 of some, which are not needed.
+struct RateInstance {
+    /// Declared pools, each once, with units. A pool with 0 units is declared but not needed.
     declares: Vec<(usize, u32)>,
     priority: u32,
-    /// Executions so far, times the priority; more if others were that far when it asked.
+    /// Executions so far, times the priority; raised to the floor of its pools when it requests.
     taken: u64,
-    state: State,
+    state: GrantState,
 }
 
-impl Instance {
-    /// What an execution takes.
+impl RateInstance {
+    /// Pools and units that an execution takes.
     fn needs(&self) -> impl Iterator<Item = (usize, u64)> {
         self.declares.iter().filter(|(_, count)| *count > 0).map(|&(pool, count)| (pool, u64::from(count)))
     }
 }
 
-/// All instances of a server that has `--rate-limit=execution_count`.
+/// The rate limiter of a server with `--rate-limit=execution_count`.
 #[derive(Debug, Default)]
 pub struct RateLimiter {
-    /// Empty: there is as much of each resource as the instance that declares most of it needs.
+    /// If empty, the capacity of each resource is the largest declared count.
     available: Vec<Available>,
-    instances: HashMap<InstanceId, Instance>,
-    /// Those that nobody declares any more are gone, and their places are used again.
+    instances: HashMap<InstanceId, RateInstance>,
+    /// Pools that no instance declares are `None`, and their indices are reused.
     pools: Vec<Option<Pool>>,
-    /// Places in `pools`.
+    /// Indices in `pools`.
     names: BTreeMap<PoolName, usize>,
     free: Vec<usize>,
-    waiting: BTreeSet<(Place, InstanceId)>,
-    /// Those who asked and need nothing.
+    waiting: BTreeSet<(Rank, InstanceId)>,
+    /// Waiting instances that need no resources.
     unlimited: Vec<InstanceId>,
     registered: u64,
     requests: u64,
@@ -180,30 +181,30 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// A limiter with these resources. When any are given, of others there are none; when none are, there is as much of each as the
-    /// instance that declares most of it needs.
+    /// Creates a limiter with these resources. If any are given, others have a capacity of 0; if none are, the capacity
+    /// of each resource is the largest declared count.
     pub fn new(available: Vec<Available>) -> Self {
         Self { available, ..Self::default() }
     }
 
-    /// Adds the instances of a model, all or none of them. The ids are in their order.
+    /// Registers the instances of a model, all or none of them. The ids are in the same order.
     ///
     /// # Errors
-    /// An instance could never execute, or contradicts others about a resource.
-    pub fn register(&mut self, instances: &[Limited]) -> Result<Vec<InstanceId>, Refused> {
+    /// An instance could never execute, or a resource would be both global and per device.
+    pub fn register(&mut self, instances: &[Limited]) -> Result<Vec<InstanceId>, RegisterError> {
         let declared: Vec<BTreeMap<PoolName, u32>> = instances.iter().map(declared_by).collect::<Result<_, _>>()?;
-        // Of one name the global pool comes first.
+        // The global pool sorts first among those of one name.
         let all: BTreeSet<&PoolName> = declared.iter().flat_map(BTreeMap::keys).chain(self.names.keys()).collect();
         for ((name, device), next) in all.iter().zip(all.iter().skip(1)) {
             if *name == next.0 && device.is_none() {
-                return Err(Refused::GlobalAndPerDevice { name: name.clone() });
+                return Err(RegisterError::GlobalAndPerDevice { name: name.clone() });
             }
         }
         if !self.available.is_empty() {
             for (pool, &needed) in declared.iter().flatten() {
                 let available = given(&self.available, pool);
                 if needed > available {
-                    return Err(Refused::Short { name: pool.0.clone(), available, needed });
+                    return Err(RegisterError::Short { name: pool.0.clone(), available, needed });
                 }
             }
         }
@@ -214,11 +215,12 @@ impl RateLimiter {
         self.registered += 1;
         let id = InstanceId(self.registered);
         let declares = declared.into_iter().map(|(name, count)| (self.declare(name, count), count)).collect();
-        self.instances.insert(id, Instance { declares, priority: priority.max(1), taken: 0, state: State::Idle });
+        self.instances
+            .insert(id, RateInstance { declares, priority: priority.max(1), taken: 0, state: GrantState::Idle });
         id
     }
 
-    /// Declares a pool, which is made if there is none. Its place.
+    /// Declares a pool, creates it if necessary, and returns its index.
     fn declare(&mut self, name: PoolName, count: u32) -> usize {
         let at = match self.names.get(&name) {
             Some(&at) => at,
@@ -228,7 +230,7 @@ impl RateLimiter {
                 self.names.insert(name.clone(), at);
                 let pool = Some(Pool { name, given, declared: BTreeMap::new(), used: 0, floor: 0, awaited: 0 });
                 match self.pools.get_mut(at) {
-                    Some(place) => *place = pool,
+                    Some(entry) => *entry = pool,
                     None => self.pools.push(pool),
                 }
                 at
@@ -240,12 +242,12 @@ impl RateLimiter {
         at
     }
 
-    /// Forgets an instance: at the end of its execution, if it executes.
+    /// Removes an instance; if it executes, at the end of its execution.
     pub fn unregister(&mut self, id: InstanceId) {
         self.withdraw(id);
         match self.instances.get_mut(&id) {
-            Some(instance) if instance.state == State::Executes => instance.state = State::Leaves,
-            Some(instance) if instance.state == State::Idle => self.remove(id),
+            Some(instance) if instance.state == GrantState::Executes => instance.state = GrantState::ExecutesLast,
+            Some(instance) if instance.state == GrantState::Idle => self.remove(id),
             _ => (),
         }
     }
@@ -253,8 +255,8 @@ impl RateLimiter {
     fn remove(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.remove(&id) else { return };
         for (at, count) in instance.declares {
-            let Some(place) = self.pools.get_mut(at) else { continue };
-            let Some(pool) = place else { continue };
+            let Some(entry) = self.pools.get_mut(at) else { continue };
+            let Some(pool) = entry else { continue };
             if let Some(instances) = pool.declared.get_mut(&count) {
                 *instances -= 1;
                 if *instances == 0 {
@@ -263,68 +265,68 @@ impl RateLimiter {
             }
             if pool.declared.is_empty() {
                 self.names.remove(&pool.name);
-                *place = None;
+                *entry = None;
                 self.free.push(at);
             }
         }
     }
 
-    /// The instance has something to execute. It waits until `grant` names it; if it waits or executes already, it goes on with that.
+    /// Requests an execution. The instance waits until `grant` names it. No effect if it waits or executes already.
     pub fn request(&mut self, id: InstanceId) {
-        let Some(rank) = self.rank(id) else { return };
-        let Some(instance) = self.instances.get_mut(&id).filter(|i| i.state == State::Idle) else { return };
+        let Some(taken) = self.rank(id) else { return };
+        let Some(instance) = self.instances.get_mut(&id).filter(|i| i.state == GrantState::Idle) else { return };
         self.requests += 1;
-        let place = (rank, self.requests);
-        instance.state = State::Waits(place);
+        let rank = (taken, self.requests);
+        instance.state = GrantState::Waits(rank);
         if instance.needs().next().is_none() {
             self.unlimited.push(id);
         } else {
-            self.waiting.insert((place, id));
+            self.waiting.insert((rank, id));
         }
     }
 
-    /// The instance has nothing to execute any more. False, and nothing is done, if it was granted already or did not ask.
+    /// Cancels a request. Returns false, without effect, if it was granted already or never made.
     pub fn withdraw(&mut self, id: InstanceId) -> bool {
         if let Some(instance) = self.instances.get_mut(&id)
-            && let State::Waits(place) = instance.state
+            && let GrantState::Waits(rank) = instance.state
         {
-            instance.state = State::Idle;
-            self.waiting.remove(&(place, id));
+            instance.state = GrantState::Idle;
+            self.waiting.remove(&(rank, id));
             self.unlimited.retain(|&other| other != id);
             return true;
         }
         false
     }
 
-    /// An instance that was granted has nothing to execute after all: as `release`, and it counts as no execution.
+    /// Returns a grant without having executed: like `release`, but not counted as an execution.
     pub fn forgo(&mut self, id: InstanceId) {
-        if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.state == State::Executes) {
+        if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.state == GrantState::Executes) {
             instance.taken = instance.taken.saturating_sub(u64::from(instance.priority));
             self.release(id);
         }
     }
 
-    /// Where an instance would stand if it asked now: of several idle instances of a model the one with the least takes the next
-    /// batch. `None` when it is not registered.
+    /// The rank of an instance if it requested now. Of several idle instances of a model the lowest takes the next
+    /// batch. `None` if it is not registered.
     pub fn rank(&self, id: InstanceId) -> Option<u64> {
         let instance = self.instances.get(&id)?;
         let floors = instance.needs().filter_map(|(at, _)| self.pools.get(at)?.as_ref()).map(|pool| pool.floor);
         Some(floors.fold(instance.taken, u64::max))
     }
 
-    /// Adds the instances that execute from now on to `granted`, in their order.
+    /// Appends the instances that execute from now on to `granted`, in their order.
     pub fn grant(&mut self, granted: &mut Vec<InstanceId>) {
         self.grants += 1;
         let (pools, this_time) = (&mut self.pools, self.grants);
         for id in self.unlimited.drain(..) {
             if let Some(instance) = self.instances.get_mut(&id) {
-                instance.state = State::Executes;
+                instance.state = GrantState::Executes;
                 granted.push(id);
             }
         }
         let mut not_awaited = self.names.len();
         let mut started = Vec::new();
-        for &(place, id) in &self.waiting {
+        for &(rank, id) in &self.waiting {
             if not_awaited == 0 {
                 break;
             }
@@ -338,16 +340,16 @@ impl RateLimiter {
                 let Some(pool) = pools.get_mut(at).and_then(Option::as_mut) else { continue };
                 if granted_now {
                     pool.used += count;
-                    pool.floor = pool.floor.max(place.0);
+                    pool.floor = pool.floor.max(rank.0);
                 } else if pool.awaited != this_time {
                     pool.awaited = this_time;
                     not_awaited -= 1;
                 }
             }
             if granted_now {
-                instance.taken = place.0.saturating_add(u64::from(instance.priority));
-                instance.state = State::Executes;
-                started.push((place, id));
+                instance.taken = rank.0.saturating_add(u64::from(instance.priority));
+                instance.state = GrantState::Executes;
+                started.push((rank, id));
             }
         }
         for one in started {
@@ -356,34 +358,34 @@ impl RateLimiter {
         }
     }
 
-    /// The execution of an instance that was granted is over.
+    /// Ends the execution of a granted instance.
     pub fn release(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let leaves = instance.state == State::Leaves;
-        if !leaves && instance.state != State::Executes {
+        let is_last = instance.state == GrantState::ExecutesLast;
+        if !is_last && instance.state != GrantState::Executes {
             return;
         }
-        instance.state = State::Idle;
+        instance.state = GrantState::Idle;
         for (at, count) in instance.needs() {
             if let Some(pool) = self.pools.get_mut(at).and_then(Option::as_mut) {
                 pool.used = pool.used.saturating_sub(count);
             }
         }
-        if leaves {
+        if is_last {
             self.remove(id);
         }
     }
 
-    /// What is granted and what there is of each resource, for metrics: name, device unless it is global, units.
+    /// Taken units and capacity of each resource, for metrics: name, device (`None` if global), units taken, capacity.
     pub fn usage(&self) -> impl Iterator<Item = (&str, Option<u32>, u64, u64)> {
         self.pools.iter().flatten().map(|p| (p.name.0.as_str(), p.name.1, p.used, p.capacity()))
     }
 }
 
-/// What an instance declares, by pool.
-fn declared_by(limited: &Limited) -> Result<BTreeMap<PoolName, u32>, Refused> {
+/// Declared units of an instance, by pool.
+fn declared_by(limited: &Limited) -> Result<BTreeMap<PoolName, u32>, RegisterError> {
     if limited.resources.len() > RESOURCES_MAX {
-        return Err(Refused::TooMany { resources: limited.resources.len() });
+        return Err(RegisterError::TooMany { resources: limited.resources.len() });
     }
     let mut declared = BTreeMap::new();
     for Resource { name, global, count } in &limited.resources {
@@ -394,8 +396,8 @@ fn declared_by(limited: &Limited) -> Result<BTreeMap<PoolName, u32>, Refused> {
     Ok(declared)
 }
 
-/// What `--rate-limit-resource` says there is: for a device the larger of what it says of it and of each, for a global resource the
-/// largest.
+/// Capacity given by `--rate-limit-resource`: for a device the larger of its own value and that for all devices, for a
+/// global resource the largest value.
 fn given(available: &[Available], (name, device): &PoolName) -> u32 {
     let here = |a: &&Available| a.name == *name && (device.is_none() || a.device.is_none() || a.device == *device);
     available.iter().filter(here).map(|a| a.count).max().unwrap_or(0)

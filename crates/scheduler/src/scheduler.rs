@@ -1,8 +1,8 @@
-//! The scheduler of one model: its batcher, and what executions were seen to cost.
+//! The scheduler of one model: its batcher and the measured cost of its executions.
 
 use crate::batcher::Batcher;
-use crate::profile::{Execution, Profile, RunClass};
-use crate::step::{Refusal, RemovalReason, Step};
+use crate::profile::{FinishedRun, Profile, RunClass};
+use crate::step::{NextBatch, PushError, RemovalReason};
 use crate::{Config, Waiting};
 
 /// Waiting requests of one model, the rules by which they leave, and the model's cost.
@@ -12,67 +12,65 @@ pub struct Scheduler<T: Waiting> {
 }
 
 impl<T: Waiting> Scheduler<T> {
-    /// A scheduler with nothing queued and nothing learned.
+    /// Creates a scheduler with an empty queue and profile.
     pub fn new(config: Config) -> Self {
         Self { batcher: Batcher::new(config), profile: Profile::default() }
     }
 
-    /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 when it has none; both are ignored
-    /// where the configuration gives them no meaning.
+    /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 if absent; both are ignored where
+    /// the configuration gives them no meaning.
     ///
     /// # Errors
-    /// The queue of its level is full; the request comes back.
-    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
+    /// The queue of its level is full; the request is returned.
+    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (PushError, T)> {
         self.batcher.push(now, priority, timeout_us, request)
     }
 
-    /// What to do now, given how many instances are idle. Call again until it returns no `Run`. Requests that will not run
-    /// are appended to `dropped`.
-    pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> Step<T> {
+    /// Returns what to do now. Call again until it returns no `Run`. Appends requests that will not run to `dropped`.
+    pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> NextBatch<T> {
         self.batcher.step(now, idle_instances, &self.profile, dropped)
     }
 
-    /// What executions cost.
+    /// The measured cost of executions.
     #[inline]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// The same, to learn.
+    /// The measured cost of executions, to update.
     #[inline]
     pub fn profile_mut(&mut self) -> &mut Profile {
         &mut self.profile
     }
 
-    /// Learns from a finished execution of fixed-size inputs, none of them padded; others are told to `profile_mut`.
+    /// Learns from a finished execution without padded inputs; other executions go to `profile_mut`.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
         let kind = RunClass::new(class, rows, 0);
-        self.profile.observe(&Execution { class, kind, rows, padded_bytes: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, padded_bytes: 0, duration_ns });
     }
 
-    /// Drops every cancelled request, wherever it waits (S-41). Costs a look at each.
+    /// Drops every cancelled request, wherever it waits (S-41). Visits every request.
     pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         self.batcher.remove_cancelled(dropped);
     }
 
-    /// Requests waiting.
+    /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.batcher.len()
     }
 
-    /// Nobody waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.batcher.is_empty()
     }
 
-    /// Whether `step` has nothing to do and nothing to learn from being asked: nothing waits, and no wait is planned by when
-    /// instances are idle.
+    /// True if `step` has nothing to do and nothing to learn, because no request waits and there is no queue delay.
     #[inline]
     pub fn is_still(&self) -> bool {
         self.batcher.is_still()
     }
 
-    /// Hands back every waiting request, cancelled ones included: the model stops.
+    /// Returns every waiting request, cancelled ones included, because the model stops.
     pub fn drain_all(&mut self, out: &mut Vec<T>) {
         self.batcher.drain_all(out);
     }

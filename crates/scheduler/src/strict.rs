@@ -1,35 +1,34 @@
 //! Triton's own formation (3.2 steps 1–4, decision order included), for `--strict-batching-delay`.
 //!
-//! Batches are *payloads*: handed over, but until an instance takes them or they are saturated, arrivals are appended.
+//! Batches are *payloads*: formed ahead, and extended by arrivals until they are saturated or an instance takes them.
 //! With policies a payload is formed only for an idle instance, otherwise up to two per instance ahead (S-07).
 //!
-//! Triton also merges open payloads that follow each other when an instance takes one. There is nothing to merge here: a
-//! batcher starts a new payload only when the last one is saturated or taken, so at most one is open.
+//! Triton also merges consecutive open payloads when an instance takes one. Here at most one is open, because a new
+//! payload is started only when the last one is saturated or taken.
 
 use crate::Waiting;
 use crate::form::{Prefix, Sizes, scan};
-use crate::queue::{Entry, Queue};
-use crate::step::{Batch, RemovalReason, Step, sleep_until};
+use crate::queue::{Queue, QueuedRequest};
+use crate::step::{Batch, NextBatch, RemovalReason, sleep_until};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// A batch that no instance has taken yet.
 struct Payload<T> {
-    entries: SmallVec<[Entry<T>; 1]>,
+    entries: SmallVec<[QueuedRequest<T>; 1]>,
     rows: u32,
     saturated: bool,
 }
 
-/// The payloads formed ahead.
 pub(crate) struct Strict<T> {
     payloads: VecDeque<Payload<T>>,
-    /// `None`: only for an idle instance.
+    /// Maximum number of payloads; `None` = one, and only for an idle instance.
     ahead_max: Option<usize>,
 }
 
-/// What one run of the formation came to.
+/// Result of one attempt to form a payload.
 enum Formed {
-    /// Something moved, or a payload was closed: look again.
+    /// A payload changed or was closed: try again.
     Progress,
     Nothing,
     WaitUntil(u64),
@@ -41,7 +40,7 @@ impl<T: Waiting> Strict<T> {
         Self { payloads: VecDeque::new(), ahead_max }
     }
 
-    /// Requests in payloads.
+    /// Number of requests in payloads.
     pub fn len(&self) -> usize {
         self.payloads.iter().map(|p| p.entries.len()).sum()
     }
@@ -74,7 +73,7 @@ impl<T: Waiting> Strict<T> {
         sizes: &Sizes,
         queue: &mut Queue<T>,
         dropped: &mut Vec<(RemovalReason, T)>,
-    ) -> Step<T> {
+    ) -> NextBatch<T> {
         loop {
             if queue.next_deadline() <= now {
                 queue.expire(now, dropped);
@@ -82,13 +81,13 @@ impl<T: Waiting> Strict<T> {
             if idle > 0 && !self.payloads.is_empty() {
                 self.remove_cancelled(dropped);
                 if let Some(payload) = self.payloads.pop_front() {
-                    return Step::Run(payload.entries.into_iter().map(|e| e.request).collect::<Batch<T>>());
+                    return NextBatch::Run(payload.entries.into_iter().map(|e| e.request).collect::<Batch<T>>());
                 }
             }
             match self.form(now, idle, delay_ns, sizes, queue, dropped) {
                 Formed::Progress => {}
                 Formed::Nothing => return sleep_until(queue.next_deadline()),
-                Formed::WaitUntil(at) => return Step::SleepUntil(at.min(queue.next_deadline())),
+                Formed::WaitUntil(at) => return NextBatch::SleepUntil(at.min(queue.next_deadline())),
             }
         }
     }
@@ -128,7 +127,7 @@ impl<T: Waiting> Strict<T> {
 
         let Some(payload) = open else {
             if send.requests == 0 {
-                // Nothing but cancelled requests.
+                // All scanned requests are cancelled.
                 queue.remove_cancelled(dropped);
                 return Formed::Progress;
             }

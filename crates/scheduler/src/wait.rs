@@ -1,53 +1,53 @@
-//! Whether an idle instance should wait for more requests. Work-conserving by default: it waits only when measurements say
-//! that the requests concerned are answered sooner, on the whole, than if it did not.
+//! Decides whether an idle instance should wait for more requests. Work-conserving by default: it waits only if
+//! measurements predict that all requests concerned are answered sooner, in sum, than without waiting.
 //!
 //! With one idle instance, k requests of r rows here and m more of n rows due within w, t(b) = a + c·b:
 //! - run now: the k are done after t(r); the m wait for the instance and are done after t(r) + t(n);
 //! - wait: all are done after w + t(r + n).
 //!
-//! So waiting gains the m requests a − w each, and costs the k requests w + c·n each. It can only pay while w < a, and never
-//! when a second instance is idle, which would take the late ones at once.
+//! So waiting gains the m requests a − w each, and costs the k requests w + c·n each. It can only pay while w < a, and
+//! never when a second instance is idle, because that one would run the late requests at once.
 //!
-//! When m are due is told by two medians: the gap between arrivals, and, when an instance has just become free, the time
-//! from there to the next arrival: clients that just got their answers ask again about then.
+//! Two medians predict when the m are due: the gap between arrivals, and, when an instance has just become free, the
+//! time from there to the next arrival, because clients that just got their responses send again about then.
 //!
-//! What is due is a guess, so every wait is judged by what really came. Gains may be lost again; after that, chances are let
-//! pass until the loss is one percent of the time. That also covers clients that all wait for their answers, so that none is
-//! left to arrive, and callers whose timers are coarse.
+//! Predictions are uncertain, so every wait is judged by the arrivals that followed. Past gains may be lost again;
+//! after that, chances are skipped until the loss is one percent of the time. This also covers clients that all wait
+//! for their responses, so that none is left to send, and callers with coarse timers.
 
-use crate::profile::Line;
+use crate::profile::CostLine;
 
-/// Arrivals before their gap is believed.
+/// Arrivals before their median gap is used.
 const ARRIVALS_MIN: u32 = 16;
 /// Shortest gap tracked, ns.
 const GAP_MIN: u64 = 64;
-/// After so many usual gaps without an arrival none is expected.
-const GAPS_OF_PATIENCE: u64 = 8;
-/// Most chances let pass after bad waits.
+/// After this many median gaps without an arrival, none is expected.
+const GAPS_WAITED_MAX: u64 = 8;
+/// Most chances skipped after bad waits.
 const PASS_MAX: u32 = 4095;
-/// Gains kept in hand to be lost again, and the part of the time that may be lost to waits beyond them; in executions.
+/// Gains that may be lost again, and the share of time that may be lost to waits beyond them; both in executions.
 const CREDIT_MAX: f64 = 4.0;
 const LOSS_MAX: f64 = 0.01;
-/// Every so many chances the size that waits used to reach is tried to be exceeded.
+/// One in this many chances ignores the size at which waits used to end, to find out whether more can be reached.
 const REACH_FURTHER_EVERY: u32 = 16;
 
-/// What `decide` is told.
+/// Input of `decide`.
 pub(crate) struct Outlook {
     pub now: u64,
-    /// Requests and rows that would go now.
+    /// Requests and rows that would run now.
     pub requests: u32,
     pub rows: u32,
     /// Rows beyond which there is no reason to wait.
     pub rows_wanted: u32,
-    /// The wait ends here at the latest: arrival of the oldest plus the queue delay.
+    /// Latest end of the wait: arrival of the oldest request plus the queue delay.
     pub latest: u64,
-    /// A request would expire.
+    /// Earliest expiry of a queued request.
     pub deadline: u64,
-    pub line: Option<Line>,
+    pub line: Option<CostLine>,
 }
 
-/// Follows the median of durations, ns: a step up for a longer one, down for a shorter settles where half are longer. A
-/// median follows bursts; a mean would be ruled by the pauses between them.
+/// Running median of durations, ns: a step up for a longer one and down for a shorter one settles where half are
+/// longer. A median follows bursts; the pauses between them would dominate a mean.
 #[derive(Default)]
 struct Median {
     ns: u64,
@@ -66,24 +66,24 @@ impl Median {
     }
 }
 
-/// Arrivals, and the wait in progress.
+/// Statistics of arrivals, and the wait in progress.
 #[derive(Default)]
 pub(crate) struct Waiter {
     last_arrival: Option<u64>,
     gap: Median,
-    /// From an instance becoming free to the next arrival.
+    /// Time from an instance becoming free to the next arrival.
     echo: Median,
-    /// All instances are busy.
+    /// True while no instance is idle.
     busy: bool,
-    /// When an instance became free, until the next arrival.
+    /// When an instance became free; `None` after the next arrival.
     freed: Option<u64>,
     wait: Option<Wait>,
-    /// Chances still to let pass, and how many to let pass after the next bad wait.
+    /// Chances still to skip, and how many to skip after the next bad wait.
     pass: u32,
     pass_next: u32,
-    /// What waiting has gained so far and may be lost again, ns.
+    /// Net gain of waiting that may be lost again, ns.
     balance: f64,
-    /// Rows at which waits used to end for lack of arrivals, 0 = not known.
+    /// Rows at which waits used to end for lack of arrivals; 0 = unknown.
     reach: u32,
     chances: u32,
 }
@@ -93,12 +93,12 @@ struct Wait {
     requests: u32,
     rows: u32,
     rows_wanted: u32,
-    /// When the first of those due is expected.
+    /// Expected time of the first arrival.
     first_due: u64,
 }
 
 impl Waiter {
-    /// A request arrived.
+    /// Records an arrival.
     pub fn arrived(&mut self, now: u64) {
         if let Some(last) = self.last_arrival.replace(now) {
             self.gap.add(now.saturating_sub(last));
@@ -108,7 +108,7 @@ impl Waiter {
         }
     }
 
-    /// So many instances are idle now.
+    /// Records the number of idle instances.
     pub fn idle(&mut self, now: u64, instances: u32) {
         if instances == 0 {
             self.busy = true;
@@ -119,26 +119,26 @@ impl Waiter {
         }
     }
 
-    /// No wait is in progress any more, for reasons that say nothing about waiting.
+    /// Ends the wait in progress without judging it.
     pub fn forget(&mut self) {
         self.wait = None;
     }
 
-    /// An instance is idle, and requests are kept from it.
+    /// True while an instance is idle and requests are kept from it.
     pub fn is_waiting(&self) -> bool {
         self.wait.is_some()
     }
 
-    /// When to look again; `None` = run now.
+    /// Returns until when to wait; `None` = run now.
     pub fn decide(&mut self, o: &Outlook) -> Option<u64> {
         if self.wait.is_none() {
             self.wait = self.begin(o);
         }
         let wait = self.wait.as_ref()?;
         let expected = wait.first_due.max(self.last_arrival.unwrap_or(0));
-        let patience = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_OF_PATIENCE));
-        let until = patience.min(o.latest);
-        // No request may expire in front of an instance that is idle for its sake.
+        let no_arrival = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_WAITED_MAX));
+        let until = no_arrival.min(o.latest);
+        // A request must not expire while an instance stays idle for it.
         if o.rows < wait.rows_wanted && o.now < until && until < o.deadline {
             return Some(until);
         }
@@ -161,17 +161,17 @@ impl Waiter {
             rows_wanted = rows_wanted.min(self.reach);
         }
         let rows_due = rows_wanted.checked_sub(o.rows).filter(|&n| n > 0)?;
-        // The late ones are taken to be like those here, the first due after `lead`, the others a gap apart.
+        // Late requests are assumed to resemble those here: the first is due after `lead`, the others a gap apart.
         let rows_each = f64::from(o.rows) / f64::from(o.requests.max(1));
         let gap = self.gap.ns as f64;
         let lead = match self.freed {
             Some(freed) if self.echo.seen >= ARRIVALS_MIN => {
                 freed.saturating_add(self.echo.ns).saturating_sub(o.now) as f64
             }
-            // Half of the gaps are longer than the median, and by much.
+            // Half of the gaps are longer than the median, by much.
             _ => gap * 1.5,
         };
-        // gain() as a function of m is a parabola; its top, at least one, at most all.
+        // gain() as a function of m is a parabola; its top, clamped to at least one and at most all.
         let here = f64::from(o.requests);
         let top = (line.fixed - lead + gap - here * (gap + line.per_row * rows_each)) / (2.0 * gap);
         let due = top.min(f64::from(rows_due) / rows_each).max(1.0).round();
@@ -189,14 +189,14 @@ impl Waiter {
         })
     }
 
-    /// The wait in progress is over: was it worth it?
+    /// Ends the wait in progress and judges whether it paid.
     pub fn end(&mut self, o: &Outlook) {
         let (Some(wait), Some(line)) = (self.wait.take(), o.line) else { return };
         let came = f64::from(o.requests.saturating_sub(wait.requests));
         let rows_came = f64::from(o.rows.saturating_sub(wait.rows));
         let waited = o.now.saturating_sub(wait.since) as f64;
         let here = f64::from(wait.requests);
-        // What an execution means to those here: the measure of what may be lost or kept in hand.
+        // Value of one execution to the requests here; scales the limits of gains and losses.
         let stake = (here * line.fixed).max(1.0);
         let gained = gain(&line, here, came, rows_came, waited);
         self.balance = (self.balance + gained).min(CREDIT_MAX * stake);
@@ -213,14 +213,13 @@ impl Waiter {
         } else if o.rows >= self.reach {
             self.reach = o.rows;
         } else {
-            // Once may be chance.
+            // A single short wait may be chance.
             self.reach -= (self.reach - o.rows).div_ceil(4);
         }
     }
 }
 
-/// Time saved, summed over the requests, by waiting `wait` ns for `due` requests of `rows_due` rows while `here` wait. May be
-/// negative.
-fn gain(line: &Line, here: f64, due: f64, rows_due: f64, wait: f64) -> f64 {
+/// Time saved, summed over the requests, by waiting `wait` ns for `due` requests while `here` wait; may be negative.
+fn gain(line: &CostLine, here: f64, due: f64, rows_due: f64, wait: f64) -> f64 {
     due * (line.fixed - wait) - here * (wait + line.per_row * rows_due)
 }

@@ -1,4 +1,4 @@
-//! Default scheduler and dynamic batcher without policies: what runs together, and when.
+//! Default scheduler and dynamic batcher without policies: which requests run together, and when.
 
 mod common;
 use common::*;
@@ -8,14 +8,14 @@ use scheduler::Config;
 fn s01_default_scheduler_runs_every_request_alone_in_order() {
     check(&default_scheduler(8), "0:+1x3 5:! 6:!", "0:run[0] 5:run[1] 6:run[2]");
     check(&Config { instances: 2, ..default_scheduler(8) }, "0:+4x3 5:!", "0:run[0] 0:run[1] 5:run[2]");
-    check(&default_scheduler(8), "0:+1p1 1:+1p9t1 9:!", "0:run[0] 9:run[1]"); // priority and timeout mean nothing
+    check(&default_scheduler(8), "0:+1p1 1:+1p9t1 9:!", "0:run[0] 9:run[1]"); // priority and timeout are ignored
 }
 
 #[test]
 fn s41_a_cancelled_request_does_not_run() {
     check(&default_scheduler(0), "0:+1x3 1:~1 5:!", "0:run[0] 5:cancelled[1] 5:run[2]");
     check(&default_scheduler(0), "0:+1x3 1:-1 5:!", "0:run[0] 1:cancelled[1] 5:run[2]");
-    // Its rows do not count: the others fill the batch.
+    // The rows of the cancelled request do not count: the others fill the batch.
     check(&dynamic(4, &[], 0), "0:+4 1:+2x3 2:~2 5:!", "0:run[0] 5:cancelled[2] 5:run[1,3]");
     check(&dynamic(4, &[], 0), "0:+4 1:+2 2:~1 5:!", "0:run[0] 5:cancelled[1]");
     for (config, expected) in [
@@ -34,7 +34,7 @@ fn check_both(max: u32, preferred: &[u32], schedule: &str, expected: &str) {
 }
 
 #[test]
-fn s10_without_delay_an_idle_instance_takes_each_request_at_once_and_a_busy_one_lets_them_gather() {
+fn s10_without_delay_requests_only_gather_while_instances_are_busy() {
     check_both(8, &[], "0:+1 1:! 1:+1 2:!", "0:run[0] 1:run[1]");
     check_both(8, &[], "0:+1 1:+1 2:+1 3:+1 9:!", "0:run[0] 9:run[1,2,3]");
     check_both(4, &[], "0:+1 1:+1x9 2:! 3:! 4:!", "0:run[0] 2:run[1,2,3,4] 3:run[5,6,7,8] 4:run[9]");
@@ -48,16 +48,16 @@ fn s11_a_preferred_size_is_preferred_over_a_larger_one() {
     check_both(8, &[4], "0:+1x5 5:!", "0:run[0,1,2,3] 5:run[4]");
     check_both(8, &[4, 8], "0:+1x9 5:!", "0:run[0,1,2,3,4,5,6,7] 5:run[8]");
     check_both(8, &[8, 4], "0:+1x7 5:!", "0:run[0,1,2,3] 5:run[4,5,6]");
-    check_both(8, &[4], "0:+1x3", "0:run[0,1,2]"); // none reached: what there is
+    check_both(8, &[4], "0:+1x3", "0:run[0,1,2]"); // no preferred size reached: everything queued
     check_both(8, &[4], "0:+3 1:+3x2 5:! 6:!", "0:run[0] 5:run[1] 6:run[2]"); // stays under the largest preferred
 }
 
 #[test]
 fn s10_strict_closes_a_payload_at_the_first_preferred_size_it_grows_to() {
-    // Arriving one by one they are appended to a payload already handed over: closed at 2, unlike four found at once.
+    // Single arrivals extend an open payload, which is closed at 2, unlike four requests found at once.
     check(&strict(8, &[2, 4], 0), "0:+1 1:+1 2:+1 3:+1 4:+1 9:! 10:!", "0:run[0] 9:run[1,2] 10:run[3,4]");
     check(&dynamic(8, &[2, 4], 0), "0:+1 1:+1 2:+1 3:+1 4:+1 9:! 10:!", "0:run[0] 9:run[1,2,3,4]");
-    // Two payloads per instance are formed ahead, the rest gathers behind them (S-07).
+    // Two payloads per instance are formed ahead; the other requests gather in the queue (S-07).
     check(
         &strict(8, &[2], 0),
         "0:+1 1:+1 2:+1 3:+1 4:+1 5:+1 6:+1 9:! 10:! 11:!",
@@ -70,7 +70,7 @@ fn s09_requests_are_never_split_and_never_exceed_the_maximum() {
     check_both(8, &[], "0:+1 1:+5 2:+5 3:+3 9:! 10:!", "0:run[0] 9:run[1] 10:run[2,3]");
     check_both(8, &[4], "0:+1 1:+8 2:+1 9:! 10:!", "0:run[0] 9:run[1] 10:run[2]"); // larger than any preferred: alone
     check_both(0, &[], "0:+1x3 5:! 6:!", "0:run[0] 5:run[1] 6:run[2]");
-    check_both(8, &[], "0:+100 1:+1 5:!", "0:run[0] 5:run[1]"); // not the scheduler's to refuse
+    check_both(8, &[], "0:+100 1:+1 5:!", "0:run[0] 5:run[1]"); // the scheduler does not reject it
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn s11_strict_waits_for_the_delay_and_then_sends_what_fits() {
     check(&p4, "0:+3 50:+1 200:?", "0:sleep 100 50:run[0,1]"); // preferred size reached: at once
     check(&p4, "0:+1x5 200:! 200:?", "0:run[0,1,2,3] 0:sleep 100 200:run[4]");
     check(&strict(8, &[], 100), "0:+8", "0:run[0]");
-    // While another shape waits behind it there is nothing to wait for.
+    // With a request of another shape behind it, a wait cannot add anything.
     check(&p4, "0:+1a 10:+1b 200:! 200:?", "0:sleep 100 10:run[0] 10:sleep 110 200:run[1]");
-    // The clock is the oldest request's own.
+    // The delay counts from the oldest request's own arrival.
     check(&p4, "0:+1 90:! 100:! 150:+1 300:?", "0:sleep 100 100:run[0] 150:sleep 250 250:run[1]");
 }
 
 #[test]
 fn s11_after_the_delay_everything_that_fits_goes_even_past_a_preferred_size() {
-    // No payload ahead of a busy instance with a policy, so the requests are still in the queue when the delay is over.
+    // With a policy no payload is formed for a busy instance, so the requests are still in the queue after the delay.
     let limited = |c| with(c, |d| d.default_policy.max_queue_size = 100);
     for config in [limited(strict(8, &[4], 100)), dynamic(8, &[4], 100), limited(dynamic(8, &[4], 100))] {
         let mut player = Player::new(config);
@@ -108,7 +108,7 @@ fn s11_after_the_delay_everything_that_fits_goes_even_past_a_preferred_size() {
 
 #[test]
 fn s09_strict_appends_to_a_payload_that_has_no_preferred_size() {
-    // 100: the delay of 1 is over, it is handed over open; later ones join it without waiting (rule 5) until it is 4.
+    // 100: the delay of 1 is over and its payload is open; later requests join at once (rule 5) up to 4 rows.
     check(
         &strict(8, &[4], 100),
         "0:+4 0:+1 110:+1 120:+1 130:+1 140:+1 150:!",
@@ -132,13 +132,13 @@ fn s09_golden_dyn_in_strict_mode() {
 }
 
 #[test]
-fn s47_nothing_happens_until_so_many_are_queued_once() {
+fn s47_nothing_runs_until_enough_requests_are_queued_once() {
     for config in [dynamic(8, &[], 0), strict(8, &[], 0)] {
         let config = Config { delay_scheduler: 4, ..config };
         check(&config, "0:+1 1:+1 2:+1 50:? 60:+1 70:! 71:+1", "60:run[0,1,2,3] 71:run[4]");
     }
     let default = Config { delay_scheduler: 4, ..default_scheduler(8) };
-    check(&default, "0:+1", "0:run[0]"); // the hook is the dynamic batcher's
+    check(&default, "0:+1", "0:run[0]"); // the option only affects the dynamic batcher
 }
 
 #[test]
@@ -161,6 +161,6 @@ fn draining_returns_everything() {
 }
 
 #[test]
-fn time_that_goes_backwards_is_taken_for_the_latest() {
+fn a_time_before_the_latest_counts_as_the_latest() {
     check(&strict(8, &[4], 100), "500:+1 400:+1 700:?", "500:sleep 600 600:run[0,1]");
 }

@@ -1,20 +1,20 @@
-//! What holds for every schedule: seeded simulation and property tests.
+//! Properties of every schedule: seeded simulation and property tests.
 
 mod common;
 use common::{Random, Request, request};
 use proptest::prelude::*;
-use scheduler::{Config, Dynamic, Policy, RemovalReason, Scheduler, Step, TimeoutAction};
+use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction};
 use std::collections::BTreeMap;
 
-/// What the model of the test knows of a request.
+/// A request, as the test knows it.
 struct Known {
     request: Request,
     arrived: u64,
     /// Level, or 0.
     level: u32,
-    /// It may be delayed: order within its level is not kept.
+    /// True if it may be delayed: its order within the level is not kept.
     may_be_delayed: bool,
-    /// Latest time it may be found waiting, if it must be rejected then.
+    /// Latest time at which it may still wait, if it must be rejected then.
     reject_at: Option<u64>,
     out: bool,
 }
@@ -24,7 +24,7 @@ struct World {
     config: Config,
     dynamic: Dynamic,
     known: Vec<Known>,
-    /// Requests of each level not out yet, by id.
+    /// Waiting requests of each level, by id.
     waiting: BTreeMap<usize, u32>,
     idle: u32,
     now: u64,
@@ -85,7 +85,7 @@ impl World {
                     policy.max_queue_size != 0 && in_level >= policy.max_queue_size as usize,
                     "S-05: refused too early"
                 );
-                // Ids stay in step with `known`.
+                // Ids are indices of `known`.
                 self.known.push(Known {
                     request,
                     arrived: self.now,
@@ -138,18 +138,18 @@ impl World {
             let still = self.scheduler.is_still();
             let step = self.scheduler.step(self.now, self.idle, &mut dropped);
             assert!(
-                !still || (matches!(step, Step::Idle) && dropped.is_empty()),
+                !still || (matches!(step, NextBatch::Idle) && dropped.is_empty()),
                 "a step was not needed and did something"
             );
             self.take_dropped(dropped);
             match step {
-                Step::Run(batch) => self.run(&batch),
-                Step::SleepUntil(at) => {
+                NextBatch::Run(batch) => self.run(&batch),
+                NextBatch::SleepUntil(at) => {
                     assert!(at > self.now, "would spin");
                     self.wake = Some(at);
                     break;
                 }
-                Step::Idle => {
+                NextBatch::Idle => {
                     self.wake = None;
                     break;
                 }
@@ -173,7 +173,7 @@ impl World {
             assert!(self.known[request.id].reject_at.is_none_or(|at| at > self.now), "S-06: an expired request runs");
             self.leave(request.id);
         }
-        // FIFO: nobody of the same level that cannot have been delayed was overtaken, nor anybody of a higher level.
+        // FIFO: no request of a higher level was overtaken, and none of the same level that cannot have been delayed.
         for request in batch {
             let level = self.known[request.id].level;
             for (&id, &other) in self.waiting.iter().take(64) {
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// After the scheduler had its say.
+    /// Checks the waiting requests after the scheduler's steps.
     fn check_waiting(&self) {
         for &id in self.waiting.keys() {
             let known = &self.known[id];
@@ -197,14 +197,14 @@ impl World {
         }
         let wanted = self.waiting.keys().map(|&id| &self.known[id]).filter(|k| !k.request.cancelled.get());
         let Some(oldest) = wanted.map(|k| k.arrived).min().filter(|_| self.idle > 0) else { return };
-        // An idle instance beside waiting requests: only within the delay, and only until a time that keeps it.
+        // With an idle instance requests only wait within the delay, and only until a time that keeps it.
         let delay = self.dynamic.max_queue_delay_us * 1000;
         assert!(delay != 0, "an idle instance sits beside {} requests", self.waiting.len());
         assert!(self.now < oldest + delay, "the delay is over");
         assert!(self.wake.is_some_and(|w| w <= oldest + delay), "nobody will look when the delay is over");
     }
 
-    /// Lets time pass; wakes whenever told to.
+    /// Advances the time, with a step at each wake-up time.
     fn advance(&mut self, to: u64) {
         while let Some(wake) = self.wake.filter(|&w| w <= to) {
             self.now = wake;
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// Everything still there comes out, once.
+    /// Drains the scheduler and checks that every request left once.
     fn finish(mut self) {
         while !self.waiting.is_empty() && self.idle < self.config.instances {
             self.advance(self.now + 1_000_000);
@@ -273,7 +273,7 @@ fn random_config(random: &mut Random) -> Config {
     }
 }
 
-/// One world of so many events; returns how many executions and drops it saw.
+/// Simulates this many events; returns the number of executions and of dropped requests.
 fn simulate(seed: u64, events: u32) -> (usize, usize) {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     for _ in 0..8 {
@@ -312,10 +312,10 @@ fn simulate(seed: u64, events: u32) -> (usize, usize) {
 }
 
 #[test]
-fn every_request_leaves_once_and_no_instance_idles_without_reason() {
+fn every_request_leaves_once_and_instances_only_idle_with_a_reason() {
     let (mut runs, mut dropped) = (0, 0);
     for seed in 0..300 {
-        // The seed is all it takes to replay a failure.
+        // The seed is enough to replay a failure.
         let seen = std::panic::catch_unwind(|| simulate(seed, 500)).unwrap_or_else(|_| panic!("seed {seed}"));
         runs += seen.0;
         dropped += seen.1;
@@ -352,7 +352,8 @@ proptest! {
             default_policy: policy,
             ..Dynamic::default()
         };
-        let config = Config { max_batch_size: max, dynamic: Some(dynamic), instances, strict_delay: strict, delay_scheduler: 0, padding: None };
+        let (max_batch_size, dynamic, strict_delay) = (max, Some(dynamic), strict);
+        let config = Config { max_batch_size, dynamic, instances, strict_delay, delay_scheduler: 0, padding: None };
         let mut world = World::new(config);
         for (pause, what, rows, shape, extra) in events {
             world.advance(world.now + pause);

@@ -1,17 +1,17 @@
-//! Batches of requests of different lengths: seeded simulation of random traffic, and what batches cost on the whole.
+//! Batches of requests of different lengths: seeded simulation of random traffic, and the total cost of batches.
 
 mod common;
 
 use common::Random;
 use scheduler::padding::{BATCH_BYTES_MAX, PaddedTensor, Padding, ROW_BYTES_FREE, ROW_RATIO_MAX};
-use scheduler::profile::{Execution, RunClass};
-use scheduler::{Config, Dynamic, RemovalReason, Scheduler, Step, Waiting};
+use scheduler::profile::{FinishedRun, RunClass};
+use scheduler::{Config, Dynamic, NextBatch, RemovalReason, Scheduler, Waiting};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// About lognormal with median 30, from 8 to 128.
+/// Text lengths, about lognormal: median 30, from 8 to 128.
 fn text_length(random: &mut Random) -> u32 {
     loop {
         let normal = (0..12).map(|_| random.below(1 << 20) as f64 / (1 << 20) as f64).sum::<f64>() - 6.0;
@@ -60,7 +60,7 @@ fn config(max: u32, dynamic: Dynamic, instances: u32, padding: Option<Padding>) 
     Config { max_batch_size: max, dynamic: Some(dynamic), instances, strict_delay: false, delay_scheduler: 0, padding }
 }
 
-/// Random arrivals, priorities, cancellations and ends of runs; what must hold of every batch is checked.
+/// Simulates random arrivals, priorities, cancellations and ends of runs, and checks every batch.
 fn simulate(seed: u64) -> usize {
     let mut random = Random(seed);
     let max = 1 + random.below(12) as u32;
@@ -123,13 +123,13 @@ fn simulate(seed: u64) -> usize {
                 waiting.retain(|w| w.id != request.id);
             }
             let batch = match step {
-                Step::Run(batch) => batch,
-                Step::SleepUntil(at) => {
+                NextBatch::Run(batch) => batch,
+                NextBatch::SleepUntil(at) => {
                     let oldest = waiting.iter().filter(|w| !w.cancelled.get()).map(|w| w.arrived).min().unwrap();
                     assert!(at > now && at <= oldest + delay * 1000, "sleeps beyond the delay");
                     break;
                 }
-                Step::Idle => {
+                NextBatch::Idle => {
                     assert!(idle == 0 || waiting.is_empty(), "an instance is idle while requests wait");
                     break;
                 }
@@ -163,17 +163,16 @@ fn simulate(seed: u64) -> usize {
 fn observe(scheduler: &mut Scheduler<Request>, batch: &[Request], padded_bytes: u64, duration_ns: u64) {
     let (class, rows) = (batch[0].class(), batch.iter().map(|r| r.rows).sum());
     let kind = RunClass::new(class, rows, 0);
-    scheduler.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
+    scheduler.profile_mut().observe(&FinishedRun { class, kind, rows, padded_bytes, duration_ns });
 }
 
 #[test]
-fn every_batch_has_the_oldest_request_and_keeps_to_its_limits() {
+fn every_batch_has_the_oldest_request_and_respects_the_limits() {
     let runs: usize = (1..400u64).map(|seed| simulate(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)).sum();
     assert!(runs > 50_000, "{runs}");
 }
 
-/// What `clients` get who each ask again when they are answered: requests per ms, the time within which 99 % are answered, and the
-/// longest wait in runs.
+/// Simulates a closed loop of `clients`; returns requests per ms, 99 % response time, and longest wait in runs.
 fn closed_loop(clients: usize, padded: bool) -> (f64, u64, usize) {
     const FIXED: u64 = 30;
     let mut random = Random(99);
@@ -200,7 +199,7 @@ fn closed_loop(clients: usize, padded: bool) -> (f64, u64, usize) {
     };
     (0..clients).for_each(|_| ask(&mut scheduler, 0, 0, &mut begun));
     while done < 20_000 {
-        let Step::Run(batch) = scheduler.step(now, 1, &mut vec![]) else { panic!("requests wait") };
+        let NextBatch::Run(batch) = scheduler.step(now, 1, &mut vec![]) else { panic!("requests wait") };
         runs += 1;
         let volume = batch.len() as u64 * u64::from(batch.iter().map(|r| r.lengths[0]).max().unwrap());
         let duration = (FIXED + volume) * 40_000;
@@ -218,7 +217,7 @@ fn closed_loop(clients: usize, padded: bool) -> (f64, u64, usize) {
 }
 
 #[test]
-fn requests_of_many_lengths_are_served_faster_padded_than_one_by_one_and_none_much_later() {
+fn padding_serves_many_lengths_faster_and_none_much_later() {
     for (clients, gain) in [(8, 1.2), (32, 1.38)] {
         let ((plain, plain_p99, _), (padded, p99, longest_wait)) =
             (closed_loop(clients, false), closed_loop(clients, true));

@@ -1,4 +1,4 @@
-//! Priority levels and queue policies (spec §2). They mean the same in both modes.
+//! Priority levels and queue policies (spec §2), which mean the same in both modes.
 
 mod common;
 use common::*;
@@ -15,7 +15,7 @@ fn check_policy(max: u32, change: impl Fn(&mut Dynamic), schedule: &str, expecte
 #[test]
 fn s05_s07_with_one_busy_instance_exactly_max_queue_size_more_are_accepted() {
     let limit = |n| move |d: &mut Dynamic| d.default_policy.max_queue_size = n;
-    // Golden q_size: the first runs, the second waits, the third is refused.
+    // Golden q_size: the first runs, the second waits, the third is rejected.
     check_policy(1, limit(1), "0:+1 250:+1 500:+1 1200:!", "0:run[0] 500:full[2] 1200:run[1]");
     check_policy(8, limit(3), "0:+1 1:+1x4 2:! 3:+1", "0:run[0] 1:full[4] 2:run[1,2,3]");
     check_policy(1, limit(0), "0:+1 1:+1x1000 2:!", "0:run[0] 2:run[1]");
@@ -24,7 +24,7 @@ fn s05_s07_with_one_busy_instance_exactly_max_queue_size_more_are_accepted() {
 }
 
 #[test]
-fn s06_s08_reject_answers_at_the_deadline_though_no_instance_is_free() {
+fn s06_s08_requests_are_rejected_at_the_deadline_while_instances_are_busy() {
     let reject = |d: &mut Dynamic| d.default_policy = policy(Reject, 100, false, 0);
     check_policy(
         1,
@@ -33,9 +33,9 @@ fn s06_s08_reject_answers_at_the_deadline_though_no_instance_is_free() {
         "0:run[0] 20:sleep 120 120:expired[1] 120:sleep 130 130:expired[2]",
     );
     check_policy(1, reject, "0:+1 20:+1 119:!", "0:run[0] 20:sleep 120 119:run[1]");
-    // A request that runs never expires.
+    // A running request never expires.
     check_policy(1, reject, "0:+1 900:!", "0:run[0]");
-    // Without override the parameter means nothing.
+    // Without override the parameter is ignored.
     check_policy(1, reject, "0:+1 20:+1t5 500:!", "0:run[0] 20:sleep 120 120:expired[1]");
 }
 
@@ -56,7 +56,7 @@ fn s06_s42_an_override_can_only_shorten_and_needs_a_default() {
 }
 
 #[test]
-fn s06_delay_moves_behind_the_unexpired_of_its_level_and_never_expires_again() {
+fn s06_delayed_requests_wait_behind_unexpired_ones_and_never_expire_again() {
     let delay = |d: &mut Dynamic| d.default_policy = policy(Delay, 100, false, 0);
     check_policy(
         1,
@@ -64,17 +64,17 @@ fn s06_delay_moves_behind_the_unexpired_of_its_level_and_never_expires_again() {
         "0:+1 10:+1 20:+1 115:+1 119:! 121:! 122:! 900:?",
         "0:run[0] 10:sleep 110 110:sleep 120 119:run[2] 119:sleep 215 121:run[3] 122:run[1]",
     );
-    // Golden q_delay: all three are answered, one by one.
+    // Golden q_delay: all three run, one by one.
     check_policy(
         1,
         delay,
         "0:+1 150:+1 300:+1 500:! 1000:!",
         "0:run[0] 150:sleep 250 300:sleep 400 500:run[1] 1000:run[2]",
     );
-    // Delayed ones count for max_queue_size.
+    // Delayed requests count for max_queue_size.
     let limited = |d: &mut Dynamic| d.default_policy = policy(Delay, 100, false, 2);
     check_policy(1, limited, "0:+1 1:+1 2:+1 300:+1", "0:run[0] 1:sleep 101 101:sleep 102 300:full[3]");
-    // They keep their order, and share a batch with the unexpired.
+    // Delayed requests keep their order and share a batch with unexpired ones.
     check_policy(
         8,
         delay,
@@ -104,7 +104,7 @@ fn s04_higher_levels_first_and_unknown_ones_are_the_default() {
 
 #[test]
 fn s04_every_level_has_its_own_policy_and_capacity() {
-    // Golden q_prio: level 3 holds one.
+    // Golden q_prio: level 3 has room for one.
     let own = |d: &mut Dynamic| {
         three_levels(d);
         d.level_policies.insert(3, policy(Reject, 0, false, 1));
@@ -142,7 +142,7 @@ fn s09_the_delay_timer_also_heeds_the_nearest_deadline() {
 }
 
 #[test]
-fn s04_four_thousand_million_levels_cost_nothing() {
+fn s04_the_number_of_levels_costs_nothing() {
     let config = with(dynamic(1, &[], 0), |d| {
         d.priority_levels = u32::MAX;
         d.default_priority_level = 7;

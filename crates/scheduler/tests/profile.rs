@@ -1,6 +1,6 @@
-//! One profile of cost, asked by all: models simulated with seeds, preempted now and then, as the thread that runs them sees it.
+//! The cost profile against simulated models (seeded) and a machine that preempts runs now and then.
 
-use scheduler::profile::{Execution, Held, Profile, RunClass};
+use scheduler::profile::{FinishedRun, HoldTime, Profile, RunClass};
 
 const LIMIT_NS: u64 = 25_000;
 
@@ -15,7 +15,7 @@ impl Random {
     }
 }
 
-/// A model of which one row of shape `class` costs `per_row`, and a machine that takes the core away in one of a hundred runs.
+/// A model whose rows of shape `class` cost `per_row`, on a machine that preempts one in a hundred runs.
 struct World {
     profile: Profile,
     random: Random,
@@ -31,8 +31,7 @@ impl World {
         Self { profile: Profile::default(), random, inline: 0, ended: false, now: 0, cpu_held_ns: 0 }
     }
 
-    /// One execution, on the thread that brings it where the profile says so. `expected_ns` is what its class suggests, `cpu_ns`
-    /// what it computes.
+    /// One execution, inline if the profile allows. `expected_ns` is usual for its class, `cpu_ns` is what it computes.
     fn run(&mut self, class: u64, rows: u32, cpu_ns: u64) {
         let kind = RunClass::new(class << 16, rows, 0);
         let cpu_ns = cpu_ns + self.random.below(cpu_ns / 8 + 1);
@@ -42,17 +41,17 @@ impl World {
         if self.profile.is_cheap(kind, LIMIT_NS) {
             self.inline += 1;
             self.cpu_held_ns += cpu_ns;
-            let held = Held { cpu_ns: (duration_ns > 2 * LIMIT_NS).then_some(cpu_ns), exact: true };
+            let held = HoldTime { cpu_ns: (duration_ns > 2 * LIMIT_NS).then_some(cpu_ns), exact: true };
             self.ended |= self.profile.ran_inline(held, LIMIT_NS, self.now).is_some();
         } else {
-            self.profile.ran_elsewhere(self.now);
+            self.profile.ran_on_pool(self.now);
         }
-        self.profile.observe(&Execution { class, kind, rows, padded_bytes: 0, duration_ns });
+        self.profile.observe(&FinishedRun { class, kind, rows, padded_bytes: 0, duration_ns });
     }
 }
 
 #[test]
-fn what_is_cheap_runs_where_it_arrives_whatever_preempts_it_and_what_is_dear_never_does() {
+fn cheap_models_run_inline_despite_preemptions_and_slow_ones_never_do() {
     for seed in 0..32 {
         let mut world = World::new(seed);
         for _ in 0..20_000 {
@@ -61,34 +60,34 @@ fn what_is_cheap_runs_where_it_arrives_whatever_preempts_it_and_what_is_dear_nev
             world.run(class, rows, [2_000, 40_000, 900_000][class as usize] * u64::from(rows));
         }
         assert!(!world.ended, "seed {seed}");
-        // Four runs of each size are seen elsewhere first.
+        // Four runs of each size are measured on the pool first.
         let cheap = 20_000 / 3;
         assert!((cheap - 600..cheap + 600).contains(&world.inline), "seed {seed}: {}", world.inline);
         for (class, per_row) in [(0, 2_000), (1, 40_000), (2, 900_000)] {
             let predicted = world.profile.predict(class, 8).expect("it was seen");
             let expected = 8 * per_row;
-            // Half of the spread, and what is left of preemptions when the longest are cut at twice the mean.
+            // Half of the spread, plus the preemptions that remain after capping at twice the mean.
             assert!((expected..expected * 5 / 4).contains(&predicted), "seed {seed}: {predicted} for {expected}");
         }
     }
 }
 
 #[test]
-fn a_model_that_is_dear_for_some_data_holds_the_thread_for_little_and_ever_more_rarely() {
+fn a_model_that_is_slow_for_some_inputs_rarely_holds_the_reactor() {
     for seed in 0..32 {
         let mut world = World::new(seed);
         for i in 0..200_000u64 {
             world.run(0, 1, if i > 1_000 && i % 3 == 0 { 300_000 } else { 3_000 });
         }
         assert!(world.ended, "seed {seed}");
-        // 30 s: once at the beginning, and after 1, 3, 7 and 15 s.
+        // 30 s: at the beginning, and after 1, 3, 7 and 15 s.
         let cheap = world.inline * 3_400;
         assert!(world.cpu_held_ns < cheap + 5 * 1_700_000, "seed {seed}: {} ns", world.cpu_held_ns);
     }
 }
 
 #[test]
-fn a_model_that_a_busy_moment_made_dear_runs_where_it_arrives_again_a_second_later() {
+fn after_a_busy_moment_a_model_runs_inline_again_a_second_later() {
     for seed in 0..32 {
         let mut world = World::new(seed);
         (0..100).for_each(|_| world.run(0, 1, 5_000));
@@ -104,7 +103,7 @@ fn a_model_that_a_busy_moment_made_dear_runs_where_it_arrives_again_a_second_lat
 }
 
 #[test]
-fn what_one_class_costs_is_known_behind_runs_of_another() {
+fn classes_are_learned_independently() {
     for seed in 0..32 {
         let mut world = World::new(seed);
         (0..100).for_each(|_| world.run(0, 4, 100_000));

@@ -1,15 +1,15 @@
-//! The rate limiter: what runs side by side, in which order, and what is refused.
+//! The rate limiter: which executions run side by side, in which order, and what is rejected.
 
 mod common;
 use common::Random;
-use scheduler::rate::{Available, InstanceId, Limited, RESOURCES_MAX, RateLimiter, Refused, Resource};
+use scheduler::rate::{Available, InstanceId, Limited, RESOURCES_MAX, RateLimiter, RegisterError, Resource};
 use std::collections::{BTreeMap, VecDeque};
 
 fn resource(name: &str, count: u32, global: bool) -> Resource {
     Resource { name: name.into(), global, count }
 }
 
-/// `R1:6` of its device, `*G:2` of a global resource, `p5` its priority, `@1` its device.
+/// Parses an instance: `R1:6` of a resource of its device, `*G:2` of a global one, priority `p5`, device `@1`.
 fn limited(text: &str) -> Limited {
     let mut limited = Limited::default();
     for word in text.split_whitespace() {
@@ -26,7 +26,7 @@ fn limited(text: &str) -> Limited {
     limited
 }
 
-/// As `--rate-limit-resource`.
+/// Creates a limiter from values of `--rate-limit-resource`.
 fn limiter(available: &[&str]) -> RateLimiter {
     let parse = |text: &&str| {
         let parts: Vec<&str> = text.split(':').collect();
@@ -49,7 +49,7 @@ fn add(limiter: &mut RateLimiter, text: &str) -> InstanceId {
 const RECORDED: [&str; 2] = ["R1:10", "G:3"];
 
 #[test]
-fn s35_recorded_models_load_or_are_refused() {
+fn s35_recorded_models_load_or_are_rejected() {
     let mut limiter = limiter(&RECORDED);
     let mut check = |text: &str, expected: &str| {
         let got = limiter.register(&[limited(text)]).map_or_else(|e| e.to_string(), |_| "ok".into());
@@ -57,8 +57,8 @@ fn s35_recorded_models_load_or_are_refused() {
     };
     let short = |name: &str, available: u32, needed: u32| {
         format!(
-            "Resource count for \"{name}\" is limited to {available} which will prevent scheduling of one or more model instances, \
-             the minimum required count is {needed}"
+            "Resource count for \"{name}\" is limited to {available} which will prevent scheduling of one or more \
+             model instances, the minimum required count is {needed}"
         )
     };
     check("R1:6", "ok");
@@ -80,7 +80,7 @@ fn s35_recorded_models_load_or_are_refused() {
 }
 
 #[test]
-fn s35_what_is_refused_leaves_nothing_behind() {
+fn s35_a_rejected_registration_leaves_nothing_behind() {
     let mut limiter = limiter(&["R:4"]);
     assert!(limiter.register(&[limited("R:1"), limited("R:5")]).is_err());
     assert!(limiter.register(&[limited("A:0"), limited("*A:0")]).is_err(), "within one model, too");
@@ -91,11 +91,11 @@ fn s35_what_is_refused_leaves_nothing_behind() {
     assert!(limiter.register(&[limited("R:1")]).is_ok(), "nobody uses it as a global one any more");
     let many = Limited { resources: vec![resource("R", 1, false); RESOURCES_MAX + 1], ..Limited::default() };
     let refused = limiter.register(&[many]);
-    assert_eq!(refused, Err(Refused::TooMany { resources: RESOURCES_MAX + 1 }));
+    assert_eq!(refused, Err(RegisterError::TooMany { resources: RESOURCES_MAX + 1 }));
 }
 
 #[test]
-fn s35_what_there_is_of_a_resource() {
+fn s35_capacity_of_a_resource() {
     let check = |available: &[&str], instances: &[&str], expected: &[(&str, Option<u32>, u64)]| {
         let mut limiter = limiter(available);
         for instance in instances {
@@ -105,7 +105,7 @@ fn s35_what_there_is_of_a_resource() {
         got.sort_unstable();
         assert_eq!(got, expected, "{available:?} {instances:?}");
     };
-    // The most that an instance declares, by device.
+    // The largest declared count, by device.
     check(&[], &["A:2", "A:5", "A:3 @1", "*G:1"], &[("A", Some(0), 5), ("A", Some(1), 3), ("G", None, 1)]);
     check(&["A:4"], &["A:2", "A:3 @1"], &[("A", Some(0), 4), ("A", Some(1), 4)]);
     check(&["A:4", "A:7:1"], &["A:2", "A:3 @1"], &[("A", Some(0), 4), ("A", Some(1), 7)]);
@@ -121,8 +121,8 @@ fn s35_what_there_is_of_a_resource() {
     assert_eq!(limiter.usage().next(), None);
 }
 
-/// Models with their instances, and requests of one client each that come `gap_ms` apart; an execution takes 200 ms. As recorded:
-/// the whole time in executions, and the order in which they end.
+/// Simulates requests to models that arrive `gap_ms` apart, with executions of 200 ms. Returns, as recorded, the total
+/// time in executions and the order in which they end.
 fn play(available: &[&str], models: &[(&str, &[&str])], requests: &[&str], gap_ms: u64) -> (u64, Vec<String>) {
     let mut limiter = limiter(available);
     let mut of: BTreeMap<&str, Vec<InstanceId>> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn play(available: &[&str], models: &[(&str, &[&str])], requests: &[&str], gap_m
     let mut running: Vec<(u64, InstanceId, &str)> = Vec::new();
     let (mut now, mut order) = (0, Vec::new());
     loop {
-        // One instance asks for each request; the one that executed least.
+        // One instance asks for each request: the one that executed least.
         for model in std::mem::take(&mut waiting) {
             let idle = |id: &&InstanceId| !asked.contains(id);
             match of[model].iter().filter(idle).min_by_key(|&&id| limiter.rank(id)) {
@@ -192,7 +192,7 @@ fn s35_recorded_runs_side_by_side() {
         assert_eq!(took, units, "{requests:?}: {order:?}");
         order
     };
-    // Recorded of Triton (golden-steps, rate).
+    // Recorded from Triton (golden-steps, rate).
     assert_eq!(check(&["r6a", "r4"], 10, 1), ["r6a", "r4"]);
     assert_eq!(check(&["g2", "g2"], 10, 2), ["g2", "g2"]);
     assert_eq!(check(&["r10", "g2"], 10, 1), ["r10", "g2"]);
@@ -200,7 +200,7 @@ fn s35_recorded_runs_side_by_side() {
     assert_eq!(check(&["both", "r4"], 10, 1), ["both", "r4"]);
     assert_eq!(check(&["unlisted0", "r10"], 10, 1), ["unlisted0", "r10"]);
     assert_eq!(check(&["r6a", "r10", "r4"], 30, 3), ["r6a", "r10", "r4"], "a small one does not overtake a large one");
-    // What follows from the rules.
+    // Consequences of the rules.
     check(&["r6a", "r6b"], 10, 2);
     check(&["r4", "r4"], 10, 2);
     check(&["r4two", "r4two"], 10, 1);
@@ -216,7 +216,7 @@ fn s35_recorded_runs_side_by_side() {
     );
 }
 
-/// Grants of instances that always want to execute; each execution ends before the next grant.
+/// Grants of instances that always want to execute. Each execution ends before the next grant.
 fn shares(limiter: &mut RateLimiter, ids: &[InstanceId], grants: usize) -> Vec<usize> {
     let mut shares = vec![0; ids.len()];
     let mut total = 0;
@@ -253,7 +253,7 @@ fn a_large_instance_gets_its_turn_among_small_ones() {
         limiter.request(large);
         small.iter().for_each(|&id| limiter.request(id));
         running.extend(granted(&mut limiter));
-        // They end one by one, so that there is hardly ever room for the large one by chance.
+        // They end one by one, so chance hardly ever makes room for the large one.
         let over = running.pop_front().expect("somebody runs");
         turns += u32::from(over == large);
         limiter.release(over);
@@ -262,7 +262,7 @@ fn a_large_instance_gets_its_turn_among_small_ones() {
 }
 
 #[test]
-fn who_comes_late_or_was_idle_does_not_keep_the_others_waiting() {
+fn new_and_idle_instances_do_not_delay_the_others() {
     let mut limiter = limiter(&["R:1"]);
     let (old, idle) = (add(&mut limiter, "R:1"), add(&mut limiter, "R:1"));
     shares(&mut limiter, &[old], 10_000);
@@ -272,7 +272,7 @@ fn who_comes_late_or_was_idle_does_not_keep_the_others_waiting() {
 }
 
 #[test]
-fn an_instance_that_is_unloaded_while_it_executes_keeps_its_resources_until_then() {
+fn an_instance_unloaded_while_it_executes_keeps_its_resources_until_the_end() {
     let mut limiter = limiter(&[]);
     let (large, small) = (add(&mut limiter, "R:10"), add(&mut limiter, "R:4"));
     limiter.request(large);
@@ -285,7 +285,7 @@ fn an_instance_that_is_unloaded_while_it_executes_keeps_its_resources_until_then
     assert_eq!(limiter.usage().next(), Some(("R", Some(0), 4, 4)));
     limiter.request(large);
     assert_eq!(granted(&mut limiter), [], "it is forgotten");
-    // One that waits, or that needs nothing, goes at once.
+    // An instance that waits or needs nothing is removed at once.
     let (waits, unlimited) = (add(&mut limiter, "R:1"), add(&mut limiter, ""));
     limiter.request(waits);
     limiter.request(unlimited);
@@ -325,20 +325,20 @@ fn calls_out_of_turn_change_nothing() {
     );
 }
 
-/// What the test knows of an instance.
+/// An instance, as the test knows it.
 #[derive(Debug)]
 struct Known {
     limited: Limited,
-    /// Executions times priority, or where the others were.
+    /// Executions times priority, raised to those of the others.
     taken: u64,
-    /// Where it stands, and since which request.
+    /// Its rank, and the number of its request.
     waits: Option<(u64, u64)>,
     executes: bool,
     leaves: bool,
 }
 
 impl Known {
-    /// What it takes, by resource and device.
+    /// Units that it takes, by resource and device.
     fn needs(&self) -> BTreeMap<(String, Option<u32>), u64> {
         let mut needs = BTreeMap::new();
         for r in self.limited.resources.iter().filter(|r| r.count > 0) {
@@ -403,7 +403,7 @@ impl World {
                 assert!(self.used(&pool) + count <= self.capacity(&pool).max(count), "{pool:?} over-committed");
                 let overtaken =
                     self.known.values().find(|k| k.waits.is_some_and(|w| w < place) && k.needs().contains_key(&pool));
-                // Those before it in the list were granted in this call, too.
+                // Earlier ones in the list were granted in this call, too.
                 assert!(overtaken.is_none(), "{:?} overtakes {overtaken:?} at {pool:?}", known.limited);
                 let floor = self.floors.entry(pool).or_default();
                 *floor = (*floor).max(place.0);
@@ -412,7 +412,7 @@ impl World {
             known.executes = true;
             self.known.insert(id, known);
         }
-        // Nothing waits while it could run.
+        // No instance waits that could run.
         for (id, waiting) in self.known.iter().filter(|(_, k)| k.waits.is_some()) {
             let needs = waiting.needs();
             let lacks = needs.iter().any(|(pool, count)| self.used(pool) + count > self.capacity(pool));
@@ -426,19 +426,19 @@ impl World {
 
     fn forget(&mut self, id: InstanceId) {
         self.known.remove(&id);
-        // A pool that nobody declares begins anew.
+        // A pool that no instance declares starts anew.
         let declared: Vec<_> = self.known.values().flat_map(declared).collect();
         self.floors.retain(|pool, _| declared.contains(pool));
     }
 }
 
-/// Pools an instance names, also those it takes nothing from.
+/// Pools that an instance declares, also those of which it takes nothing.
 fn declared(known: &Known) -> Vec<(String, Option<u32>)> {
     known.limited.resources.iter().map(|r| (r.name.clone(), (!r.global).then_some(known.limited.device))).collect()
 }
 
 #[test]
-fn s35_a_hundred_thousand_random_operations_never_over_commit_overtake_or_waste() {
+fn s35_random_operations_never_over_commit_overtake_or_waste() {
     for (explicit, seed) in [(true, 1), (false, 2), (true, 3), (false, 4)] {
         let mut random = Random(seed * 0x9e37_79b9);
         let limiter = limiter(if explicit { &["A:6", "B:6", "G:6"] } else { &[] });

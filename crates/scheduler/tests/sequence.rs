@@ -1,9 +1,9 @@
 //! Sequences, rule by rule (spec §5). A schedule is one line, as in `common`; the words are other ones:
 //!
-//! `+7` a request of sequence 7 arrives, `+7<` with START, `+7>` with END, `+x` of the sequence "x", `+_` of none; behind it `/t5`
-//! with timeout 5 µs, `/s2` of shape 2, `/r2` of 2 rows. `-2` request 2 is cancelled, and removed, `~2` cancelled without notice.
-//! `!0` instance 0 finished and its requests are over, `^0` it finished and they are not, `.0` they are over, `@0` it finished and
-//! wants them again. `?` somebody looks, `S` stop, `D` drain.
+//! `+7` a request of sequence 7 arrives, `+7<` with START, `+7>` with END, `+x` of the sequence "x", `+_` of none;
+//! suffixes: `/t5` timeout 5 µs, `/s2` shape 2, `/r2` 2 rows. `-2` request 2 is cancelled and removed, `~2` it is
+//! cancelled without a call. `!0` instance 0 finishes and its requests are over, `^0` it finishes but they are not,
+//! `.0` they are over, `@0` it finishes and wants them again. `?` just a step, `S` stop, `D` drain.
 //!
 //! The trace: `10:run0[3<,_,4]` instance 0 runs request 3, with START, in slot 0, nothing in slot 1, and 4 in slot 2.
 
@@ -11,8 +11,8 @@ mod common;
 
 use common::Request;
 use scheduler::sequence::{
-    Config, Head, Origin, Refusal, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceId, SequenceScheduler, SlotId, Step,
-    Strategy, conflict_warning,
+    Config, Head, NextRun, Origin, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceError, SequenceId, SequenceScheduler,
+    SlotId, Strategy, conflict_warning,
 };
 use tensor::{Code, Name};
 
@@ -42,7 +42,7 @@ fn oldest(max: u32, max_candidate_sequences: u32) -> Config {
     config(Strategy::Oldest { max_candidate_sequences, preferred: vec![], max_queue_delay_us: 0 }, max)
 }
 
-/// Both strategies, one sequence a time.
+/// Both strategies, with one sequence at a time.
 fn single() -> [Config; 2] {
     [direct(1), oldest(1, 1)]
 }
@@ -58,7 +58,7 @@ struct Player {
     scheduler: SequenceScheduler<Request>,
     idle: Vec<u32>,
     requests: Vec<Request>,
-    /// Of each instance.
+    /// Requests that run, by instance.
     running: Vec<Vec<(Request, Origin)>>,
     trace: Vec<String>,
     wake: Option<u64>,
@@ -166,7 +166,7 @@ impl Player {
             let step = self.scheduler.step(now, &self.idle, &mut removed);
             self.note_removed(now, removed);
             match step {
-                Step::Run(run) => {
+                NextRun::Run(run) => {
                     assert!(self.idle.contains(&run.instance), "an idle instance");
                     self.idle.retain(|i| *i != run.instance);
                     let mut rows = vec![];
@@ -181,7 +181,7 @@ impl Player {
                     }
                     self.note(now, format!("run{}[{}]", run.instance, rows.join(",")));
                 }
-                Step::SleepUntil(at) => {
+                NextRun::SleepUntil(at) => {
                     assert!(at > now, "sleep until {at} at {now}");
                     if self.wake != Some(at) {
                         self.note(now, format!("sleep {}", at / 1000));
@@ -189,7 +189,7 @@ impl Player {
                     self.wake = Some(at);
                     return;
                 }
-                Step::Idle => {
+                NextRun::Idle => {
                     self.wake = None;
                     return;
                 }
@@ -211,21 +211,21 @@ fn check(config: &Config, schedule: &str, expected: &str) {
 }
 
 #[test]
-fn s17_what_is_accepted() {
+fn s17_sequence_requests_are_checked() {
     for config in single() {
         // Golden seq_d4.nostart, .endonly, .zero, .a.*, .batch2.
         check(&config, "0:+50", "0:refused[0] NotStarted(Number(50))");
         check(&config, "0:+50>", "0:refused[0] NotStarted(Number(50))");
         check(&config, "0:+0< 1:+_<", "0:refused[0] NoId 1:refused[1] NoId");
         check(&config, "0:+50<>/r2", "0:refused[0] BatchSize");
-        // The order of the checks.
+        // The order of the checks matters.
         check(
             &config,
             "0:S 1:+0</r2 2:+0< 3:+1< 4:+1",
             "1:refused[0] BatchSize 2:refused[1] NoId 3:refused[2] Stopping 4:refused[3] NotStarted(Number(1))",
         );
         check(&config, "0:+5<> 1:!0 2:+5 3:+5<>", "0:run0[0<>] 2:refused[1] NotStarted(Number(5)) 3:run0[2<>]");
-        // Numbers and texts are two spaces.
+        // Numbers and texts never equal each other.
         check(
             &config,
             "0:+5< 1:!0 2:+x 3:+5 4:!0 5:+5>",
@@ -237,7 +237,7 @@ fn s17_what_is_accepted() {
     assert_eq!(player.play("0:+5< 1:!0"), "0:run0[0<]");
     let request = |number| common::request(number, 1, 0);
     let refusal = player.scheduler.push(2000, text(false), request(1)).map_err(|(why, _)| why);
-    assert_eq!(refusal, Err(Refusal::NotStarted(SequenceId::Text(Name::from("5")))));
+    assert_eq!(refusal, Err(SequenceError::NotStarted(SequenceId::Text(Name::from("5")))));
     assert!(player.scheduler.push(2000, text(true), request(1)).is_ok());
     assert_eq!(player.scheduler.alive(), 2);
 }
@@ -249,9 +249,10 @@ fn s17_a_start_in_the_middle_ends_the_former_sequence_early() {
         check(
             &config,
             "0:+1< 1:!0 2:+1< 3:!0 4:+1 5:!0 6:+1<> 7:!0 8:+1",
-            "0:run0[0<] 2:conflict[1] 2:run0[1<] 4:run0[2] 6:conflict[3] 6:run0[3<>] 8:refused[4] NotStarted(Number(1))",
+            "0:run0[0<] 2:conflict[1] 2:run0[1<] 4:run0[2] 6:conflict[3] 6:run0[3<>] \
+             8:refused[4] NotStarted(Number(1))",
         );
-        // It waits behind those that came before it.
+        // The sequence waits behind earlier ones.
         check(
             &config,
             "0:+1< 1:+1 2:+1< 3:+1> 4:!0 5:!0 6:!0 7:!0 8:+1",
@@ -290,7 +291,7 @@ fn s18_sequences_without_a_slot_wait_in_order() {
             "0:+1< 1:+2< 2:+2< 3:+2> 4:+1> 5:!0 6:!0 7:!0 8:!0",
             "0:run0[0<] 2:conflict[2] 5:run0[4>] 6:run0[1<] 7:run0[2<] 8:run0[3>]",
         );
-        // The id is forgotten when its END is accepted, in the slot and in the backlog.
+        // The id is forgotten when its END is accepted, in a slot and in the backlog.
         check(
             &config,
             "0:+1< 1:+1> 2:+1 3:+1<> 4:+1 5:!0 6:!0",
@@ -306,15 +307,17 @@ fn s18_idle_sequences_are_forgotten() {
         check(
             &config,
             "0:+1< 1:!0 50:+1 60:!0 140:+1 150:!0 260:+1 270:+1<",
-            "0:run0[0<] 0:sleep 100 50:run0[1] 100:sleep 150 140:run0[2] 150:sleep 240 260:refused[3] NotStarted(Number(1)) 270:run0[4<] 270:sleep 370",
+            "0:run0[0<] 0:sleep 100 50:run0[1] 100:sleep 150 140:run0[2] 150:sleep 240 \
+             260:refused[3] NotStarted(Number(1)) 270:run0[4<] 270:sleep 370",
         );
-        // Counted from the last arrival, not from completion; what is queued still runs, then the slot is free.
+        // Idle time counts from the last arrival. Queued requests still run, then the slot is free.
         check(
             &config,
             "0:+1< 10:+1 120:+1 130:+2< 150:!0 160:!0",
-            "0:run0[0<] 0:sleep 100 100:sleep 110 120:refused[2] NotStarted(Number(1)) 150:run0[1] 150:sleep 250 160:run0[3<]",
+            "0:run0[0<] 0:sleep 100 100:sleep 110 120:refused[2] NotStarted(Number(1)) 150:run0[1] \
+             150:sleep 250 160:run0[3<]",
         );
-        // Not in the backlog, and from the slot on anew.
+        // Idle time does not pass in the backlog, and begins again with the slot.
         check(
             &config,
             "0:+1< 1:+2< 90:+1 180:+1> 181:!0 182:!0 183:!0 184:!0 250:+2",
@@ -324,18 +327,18 @@ fn s18_idle_sequences_are_forgotten() {
 }
 
 #[test]
-fn s18_time_that_passed_counts_though_nobody_looked() {
+fn s18_idle_time_counts_without_steps() {
     let head = |n: u64, start, timeout_us| Head { id: SequenceId::Number(n), start, end: false, timeout_us };
     let request = |number| common::request(number, 1, 0);
     let mut removed = vec![];
     for config in single() {
         let mut s = SequenceScheduler::new(Config { idle_us: 100, ..config });
         assert!(s.push(0, head(1, true, 0), request(0)).is_ok());
-        assert!(matches!(s.step(0, &[0], &mut removed), Step::Run(_)));
+        assert!(matches!(s.step(0, &[0], &mut removed), NextRun::Run(_)));
         assert!(s.push(10_000, head(2, true, 50), request(1)).is_ok());
         assert!(s.push(60_000, head(2, false, 0), request(2)).is_err(), "it has expired");
         assert!(s.push(100_000, head(1, false, 0), request(3)).is_err(), "it is idle");
-        assert!(matches!(s.step(100_000, &[], &mut removed), Step::Idle));
+        assert!(matches!(s.step(100_000, &[], &mut removed), NextRun::Idle));
         assert!(matches!(removed[..], [(RemovalReason::Expired, Request { id: 1, .. })]));
         assert_eq!((s.alive(), s.len()), (0, 0));
         removed.clear();
@@ -353,7 +356,7 @@ fn s19_the_first_timeout_of_its_requests_ends_a_waiting_sequence() {
         );
         check(&config, "0:+1< 10:+2< 20:+2>/t200 300:?", "0:run0[0<] 20:sleep 220 220:expired[1] 220:expired[2]");
         check(&config, "0:+1<>/t1 100:?", "0:run0[0<>]");
-        // No effect in a slot, nor after the slot was assigned.
+        // The timeout has no effect in a slot.
         check(&config, "0:+1< 1:+1/t5 100:!0", "0:run0[0<] 100:run0[1]");
         check(&config, "0:+1<> 1:+2</t50 2:!0 100:+2 101:!0", "0:run0[0<>] 2:run0[1<] 101:run0[2]");
     }
@@ -369,17 +372,17 @@ fn s21_rows_are_slots_up_to_the_highest_with_a_request() {
     // One batch at a time, whatever waits.
     check(&direct(4), "0:+1< 0:+1 0:+2< 0:+2", "0:run0[0<]");
     check(&direct(0), "0:+1< 0:+2< 1:!0 2:+1> 3:!0", "0:run0[0<] 2:run0[2>] 3:run0[1<]");
-    // The next sequence of a slot does not wait for the last answer of the former one, only for its execution.
+    // The next sequence of a slot waits for the last execution of the previous one, not for its response.
     check(&direct(1), "0:+1<> 1:+2< 2:^0 3:.0", "0:run0[0<>] 2:run0[1<]");
 }
 
 #[test]
-fn s21_a_request_of_another_shape_waits_and_its_row_is_null() {
-    // Golden shapes.same, shapes.diff: 50 ms for the batches, then 500 for the one left over, which counts as ready in both.
+fn s21_a_request_of_another_shape_waits_and_leaves_a_null_row() {
+    // Golden shapes.same, shapes.diff: 50 ms for the batches, 500 for the request left over, which is ready in both.
     let config = delayed(4, 500, 0.5);
     check(&config, "0:+1<>/s2 50:+2<>/s2", "0:sleep 500 50:run0[0<>,1<>]");
     check(&config, "0:+1<>/s3 50:+2<>/s2 60:!0 600:?", "0:sleep 500 50:run0[0<>,_] 60:sleep 550 550:run0[_,1<>]");
-    // The first ready one decides.
+    // The first ready request decides.
     check(&direct(4), "0:+1< 0:+2</s2 0:+3</s3 0:+4</s2 1:!0 2:!0", "0:run0[0<] 1:run0[_,1<,_,3<] 2:run0[_,_,2<]");
 }
 
@@ -393,17 +396,17 @@ fn s21_utilization_and_delay() {
     );
     // Golden util1.four.
     check(&delayed(4, 500, 1.0), "0:+1<> 50:+2<> 100:+3<> 150:+4<>", "0:sleep 500 150:run0[0<>,1<>,2<>,3<>]");
-    // Golden delay.two: the delay alone has no effect; nor has the utilization alone.
+    // Golden delay.two: neither the delay alone nor the utilization alone has an effect.
     check(&delayed(4, 500, 0.0), "0:+1<> 100:!0", "0:run0[0<>]");
     check(&delayed(4, 0, 1.0), "0:+1<>", "0:run0[0<>]");
-    // The oldest request counts, wherever it came from.
+    // The oldest request counts, on any slot.
     check(&delayed(2, 500, 1.0), "0:+1< 500:? 510:+2< 520:+1 530:!0 1100:?", "0:sleep 500 500:run0[0<] 530:run0[2,1<]");
 }
 
 #[test]
-fn s22_one_request_of_a_sequence_is_inside_at_a_time() {
+fn s22_a_sequence_has_one_request_in_the_batcher() {
     check(&oldest(4, 0), "0:+1< 0:+1 0:+1 0:+2< 1:!0 2:!0", "0:run0[0<] 1:run0[3<,1] 2:run0[2]");
-    // The next request of the slot enters with the release, not with the end of the execution; also another sequence's.
+    // The next request of a slot enters on release, not at the end of the execution; also if it is of another sequence.
     check(&oldest(4, 1), "0:+1< 1:+1> 2:+2<> 3:^0 4:.0 5:^0 6:.0", "0:run0[0<] 4:run0[1>] 6:run0[2<>]");
     // As many candidates as configured; by default as many as rows.
     check(&oldest(4, 2), "0:+1< 0:+2< 0:+3< 1:!0 2:+1> 3:!0 4:!0", "0:run0[0<] 1:run0[1<] 3:run0[3>] 4:run0[2<]");
@@ -443,23 +446,23 @@ fn s25_a_request_of_an_iterative_sequence_may_return() {
             "0:run0[0<] 1:run0[1<,0] 2:run0[1,0]"
         };
         check(&config, "0:+_ 0:+_ 1:@0 2:@0", returned);
-        // With an id of the client; the sequence is over with its request.
+        // With an id from the client; the sequence ends with its request.
         check(
             &config,
             "0:+9< 1:@0 2:!0 3:+9 4:+9<",
             "0:run0[0<] 1:run0[0] 3:refused[1] NotStarted(Number(9)) 4:run0[2<]",
         );
-        // What came meanwhile waits; it runs though the sequence is over.
+        // Later requests wait, and run though the sequence is over.
         check(
             &config,
             "0:+9< 1:+9 2:@0 3:!0 4:+9 5:!0",
             "0:run0[0<] 2:run0[0] 3:run0[1] 4:refused[2] NotStarted(Number(9))",
         );
-        // A sequence that was started again meanwhile is not over.
+        // A sequence that was started again is not over.
         check(&config, "0:+9< 1:+9< 2:@0 3:!0 4:+9 5:!0", "0:run0[0<] 1:conflict[1] 2:run0[0] 3:run0[1<] 5:run0[2]");
-        // Internal ids are no client's.
+        // Clients cannot use internal ids.
         check(&config, "0:+_ 1:+1", "0:run0[0<] 1:refused[1] NotStarted(Number(1))");
-        // Given up between two steps.
+        // Cancelled between two steps.
         check(&config, "0:+9< 1:~0 2:@0 3:+9", "0:run0[0<] 2:cancelled[0] 3:refused[1] NotStarted(Number(9))");
         check(&config, "0:+_ 1:S 2:+_ 3:@0 4:!0", "0:run0[0<] 2:refused[1] Stopping 3:run0[0]");
     }
@@ -469,7 +472,7 @@ fn s25_a_request_of_an_iterative_sequence_may_return() {
 }
 
 #[test]
-fn s23_s25_what_is_kept_for_a_sequence_that_is_given_up_between_two_steps_can_go() {
+fn s23_s25_a_sequence_cancelled_between_two_steps_is_forgotten() {
     // Its END was handed out before, with the first step.
     for config in single().map(iterative) {
         let mut s = SequenceScheduler::new(config);
@@ -478,7 +481,7 @@ fn s23_s25_what_is_kept_for_a_sequence_that_is_given_up_between_two_steps_can_go
         let request = common::request(0, 1, 0);
         let given_up = request.clone();
         assert!(s.push(0, head, request).is_ok());
-        let Step::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it can run") };
+        let NextRun::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it can run") };
         let ran = run.rows.into_iter().next().and_then(|row| row.request).expect("a request");
         given_up.cancelled.set(true);
         assert!(s.again(1, ran.origin, ran.item).is_ok());
@@ -489,7 +492,7 @@ fn s23_s25_what_is_kept_for_a_sequence_that_is_given_up_between_two_steps_can_go
 }
 
 #[test]
-fn r51_a_sequence_that_is_ended_from_outside_runs_what_waits_of_it_and_is_not_continued() {
+fn r51_an_ended_sequence_runs_its_waiting_requests_and_is_not_continued() {
     for config in single() {
         let mut player = Player::new(config);
         assert_eq!(player.play("0:+1< 1:+1"), "0:run0[0<]");
@@ -512,34 +515,34 @@ fn s25_an_iterative_sequence_is_not_idle_while_the_model_has_its_request() {
 }
 
 #[test]
-fn s41_a_sequence_does_not_run_on_without_one_of_its_requests() {
+fn s41_a_sequence_ends_with_a_cancelled_request() {
     for config in single() {
         check(
             &config,
             "0:+1< 1:+1 2:+1 3:-1 4:+1 5:!0 6:+2<",
             "0:run0[0<] 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(1)) 6:run0[4<]",
         );
-        // What stands in front of it is not concerned.
+        // Requests in front of it are not affected.
         check(
             &config,
             "0:+1< 1:+1 2:+1 3:-2 4:!0 5:+1",
             "0:run0[0<] 3:cancelled[2] 4:run0[1] 5:refused[3] NotStarted(Number(1))",
         );
-        // Nor is the sequence that was started after it.
+        // The sequence that was started after it is not affected either.
         check(
             &config,
             "0:+1< 1:+1 2:+1< 3:+1 4:-1 5:!0 6:!0",
             "0:run0[0<] 2:conflict[2] 4:cancelled[1] 5:run0[2<] 6:run0[3]",
         );
-        // Without notice it is found when its turn comes.
+        // Cancelled without a call: found when its turn comes.
         check(&config, "0:+1< 1:+1 2:+1> 3:+2< 4:~1 5:!0", "0:run0[0<] 5:cancelled[1] 5:cancelled[2] 5:run0[3<]");
-        // Golden cancel.running: given up while it runs, the sequence goes on.
+        // Golden cancel.running: cancelled while it runs, and the sequence goes on.
         check(&config, "0:+1< 1:-0 2:!0 3:+1>", "0:run0[0<] 3:run0[1>]");
     }
 }
 
 #[test]
-fn s41_a_waiting_sequence_is_given_up_as_a_whole() {
+fn s41_a_waiting_sequence_is_cancelled_as_a_whole() {
     for config in single() {
         // Golden cancel.backlog, and .single.
         check(
@@ -548,9 +551,9 @@ fn s41_a_waiting_sequence_is_given_up_as_a_whole() {
             "0:run0[0<] 3:cancelled[1] 3:cancelled[2] 4:refused[3] NotStarted(Number(2)) 7:run0[5>] 8:run0[4<>]",
         );
         check(&config, "0:+1< 1:+2<> 2:-1 3:+1> 4:+2<> 5:!0 6:!0", "0:run0[0<] 2:cancelled[1] 5:run0[2>] 6:run0[3<>]");
-        // Without notice it is found when it would get the slot.
+        // Cancelled without a call: found when the sequence would get the slot.
         check(&config, "0:+1< 1:+2< 2:+3< 3:~1 4:+1> 5:!0 6:!0", "0:run0[0<] 5:cancelled[1] 5:run0[3>] 6:run0[2<]");
-        // Its timeout goes with it, that of a later START stays.
+        // Its timeout is removed with it, that of a later START stays.
         check(
             &config,
             "0:+1< 1:+2</t100 2:+2</t300 3:-1 400:?",
@@ -560,7 +563,7 @@ fn s41_a_waiting_sequence_is_given_up_as_a_whole() {
 }
 
 #[test]
-fn s41_a_request_given_up_inside_the_batcher_takes_the_rest_of_its_sequence_along() {
+fn s41_a_request_cancelled_in_the_batcher_cancels_the_rest_of_its_sequence() {
     for notice in ["-", "~"] {
         check(
             &oldest(1, 2),
@@ -584,7 +587,7 @@ fn r51_a_stopped_model_finishes_its_sequences() {
         assert!(player.scheduler.alive() > 0);
         assert_eq!(player.play("8:!0 9:!0 10:!0"), "8:run0[1<] 9:run0[4>]");
         assert_eq!((player.scheduler.alive(), player.scheduler.is_empty()), (0, true));
-        // Nobody answers any more: everything comes back.
+        // After the drain all requests are returned.
         let mut player = Player::new(single()[0].clone());
         assert_eq!(
             player.play("0:+1< 1:+1 2:+2< 3:+2 4:D 5:!0 6:+1"),
@@ -604,14 +607,14 @@ fn r51_idle_sequences_of_a_server_that_exits_are_forgotten_soon() {
             let head = Head { id: number(n), start: true, end: false, timeout_us: 0 };
             assert!(s.push(at, head, common::request(n as usize, 1, 0)).is_ok());
             let mut removed = Vec::new();
-            while let Step::Run(run) = s.step(at, &[0], &mut removed) {
+            while let NextRun::Run(run) = s.step(at, &[0], &mut removed) {
                 for request in run.rows.into_iter().filter_map(|row| row.request) {
                     s.released(at, request.origin);
                 }
             }
         }
         s.limit_idle(99_000_000, 10_000);
-        // A limit that is longer than the time they have changes nothing.
+        // A limit longer than the current idle time changes nothing.
         s.limit_idle(99_500_000, 20_000);
         let mut known = |now| (1..=3).filter(|&n| s.knows(now, &number(n))).collect::<Vec<u64>>();
         assert_eq!(known(99_900_000), [1, 2, 3]);
@@ -624,7 +627,7 @@ fn r51_idle_sequences_of_a_server_that_exits_are_forgotten_soon() {
 }
 
 #[test]
-fn s47_nothing_happens_before_enough_is_queued() {
+fn s47_sequences_wait_until_enough_requests_are_queued() {
     let waits = Config { delay_scheduler: 3, ..direct(2) };
     check(&waits, "0:+1< 1:+2< 2:+1 3:!0", "2:run0[0<,1<] 3:run0[2]");
     check(&Config { backlog_delay_scheduler: 1, ..waits.clone() }, "0:+1< 1:+2< 2:+1 3:+3<", "3:run0[0<,1<]");
@@ -632,14 +635,14 @@ fn s47_nothing_happens_before_enough_is_queued() {
 }
 
 #[test]
-fn a_client_that_opens_sequences_without_end_reaches_the_limit() {
+fn the_number_of_sequences_is_limited() {
     let config = Config { sequences_max: 3, ..direct(2) };
     check(
         &config,
         "0:+1< 0:+2< 0:+3< 0:+4< 1:+3 2:+1> 3:!0 4:!0 5:+4<",
         "0:run0[0<] 0:refused[3] TooMany { limit: 3 } 3:run0[5>,1<] 4:run0[2<]",
     );
-    // Nor does a configuration without bounds help, nor ending them at once.
+    // Neither a configuration without limits helps, nor ending the sequences at once.
     let mut s = SequenceScheduler::new(Config { sequences_max: 1000, instances: 4096, ..oldest(1, u32::MAX) });
     let mut accepted = 0;
     for n in 1..20_000 {
@@ -647,12 +650,12 @@ fn a_client_that_opens_sequences_without_end_reaches_the_limit() {
         let request = common::request(0, 1, 0);
         accepted += usize::from(s.push(n, head, request).is_ok());
     }
-    // Those that ended are in the batchers, and their slots are free.
+    // The ended ones are in the batchers, and their slots are free.
     assert!(s.alive() <= 1000 && accepted < 2001 && s.len() == accepted, "{} {accepted}", s.alive());
 }
 
 #[test]
-fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() {
+fn many_idle_sequences_are_forgotten_over_several_steps() {
     let mut s = SequenceScheduler::new(Config { idle_us: 100, ..oldest(8, 1000) });
     for n in 1..=1000 {
         let head = Head { id: SequenceId::Number(n), start: true, end: false, timeout_us: 0 };
@@ -664,7 +667,7 @@ fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() 
         let step = s.step(now, &[], &mut vec![]);
         assert!((1..=256).contains(&(before - s.alive())), "{before} to {}", s.alive());
         steps += 1;
-        if let Step::SleepUntil(at) = step {
+        if let NextRun::SleepUntil(at) = step {
             now = at;
         }
     }
@@ -672,33 +675,33 @@ fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() 
 }
 
 #[test]
-fn s18_s23_what_is_kept_for_a_silent_sequence_goes_after_the_last_of_its_requests_has_it() {
+fn s18_s23_state_of_an_idle_sequence_is_dropped_after_its_last_request_has_it() {
     let mut s = SequenceScheduler::new(Config { idle_us: 100, ..direct(1) });
     s.watch_forgotten();
     let head = |start| Head { id: SequenceId::Number(1), start, end: false, timeout_us: 0 };
     assert!(s.push(0, head(true), common::request(0, 1, 0)).is_ok());
-    assert!(matches!(s.step(0, &[0], &mut vec![]), Step::Run(_)));
+    assert!(matches!(s.step(0, &[0], &mut vec![]), NextRun::Run(_)));
     assert!(s.push(1000, head(false), common::request(1, 1, 0)).is_ok());
-    // Its idle time passes while the first one runs; the second one still has its turn.
-    assert!(!matches!(s.step(200_000, &[], &mut vec![]), Step::Run(_)));
+    // Its idle time passes while the first request runs; the second one still runs.
+    assert!(!matches!(s.step(200_000, &[], &mut vec![]), NextRun::Run(_)));
     assert_eq!((s.alive(), s.forgotten()), (1, vec![]));
-    assert!(matches!(s.step(200_000, &[0], &mut vec![]), Step::Run(_)));
+    assert!(matches!(s.step(200_000, &[0], &mut vec![]), NextRun::Run(_)));
     assert_eq!((s.alive(), s.forgotten()), (0, vec![]));
     // The next sequence of the slot begins after that.
     assert!(s.push(200_000, head(true), common::request(2, 1, 0)).is_ok());
-    assert!(matches!(s.step(200_000, &[0], &mut vec![]), Step::Run(_)));
+    assert!(matches!(s.step(200_000, &[0], &mut vec![]), NextRun::Run(_)));
     assert_eq!((s.alive(), s.forgotten()), (1, vec![SlotId { instance: 0, slot: 0 }]));
 }
 
 #[test]
-fn s25_s41_what_is_kept_goes_with_a_request_that_is_given_up_between_two_steps() {
+fn s25_s41_state_is_dropped_with_a_request_cancelled_between_two_steps() {
     for config in single().map(iterative) {
         let mut s = SequenceScheduler::new(config);
         s.watch_forgotten();
         let request = common::request(0, 1, 0);
         let head = Head { id: SequenceId::Number(1), start: true, end: true, timeout_us: 0 };
         assert!(s.push(0, head, request.clone()).is_ok());
-        let Step::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it runs") };
+        let NextRun::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it runs") };
         let row = run.rows.into_iter().find_map(|row| row.request).expect("a request");
         assert!(s.again(1000, row.origin, row.item).is_ok());
         request.cancelled.set(true);
@@ -719,39 +722,41 @@ fn the_text_of_an_id_does_not_keep_its_request_in_memory() {
 }
 
 #[test]
-fn clients_are_told_in_tritons_words() {
+fn errors_have_tritons_texts() {
     let id = SequenceId::Number(50);
-    let told = |refusal: Refusal| {
+    let told = |refusal: SequenceError| {
         let error = refusal.error("m");
         (error.code(), error.message().to_owned())
     };
     let is = |refusal, code, text: &str| assert_eq!(told(refusal), (code, text.to_owned()));
     is(
-        Refusal::NotStarted(id.clone()),
+        SequenceError::NotStarted(id.clone()),
         Code::InvalidArg,
-        "inference request for sequence 50 to model 'm' must specify the START flag on the first request of the sequence",
+        "inference request for sequence 50 to model 'm' must specify the START flag on the first request of the \
+         sequence",
     );
     is(
-        Refusal::BatchSize,
+        SequenceError::BatchSize,
         Code::InvalidArg,
         "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher",
     );
     is(
-        Refusal::NoId,
+        SequenceError::NoId,
         Code::InvalidArg,
         "inference request to model 'm' must specify a non-zero or non-empty correlation ID",
     );
     is(
-        Refusal::Stopping,
+        SequenceError::Stopping,
         Code::Unavailable,
         "Server is stopping, scheduler for model has stopped accepting new inference requests",
     );
     is(
-        Refusal::NotIterative,
+        SequenceError::NotIterative,
         Code::InvalidArg,
-        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag.",
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to \
+         handle such a flag.",
     );
-    assert!(told(Refusal::TooMany { limit: 7 }).1.contains("'m' has 7 sequences"));
+    assert!(told(SequenceError::TooMany { limit: 7 }).1.contains("'m' has 7 sequences"));
     let expired = RemovalReason::Expired.error();
     assert_eq!(
         (expired.code(), expired.message()),
@@ -763,6 +768,7 @@ fn clients_are_told_in_tritons_words() {
     );
     assert_eq!(
         conflict_warning(&SequenceId::Text(Name::from("s")), "m"),
-        "sequence s for model 'm' has a conflict. The previous sequence did not end before this sequence start. Previous sequence will be terminated early."
+        "sequence s for model 'm' has a conflict. The previous sequence did not end before this sequence start. \
+         Previous sequence will be terminated early."
     );
 }

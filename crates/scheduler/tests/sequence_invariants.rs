@@ -1,11 +1,11 @@
-//! What holds for every schedule of sequences: a million random operations beside a naive model.
+//! Properties of every schedule of sequences: a million random operations compared with a naive model.
 //!
-//! Each slot keeps a state, as an accumulator would: the last request of which sequence ran there. So a state that crosses from
-//! one sequence to another, or a request that is overtaken or left out, is seen by whoever runs next.
+//! Each slot keeps a state, as an accumulator would: the last request that ran there. So the next run detects a state
+//! that moved to another sequence, and a request that was overtaken or left out.
 //!
-//! The naive model knows the rules of acceptance, slots, idle time, timeouts and null rows, and predicts every step. It is told of
-//! each cancelled request at once. In half of the worlds cancellations come without notice, and instances come and go; there is no prediction
-//! in them.
+//! The naive model knows the rules of acceptance, slots, idle time, timeouts and null rows, and predicts every step.
+//! Each cancellation is reported to it at once. In half of the worlds cancellations come without a call, and instances
+//! come and go; these have no prediction.
 
 mod common;
 mod naive;
@@ -13,7 +13,7 @@ mod naive;
 use common::{Random, Request};
 use naive::Naive;
 use scheduler::sequence::{
-    Config, Head, Origin, Refusal, RemovalReason, Run, SequenceId, SequenceScheduler, Step, Strategy,
+    Config, Head, NextRun, Origin, RemovalReason, Run, SequenceError, SequenceId, SequenceScheduler, Strategy,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,16 +26,16 @@ enum Stage {
     Over,
 }
 
-/// What the test knows of a request.
+/// A request, as the test knows it.
 struct Known {
     cancelled: Rc<Cell<bool>>,
-    /// From a START to what follows under the same id before the next one.
+    /// Episode: from a START to the next one under the same id.
     episode: usize,
-    /// Place in it.
+    /// Position in the episode.
     ordinal: usize,
-    /// It asks to be expired, in the backlog, from then on.
+    /// Time from which it has to expire in the backlog.
     expires: Option<u64>,
-    /// It came back from the model, and has no flags any more.
+    /// The model returned it, so it has no flags any more.
     again: bool,
     start: bool,
     end: bool,
@@ -50,33 +50,33 @@ struct World {
     naive: Option<Naive>,
     config: Config,
     oldest: bool,
-    /// Instances that there are to be.
+    /// Instances that should exist.
     members: Vec<u32>,
-    /// Those that leave once they are not used.
+    /// Instances that end once they are not used.
     draining: Vec<u32>,
-    /// Those that leave once they are not busy.
+    /// Instances that end once they are not busy.
     leaving: Vec<u32>,
     idle: Vec<u32>,
     now: u64,
     wake: Option<u64>,
     known: Vec<Known>,
-    /// Requests of each.
+    /// Requests of each episode.
     episodes: Vec<Vec<usize>>,
     /// The episode that requests under an id continue.
     current: BTreeMap<u64, usize>,
     waiting: BTreeSet<usize>,
-    /// By instance and slot: episode and ordinal of the request that ran last.
+    /// By instance and slot: episode and position of the request that ran last.
     states: BTreeMap<(u32, u32), (usize, usize)>,
-    /// The same of what is kept in memory: a request takes it when it is handed out, and it goes with its sequence.
+    /// The same for state kept in memory: a request takes it when it is handed out, and it ends with its sequence.
     kept: BTreeSet<(u32, u32)>,
-    /// Of each instance.
+    /// Origins of the requests of each instance.
     running: Vec<Vec<(Request, Origin)>>,
-    /// Their execution is over, they are not.
+    /// Requests whose execution is over, but which are not.
     late: Vec<(Request, Origin)>,
     seen: Seen,
 }
 
-/// What a simulation went through; so that it cannot pass by doing nothing.
+/// Counts of events in a simulation, so that it cannot pass by doing nothing.
 #[derive(Default, Clone, Copy, Debug)]
 struct Seen {
     runs: usize,
@@ -139,8 +139,8 @@ impl World {
         match got {
             Err(why) => {
                 self.seen.refused += 1;
-                self.seen.full += usize::from(matches!(why, Refusal::TooMany { .. }));
-                assert!(matches!(why, Refusal::NotStarted(_)) != start, "{why:?}");
+                self.seen.full += usize::from(matches!(why, SequenceError::TooMany { .. }));
+                assert!(matches!(why, SequenceError::NotStarted(_)) != start, "{why:?}");
             }
             Ok(accepted) => {
                 self.seen.conflicts += usize::from(accepted.conflict);
@@ -196,12 +196,12 @@ impl World {
                 RemovalReason::Expired => {
                     self.seen.expired += 1;
                     assert!(!self.states.values().any(|&(e, _)| e == episode), "it had begun");
-                    // With the first of those that wait with it, which may be of a former START of the id.
+                    // It expires with the first request in the backlog with it, perhaps of an earlier START.
                     let late = self.known.iter().rev().take(200).any(|k| k.expires.is_some_and(|t| t <= self.now));
                     assert!(late, "nobody's time is over");
                 }
             }
-            // None of what comes after it in its sequence may be accepted or run.
+            // No later request of its sequence may be accepted or run.
             for &later in &all[ordinal..] {
                 assert_ne!(self.known[later].stage, Stage::Running, "{later} runs without {}", request.id);
             }
@@ -221,13 +221,13 @@ impl World {
             self.forget();
             self.take_removed(removed);
             match step {
-                Step::Run(run) => self.run(run),
-                Step::SleepUntil(at) => {
+                NextRun::Run(run) => self.run(run),
+                NextRun::SleepUntil(at) => {
                     assert!(at > self.now, "would spin");
                     self.wake = Some(at);
                     break;
                 }
-                Step::Idle => {
+                NextRun::Idle => {
                     self.wake = None;
                     break;
                 }
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// What is kept for sequences that were forgotten goes.
+    /// Drops the state of forgotten sequences.
     fn forget(&mut self) {
         for slot in self.scheduler.forgotten() {
             self.kept.remove(&(slot.instance, slot.slot));
@@ -288,7 +288,7 @@ impl World {
             assert_eq!((request.start, request.end), (known.start && !known.again, known.end && !known.again), "flags");
             self.waiting.remove(&number);
             let here = (known.episode, known.ordinal);
-            // The state of the slot: fresh, or left by the request before, or by this one if it came back.
+            // State of the slot: fresh, or left by the previous request, or by this one if it was returned.
             if request.start {
                 assert_eq!(here.1, 0);
             } else {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// The instance is free. Of its requests some are over, some come back, some are over later.
+    /// Frees the instance. Some of its requests are over, some return, some are over later.
     fn finish(&mut self, instance: u32, random: &mut Random) {
         let is_there = [&self.members, &self.draining, &self.leaving].iter().any(|all| all.contains(&instance));
         if self.idle.contains(&instance) || !is_there {
@@ -329,7 +329,7 @@ impl World {
         self.look();
     }
 
-    /// An instance more, or one less.
+    /// Adds or removes an instance.
     fn resize(&mut self, instance: u32) {
         if self.members.contains(&instance) {
             if self.members.len() > 1 {
@@ -340,7 +340,7 @@ impl World {
         } else if !self.leaving.contains(&instance) {
             self.scheduler.add(self.now, instance);
             self.members.push(instance);
-            // One that was about to leave is where it was.
+            // An instance that was about to end stays.
             if self.draining.contains(&instance) {
                 self.draining.retain(|draining| *draining != instance);
             } else {
@@ -381,7 +381,7 @@ impl World {
         let slot = (origin.slot().instance, origin.slot().slot);
         let known = &mut self.known[number];
         assert_eq!(known.stage, Stage::Running);
-        // The naive model is told of cancellations at once, and there is nothing to tell of a request that runs.
+        // Cancellations are reported to the naive model at once, except of running requests.
         let returns = self.config.iterative && random.one_in(3) && !(self.naive.is_some() && known.cancelled.get());
         if returns {
             self.seen.again += 1;
@@ -391,7 +391,7 @@ impl World {
             assert!(self.scheduler.again(self.now, origin, request).is_ok());
         } else {
             known.stage = Stage::Over;
-            // What keeps states forgets them with the request that ends a sequence, unless the slot has another one's by now.
+            // State is dropped with the request that ends a sequence, unless it is another one's by now.
             let ends = known.end && !known.again;
             if ends && self.states.get(&slot) == Some(&(known.episode, known.ordinal)) {
                 self.kept.remove(&slot);
@@ -403,7 +403,7 @@ impl World {
         }
     }
 
-    /// Lets time pass; looks whenever told to.
+    /// Advances the time, with a step at each wake-up time.
     fn advance(&mut self, to: u64) {
         while let Some(wake) = self.wake.filter(|&w| w <= to) {
             self.now = wake;
@@ -412,7 +412,7 @@ impl World {
         self.now = to;
     }
 
-    /// Everything comes to its end, and every slot is there again.
+    /// Ends everything and checks that all slots are free.
     fn close(mut self, random: &mut Random) -> Seen {
         let mut rounds = 0;
         let is_busy =
@@ -497,10 +497,10 @@ fn simulate(seed: u64, operations: u32) -> Seen {
 }
 
 #[test]
-fn a_million_operations_keep_every_state_to_its_sequence_and_lose_no_request_and_no_slot() {
+fn a_million_operations_lose_no_state_request_or_slot() {
     let mut all = Seen::default();
     for seed in 0..500 {
-        // The seed is all it takes to replay a failure.
+        // The seed is enough to replay a failure.
         let seen = std::panic::catch_unwind(|| simulate(seed, 2000)).unwrap_or_else(|_| panic!("seed {seed}"));
         all.runs += seen.runs;
         all.rows += seen.rows;

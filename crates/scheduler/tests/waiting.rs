@@ -1,8 +1,8 @@
-//! The work-conserving rule against simulated load: a queue delay may help, and must not hurt.
+//! The work-conserving rule against simulated load: a queue delay may help and must not hurt.
 
 mod common;
 use common::*;
-use scheduler::{Config, Scheduler, Step};
+use scheduler::{Config, NextBatch, Scheduler};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,7 +15,7 @@ fn exponential(random: &mut Random, mean: f64) -> u64 {
 
 #[derive(Clone, Copy)]
 enum Load {
-    /// Clients that ask again 30 µs, give or take, after their answer.
+    /// Clients that send again about 30 µs after their response.
     Closed(u64),
     /// Independent arrivals, mean gap in ns.
     Open(u64),
@@ -28,7 +28,7 @@ struct Outcome {
     requests_per_batch: f64,
 }
 
-/// Plays `requests` requests of one row against one instance with t(b); `timer_slack` is how late timers fire.
+/// Simulates `requests` requests of one row on one instance with t(b); timers fire up to `timer_slack` late.
 fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usize, timer_slack: u64) -> Outcome {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut scheduler = Scheduler::new(config);
@@ -68,13 +68,13 @@ fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usi
         }
         wake = None;
         match scheduler.step(now, u32::from(running.is_none()), &mut dropped) {
-            Step::Run(batch) => {
+            NextBatch::Run(batch) => {
                 batch_ids = batch.iter().map(|r| r.id).collect();
                 running = Some((now + cost(batch.len() as u32), batch.len() as u32));
                 batches += 1;
             }
-            Step::SleepUntil(at) => wake = Some(at),
-            Step::Idle => {}
+            NextBatch::SleepUntil(at) => wake = Some(at),
+            NextBatch::Idle => {}
         }
     }
     Outcome {
@@ -84,11 +84,11 @@ fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usi
     }
 }
 
-/// Mostly fixed cost: the case for batching.
+/// Mostly fixed cost, for which batching pays.
 fn tiny(rows: u32) -> u64 {
     100 * US + u64::from(rows) * US
 }
-/// Compute-bound: nothing to gain.
+/// Compute-bound cost, for which batching gains nothing.
 fn linear(rows: u32) -> u64 {
     5 * US + u64::from(rows) * 200 * US
 }
@@ -104,7 +104,8 @@ fn a_queue_delay_never_costs_throughput_and_pays_where_executions_have_a_fixed_c
             let run = |delay, slack| simulate(dynamic(32, &[], delay), Load::Closed(clients), cost, 20_000, slack);
             let (without, with, coarse) = (run(0, 0), run(2000, 0), run(2000, 1000 * US));
             println!(
-                "{name} c={clients}: {:.0} -> {:.0} /s, coarse timers {:.0} /s; batch {:.1} -> {:.1}; latency {:.0} -> {:.0} us",
+                "{name} c={clients}: {:.0} -> {:.0} /s, coarse timers {:.0} /s; \
+                 batch {:.1} -> {:.1}; latency {:.0} -> {:.0} us",
                 without.requests_per_s,
                 with.requests_per_s,
                 coarse.requests_per_s,
@@ -127,7 +128,7 @@ fn a_queue_delay_never_costs_latency_under_independent_arrivals() {
     for (name, cost) in [("tiny", tiny as fn(u32) -> u64), ("linear", linear)] {
         for gap_us in [20, 50, 100, 250, 1000] {
             if name == "linear" && gap_us < 250 {
-                continue; // more than it can do
+                continue; // overload
             }
             let run = |delay| simulate(dynamic(32, &[], delay), Load::Open(gap_us * US), cost, 20_000, 0);
             let (without, with) = (run(0), run(5000));
@@ -139,16 +140,16 @@ fn a_queue_delay_never_costs_latency_under_independent_arrivals() {
 
 #[test]
 fn a_model_whose_large_batches_cost_more_per_row_gets_smaller_ones() {
-    // t(1) = 140 µs is the cheapest row; without learning, 16 clients would get batches of up to 16 at 740 µs a row.
+    // t(1) = 140 µs is the cheapest row. Without learning, 16 clients get batches of up to 16 at 740 µs a row.
     let capped = simulate(dynamic(32, &[], 0), Load::Closed(16), superlinear, 20_000, 0);
     let alone = simulate(default_scheduler(32), Load::Closed(16), superlinear, 20_000, 0);
     println!("alone {alone:?}, learned {capped:?}");
     assert!(capped.requests_per_s >= 0.9 * alone.requests_per_s, "{alone:?} {capped:?}");
-    // Also when there are always enough for full batches, and smaller ones have to be tried on purpose.
+    // This also holds under overload, when smaller batches have to be tried on purpose.
     let overload = simulate(dynamic(32, &[], 0), Load::Closed(64), superlinear, 100_000, 0);
     println!("overload, learned {overload:?}");
     assert!(overload.requests_per_batch < 2.0, "{overload:?}");
-    // Sizes the user chose are kept.
+    // Sizes chosen by the user are kept.
     let chosen = simulate(dynamic(32, &[8], 0), Load::Closed(16), superlinear, 2_000, 0);
     assert!(chosen.requests_per_batch > 6.0, "{chosen:?}");
 }
@@ -156,7 +157,7 @@ fn a_model_whose_large_batches_cost_more_per_row_gets_smaller_ones() {
 #[test]
 fn waiting_starts_only_with_evidence_and_ends_with_the_target() {
     let mut player = Player::new(dynamic(8, &[], 1000));
-    // Arrivals 2 µs apart, and an instance that costs 100 µs per execution whatever its size.
+    // Arrivals 2 µs apart, and an instance that takes 100 µs per execution of any size.
     player.idle = 0;
     for i in 0..20 {
         player.play(&format!("{}:+1", i * 2));

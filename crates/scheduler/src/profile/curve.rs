@@ -1,31 +1,31 @@
-//! What executions cost: measured durations per class and size, and the line t(b) = a + c·b through them.
+//! Cost of executions for the batcher: mean durations per class and size, and the line t(b) = a + c·b through them.
 //!
-//! Answers three questions: how long will this take, which size is too large to pay, and what does a batch save.
-//! Says nothing until it has seen enough. What it has not seen for long is quickly corrected when seen again, and a size just
-//! above the best is tried now and then, so a wrong conclusion drawn from a noisy moment does not last.
+//! Answers three questions: how long an execution will take, which size costs too much per row, and what a batch saves.
+//! Returns `None` until it has seen enough. A size not seen for long is quickly corrected when seen again, and a size
+//! just above the best is tried now and then, so a wrong conclusion from a noisy moment does not last.
 
 use super::remembered;
 use smallvec::SmallVec;
 
-/// Classes remembered per model. A model with free dims can have thousands; the rare ones give way.
+/// Classes remembered per model. A model with free dims can have thousands; rare ones are evicted.
 const CLASSES_MAX: usize = 32;
-/// Executions of a size before its mean is believed.
+/// Executions of a size before its mean is used to limit sizes.
 const SEEN_MIN: u16 = 16;
-/// Executions of the class after which the mean of a size not seen again is out of date: new values count for more.
+/// A size not seen for this many executions of its class is out of date: new values weigh more.
 const STALE_AFTER: u32 = 128;
-/// Every so many executions one may go a size above the best: what it costs may have changed.
+/// One in this many executions may use a size above the best, whose cost may have changed.
 const PROBE_EVERY: u32 = 256;
-/// Executions of a size before it is used to predict.
+/// Executions of a size before its mean is used to predict.
 const SEEN_TO_PREDICT: u16 = 3;
-/// What an execution costs beside the measured duration: waking an instance and answering takes 5–15 µs.
+/// Cost of an execution outside its measured duration: waking an instance and responding takes 5–15 µs.
 const DISPATCH_NS: f32 = 10_000.0;
 /// A size whose rows cost up to this factor of the cheapest is as good.
 const TOLERANCE: f32 = 1.03;
-/// Under steady overload only full batches run, and nothing would be known of smaller ones. After so many executions, one in
-/// so many takes half of what it might, until that size is known.
+/// Under steady overload only full batches run, and smaller ones would never be measured. After `EXPLORE_AFTER`
+/// executions, one in `EXPLORE_EVERY` takes half of its rows, until that size is known.
 const EXPLORE_AFTER: u32 = 64;
 const EXPLORE_EVERY: u32 = 16;
-/// How often the best size is looked for, in executions.
+/// Executions between two searches for the best size.
 const REFRESH_EVERY: u32 = 16;
 
 /// Learned costs of one model.
@@ -37,13 +37,12 @@ pub(crate) struct Costs {
 
 /// t(b) = `fixed` + `per_row`·b, ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct CostLine {
     pub fixed: f64,
     pub per_row: f64,
 }
 
 impl Costs {
-    /// Learns from one execution.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
         let known = remembered(&mut self.classes, CLASSES_MAX, |(c, _)| *c == class, || (class, Box::default()));
         if let Some((_, curve)) = known {
@@ -55,12 +54,12 @@ impl Costs {
         self.classes.iter().find(|(c, _)| *c == class).map(|(_, curve)| &**curve)
     }
 
-    /// Duration of an execution, ns.
+    /// Predicted duration of an execution, ns.
     pub fn predict(&self, class: u64, rows: u32) -> Option<u64> {
         self.curve(class)?.predict(rows.max(1))
     }
 
-    /// Rows to take at most of the `rows` there are; `None` when nothing speaks against all of them.
+    /// Maximum number of the `rows` to take; `None` for no limit.
     pub fn rows_worth(&self, class: u64, rows: u32) -> Option<u32> {
         let curve = self.curve(class)?;
         let largest = curve.rows_worth.unwrap_or(u32::MAX);
@@ -77,41 +76,41 @@ impl Costs {
         }
     }
 
-    /// The line through what was measured, `None` before two sizes were.
-    pub fn line(&self, class: u64) -> Option<Line> {
+    /// The line through the measured means; `None` before two sizes were measured.
+    pub fn line(&self, class: u64) -> Option<CostLine> {
         self.curve(class)?.line
     }
 }
 
-/// One class.
+/// Costs of one class.
 #[derive(Default)]
 struct Curve {
     executions: u32,
-    /// By `slot`.
+    /// Indexed by `slot`.
     sizes: SmallVec<[Size; 8]>,
     rows_worth: Option<u32>,
-    line: Option<Line>,
+    line: Option<CostLine>,
 }
 
-/// Executions of one size, or of a narrow range of large sizes.
+/// Means of one size, or of a narrow range of large sizes.
 #[derive(Default, Clone, Copy)]
 struct Size {
-    /// Mean rows of the executions: large sizes share.
+    /// Mean rows: large sizes share a slot.
     rows: f32,
     ns_per_row: f32,
     seen: u16,
-    /// Executions the means stand for.
+    /// Number of executions that the means stand for.
     weight: u16,
-    /// Value of `executions` when it was last seen.
+    /// Value of `executions` when the size was last seen.
     last: u32,
 }
 
-/// Sizes up to 8 have a slot each, larger ones share a quarter of their octave.
+/// Sizes up to 8 have a slot each; larger ones share a quarter of their octave.
 fn slot(rows: u32) -> usize {
     if rows <= 8 {
         return rows.max(1) as usize - 1;
     }
-    // 9 belongs to the slot that ends at 10, 16 to the one that ends at 16.
+    // 9 belongs to the slot up to 10, and 16 to the slot up to 16.
     let octave = (rows - 1).ilog2();
     let quarter = (rows - 1) >> (octave - 2) & 3;
     8 + (octave as usize - 3) * 4 + quarter as usize
@@ -136,13 +135,13 @@ impl Curve {
         let Some(size) = self.sizes.get_mut(slot) else { return };
         let mut ns_per_row = duration_ns as f32 / rows as f32;
         if size.seen >= SEEN_MIN {
-            // A preempted execution says nothing about the model.
+            // The model did not cause the length of a preempted execution.
             ns_per_row = ns_per_row.min(2.0 * size.ns_per_row);
         }
         if self.executions.wrapping_sub(size.last) > STALE_AFTER {
             size.weight = size.weight.min(2);
         }
-        // A plain mean at first, then the last 32 or so.
+        // A plain mean at first, then over the last 32 or so.
         size.seen = size.seen.saturating_add(1);
         size.weight = (size.weight + 1).min(32);
         size.ns_per_row += (ns_per_row - size.ns_per_row) / f32::from(size.weight);
@@ -173,14 +172,14 @@ impl Curve {
         if let Some(line) = self.line {
             return Some((line.fixed + line.per_row * f64::from(rows)) as u64);
         }
-        // One size is known: a smaller batch takes no longer than that, a larger one at most in proportion.
+        // Only one size is known: a smaller batch takes no longer, a larger one at most in proportion.
         let (slot, size) = self.sizes.iter().enumerate().find(|(_, s)| seen(s))?;
         Some((size.ns_per_row * rows.max(slot_rows_max(slot)) as f32) as u64)
     }
 
-    /// Least squares through the means of the sizes seen. Each size counts alike however long ago it was: under steady load
-    /// only one would be left.
-    fn fit(&self) -> Option<Line> {
+    /// Least squares through the means of the sizes. All sizes weigh the same, however long ago they were seen: under
+    /// steady load only one would be left.
+    fn fit(&self) -> Option<CostLine> {
         let mut sums = [0.0; 5];
         for size in self.sizes.iter().filter(|s| s.seen >= SEEN_TO_PREDICT) {
             let (rows, per_row) = (f64::from(size.rows), f64::from(size.ns_per_row));
@@ -194,12 +193,12 @@ impl Curve {
         }
         let (rows, ns) = (rows / count, ns / count);
         let variance = rows_rows / count - rows * rows;
-        // Two neighbours do not make a line: noise would tilt it any way.
+        // Two neighbours do not make a line: noise would tilt it.
         if variance < 0.02 * rows * rows {
             return None;
         }
         let per_row = ((rows_ns / count - rows * ns) / variance).max(0.0);
-        Some(Line { fixed: (ns - per_row * rows).max(0.0), per_row })
+        Some(CostLine { fixed: (ns - per_row * rows).max(0.0), per_row })
     }
 }
 
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_lies_in_its_slot() {
+    fn every_size_is_within_its_slot() {
         for rows in 1..100_000u32 {
             let at = slot(rows);
             assert!(rows <= slot_rows_max(at), "{rows} in slot {at} up to {}", slot_rows_max(at));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_need_three_observations_and_keep_to_what_was_seen() {
+    fn predictions_need_three_observations_of_a_size() {
         let t = |b| 100_000 + 5_000 * u64::from(b);
         assert_eq!(learned(t, &[1], 2).predict(7, 1), None);
         assert_eq!(learned(t, &[1], 3).predict(7, 1), Some(105_000));
@@ -247,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_cost_more_per_row_are_not_worth_it() {
+    fn sizes_that_cost_more_per_row_are_avoided() {
         let square = |b: u32| 1_000_000 * u64::from(b * b);
         assert_eq!(learned(square, &[1, 2, 4, 8], 32).rows_worth(7, 1), Some(1));
         let cliff = |b: u32| u64::from(b) * if b <= 4 { 1_000_000 } else { 1_100_000 } + 500_000;
         assert_eq!(learned(cliff, &[1, 4, 8], 32).rows_worth(7, 1), Some(4));
         let linear = |b: u32| 1_000_000 * u64::from(b);
         assert_eq!(learned(linear, &[1, 8], 32).rows_worth(7, 1), None, "equal is good");
-        // 2 µs a row whatever the size: the dispatch is what a batch saves.
+        // 2 µs a row at any size: a batch only saves the dispatch.
         assert_eq!(learned(|b| 2_100 * u64::from(b), &[1, 8], 32).rows_worth(7, 1), None);
         assert_eq!(learned(square, &[1, 8], 8).rows_worth(7, 8), None, "too little evidence");
     }
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_above_the_best_is_tried_again_and_believed_when_it_got_better() {
+    fn a_size_that_became_cheaper_is_used_again() {
         let mut costs = learned(|b| 1_000_000 * u64::from(b * b), &[1, 2], 32);
         let (mut ones, mut twos) = (0, 0);
         while costs.rows_worth(7, 1).is_some() && twos < 100 {
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_classes_do_not_push_out_a_frequent_one_nor_grow_without_limit() {
+    fn rare_classes_neither_evict_a_frequent_one_nor_exceed_the_limit() {
         let mut costs = learned(|_| 100, &[1], 64);
         for class in 1000..3000 {
             costs.observe(class, 1, 1);

@@ -1,19 +1,18 @@
-//! What a run costs when nothing disturbs it, by class: the estimate follows fast runs quickly and slow ones slowly, and a class that
-//! was not seen is not guessed at.
+//! Undisturbed cost of runs, by class. The estimate follows fast runs quickly and slow ones slowly.
 
 use super::remembered;
 
-/// Classes remembered per model. A model with free dims can have thousands; the rare ones give way, and run on the pool.
+/// Classes remembered per model. A model with free dims can have thousands; rare ones are evicted, and run on the pool.
 const CLASSES_MAX: usize = 128;
-/// Runs of a class before its estimate is believed.
+/// Runs of a class before its estimate is used.
 const SEEN_MIN: u16 = 4;
 
-/// Runs that cost about the same: the class of shapes the scheduler uses, and rows and bytes to a power of two.
+/// Class of runs that cost about the same: shapes as used by the scheduler, and rows and bytes to a power of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunClass(u64);
 
 impl RunClass {
-    /// `shapes` as `Waiting::class`; `bytes` of the inputs only where they do not follow from the rest: of strings, and of ragged inputs.
+    /// `shapes` as in `Waiting::class`; `bytes` of strings and ragged inputs, whose size does not follow from the rest.
     pub fn new(shapes: u64, rows: u32, bytes: u64) -> Self {
         // `shapes` is 0 or a keyed hash: no client can find two that differ in the low bits alone.
         let bytes = u64::from(u64::BITS - bytes.leading_zeros());
@@ -21,7 +20,7 @@ impl RunClass {
     }
 }
 
-/// What is known about one class.
+/// The estimate of one class.
 #[derive(Clone, Copy)]
 struct Estimate {
     class: RunClass,
@@ -29,7 +28,7 @@ struct Estimate {
     seen: u16,
 }
 
-/// What is known about the runs of one model.
+/// The estimates of one model.
 #[derive(Default)]
 pub(super) struct Estimates {
     /// Frequent classes first.
@@ -37,14 +36,14 @@ pub(super) struct Estimates {
 }
 
 impl Estimates {
-    /// Whether a run of this class is expected to take less than `limit_ns`.
+    /// True if a run of this class is expected to take less than `limit_ns`.
     #[inline]
     pub fn is_below(&self, class: RunClass, limit_ns: u64) -> bool {
         let known = self.classes.iter().find(|e| e.class == class);
         known.is_some_and(|e| e.seen >= SEEN_MIN && e.ns < limit_ns as f32)
     }
 
-    /// Learns from a run, wherever it ran.
+    /// Learns from a run on any thread.
     pub fn observe(&mut self, class: RunClass, duration_ns: u64) {
         let new = || Estimate { class, ns: 0.0, seen: 0 };
         let known = remembered(&mut self.classes, CLASSES_MAX, |e| e.class == class, new);
@@ -52,7 +51,7 @@ impl Estimates {
         let new = duration_ns as f32;
         *ns = match (*seen, new < *ns) {
             (0, _) => new,
-            // What was learned in another time, of a first run or on a machine that was busy, is believed no longer: 20 ms become 20 µs in five runs.
+            // The old estimate is from a first run or a busy machine and is dropped: 20 ms become 20 µs in five runs.
             (_, true) if new < *ns / 4.0 => *ns / 4.0,
             (_, true) => *ns + (new - *ns) / 4.0,
             (_, false) => *ns + (new.min(2.0 * *ns) - *ns) / 64.0,
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_below_before_its_class_was_seen() {
+    fn a_class_without_runs_has_no_estimate() {
         assert!(!learned(&[3_000; 3]).is_below(class(1), LIMIT));
         let cost = learned(&[3_000; 9]);
         assert!(cost.is_below(class(1), LIMIT));
@@ -86,7 +85,7 @@ mod tests {
         assert!(!cost.is_below(RunClass::new(0, 1, 1 << 20), LIMIT), "longer strings");
     }
 
-    /// Runs until a class that was `dear_ns` and costs `cheap_ns` now is believed to be cheap.
+    /// Runs until a class that took `dear_ns`, and now takes `cheap_ns`, is below the limit.
     fn relearned(dear_ns: u64, cheap_ns: u64) -> usize {
         let mut cost = learned(&[dear_ns; 100]);
         (0..1000)
@@ -100,21 +99,21 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_was_once_dear_is_believed_to_be_cheap_within_a_few_runs() {
+    fn a_class_that_became_cheap_is_relearned_within_a_few_runs() {
         assert_eq!(relearned(20_000_000, 10_000), 5);
         assert_eq!(relearned(3_000_000_000, 10_000), 9, "a first run that read a disk");
         assert_eq!(relearned(60_000, 20_000), 8, "close to the limit it is looked at more often");
     }
 
     #[test]
-    fn one_cheap_run_does_not_make_a_dear_class_cheap() {
+    fn one_fast_run_does_not_make_a_slow_class_cheap() {
         let mut cost = learned(&[120_000; 100]);
         cost.observe(class(1), 1_000);
         assert!(!cost.is_below(class(1), LIMIT));
     }
 
     #[test]
-    fn a_flood_of_classes_cannot_push_out_a_frequent_one() {
+    fn a_flood_of_classes_cannot_evict_a_frequent_one() {
         let mut cost = learned(&[3_000; 8]);
         for shapes in 1..100_000u64 {
             cost.observe(RunClass::new(shapes << 16, 1, 0), 3_000);

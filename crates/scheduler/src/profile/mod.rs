@@ -1,36 +1,37 @@
-//! What executions of one model cost: the only place that learns it. Pure: the caller measures, and tells.
+//! Learned cost of the executions of one model. Pure: the caller measures.
 //!
-//! | who asks | what | from |
+//! | user | question | source |
 //! |---|---|---|
-//! | the thread that brings a request, and the end of its turn | may this run here ([`Profile::is_cheap`]) | undisturbed runs by class (`estimate`), and overruns by the thread's CPU clock (`overruns`) |
-//! | the batcher | which sizes pay, what a wait gains | means by class and size, and the line through them (`curve`); for padded batches by volume (`crate::padding`) |
+//! | a reactor, for a request and at the end of its turn | may this run inline ([`Profile::is_cheap`]) | undisturbed
+//! runs by class (`estimate`), and overruns by the thread's CPU clock (`overruns`) |
+//! | the batcher | which sizes pay, what a wait gains | means by class and size, and the line through them (`curve`);
+//! for padded batches by volume (`crate::padding`) |
 //!
-//! They look at the same executions in different ways on purpose: a thread must not be held by what is rare, a batch is worth what it
-//! costs on the whole.
+//! The two views differ on purpose: rare long runs must not hold a reactor, while a batch is worth its mean cost.
 
 mod curve;
 mod estimate;
 mod overruns;
 
 pub use estimate::RunClass;
-pub use overruns::{Held, OVERRUN};
+pub use overruns::{HoldTime, OVERRUN};
 
 use crate::padding::Fit;
+pub(crate) use curve::CostLine;
 use curve::Costs;
-pub(crate) use curve::Line;
 use estimate::Estimates;
 use overruns::Inline;
 
-/// What is remembered of one class, made when there is nothing, frequent classes first: each time it is asked for one moves a step
-/// towards the front. So it is found quickly, and a flood of rare ones cannot push it out.
+/// Finds or adds an entry. Each access moves it one step towards the front, so frequent entries are found quickly, and
+/// a flood of rare ones cannot evict them.
 #[inline]
 fn remembered<T>(
     all: &mut Vec<T>,
     most: usize,
-    is_wanted: impl Fn(&T) -> bool,
+    is_searched: impl Fn(&T) -> bool,
     new: impl FnOnce() -> T,
 ) -> Option<&mut T> {
-    let at = match all.iter().position(is_wanted) {
+    let at = match all.iter().position(is_searched) {
         Some(at) if at > 0 => {
             all.swap(at, at - 1);
             at - 1
@@ -45,18 +46,18 @@ fn remembered<T>(
     all.get_mut(at)
 }
 
-/// A finished execution, none of whose requests failed for all.
+/// A finished execution in which at least one request succeeded.
 #[derive(Debug, Clone, Copy)]
-pub struct Execution {
-    /// Its shapes, as `Waiting::class`.
+pub struct FinishedRun {
+    /// Class of its shapes, as in `Waiting::class`.
     pub class: u64,
-    /// The same with rows and bytes.
+    /// Class of its shapes, rows and bytes.
     pub kind: RunClass,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Bytes of its inputs where those were padded; 0 where none was.
+    /// Bytes of its inputs if any was padded, otherwise 0.
     pub padded_bytes: u64,
-    /// From the batch's start to its outputs.
+    /// Time from the start of the batch to its outputs.
     pub duration_ns: u64,
 }
 
@@ -70,9 +71,9 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Learns from an execution, wherever it ran.
+    /// Learns from an execution on any thread.
     #[inline]
-    pub fn observe(&mut self, ran: &Execution) {
+    pub fn observe(&mut self, ran: &FinishedRun) {
         self.curves.observe(ran.class, ran.rows, ran.duration_ns);
         if ran.padded_bytes > 0 {
             self.padded.observe(ran.padded_bytes, ran.duration_ns);
@@ -80,47 +81,47 @@ impl Profile {
         self.estimates.observe(ran.kind, ran.duration_ns);
     }
 
-    /// Whether a run is expected to take less than `limit_ns`, and may hold the thread that brings it. False for what was not seen.
+    /// True if an inline run is expected to take less than `limit_ns`. False for a class that was not measured.
     #[inline]
     pub fn is_cheap(&self, kind: RunClass, limit_ns: u64) -> bool {
         self.estimates.is_below(kind, limit_ns) && !self.inline.is_resting()
     }
 
-    /// Whether the next run on the thread that brings it is to be measured exactly.
+    /// True if the CPU time of the next inline run has to be measured exactly.
     #[inline]
-    pub fn is_doubted(&self) -> bool {
-        self.inline.is_doubted()
+    pub fn needs_exact_time(&self) -> bool {
+        self.inline.needs_exact_time()
     }
 
-    /// Judges a run that held the thread that brought it until `now`, failed or not. Returns for how long, in ns, there are no further ones of the
-    /// model when it was too much.
+    /// Judges an inline run that ended at `now`, failed or not. Returns the length of a rest (ns) if overruns were too
+    /// much.
     #[inline]
-    pub fn ran_inline(&mut self, ran: Held, limit_ns: u64, now: u64) -> Option<u64> {
+    pub fn ran_inline(&mut self, ran: HoldTime, limit_ns: u64, now: u64) -> Option<u64> {
         self.inline.ran(ran, limit_ns, now)
     }
 
-    /// A run elsewhere ended: whether runs on the thread that brings them may go on.
+    /// Called when a run on another thread ends: checks whether inline runs may resume.
     #[inline]
-    pub fn ran_elsewhere(&mut self, now: u64) {
+    pub fn ran_on_pool(&mut self, now: u64) {
         self.inline.wake(now);
     }
 
-    /// Learned duration of an execution, ns; `None` before there is enough to go by.
+    /// Predicted duration of an execution, ns; `None` before there are enough measurements.
     pub fn predict(&self, class: u64, rows: u32) -> Option<u64> {
         self.curves.predict(class, rows)
     }
 
-    /// Rows to take at most of the `rows` there are; `None` when nothing speaks against all of them.
+    /// Maximum number of the `rows` to take; `None` for no limit.
     pub(crate) fn rows_worth(&self, class: u64, rows: u32) -> Option<u32> {
         self.curves.rows_worth(class, rows)
     }
 
-    /// The line through what was measured, `None` before two sizes were.
-    pub(crate) fn line(&self, class: u64) -> Option<Line> {
+    /// The line through the measured means; `None` before two sizes were measured.
+    pub(crate) fn line(&self, class: u64) -> Option<CostLine> {
         self.curves.line(class)
     }
 
-    /// What padded batches take.
+    /// Cost of padded batches.
     pub(crate) fn padded(&self) -> &Fit {
         &self.padded
     }

@@ -1,53 +1,53 @@
-//! Runs that held the thread that brought their request for longer than they may, whether that is the model's own doing, and for how long
-//! its requests then go elsewhere.
+//! Inline runs that held their reactor for too long, and how long requests of their model then run on the pool.
 //!
-//! Such a rest lasts a second, and after each one that was in vain twice as long: a machine that was busy for a moment costs a model little,
-//! and one that is dear for what some client sends is tried ever more rarely. It lasts a thousand times what the overruns took, too. So whatever
-//! is sent, overruns of a model take at most a thousandth of a thread's time beside the 3 µs per request that are repaid.
+//! Such a rest lasts a second, and twice as long after each one that did not help: a machine that was busy for a moment
+//! costs a model little, and a model that is slow for some inputs is tried ever more rarely. It also lasts at least a
+//! thousand times what the overruns took. So, whatever clients send, overruns of a model take at most a thousandth of a
+//! reactor's time, plus 3 µs per request.
 
 /// An inline run that took this many times its limit is an overrun.
 pub const OVERRUN: u64 = 2;
-/// After a run that may have been an overrun so many are measured exactly.
-const DOUBTED_RUNS: u32 = 16;
+/// Inline runs that are measured exactly after one that may have been an overrun.
+const EXACT_RUNS: u32 = 16;
 
-/// How long a run held the thread that brought its request, by that thread's CPU clock.
+/// CPU time of an inline run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Held {
-    /// CPU it used, at least; `None` when it was too short to be looked at.
+pub struct HoldTime {
+    /// Lower bound of the CPU time; `None` if the run was too short to be measured.
     pub cpu_ns: Option<u64>,
-    /// That is all it used.
+    /// True if `cpu_ns` is exact.
     pub exact: bool,
 }
 
-/// Overruns of one model, and whether they are its own doing.
+/// Overruns of one model, and whether the model causes them.
 ///
-/// A single one says little: of 3 million runs of 12 µs beside busy neighbours, 1 in 2300 took more than 50 µs of CPU, since what
-/// interrupts a thread, the hypervisor and cold caches are charged to it. They come in bunches, up to 11 in 256 runs, and one took
-/// 627 µs. A model that is dear for some inputs differs in what it costs in sum. So overruns are a debt: each adds the CPU it took,
-/// each inline run repays an eighth of the limit, and a debt of a millisecond, as much as a reactor may be held at once, is too
-/// much. With 25 µs, the noise reached 0.63 ms; and whatever a client sends, overruns hold the reactor for 1 ms, plus 3 µs per
-/// request.
+/// A single one says little: of 3 million runs of 12 µs beside busy neighbours, 1 in 2300 took more than 50 µs of CPU,
+/// because interrupts, the hypervisor and cold caches are charged to the thread. They come in bunches, up to 11 in 256
+/// runs, and one took 627 µs. A model that is slow for some inputs differs in the sum. So overruns are a debt: each
+/// adds the CPU it took, each inline run repays an eighth of the limit, and more than 1 ms, as much as a reactor may be
+/// held at once, is too much. With a limit of 25 µs, noise reached 0.63 ms; and whatever a client sends, overruns hold
+/// the reactor for 1 ms, plus 3 µs per request.
 #[derive(Default)]
 struct Overruns {
     debt_ns: u64,
 }
 
-/// The debt that ends inline runs of a model for a while; a single run of more does, too.
+/// A larger debt stops inline runs of a model for a while, even if a single run caused it.
 const DEBT_NS_MAX: u64 = 1_000_000;
-/// Each inline run repays this part of its limit.
+/// Each inline run repays this fraction of its limit.
 const REPAID_SHARE: u64 = 8;
 
-/// The first rest.
+/// Length of the first rest.
 const REST_NS_MIN: u64 = 1_000_000_000;
-/// Rests double up to this; only what a single overrun took makes one longer.
+/// Maximum of doubled rests; only the length of overruns can make one longer.
 const REST_NS_MAX: u64 = 1_024_000_000_000;
-/// A rest lasts so many times what the overruns before it took.
+/// A rest lasts at least this many times the overruns before it.
 const REST_PER_OVERRUN: u64 = 1_000;
-/// Inline runs that went well for so many times the last rest make the next one a first one again.
+/// After inline runs without trouble for this many times the last rest, the next one is a first one again.
 const FORGIVEN_AFTER_RESTS: u64 = 64;
 
 impl Overruns {
-    /// Counts an inline run that used `cpu_ns`, `None` when that was not worth looking at. Returns the debt when it is too much.
+    /// Counts an inline run; `cpu_ns` is `None` if it was not measured. Returns the debt if it is too much.
     fn ran(&mut self, cpu_ns: Option<u64>, limit_ns: u64) -> Option<u64> {
         self.debt_ns = self.debt_ns.saturating_sub(limit_ns / REPAID_SHARE);
         let cpu_ns = cpu_ns.filter(|&ns| ns > OVERRUN * limit_ns)?;
@@ -56,17 +56,17 @@ impl Overruns {
     }
 }
 
-/// Whether requests of a model may go on running on the thread that brings them.
+/// Whether a model may run inline.
 #[derive(Default)]
 pub(super) struct Inline {
     overruns: Overruns,
-    /// They were too much: not before this time; 0 = now.
+    /// End of the rest; 0 = not resting.
     rests_until: u64,
-    /// When the last rest was over, and how long it was; 0 = there was none.
+    /// End and length of the last rest; 0 = there was none.
     rested_at: u64,
     rested_ns: u64,
-    /// Runs to be measured exactly.
-    doubted: u32,
+    /// Number of runs still to be measured exactly.
+    exact_runs: u32,
 }
 
 impl Inline {
@@ -74,28 +74,28 @@ impl Inline {
         self.rests_until > 0
     }
 
-    /// Looks whether the rest is over.
+    /// Ends the rest if its time is over.
     pub fn wake(&mut self, now: u64) {
         if self.is_resting() && now >= self.rests_until {
             self.rested_at = now;
             self.rests_until = 0;
-            // The first ones tell whether it was the model's doing.
-            self.doubted = DOUBTED_RUNS;
+            // The first runs show whether the model caused the overruns.
+            self.exact_runs = EXACT_RUNS;
         }
     }
 
-    pub fn is_doubted(&self) -> bool {
-        self.doubted > 0
+    pub fn needs_exact_time(&self) -> bool {
+        self.exact_runs > 0
     }
 
-    /// Judges a run that ended at `now`. Returns how long there are to be no further ones, if it was too much.
-    pub fn ran(&mut self, ran: Held, limit_ns: u64, now: u64) -> Option<u64> {
-        self.doubted = self.doubted.saturating_sub(1);
+    /// Judges a run that ended at `now`. If overruns were too much, returns the length of the rest.
+    pub fn ran(&mut self, ran: HoldTime, limit_ns: u64, now: u64) -> Option<u64> {
+        self.exact_runs = self.exact_runs.saturating_sub(1);
         if let Some(debt_ns) = self.overruns.ran(ran.cpu_ns, limit_ns) {
             return self.rest(debt_ns, now);
         }
         if ran.cpu_ns.is_some() && !ran.exact {
-            self.doubted = DOUBTED_RUNS;
+            self.exact_runs = EXACT_RUNS;
         }
         None
     }
@@ -103,7 +103,7 @@ impl Inline {
     fn rest(&mut self, debt_ns: u64, now: u64) -> Option<u64> {
         self.overruns = Overruns::default();
         if self.is_resting() {
-            // One of several that ran at once.
+            // Several reactors had an overrun at the same time.
             return None;
         }
         let is_forgiven = now.saturating_sub(self.rested_at) > self.rested_ns.saturating_mul(FORGIVEN_AFTER_RESTS);
@@ -120,14 +120,14 @@ mod tests {
     use super::*;
     const LIMIT: u64 = 25_000;
 
-    fn exactly(cpu_ns: u64) -> Held {
-        Held { cpu_ns: Some(cpu_ns), exact: true }
+    fn exactly(cpu_ns: u64) -> HoldTime {
+        HoldTime { cpu_ns: Some(cpu_ns), exact: true }
     }
 
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn one_run_of_more_than_a_reactor_may_be_held_ends_inline_for_a_while() {
+    fn one_run_above_the_debt_limit_stops_inline_runs_for_a_while() {
         let mut inline = Inline::default();
         assert_eq!(inline.ran(exactly(DEBT_NS_MAX), LIMIT, 5), None, "at the limit");
         let mut inline = Inline::default();
@@ -137,10 +137,10 @@ mod tests {
         inline.wake(5 + rest - 1);
         assert!(inline.is_resting());
         inline.wake(5 + rest);
-        assert!(!inline.is_resting() && inline.is_doubted());
+        assert!(!inline.is_resting() && inline.needs_exact_time());
     }
 
-    /// A client that sends dear inputs whenever they run inline, for `seconds`: rests, and the thread's time that overruns took.
+    /// Simulates a client that sends slow inputs whenever they run inline; returns rests and CPU time of overruns.
     fn attacked(cpu_ns: u64, seconds: u64) -> (u32, u64) {
         let (mut inline, mut rests, mut held_ns, mut now) = (Inline::default(), 0, 0, 0);
         while now < seconds * SECOND {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_is_tried_ever_more_rarely_and_takes_a_thousandth_of_the_time_at_most() {
+    fn an_attack_takes_at_most_a_thousandth_of_the_reactor_time() {
         // 1 + 2 + 4 + … s in an hour.
         let (rests, held_ns) = attacked(250_000, 3_600);
         assert!((11..=13).contains(&rests) && held_ns < 20_000_000, "{rests} rests, {held_ns} ns");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_whose_rest_did_it_good_begins_anew_with_a_second() {
+    fn rests_start_at_a_second_again_after_a_long_good_time() {
         let mut inline = Inline::default();
         let mut now = 0;
         let mut rest_after = |well_ns: u64| {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(rest_after(2_000 * SECOND), 1);
     }
 
-    /// Runs of which every `period`th takes `cpu_us`: the run that ends it, and the CPU of overruns until then.
+    /// Every `period`th run takes `cpu_us`: returns the run that ends inline runs, and the CPU time of overruns.
     fn alternating(cpu_us: u64, period: u64) -> Option<(u64, u64)> {
         let (mut overruns, mut held_us) = (Overruns::default(), 0);
         (1..=1_000_000).find_map(|run| {
@@ -195,23 +195,23 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_alternates_cheap_and_dear_inputs_is_found_out() {
-        // Dear at twice the limit and a little, five times, ten times, forty times.
+    fn a_client_that_alternates_cheap_and_slow_inputs_is_detected() {
+        // Twice the limit and a little, five times, ten times, forty times.
         assert_eq!(alternating(51, 1), Some((21, 1071)));
         assert_eq!(alternating(51, 2), Some((46, 1173)));
         assert_eq!(alternating(125, 2), Some((18, 1125)));
         assert_eq!(alternating(250, 2), Some((10, 1250)));
         assert_eq!(alternating(250, 16), Some((80, 1250)));
         assert_eq!(alternating(1001, 1000), Some((1000, 1001)));
-        // What is so rare that it is repaid costs 3.125 µs per request at most.
+        // Overruns so rare that they are repaid cost at most 3.125 µs per request.
         assert_eq!(alternating(51, 17), None);
         assert_eq!(alternating(250, 80), None);
         assert_eq!(alternating(250, 79).map(|(run, held)| held - run * 25 / 8 <= 1_250), Some(true), "slowly");
     }
 
     #[test]
-    fn recorded_noise_does_not_end_inline() {
-        // The worst 256 of 3 million runs of 12 µs (number, µs of CPU), on two cores that others used, with a hypervisor that took some.
+    fn recorded_noise_does_not_stop_inline_runs() {
+        // The worst 256 of 3 million runs of 12 µs (number, µs of CPU), on two shared cores under a hypervisor.
         const BUNCH: [(u64, u64); 11] = [
             (0, 107),
             (2, 50),
@@ -225,7 +225,7 @@ mod tests {
             (130, 99),
             (234, 102),
         ];
-        // What single overruns took, by quantile: 0, 25, 50, 75, 90, 95, 99 %.
+        // CPU time of single overruns, by quantile: 0, 25, 50, 75, 90, 95, 99 %.
         const TOOK: [u64; 7] = [51, 52, 56, 65, 79, 96, 150];
         const RUNS_PER_OVERRUN: u64 = 1_750;
         let (mut overruns, mut random, mut worst) = (Overruns::default(), 88_172_645_463_325_252u64, 0);
@@ -244,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_may_have_been_an_overrun_makes_the_next_ones_exact() {
+    fn after_a_possible_overrun_the_next_runs_are_measured_exactly() {
         let mut cost = Inline::default();
-        cost.ran(Held { cpu_ns: Some(0), exact: false }, LIMIT, 0);
-        for run in 0..DOUBTED_RUNS {
-            assert!(cost.is_doubted(), "run {run}");
-            cost.ran(Held::default(), LIMIT, 0);
+        cost.ran(HoldTime { cpu_ns: Some(0), exact: false }, LIMIT, 0);
+        for run in 0..EXACT_RUNS {
+            assert!(cost.needs_exact_time(), "run {run}");
+            cost.ran(HoldTime::default(), LIMIT, 0);
         }
-        assert!(!cost.is_doubted());
+        assert!(!cost.needs_exact_time());
     }
 }

@@ -1,4 +1,4 @@
-//! Sequences that wait for a slot, in the order in which they came.
+//! Sequences that wait for a slot, oldest first.
 
 use super::requests::Sequence;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(super) struct Backlog<T> {
     /// By serial.
     pub sequences: BTreeMap<u64, Sequence<T>>,
-    /// Requests of all of them. [`remove`](Self::remove) counts down by itself.
+    /// Total number of their requests. [`remove`](Self::remove) updates it.
     pub requests: usize,
 }
 
@@ -21,7 +21,6 @@ impl<T> Backlog<T> {
         Some(sequence)
     }
 
-    /// Takes all sequences out.
     pub fn take(&mut self) -> BTreeMap<u64, Sequence<T>> {
         self.requests = 0;
         std::mem::take(&mut self.sequences)

@@ -1,6 +1,6 @@
 //! The direct strategy: row i of every batch of an instance is its slot i (5.4).
 
-use super::scheduler::{Choice, Place, SequenceScheduler};
+use super::scheduler::{Choice, SequenceLocation, SequenceScheduler};
 use super::slots::SlotId;
 use super::{Row, Run};
 use crate::Waiting;
@@ -9,7 +9,7 @@ use crate::Waiting;
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
     ns: u64,
-    /// Share of the slots that is enough.
+    /// Share of the slots that need a request for the batch to run at once.
     utilization: f32,
     slots: f32,
 }
@@ -19,12 +19,12 @@ impl Delay {
         Self { ns: max_queue_delay_us.saturating_mul(1000), utilization, slots: max_batch_size.max(1) as f32 }
     }
 
-    /// When a batch has to run whose oldest request came at `oldest`; `None` = now.
+    /// When a batch whose oldest request came at `oldest` has to run; `None` = now.
     fn until(&self, now: u64, oldest: u64, ready: u32) -> Option<u64> {
-        // Without a utilization to reach there is nothing to wait for (measured: the delay alone has no effect).
-        let waits = self.ns > 0 && self.utilization > 0.0 && (ready as f32 / self.slots) < self.utilization;
+        // Without a minimum utilization a batch does not wait (measured: in Triton the delay alone has no effect).
+        let may_wait = self.ns > 0 && self.utilization > 0.0 && (ready as f32 / self.slots) < self.utilization;
         let until = oldest.saturating_add(self.ns);
-        (waits && until > now).then_some(until)
+        (may_wait && until > now).then_some(until)
     }
 }
 
@@ -37,12 +37,12 @@ impl<T: Waiting> SequenceScheduler<T> {
         let (mut ready, mut oldest, mut end) = (0, u64::MAX, 0);
         for slot in 0..slots {
             let at = SlotId { instance, slot };
-            if self.sequence(Place::Slot(at)).is_some_and(|s| s.is_broken()) {
-                self.purge(Place::Slot(at));
+            if self.sequence(SequenceLocation::Slot(at)).is_some_and(|s| s.is_broken()) {
+                self.purge(SequenceLocation::Slot(at));
                 self.move_on(now, at);
             }
             if let Some(arrived) = self.ready_since(at) {
-                // Slots count that will not fit with the first one (measured).
+                // Slots that will not fit with the first one count too (measured in Triton).
                 ready += 1;
                 oldest = oldest.min(arrived);
                 end = slot + 1;
@@ -54,7 +54,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         if let Some(until) = delay.until(now, oldest, ready) {
             return Choice::WaitUntil(until);
         }
-        let told = self.left.forgotten.as_ref().map_or(0, Vec::len);
+        let watched = self.left.forgotten.as_ref().map_or(0, Vec::len);
         let mut rows: Vec<Row<T>> = Vec::with_capacity(end as usize);
         let mut first = None;
         for slot in 0..end {
@@ -62,7 +62,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             let opened = first.and_then(|row: usize| rows.get(row)).and_then(|row| row.request.as_ref());
             let joins = self.ready_since(at).is_some()
                 && self
-                    .sequence(Place::Slot(at))
+                    .sequence(SequenceLocation::Slot(at))
                     .and_then(|s| s.queue.front())
                     .is_some_and(|head| opened.is_none_or(|first| head.item.fits_with(&first.item)));
             let request = if joins { self.hand_out(at) } else { None };
@@ -73,17 +73,17 @@ impl<T: Waiting> SequenceScheduler<T> {
             }
             rows.push(Row { slot, request });
         }
-        // A sequence may be forgotten while the last of its requests waits behind one that runs: that one goes on from where it is.
+        // A sequence may be forgotten while its last request waits behind one that runs; that one keeps its state.
         if let Some(all) = &mut self.left.forgotten {
-            self.left.leaving.extend(all.drain(told..));
+            self.left.leaving.extend(all.drain(watched..));
         }
         Choice::Run(Run { instance, rows })
     }
 
-    /// When the request came that the slot could run now.
+    /// Arrival of the request that the slot could run now.
     fn ready_since(&mut self, at: SlotId) -> Option<u64> {
-        // Of an iterative sequence the request that runs may return, and comes first.
-        let sequence = self.sequence(Place::Slot(at)).filter(|s| s.out == 0)?;
+        // In an iterative sequence the request that runs may return, and comes first.
+        let sequence = self.sequence(SequenceLocation::Slot(at)).filter(|s| s.out == 0)?;
         sequence.queue.front().map(|q| q.arrived)
     }
 }

@@ -1,81 +1,81 @@
-//! The sequence batcher of one model (spec §5): which instance and slot a sequence gets, and which of its requests run when.
+//! The sequence batcher of one model (spec §5): assigns instances and slots, and decides which requests run when.
 //!
 //! The caller owns the instances, as for [`crate::Scheduler`]: it calls [`SequenceScheduler::push`] for every request,
-//! [`SequenceScheduler::step`] after every push, completion, timer and cancellation until it returns no [`Step::Run`], and
-//! tells what became of each request that ran: [`SequenceScheduler::released`], or [`SequenceScheduler::again`] for a step of
-//! an iterative sequence.
+//! [`SequenceScheduler::step`] after every push, completion, timer and cancellation until it returns no
+//! [`NextRun::Run`], and after each request that ran [`SequenceScheduler::released`], or [`SequenceScheduler::again`]
+//! for a step of an iterative sequence.
 //!
-//! Not here: control tensors and states (the engine makes them of the rows of a batch), response order, statistics, logs.
+//! Not here: control tensors and states (made by the engine from the rows of a batch), response order, statistics.
 //!
 //! Invariants:
 //! - every request accepted by `push` or `again` leaves exactly once, through `Run`, `removed`, `down` or `drain`;
-//! - requests of a sequence leave in the order in which they came, all to the instance and slot of their sequence;
-//! - a slot belongs to one sequence until the last request of it was handed out, so whatever is kept by slot needs no name:
+//! - requests of a sequence leave in the order of their arrival, all to the instance and slot of their sequence;
+//! - a slot belongs to one sequence until its last request is handed out, so state kept by slot needs no sequence id:
 //!   the next sequence begins with START;
-//! - sequences wait for a slot only while there is no free one.
+//! - sequences wait for a slot only while none is free.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `scheduler` | ids, acceptance, idle time and timeouts (5.1, 5.2) |
-//! | `requests` | the requests of one sequence; what a cancelled one takes with it |
-//! | `slots`, `backlog` | which slot is free; sequences that wait for one |
+//! | `requests` | the requests of one sequence; which others a cancelled one removes |
+//! | `slots`, `backlog` | free slots; sequences that wait for one |
 //! | `direct`, `oldest` | the two strategies (5.4, 5.5) |
-//! | `refusal` | what clients are told |
+//! | `error` | errors of requests |
 
 mod backlog;
 mod direct;
+mod error;
 mod oldest;
-mod refusal;
 mod requests;
 mod scheduler;
 mod slots;
 
-pub use refusal::{Refusal, RemovalReason, conflict_warning};
+pub use error::{RemovalReason, SequenceError, conflict_warning};
 pub use scheduler::SequenceScheduler;
 pub use slots::SlotId;
 
 use std::fmt;
 use tensor::Name;
 
-/// Sequences a model has at a time, in slots and waiting together, unless the operator says otherwise. Each that waits keeps its
-/// requests, and a client may open as many as it likes.
+/// Default for the maximum number of sequences of a model, in slots and waiting together. A waiting sequence holds its
+/// requests in memory, and a client may open any number.
 pub const SEQUENCES_MAX_DEFAULT: u32 = 65_536;
 
-/// What the model configuration says about its sequences, checked by its reader.
+/// Sequence options of a model configuration, checked by its reader.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// 0 is treated as 1.
     pub max_batch_size: u32,
     /// Instances of the model; 0 is treated as 1.
     pub instances: u32,
-    /// How slots become batches.
+    /// How requests in slots become batches.
     pub strategy: Strategy,
-    /// `max_sequence_idle_microseconds`, after completion of the configuration: 0 there means a second.
+    /// `max_sequence_idle_microseconds` after defaults (1 s) were applied.
     pub idle_us: u64,
     /// `iterative_sequence`.
     pub iterative: bool,
-    /// Most sequences in slots and waiting together.
+    /// Maximum number of sequences in slots and waiting together.
     pub sequences_max: u32,
     /// [`Strategy::Oldest`]: Triton's literal timer instead of the work-conserving rule.
     pub strict_delay: bool,
-    /// Do nothing until so many requests have been queued in slots, once (S-47); 0 = off. With [`Strategy::Oldest`] each
-    /// instance's batcher does nothing until it has so many.
+    /// Nothing runs until this many requests have been queued in slots, once (S-47); 0 = off. With [`Strategy::Oldest`]
+    /// this holds for each instance's batcher.
     pub delay_scheduler: u32,
-    /// Do nothing until so many requests wait in the backlog, once (S-47); 0 = off.
+    /// Nothing runs until this many requests wait in the backlog, once (S-47); 0 = off.
     pub backlog_delay_scheduler: u32,
 }
 
 /// `strategy_choice`.
 #[derive(Debug, Clone)]
 pub enum Strategy {
-    /// A sequence keeps a row of its instance's batches.
+    /// A sequence has a fixed row in the batches of its instance.
     Direct {
         /// `max_queue_delay_microseconds`.
         max_queue_delay_us: u64,
-        /// Share of the slots that need a request to run before the delay is over. 0 = never wait.
+        /// Share of the slots that need a request for a batch to run before the delay is over; 0 = never wait.
         minimum_slot_utilization: f32,
     },
-    /// A dynamic batcher per instance, to which each sequence gives one request at a time.
+    /// One dynamic batcher per instance; each sequence has at most one request in it.
     Oldest {
         /// Slots per instance; 0 = `max_batch_size`.
         max_candidate_sequences: u32,
@@ -96,14 +96,14 @@ impl Config {
     }
 }
 
-/// Which sequence: numbers, strings, and those the server itself begins are distinct, whatever they look like.
+/// Id of a sequence. Numbers, strings and internal ids never equal each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SequenceId {
     /// A client's number; 0 = none.
     Number(u64),
     /// A client's text; "" = none.
     Text(Name),
-    /// Of an iterative sequence whose request has none (S-25). Counts from 1.
+    /// Assigned by the server to an iterative sequence whose request has no id (S-25). Counts from 1.
     Internal(u64),
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for SequenceId {
     }
 }
 
-/// What a request says about its sequence.
+/// Sequence parameters of a request.
 #[derive(Debug, Clone)]
 pub struct Head {
     /// `sequence_id`.
@@ -135,21 +135,21 @@ pub struct Head {
     pub start: bool,
     /// `sequence_end`.
     pub end: bool,
-    /// The `timeout` parameter, 0 = none. Counts only while the sequence waits for a slot.
+    /// The `timeout` parameter, 0 = none. Only applies while the sequence waits for a slot.
     pub timeout_us: u64,
 }
 
-/// A request was accepted.
+/// Result of accepting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
-    /// It starts a sequence whose id is in use: the former one has ended, unfinished. [`conflict_warning`] is the text to log.
+    /// True if it starts a sequence whose id is in use, which ends the previous one early. Log [`conflict_warning`].
     pub conflict: bool,
 }
 
 /// What the caller should do next.
 #[derive(Debug)]
-pub enum Step<T> {
-    /// Give this to its instance, which is no longer idle, then call `step` again.
+pub enum NextRun<T> {
+    /// Run this on its instance, which is then busy, and call `step` again.
     Run(Run<T>),
     /// Call `step` at this time, unless something else happens first. Always later than the `now` of the call.
     SleepUntil(u64),
@@ -157,45 +157,45 @@ pub enum Step<T> {
     Idle,
 }
 
-/// A batch.
+/// A batch for one instance.
 #[derive(Debug)]
 pub struct Run<T> {
-    /// Which of the idle instances.
+    /// One of the idle instances.
     pub instance: u32,
-    /// Never empty, and at least one has a request. [`Strategy::Direct`]: row i is slot i.
+    /// Never empty; at least one row has a request. [`Strategy::Direct`]: row i is slot i.
     pub rows: Vec<Row<T>>,
 }
 
 /// One row of a batch.
 #[derive(Debug)]
 pub struct Row<T> {
-    /// Slot of the instance: where state is kept.
+    /// Slot of the instance, under which state is kept.
     pub slot: u32,
-    /// `None`: a null request, with the shapes of the first request of the batch, no outputs, and counted nowhere (S-21).
+    /// `None` for a null request (S-21): shapes of the first request of the batch, no outputs, counted nowhere.
     pub request: Option<Request<T>>,
 }
 
 /// A request that runs.
 #[derive(Debug)]
 pub struct Request<T> {
-    /// What was pushed.
+    /// The request that was pushed.
     pub item: T,
-    /// Its sequence, for CORRID.
+    /// Id of its sequence, for CORRID.
     pub id: SequenceId,
-    /// It starts its sequence: state is fresh.
+    /// True if it starts its sequence: its state is fresh.
     pub start: bool,
-    /// It ends its sequence.
+    /// True if it ends its sequence.
     pub end: bool,
-    /// To be given back through `released` or `again` when the request is over.
+    /// Pass this to `released` or `again` when the request is over.
     pub origin: Origin,
 }
 
-/// Where a request came from. Its slot may be blocked until this is given back.
+/// Slot and sequence of a request. The slot may be blocked until this is passed back.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a slot may be blocked until its request is released"]
 pub struct Origin {
     slot: SlotId,
-    /// Of the sequence.
+    /// Serial of the sequence.
     serial: u64,
 }
 

@@ -1,10 +1,10 @@
 //! The oldest strategy: a dynamic batcher per instance, in which each slot has at most one request (5.5).
 
-use super::scheduler::{Choice, Place, SequenceScheduler};
+use super::scheduler::{Choice, SequenceLocation, SequenceScheduler};
 use super::slots::SlotId;
 use super::{Config, Request, Row, Run, Strategy};
 use crate::batcher::Batcher;
-use crate::{Dynamic, Step, Waiting};
+use crate::{Dynamic, NextBatch, Waiting};
 
 /// A request in a batcher.
 pub(super) struct Inside<T>(pub Request<T>);
@@ -48,34 +48,34 @@ impl<T: Waiting> SequenceScheduler<T> {
             };
             let mut dropped = Vec::new();
             let step = batcher.step(now, 1, profile, &mut dropped);
-            if matches!(step, Step::Run(_)) {
-                // It is busy from now on: the batcher learns from that when clients come back.
+            if matches!(step, NextBatch::Run(_)) {
+                // The instance is busy from now on: the batcher learns from that when clients send again.
                 batcher.step(now, 0, profile, &mut dropped);
             }
             let changed = !dropped.is_empty();
             dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
             match step {
-                Step::Run(batch) => {
+                NextBatch::Run(batch) => {
                     self.len -= batch.len();
                     let row =
                         |Inside(request): Inside<T>| Row { slot: request.origin.slot.slot, request: Some(request) };
                     return Choice::Run(Run { instance, rows: batch.into_iter().map(row).collect() });
                 }
-                // Slots whose request was given up may have sent others in.
+                // Slots of cancelled requests may have fed others into the batcher.
                 _ if changed => {}
-                Step::SleepUntil(at) => return Choice::WaitUntil(at),
-                Step::Idle => return Choice::Nothing,
+                NextBatch::SleepUntil(at) => return Choice::WaitUntil(at),
+                NextBatch::Idle => return Choice::Nothing,
             }
         }
     }
 
-    /// The batcher gets the first request of a slot, unless one of the slot is still inside.
+    /// Moves the first request of a slot into the batcher, unless one of the slot is inside already.
     pub(super) fn feed(&mut self, now: u64, at: SlotId) {
         if self.batcher(at.instance).is_none() || self.slot(at).is_none_or(|slot| slot.inside) {
             return;
         }
-        if self.sequence(Place::Slot(at)).is_some_and(|s| s.is_broken()) {
-            self.purge(Place::Slot(at));
+        if self.sequence(SequenceLocation::Slot(at)).is_some_and(|s| s.is_broken()) {
+            self.purge(SequenceLocation::Slot(at));
         }
         let Some(request) = self.hand_out(at) else { return };
         if let Some(slot) = self.slot(at) {
@@ -83,7 +83,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         }
         let Some(batcher) = self.batcher(at.instance) else { return };
         if let Err((_, Inside(request))) = batcher.push(now, 0, 0, Inside(request)) {
-            // It has no limit that could refuse it.
+            // The batcher has no queue limit.
             debug_assert!(false, "a batcher of sequences is full");
             self.lost(now, request);
         }

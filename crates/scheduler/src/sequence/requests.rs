@@ -1,7 +1,7 @@
-//! The requests of one sequence that wait, wherever it is: in a slot or in the backlog.
+//! Waiting requests of one sequence, in a slot or in the backlog.
 //!
-//! An id may be started again before it was ended. Then two sequences stand in one queue, the later one behind its START, and
-//! what befalls the former one does not reach it.
+//! An id may be started again before it was ended. Then two sequences share a queue, the later one behind its START; a
+//! cancellation in the former one does not affect it.
 
 use super::SequenceId;
 use crate::Waiting;
@@ -15,27 +15,27 @@ pub(super) struct Queued<T> {
     pub start: bool,
     pub end: bool,
     pub arrived: u64,
-    /// When it expires if it has no slot by then.
+    /// Expiry time, unless it has a slot by then.
     pub expires: u64,
 }
 
 /// A sequence.
 pub(super) struct Sequence<T> {
     pub id: SequenceId,
-    /// Tells it from every other, earlier and later ones of the same id included.
+    /// Unique, also among sequences of the same id.
     pub serial: u64,
     pub queue: VecDeque<Queued<T>>,
-    /// Its id is forgotten: nothing joins it any more, and its slot is free when the last of its requests is gone.
+    /// The id is forgotten: nothing joins the sequence, and its slot is free after its last request.
     pub closed: bool,
-    /// Requests handed out and not given back. Counted for iterative sequences only, whose requests may return.
+    /// Requests handed out and not returned. Only counted for iterative sequences, whose requests may return.
     pub out: u32,
     /// The last request handed out ended it.
     pub has_ended: bool,
-    /// Its instance went down: what the model has of it cannot return.
+    /// Its instance ended: a request that the model has cannot return.
     pub gone: bool,
-    /// What idle time is counted from.
+    /// Start of the idle time.
     pub last_arrival: u64,
-    /// When the scheduler has to look at it, [`NEVER`] = need not.
+    /// When the scheduler has to check it; [`NEVER`] = not scheduled.
     pub alarm: u64,
 }
 
@@ -55,19 +55,19 @@ impl<T: Waiting> Sequence<T> {
         }
     }
 
-    /// When it expires if it has no slot by then: with the first of its requests (S-19).
+    /// When the sequence expires unless it has a slot by then: with the first of its requests (S-19).
     pub fn expires(&self) -> u64 {
         self.queue.iter().map(|q| q.expires).min().unwrap_or(NEVER)
     }
 
-    /// The first request was given up.
+    /// True if the first request is cancelled.
     pub fn is_broken(&self) -> bool {
         self.queue.front().is_some_and(|q| q.item.is_cancelled())
     }
 
-    /// Takes out every cancelled request, and those of the same sequence behind it, which would otherwise run on without it. Of a
-    /// sequence of which nothing ran yet (`begun` is false) those in front go, too. Returns whether the last sequence of the queue
-    /// was cut: then nothing may join it.
+    /// Removes every cancelled request, and those of the same sequence behind it, which must not run without it. If the
+    /// sequence has not begun (`begun` is false), those in front are removed, too. Returns true if the last sequence of
+    /// the queue was cut: then nothing may join it.
     pub fn purge(&mut self, begun: bool, mut sink: impl FnMut(T)) -> bool {
         let mut last_was_cut = false;
         while let Some(broken) = self.queue.iter().position(|q| q.item.is_cancelled()) {
@@ -80,14 +80,13 @@ impl<T: Waiting> Sequence<T> {
         last_was_cut
     }
 
-    /// Takes out what belongs to the sequence of a request that was handed out and given up. Returns whether that was the last
-    /// sequence of the queue.
+    /// Removes the rest of the sequence of a cancelled request. Returns true if it was the last one of the queue.
     pub fn cut_rest(&mut self, mut sink: impl FnMut(T)) -> bool {
         !cut_rest(&mut self.queue, &mut sink)
     }
 }
 
-/// Takes out everything in front of the next START; returns whether there is one.
+/// Removes everything in front of the next START; returns whether there is one.
 fn cut_rest<T>(queue: &mut VecDeque<Queued<T>>, sink: &mut impl FnMut(T)) -> bool {
     while queue.front().is_some_and(|q| !q.start) {
         queue.pop_front().into_iter().for_each(|q| sink(q.item));

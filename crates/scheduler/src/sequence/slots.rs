@@ -1,6 +1,6 @@
-//! Which slot a new sequence gets: the lowest number over all instances, so that instances fill evenly (S-18).
+//! Free slots. A new sequence gets the lowest number over all instances, so that instances fill evenly (S-18).
 //!
-//! A configuration may ask for two thousand million slots. What is kept here follows the most that were in use at a time.
+//! A configuration may ask for 2·10⁹ slots. Memory follows the most that were in use at a time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -14,18 +14,18 @@ pub struct SlotId {
     pub slot: u32,
 }
 
-/// The free slots of all instances, in the order in which they are given out: slot 0 of every instance, then slot 1, …
+/// The free slots of all instances, in the order of use: slot 0 of every instance, then slot 1, …
 pub(super) struct FreeSlots {
     per_instance: u32,
-    /// By instance: its first slot that was never given out. `None`: there is no such instance.
+    /// First slot never used, by instance; `None` if there is no such instance.
     fresh: Vec<Option<u32>>,
-    /// How many instances there are.
+    /// Number of instances.
     instances: usize,
-    /// Slot and instance: those that came back, and the first fresh one of each instance.
+    /// (slot, instance): returned slots, and the first unused one of each instance.
     free: BinaryHeap<Reverse<(u32, u32)>>,
-    /// Instances whose slots are not given out now.
+    /// Instances whose slots are not used now.
     down: BTreeSet<u32>,
-    /// Slots of theirs that would have been.
+    /// Free slots of those instances.
     aside: Vec<(u32, u32)>,
 }
 
@@ -44,7 +44,7 @@ impl FreeSlots {
     }
 
     pub fn take(&mut self) -> Option<SlotId> {
-        // Without this, all slots that came back would be looked at.
+        // Without this check, the loop would visit all returned slots.
         if self.down.len() >= self.instances {
             return None;
         }
@@ -78,14 +78,14 @@ impl FreeSlots {
         self.down.contains(&instance)
     }
 
-    /// Gives out no slot of this instance from now on. Those that are in use come back with [`give`](Self::give) as ever.
+    /// Stops using slots of this instance. Those in use still return with [`give`](Self::give).
     pub fn down(&mut self, instance: u32) {
         if self.has(instance) {
             self.down.insert(instance);
         }
     }
 
-    /// Its slots are given out again.
+    /// Uses its slots again.
     pub fn up(&mut self, instance: u32) {
         if self.down.remove(&instance) {
             let (back, aside) = std::mem::take(&mut self.aside).into_iter().partition(|&(_, of)| of == instance);
@@ -95,7 +95,7 @@ impl FreeSlots {
         }
     }
 
-    /// Gives out the slots of one instance more.
+    /// Adds an instance with all its slots.
     pub fn add(&mut self, instance: u32) {
         if self.has(instance) {
             return;
@@ -113,7 +113,7 @@ impl FreeSlots {
         }
     }
 
-    /// Forgets an instance of which no slot is in use.
+    /// Removes an instance of which no slot is in use.
     pub fn remove(&mut self, instance: u32) {
         if let Some(fresh @ Some(_)) = self.fresh.get_mut(instance as usize) {
             *fresh = None;
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_number_over_all_instances_is_next() {
+    fn the_lowest_slot_over_all_instances_is_used_first() {
         let mut free = FreeSlots::new(2, 2);
         let take = |free: &mut FreeSlots| free.take().map(|s| (s.instance, s.slot));
         assert_eq!([(); 5].map(|()| take(&mut free)), [Some((0, 0)), Some((1, 0)), Some((0, 1)), Some((1, 1)), None]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_an_instance_that_is_down_are_given_out_when_it_is_up_again() {
+    fn slots_of_a_down_instance_are_used_after_it_is_up() {
         let mut free = FreeSlots::new(3, 2);
         let take = |free: &mut FreeSlots| free.take().map(|s| (s.instance, s.slot));
         assert_eq!(take(&mut free), Some((0, 0)));
@@ -161,7 +161,7 @@ mod tests {
         free.up(0);
         free.up(0);
         assert_eq!([(); 2].map(|()| take(&mut free)), [Some((0, 0)), None]);
-        // All down of very many: none is looked at.
+        // With all instances down, a very large number of slots is not visited.
         let mut free = FreeSlots::new(2, u32::MAX);
         free.down(0);
         free.down(1);
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn slots_nobody_used_take_no_memory() {
+    fn unused_slots_take_no_memory() {
         let mut free = FreeSlots::new(4096, u32::MAX);
         assert_eq!(free.take(), Some(SlotId { instance: 0, slot: 0 }));
         assert_eq!(free.free.capacity(), 4096);
     }
 
     #[test]
-    fn an_instance_more_has_free_slots_and_one_less_has_none() {
+    fn slots_follow_added_and_removed_instances() {
         let mut free = FreeSlots::new(1, 2);
         let take = |free: &mut FreeSlots| free.take().map(|s| (s.instance, s.slot));
         assert_eq!(take(&mut free), Some((0, 0)));

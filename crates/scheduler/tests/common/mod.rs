@@ -1,14 +1,14 @@
-//! A request for tests, and schedules written as one line.
+//! A request for tests, and schedules written as a line of text.
 //!
-//! A schedule is a list of events, each `time:what`:
-//! `+3` a request of 3 rows arrives (`+3b` of shape b, `p2` of priority 2, `t5` with timeout 5 µs), `+3x4` four of them at once
-//! before anybody looks, `-2` request 2 is cancelled (and removed), `~2` cancelled without notice, `!` an instance finished,
-//! `?` nothing happened, somebody just looks. Times are µs. Requests count from 0. After every event the caller runs whatever
-//! the scheduler gives while an instance is idle; the trace shows what it did: `10:run[0,1]`, `10:expired[2]`, `10:cancelled[2]`,
-//! `10:full[3]`, and `10:sleep 15` whenever the wake-up time changes. With no event sooner the caller wakes when told.
+//! A schedule is a list of events, each `time:what`, with times in µs: `+3` a request of 3 rows arrives (`+3b` of shape
+//! b, `p2` of priority 2, `t5` with timeout 5 µs), `+3x4` four of them arrive before the next step, `-2` request 2 is
+//! cancelled and removed, `~2` it is cancelled without a call, `!` an instance finishes, `?` just a step. Requests
+//! count from 0. After every event the caller steps and runs batches while an instance is idle, and steps again at the
+//! wake-up time. The trace shows the results: `10:run[0,1]`, `10:expired[2]`, `10:cancelled[2]`, `10:full[3]`, and
+//! `10:sleep 15` whenever the wake-up time changes.
 #![allow(dead_code)]
 
-use scheduler::{Config, Dynamic, Policy, RemovalReason, Scheduler, Step, TimeoutAction, Waiting};
+use scheduler::{Config, Dynamic, NextBatch, Policy, RemovalReason, Scheduler, TimeoutAction, Waiting};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ pub fn request(id: usize, rows: u32, shape: u64) -> Request {
     Request { id, rows, shape, cancelled: Rc::default() }
 }
 
-/// Small, seeded, good enough for tests.
+/// Seeded random numbers.
 pub struct Random(pub u64);
 
 impl Random {
@@ -60,7 +60,6 @@ impl Random {
     }
 }
 
-/// No batching configured.
 pub fn default_scheduler(max: u32) -> Config {
     Config { max_batch_size: max, dynamic: None, instances: 1, strict_delay: false, delay_scheduler: 0, padding: None }
 }
@@ -152,13 +151,13 @@ impl Player {
             let step = self.scheduler.step(now, self.idle, &mut dropped);
             self.note_dropped(now, dropped);
             match step {
-                Step::Run(batch) => {
+                NextBatch::Run(batch) => {
                     assert!(self.idle > 0, "run without an idle instance");
                     self.idle -= 1;
                     let ids: Vec<_> = batch.iter().map(|r| r.id.to_string()).collect();
                     self.trace.push(format!("{}:run[{}]", now / 1000, ids.join(",")));
                 }
-                Step::SleepUntil(at) => {
+                NextBatch::SleepUntil(at) => {
                     assert!(at > now, "sleep until {at} at {now}");
                     if self.wake != Some(at) {
                         self.trace.push(format!("{}:sleep {}", now / 1000, at / 1000));
@@ -166,7 +165,7 @@ impl Player {
                     self.wake = Some(at);
                     return;
                 }
-                Step::Idle => {
+                NextBatch::Idle => {
                     self.wake = None;
                     return;
                 }
@@ -182,7 +181,7 @@ impl Player {
     }
 }
 
-/// Plays one schedule from the start.
+/// Plays a schedule from the start.
 #[track_caller]
 pub fn check(config: &Config, schedule: &str, expected: &str) {
     assert_eq!(Player::new(config.clone()).play(schedule), expected, "schedule {schedule}");

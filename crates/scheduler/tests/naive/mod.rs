@@ -1,7 +1,6 @@
-//! The sequence batcher in its simplest form: vectors, searched from the front. It predicts what is accepted, where each sequence
-//! is, and what runs; it has no idea of speed.
+//! A slow reference model of the sequence batcher, made of vectors. Predicts acceptance, slots and batches.
 
-use scheduler::sequence::{Accepted, Config, Head, Refusal, RemovalReason, SequenceId, Strategy};
+use scheduler::sequence::{Accepted, Config, Head, RemovalReason, SequenceError, SequenceId, Strategy};
 use std::collections::VecDeque;
 
 const NEVER: u64 = u64::MAX;
@@ -20,33 +19,32 @@ struct Line {
     id: u64,
     queue: VecDeque<Waits>,
     closed: bool,
-    /// Index into `slots`; `None` = waits for one.
+    /// Index in `slots`; `None` = in the backlog.
     slot: Option<usize>,
     last: u64,
-    /// An iterative request of it is with the model.
+    /// The model has one of its requests (iterative sequences).
     out: bool,
 }
 
 #[derive(Clone, Default)]
 struct Slot {
-    /// Number of the line.
+    /// Number of the sequence.
     line: Option<usize>,
-    /// In the batcher or running.
+    /// A request is in the batcher or runs.
     inside: bool,
 }
 
 pub struct Naive {
     config: Config,
-    /// All that ever were, in order; over when they are in no slot and not waiting.
+    /// All sequences ever begun, in order. One that neither has a slot nor waits is over.
     lines: Vec<Line>,
     waiting: Vec<usize>,
     /// Slot 0 of every instance, then slot 1, …
     slots: Vec<Slot>,
-    /// What is in the batcher of each instance, in order.
+    /// Requests in the batcher of each instance, in order.
     batchers: Vec<Vec<(usize, u32)>>,
-    /// Left, and the scheduler has to say so.
+    /// Requests that left and that the scheduler has to report.
     gone: Vec<(usize, RemovalReason)>,
-    /// Of every request.
     shapes: Vec<u64>,
 }
 
@@ -90,7 +88,7 @@ impl Naive {
         self.lines.iter().map(|l| l.queue.len()).sum::<usize>() + self.batchers.iter().map(Vec::len).sum::<usize>()
     }
 
-    pub fn push(&mut self, now: u64, head: &Head, number: usize, shape: u64) -> Result<Accepted, Refusal> {
+    pub fn push(&mut self, now: u64, head: &Head, number: usize, shape: u64) -> Result<Accepted, SequenceError> {
         let Head { id: SequenceId::Number(id), start, end, timeout_us } = *head else { panic!("ids are numbers here") };
         let expires = if timeout_us == 0 { NEVER } else { now + timeout_us * 1000 };
         self.tick(now);
@@ -100,9 +98,9 @@ impl Naive {
         let found = self.live().find(|&l| id != 0 && self.lines[l].id == id && !self.lines[l].closed);
         let line = match found {
             Some(line) => line,
-            None if !start => return Err(Refusal::NotStarted(SequenceId::Number(id))),
+            None if !start => return Err(SequenceError::NotStarted(SequenceId::Number(id))),
             None if self.alive() >= self.config.sequences_max as usize => {
-                return Err(Refusal::TooMany { limit: self.config.sequences_max });
+                return Err(SequenceError::TooMany { limit: self.config.sequences_max });
             }
             None => {
                 let line = self.lines.len();
@@ -127,7 +125,7 @@ impl Naive {
         self.waiting.iter().copied().chain(self.slots.iter().filter_map(|s| s.line))
     }
 
-    /// Idle time and timeouts.
+    /// Handles idle time and timeouts.
     pub fn tick(&mut self, now: u64) {
         let mut places: Vec<_> = (0..self.slots.len()).collect();
         places.sort_by_key(|&s| self.place(s));
@@ -153,7 +151,7 @@ impl Naive {
         is_late
     }
 
-    /// Slots move on as far as they can.
+    /// Advances all slots as far as possible.
     fn settle(&mut self, now: u64) {
         for slot in 0..self.slots.len() {
             self.settle_slot(now, slot);
@@ -179,7 +177,7 @@ impl Naive {
             self.slots[slot].line = None;
             let Some(next) = self.waiting.first().copied() else { return };
             if self.expire(now, next) {
-                // The slot is free all the same, and the one after it may have it.
+                // The slot is free anyway, and the next sequence may have it.
                 self.slots[slot].line = Some(line);
                 continue;
             }
@@ -190,7 +188,7 @@ impl Naive {
         }
     }
 
-    /// A request is given up: with it go those of its sequence behind it, and in the backlog those before it.
+    /// Cancels a request: those of its sequence behind it leave, too, and in the backlog those before it.
     pub fn cancelled(&mut self, now: u64, number: usize) {
         let Some(line) = self.live().find(|&l| self.lines[l].queue.iter().any(|w| w.number == number)) else {
             return self.cancelled_inside(now, number);
@@ -216,7 +214,7 @@ impl Naive {
             let slot = self.index((instance as u32, slot));
             self.slots[slot].inside = false;
             self.gone.push((number, RemovalReason::Cancelled));
-            // Of the sequence that has the slot now; unless that is a later one, which begins with START.
+            // If the slot belongs to a later sequence, that one begins with START.
             if let Some(l) = self.slots[slot].line.map(|l| &mut self.lines[l]) {
                 let to = l.queue.iter().position(|w| w.start).unwrap_or(l.queue.len());
                 l.closed |= to == l.queue.len();
@@ -227,13 +225,13 @@ impl Naive {
         }
     }
 
-    /// The scheduler says that a request left.
+    /// Checks that a request which the scheduler removed should have left.
     pub fn removed(&mut self, number: usize, why: RemovalReason) {
         let at = self.gone.iter().position(|g| *g == (number, why));
         self.gone.remove(at.unwrap_or_else(|| panic!("request {number} should not be removed as {why:?}")));
     }
 
-    /// A request that ran is over, or comes back.
+    /// Ends a request that ran, or queues it again.
     pub fn ended(&mut self, now: u64, slot: (u32, u32), number: usize, again: bool) {
         let slot = self.index(slot);
         self.slots[slot].inside = false;
@@ -251,7 +249,7 @@ impl Naive {
         self.settle_slot(now, slot);
     }
 
-    /// Requests the slots of an instance could run, and whether they are due.
+    /// Requests that the slots of an instance could run, and whether they are due.
     fn direct(&self, now: u64, instance: u32) -> (Vec<(u32, Option<usize>)>, bool) {
         let Strategy::Direct { max_queue_delay_us, minimum_slot_utilization } = self.config.strategy else {
             panic!("not direct")
@@ -275,7 +273,7 @@ impl Naive {
         (heads.iter().enumerate().take(highest + 1).map(row).collect(), !waits)
     }
 
-    /// A batch is started.
+    /// Starts a batch.
     pub fn ran(&mut self, now: u64, instance: u32, rows: &[(u32, Option<usize>)]) {
         if self.is_oldest() {
             let batcher = &mut self.batchers[instance as usize];
@@ -296,7 +294,7 @@ impl Naive {
         }
     }
 
-    /// The scheduler is done: nothing may be left that has to go or to run.
+    /// Checks after the last step that nothing is left to remove or to run.
     pub fn nothing_to_do(&mut self, now: u64, idle: &[u32]) {
         assert!(self.gone.is_empty(), "still waiting: {:?}", self.gone);
         for &instance in idle {
@@ -313,7 +311,7 @@ impl Naive {
         }
     }
 
-    /// When something becomes late.
+    /// Earliest time at which something becomes late.
     pub fn next_time(&self) -> Option<u64> {
         let expiries = self.waiting.iter().flat_map(|&l| &self.lines[l].queue).map(|w| w.expires);
         let idle = self.slots.iter().filter_map(|s| s.line).map(|l| &self.lines[l]);
