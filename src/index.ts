@@ -1,11 +1,12 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /// <reference types="node" preserve="true" />
 /**
- * The in-process API: a whole server inside a Node program, no ports unless asked for.
+ * The in-process API: a whole server inside a Node program, without ports unless configured.
  *
  * ```ts
  * await using server = await Server.start({ modelRepository: ['./models'] })
- * const result = await server.model('simple').infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] } } })
+ * const input = { data: new Int32Array(16), shape: [1, 16] }
+ * const result = await server.model('simple').infer({ inputs: { INPUT0: input, INPUT1: input } })
  * result.output('OUTPUT0').data // Int32Array
  * ```
  */
@@ -26,20 +27,20 @@ export { InferResult, Model, type InferOptions, type InferRequest, type Paramete
 export { Tensor, type TensorData, type TensorInput } from './api/tensor.js'
 export { ServerError, type ErrorCode, type IndexRow, type LoadFailure }
 
-/** A front end to open. Port 0, the default, picks a free one: see `Server.ports`. */
+/** A front end to open. Port 0, the default, selects a free one: see `Server.ports`. */
 export interface Endpoint {
   address?: string
   port?: number
 }
 
-/** A line of the log, before it was made a line. */
+/** A log record before formatting. */
 export interface LogRecord {
   level: 'error' | 'warning' | 'info' | 'verbose'
   /** Wall clock in microseconds since 1970. */
   timeUs: number
-  /** As it is: with line feeds, and with what clients have sent. Escape it where a line or a terminal could be misled. 16 KiB at most. */
+  /** Raw text, with line feeds and text from clients: escape it for lines and terminals. At most 16 KiB. */
   message: string
-  /** The place in the server's code: base name and line. */
+  /** Place in the server's code: base name and line. */
   file: string
   line: number
 }
@@ -52,40 +53,40 @@ export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'c
   /** As on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
   backendConfig?: string | string[] | Record<string, Record<string, string>>
   /**
-   * Front ends; off unless given. `httpPort`, `httpAddress` or `allowHttp: true` open HTTP as on the command line, and likewise the others; none of
-   * them can be given beside `http`.
+   * Front ends; off by default. Alternatively `httpPort`, `httpAddress` or `allowHttp: true` open HTTP as on the
+   * command line, likewise for the others; they cannot be combined with `http`.
    */
   http?: false | Endpoint
   grpc?: false | Endpoint
   metrics?: false | Endpoint
-  /** Takes finished log lines instead of the console or `logFile`. */
+  /** Receives formatted log lines instead of the console or `logFile`. */
   log?: (line: string) => void
   /**
-   * Takes each record of the log instead of the console; `log` and `logFile` get their lines all the same. Which records there are is up to `logInfo` (false
-   * unless given), `logWarning`, `logError` and `logVerbose`. One that it throws for is counted as lost.
+   * Receives each log record instead of the console; `log` and `logFile` still get lines. `logInfo` (here false by
+   * default), `logWarning`, `logError` and `logVerbose` select the records. If it throws, the record counts as lost.
    */
   onLog?: (record: LogRecord) => void
 }
 
-/** A load request's overrides (R-34, R-35). */
+/** Overrides of a load request (R-34, R-35). */
 export interface LoadOptions {
-  /** The configuration in JSON form, or as an object of that form. */
+  /** The configuration as JSON text or as an object of that form. */
   config?: string | object
-  /** Files that replace the model directory, by path in it: `1/model.onnx`. Needs `config`. */
+  /** Files that replace the model directory, by relative path: `1/model.onnx`. Needs `config`. */
   files?: Readonly<Record<string, Uint8Array>>
 }
 
-/** Not part of the API: what `nereid/embed` needs of a server. */
+/** Internal: gives `nereid/embed` access to the core of a server. */
 export const CORE: unique symbol = Symbol('core')
 
 export class Server {
   readonly #running: RunningServer
   readonly #exitTimeoutMs: number
-  /** To be called once it has stopped. */
+  /** Releases the claim on the process after the server has stopped. */
   readonly #release: () => void
-  /** Ports that are bound; 0 where nothing listens. */
+  /** Ports that are bound; 0 if the front end is off. */
   readonly ports: Readonly<Ports>
-  /** Set when `stop` was called. */
+  /** Set by the first call of `stop`. */
   #stopping: Promise<number> | null = null
   #stopped = false
   #isEmbedded = false
@@ -98,10 +99,11 @@ export class Server {
   }
 
   /**
-   * Starts a server and loads its start-up models. Logs warnings and errors only, unless `logInfo` says otherwise.
+   * Starts a server and loads its startup models. Logs only warnings and errors by default (`logInfo`).
    *
-   * @throws {ServerError} `INVALID_ARG` for bad options, and for another memory limit or log than that of a server of this process, in any of its threads, that still
-   * runs: both are the process's; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
+   * @throws {ServerError} `INVALID_ARG` for invalid options, or if memory limits or log differ from those of another
+   * running server of this process, in any thread: both are process-wide; `INTERNAL` when a startup model fails and
+   * `exitOnError` is not false.
    */
   static async start(options: ServerOptions): Promise<Server> {
     asObject('options', options)
@@ -112,7 +114,8 @@ export class Server {
     const resolved = resolveOptions(rest)
     const { settings } = resolved
     const { memoryLimitBytes, deviceMemory } = settings.core
-    const release = claimProcess({ memoryLimitBytes, deviceMemory, log: log ?? settings.log.file, onLog: onLog ?? null })
+    const logs = { log: log ?? settings.log.file, onLog: onLog ?? null }
+    const release = claimProcess({ memoryLimitBytes, deviceMemory, ...logs })
     try {
       return await Server.#started(resolved, sinkOf(settings.log.file, log, onLog), release)
     } catch (error) {
@@ -121,7 +124,9 @@ export class Server {
     }
   }
 
-  static async #started(resolved: ReturnType<typeof resolveOptions>, sink: EventSink, release: () => void): Promise<Server> {
+  static async #started(
+    resolved: ReturnType<typeof resolveOptions>, sink: EventSink, release: () => void,
+  ): Promise<Server> {
     const { settings } = resolved
     const logger = createLogger(settings.log, sink)
     for (const warning of resolved.warnings) logger.warning(warning)
@@ -141,18 +146,18 @@ export class Server {
     }
   }
 
-  /** Start-up models that failed; only with `exitOnError: false`. */
+  /** Startup models that failed; only with `exitOnError: false`. */
   get failures(): readonly LoadFailure[] {
     return this.#running.failures
   }
 
-  /** The server, as long as it serves. */
+  /** The running server, or an error after `stop`. */
   get #serving(): RunningServer {
     if (this.#stopping !== null) throw new ServerError('UNAVAILABLE', 'Server exiting')
     return this.#running
   }
 
-  /** For `nereid/embed`: the core, ready to take requests of another server. */
+  /** Internal: the core for `nereid/embed`, ready to take requests of another server. */
   [CORE](): Core {
     const { core, embedded } = this.#serving
     if (!this.#isEmbedded) core.openEmbedded(embedded)
@@ -160,17 +165,17 @@ export class Server {
     return core
   }
 
-  /** False from `stop` on, and for a server whose repository can not be read (`exitOnError: false`). */
+  /** False after `stop`, and if the model repository cannot be read (`exitOnError: false`). */
   live(): boolean {
     return this.#stopping === null && this.#running.unusable === null
   }
 
-  /** False from `stop` on. */
+  /** False after `stop`. */
   ready(): boolean {
     return this.#stopping === null && this.#running.core.isReady()
   }
 
-  /** As GET /v2/health/ready answers: models whose own code says whether they are ready are asked, 5 s at most. */
+  /** Readiness as GET /v2/health/ready reports it; waits up to 5 s for models whose own code decides. */
   async askReady(): Promise<boolean> {
     return this.#stopping === null && (await this.#running.core.askReady('', ''))
   }
@@ -180,13 +185,12 @@ export class Server {
     return JSON.parse(this.#serving.core.serverMetadata())
   }
 
-  /** A model by name; its greatest ready version unless one is given. Whether it exists shows at the first use. */
+  /** A model by name, by default in its highest ready version. A missing model is reported by the first request. */
   model(name: string, version: string | number = ''): Model {
     if (typeof version !== 'string') asDimension('version', version)
     return new Model(this.#serving.core, asString('name', name), String(version), () => this.#stopping !== null)
   }
 
-  /** The repository index. */
   index(options: { ready?: boolean } = {}): IndexRow[] {
     return this.#serving.repository.index(options.ready === true)
   }
@@ -211,47 +215,50 @@ export class Server {
   }
 
   /**
-   * Unloads a model, `modelControlMode: 'explicit'` only. Requests in flight finish. Ensembles that need it stop serving, and come back
-   * with it. `unloadDependents` takes along what was loaded only because this ensemble needs it.
+   * Unloads a model, `modelControlMode: 'explicit'` only. Running requests finish. Ensembles that need it stop serving
+   * until it is loaded again. `unloadDependents` also unloads models that were loaded only for this ensemble.
    */
   async unload(name: string, { unloadDependents = false }: { unloadDependents?: boolean } = {}): Promise<void> {
     await this.#serving.repository.unload(asString('name', name), unloadDependents)
   }
 
   /**
-   * Adds a model repository, `modelControlMode: 'explicit'` only. Nothing is loaded yet. `models` gives directories in it other names:
-   * model name → directory.
+   * Adds a model repository, `modelControlMode: 'explicit'` only. Nothing is loaded yet. `models` maps model names to
+   * directories in it.
    *
-   * @throws {ServerError} `ALREADY_EXISTS`, or `INVALID_ARG` when it is no directory or a name is taken.
+   * @throws {ServerError} `ALREADY_EXISTS`, or `INVALID_ARG` when it is not a directory or a name is taken.
    */
   registerRepository(path: string, { models = {} }: { models?: Readonly<Record<string, string>> } = {}): void {
-    const names = Object.entries(asObject('models', models)).map(([name, directory]): [string, string] => [name, asString(`models.${name}`, directory)])
+    const names = Object.entries(asObject('models', models)).map(
+      ([name, directory]): [string, string] => [name, asString(`models.${name}`, directory)],
+    )
     this.#serving.repository.register(asString('path', path), new Map(names))
   }
 
-  /** Forgets a model repository, `modelControlMode: 'explicit'` only. What was loaded from it serves on. */
+  /** Removes a model repository, `modelControlMode: 'explicit'` only. Models loaded from it keep serving. */
   unregisterRepository(path: string): void {
     this.#serving.repository.unregister(asString('path', path))
   }
 
-  /** Looks at the repositories now, whatever the interval. */
+  /** Polls the repositories now, regardless of the interval. */
   async poll(): Promise<void> {
     await this.#serving.repository.poll()
   }
 
-  /** The Prometheus exposition. Also while the server stops: operators watch that through it. */
+  /** The Prometheus exposition. Also available while the server stops, so that operators can watch it. */
   async metricsText(): Promise<string> {
     if (this.#stopped) throw new ServerError('UNAVAILABLE', 'Server exiting')
     return await this.#running.metrics()
   }
 
   /**
-   * Ends the server: new requests fail at once, those in flight get `timeoutMs`. Resolves with how many did not finish; a second
-   * call waits for the first. From now on every method fails as UNAVAILABLE, also those of models.
+   * Stops the server: new requests fail at once, running ones get `timeoutMs`. Resolves with the number of unfinished
+   * ones; a second call waits for the first. From then on every method rejects with UNAVAILABLE, also those of models.
    */
   async stop(options: { timeoutMs?: number } = {}): Promise<number> {
     const timeoutMs = options.timeoutMs ?? this.#exitTimeoutMs
-    if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw wrong('timeoutMs', 'a number of at least 0', timeoutMs)
+    if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0))
+      throw wrong('timeoutMs', 'a number of at least 0', timeoutMs)
     this.#stopping ??= this.#running.stop(timeoutMs).finally(() => {
       this.#stopped = true
       this.#release()
@@ -264,7 +271,6 @@ export class Server {
   }
 }
 
-/** Where log lines and records go. */
 function sinkOf(file: string, log: ServerOptions['log'], onLog: ServerOptions['onLog']): EventSink {
   if (onLog === undefined) return log ?? openSink(file)
   const lines = log ?? (file === '' ? null : openSink(file))
@@ -280,7 +286,7 @@ function sinkOf(file: string, log: ServerOptions['log'], onLog: ServerOptions['o
 function resolveOptions(options: Omit<ServerOptions, 'log' | 'onLog'>): ReturnType<typeof resolveSettings> {
   const { http, grpc, metrics, backendConfig, ...flags } = options
   const object = {
-    // A library is quiet about what goes well.
+    // A library logs only problems by default.
     logInfo: false,
     ...flags,
     ...endpointFlags('http', http, flags),
@@ -296,11 +302,17 @@ function resolveOptions(options: Omit<ServerOptions, 'log' | 'onLog'>): ReturnTy
   }
 }
 
-function endpointFlags(name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined, flags: Readonly<Record<string, unknown>>): Record<string, unknown> {
+function endpointFlags(
+  name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined, flags: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
   const allow = `allow${name[0]?.toUpperCase()}${name.slice(1)}`
-  const given = [`${name}Port`, `${name}Address`, allow].filter((flag) => flags[flag] !== undefined && flags[flag] !== null)
+  const isGiven = (flag: string): boolean => flags[flag] !== undefined && flags[flag] !== null
+  const given = [`${name}Port`, `${name}Address`, allow].filter(isGiven)
   if (endpoint === undefined) return { [allow]: flags[allow] ?? given.length > 0 }
-  if (given.length > 0) throw new ServerError('INVALID_ARG', `${name} and ${given.join(', ')} were given: both say whether a port is open and where, so give one of them`)
+  if (given.length > 0) {
+    const advice = 'both say whether a port is open and where, so give one of them'
+    throw new ServerError('INVALID_ARG', `${name} and ${given.join(', ')} were given: ${advice}`)
+  }
   if (endpoint === false) return { [allow]: false }
   const { address, port = 0 } = asObject(name, endpoint)
   return { [allow]: true, [`${name}Port`]: port, [`${name}Address`]: address }
