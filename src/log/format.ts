@@ -1,8 +1,8 @@
 /**
- * Turns one log event into one line. Pure: time, process id and place are arguments.
+ * Formats one log event as one line. Pure: time, process id and place are arguments.
  *
- * Every text that may come from a client (a model name, a request id, a parse error) passes through `escapeMessage`,
- * so that no client can forge a line or send escape sequences to a terminal (CVE-2024-0095).
+ * Text from clients (a model name, a request id, a parse error) passes through `escapeMessage`, so that clients cannot
+ * forge lines or send escape sequences to a terminal (CVE-2024-0095).
  */
 
 import { textWidth } from './width.js'
@@ -22,7 +22,7 @@ export interface LogEvent {
   message: string
 }
 
-/** A message longer than this is cut: a client must not fill a disk with one request. */
+/** Longer messages are cut: a client must not fill a disk with one request. */
 export const MESSAGE_BYTES_MAX = 16 * 1024
 
 const LETTERS: Record<LogSeverity, string> = { error: 'E', warning: 'W', info: 'I', verbose: 'I' }
@@ -43,17 +43,18 @@ export function formatLine(event: LogEvent, format: LogFormat, escape = true): s
   return `${letter}${iso.slice(5, 7)}${iso.slice(8, 10)} ${iso.slice(11, 26)} ${place}`
 }
 
-/** `2026-01-31T12:00:00.123456Z`. */
+/** For example `2026-01-31T12:00:00.123456Z`. */
 function isoMicros(timeUs: number): string {
   const millis = Math.floor(timeUs / 1000)
   const micros = String(Math.floor(timeUs - millis * 1000)).padStart(3, '0')
   return `${new Date(millis).toISOString().slice(0, 23)}${micros}Z`
 }
 
-const SHORT: Record<string, string> = { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f', '"': '\\"', '\\': '\\\\' }
+const SHORT: Record<string, string> =
+  { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\b': '\\b', '\f': '\\f', '"': '\\"', '\\': '\\\\' }
 
-// C0, DEL, C1, the two Unicode line separators and lone surrogates: each either ends a line somewhere, drives a terminal,
-// or is not valid UTF-8 when written.
+// C0, DEL, C1, the two Unicode line separators and lone surrogates: each ends a line somewhere, controls a terminal, or
+// is invalid in UTF-8.
 // oxlint-disable-next-line no-control-regex
 const UNSAFE = /["\\\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Surrogate}/gu
 
@@ -66,14 +67,14 @@ export function escapeMessage(message: string): string {
   return `"${body}"`
 }
 
-/** A text for a terminal or a table, on one line. Like a message, but readable: quotes and backslashes do no harm between the bars. */
+/** Makes a text safe for a terminal or table, on one line. Keeps quotes and backslashes, which are harmless there. */
 export function cleanCell(text: string): string {
   return text.replace(UNSAFE, (c) => (c === '"' || c === '\\' ? c : escapeMessage(c).slice(1, -1)))
 }
 
-/** The message, shortened to `MESSAGE_BYTES_MAX`; what is short enough stays as it is. */
+/** The message, shortened to `MESSAGE_BYTES_MAX`. */
 export function cut(message: string): string {
-  // UTF-16 units are at most as many as UTF-8 bytes, so this is the cheap test for the common case.
+  // Cheap test for the common case: a UTF-16 unit takes at most 3 bytes in UTF-8.
   if (message.length <= MESSAGE_BYTES_MAX / 4) return message
   const bytes = Buffer.from(message, 'utf8')
   if (bytes.length <= MESSAGE_BYTES_MAX) return message
@@ -81,10 +82,7 @@ export function cut(message: string): string {
   return `${bytes.subarray(0, MESSAGE_BYTES_MAX).toString('utf8').replace(/\uFFFD$/, '')}...`
 }
 
-/**
- * A table in the form of the start-up report; the first row is the heading. Cells are cleaned, not quoted, and a cell
- * with line feeds takes several lines.
- */
+/** Formats a table; the first row is the heading. Cells are cleaned but not quoted, and may have several lines. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const columns = Math.max(0, ...rows.map((row) => row.length))
   const cells = rows.map((row) =>

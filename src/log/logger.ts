@@ -1,10 +1,10 @@
 /**
- * The one log sink of the process: lines of the shell and records of the core end here.
+ * The log of the process: receives lines of the shell and records of the core.
  *
- * Writes are synchronous, since the line that matters most is the last one before the end. That is no danger to
- * inferences: they do not pass through this thread, and the core's queue of records drops under a flood.
- * A sink that fails (full disk, closed pipe) loses lines and counts them by reason; it never ends the server. Every line is tried,
- * so that the log goes on as soon as the disk has room; the first line that is written again is one that says how many are missing.
+ * Writes are synchronous, because the line that matters most is the last one before the end. Inference is not affected:
+ * it does not use this thread, and the core's queue of records drops under a flood. A sink that fails (full disk,
+ * closed pipe) loses lines and counts them by reason; it never ends the server. Every line is tried, so the log
+ * continues once the disk has room, first with a line that reports the number of missing lines.
  */
 
 import { closeSync, fstatSync, openSync, statSync, writeSync, type BigIntStats } from 'node:fs'
@@ -23,51 +23,53 @@ export interface LogSettings {
   format: LogFormat
 }
 
-/** Takes finished lines, each with its line feed. `problem` is true for warnings and errors. */
+/** Receives formatted lines with their line feed. `problem` is true for warnings and errors. */
 export interface Sink {
   (line: string, problem: boolean): void
-  /** Opens the file again if it was moved away; returns its path. Sinks without one have none. */
+  /** Reopens the file if it was moved away; returns its path. Absent for sinks without a file. */
   reopen?: () => string
 }
 
-/** The same with what the line was made of; a table is part of its message. */
+/** A sink that also receives the event behind the line; a table is part of its message. */
 export type EventSink = (line: string, problem: boolean, event: LogEvent) => void
 
 export interface Logger {
   readonly settings: LogSettings
-  /** Lines that could not be written, by the system's name of the reason (`ENOSPC`); `other` where it has none. */
+  /** Lines that could not be written, by the system's error name (`ENOSPC`); `other` for other errors. */
   readonly lost: ReadonlyMap<string, number>
   error(message: string): void
   warning(message: string): void
   info(message: string): void
   verbose(level: number, message: string): void
-  /** The same by level name, for parts that know no logger. */
+  /** Logs by name of the level, for code that has no logger. */
   log: Log
-  /** An info line followed by a table; the first row is its heading. */
+  /** Logs an info line followed by a table, whose first row is the heading. */
   table(rows: readonly (readonly string[])[], format?: (rows: readonly (readonly string[])[]) => string): void
-  /** A record of the core. */
+  /** Logs a record of the core. */
   record(record: LogRecord): void
 }
 
-/** Makes a logger. Settings are the live object: what is changed in it takes effect with the next line. */
+/** Creates a logger. `settings` is live: changes apply from the next line on. */
 export function createLogger(settings: LogSettings, sink: EventSink = openSink(settings.file)): Logger {
   const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
   const lost = new Map<string, number>()
-  /** Lines lost since the last one that was written. */
+  /** Lines lost since the last successful write. */
   let missing = 0
 
   function write(severity: LogSeverity, message: string, file: string, line: number, table = ''): void {
     const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message: cut(message) }
-    // A table stands below a line without a message: raw, so that there are no empty quotes.
+    // A table follows a line without a message, which is not escaped to avoid empty quotes.
     const head = formatLine(event, settings.format, escape && table === '')
     const text = table === '' ? head : `${head}\n${table}`
     try {
       if (missing > 0) {
-        const gap = { ...event, severity: 'warning' as const, message: `${missing} log lines before this one could not be written` }
+        const message = `${missing} log lines before this one could not be written`
+        const gap = { ...event, severity: 'warning' as const, message }
         sink(`${formatLine(gap, settings.format, escape)}\n`, true, gap)
         missing = 0
       }
-      sink(`${text}\n`, severity === 'error' || severity === 'warning', table === '' ? event : { ...event, message: table })
+      const full = table === '' ? event : { ...event, message: table }
+      sink(`${text}\n`, severity === 'error' || severity === 'warning', full)
     } catch (error) {
       missing += 1
       const reason = reasonOf(error)
@@ -97,7 +99,7 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
       if (!settings.info) return
       const place = callSite()
       if (settings.format === 'json') {
-        // One object per line, always: each row becomes its own record.
+        // Always one object per line: each row becomes its own record.
         const [heading = [], ...body] = rows
         for (const row of body) {
           write('info', row.map((cell, i) => `${heading[i] ?? ''}=${cell}`).join(' '), place.file, place.line)
@@ -115,10 +117,10 @@ export function createLogger(settings: LogSettings, sink: EventSink = openSink(s
 }
 
 /**
- * stdout for information, stderr for warnings and errors; or one file for everything, which is opened again when it was renamed or
- * removed, as by a rotation of logs. `now` is in milliseconds.
+ * Opens stdout for information and stderr for warnings and errors; or one file for everything, which is reopened after
+ * a log rotation renamed or removed it. `now` is in milliseconds.
  *
- * @throws {ServerError} `INTERNAL` when the file can not be opened for appending.
+ * @throws {ServerError} `INTERNAL` when the file cannot be opened for appending.
  */
 export function openSink(path: string, now: () => number = () => performance.now()): Sink {
   if (path === '') {
@@ -135,19 +137,19 @@ export function openSink(path: string, now: () => number = () => performance.now
 
 /** How long a line waits for the reader of a full pipe. */
 const WAIT_MS_MAX = 100
-/** How long no line waits after one that waited in vain: a reader that sleeps must not stop this thread line by line. */
+/** After a wait in vain, how long lines do not wait: a sleeping reader must not stop this thread line by line. */
 const IMPATIENCE_MS = 1000
 
-/** A sink that writes to an open descriptor. */
+/** Creates a sink that writes to an open descriptor. */
 export function openStream(descriptor: number): Sink {
   const stream = new Stream(descriptor)
   return (line) => stream.write(line)
 }
 
-/** How often it is looked whether the name of a log file means another file. The access log does the same: access_log/place.rs. */
+/** How often the log file is checked for rotation, here and in the access log. */
 const LOOK_INTERVAL_MS = 1000
 
-/** A file that lines are written to, by its name. */
+/** A log file, reopened by its name. */
 class LogFile {
   readonly #path: string
   readonly #now: () => number
@@ -166,7 +168,7 @@ class LogFile {
     this.#open.stream.write(line)
   }
 
-  /** Opens the file again where its name means another one by now, or none; looks once in a while, or at once. If that fails, lines go on to the old one. */
+  /** Reopens the file if its name refers to another one; checks at intervals or at once. Keeps the old on failure. */
   look(atOnce: boolean): void {
     const now = this.#now()
     const { identity, descriptor } = this.#open
@@ -174,12 +176,12 @@ class LogFile {
     this.#lookedMs = now
     try {
       const named = statSync(this.#path, { bigint: true, throwIfNoEntry: false })
-      // To open a FIFO would wait for its reader.
+      // Opening a FIFO would wait for its reader.
       if (identityOf(named) === identity || named?.isFile() === false) return
       this.#open = openFile(this.#path)
       closeSync(descriptor)
     } catch {
-      // Tried again after the interval.
+      // The next check tries again.
     }
   }
 }
@@ -187,7 +189,7 @@ class LogFile {
 interface OpenFile {
   descriptor: number
   stream: Stream
-  /** Which file it is; null where a name has no bearing on that: FIFOs and devices. */
+  /** Device and inode; null for FIFOs and devices, which are not rotated. */
   identity: string | null
 }
 
@@ -200,10 +202,10 @@ function identityOf(stat: BigIntStats | undefined): string | null {
   return stat?.isFile() === true ? `${stat.dev}:${stat.ino}` : null
 }
 
-/** A descriptor that lines are written to. */
+/** Writes lines to a descriptor. */
 class Stream {
   readonly #descriptor: number
-  /** The last line was cut: the next one must not be taken for its end. */
+  /** True after a partial write: the next line must not continue it. */
   #torn = false
   #impatientUntil = 0
 
@@ -211,7 +213,7 @@ class Stream {
     this.#descriptor = descriptor
   }
 
-  /** Writes every byte, or throws: a pipe may take a part only, and a non-blocking one may for a moment take none. */
+  /** Writes every byte or throws: a pipe may accept only a part, and a non-blocking one temporarily nothing. */
   write(line: string): void {
     const bytes = Buffer.from(this.#torn ? `\n${line}` : line, 'utf8')
     let waits = performance.now() < this.#impatientUntil ? 0 : WAIT_MS_MAX
@@ -232,7 +234,7 @@ class Stream {
   }
 }
 
-/** Names of errors, of which there are few: a label of a metric must not have many values. */
+/** System error name, or `other`: a label of a metric must have few values. */
 function reasonOf(error: unknown): string {
   const code = (error as NodeJS.ErrnoException | null)?.code
   return typeof code === 'string' && /^E[A-Z]{2,15}$/.test(code) ? code : 'other'
@@ -241,14 +243,14 @@ function reasonOf(error: unknown): string {
 const PAUSE = new Int32Array(new SharedArrayBuffer(4))
 
 function nowUs(): number {
-  // Date.now has ms only; the difference of the two clocks is fixed when the process starts.
+  // Date.now has only ms; the offset of the two clocks is fixed at the start of the process.
   return (performance.timeOrigin + performance.now()) * 1000
 }
 
-/** This file, as it is and packed into dist/lib/log.js. */
+/** This file, unpacked or packed into dist/lib/log.js. */
 const OWN_FRAME = /[/\\]log([/\\]logger)?\.[jt]s:/
 
-/** The caller of the logger's caller. Some µs per written line, nothing for lines that are off. */
+/** Location of the logger's caller. Takes some µs per written line, nothing for disabled levels. */
 function callSite(): { file: string; line: number } {
   const frames = (new Error('').stack ?? '').split('\n')
   const match = /([^/\\(\s]+?):(\d+):\d+\)?$/.exec(frames.find((f, i) => i > 1 && !OWN_FRAME.test(f)) ?? '')

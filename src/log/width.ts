@@ -1,12 +1,16 @@
-/** How many columns of a terminal a text takes. Pure; control characters are escaped before, and sequences that colour are of no width. */
+/** Counts the terminal columns of a text. Expects escaped control characters; ignores colour sequences. */
 
 import { stripVTControlCharacters } from 'node:util'
 
 const ASCII = /^[\x20-\x7e]*$/
-/** Marks that stand on the letter before them, joiners, and what chooses the form of an emoji. */
+/** Combining marks, joiners and variation selectors. */
 const NONE = /[\p{Mn}\p{Me}\u200b-\u200d\u2060\ufeff]/u
-/** East Asian letters and signs, and emoji. */
-const WIDE = /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
+/** East Asian wide characters and emoji. */
+const WIDE = new RegExp(
+  '[\\u1100-\\u115f\\u2e80-\\u303e\\u3041-\\ua4cf\\ua960-\\ua97c\\uac00-\\ud7a3\\uf900-\\ufaff\\ufe30-\\ufe6f' +
+    '\\uff01-\\uff60\\uffe0-\\uffe6\\u{20000}-\\u{3fffd}]|\\p{Emoji_Presentation}',
+  'u',
+)
 
 export function textWidth(text: string): number {
   const bare = stripVTControlCharacters(text)
@@ -15,7 +19,7 @@ export function textWidth(text: string): number {
 
 const widthOf = (letter: string): number => (NONE.test(letter) ? 0 : WIDE.test(letter) ? 2 : 1)
 
-/** Where the part of a text ends that takes at most `width` columns; no character is cut in half. */
+/** Length of the longest start of a text that fits into `width` columns, without cutting a character. */
 export function fittingEnd(text: string, width: number): number {
   if (ASCII.test(text)) return Math.min(text.length, width)
   let end = 0
