@@ -1,20 +1,20 @@
 /**
- * Prometheus text format 0.0.4, in the form that parsers in the field rely on (O 1.3): labels sorted by key with `le` and
- * `quantile` last, numbers like C's `%.16g`, `_count` and `_sum` before buckets and quantiles, nothing at all for a
- * family without samples. Pure; prom-client's own renderer differs in each of these points.
+ * Prometheus text format 0.0.4 in the form that deployed parsers rely on (O 1.3): labels sorted by key with `le` and
+ * `quantile` last, numbers as by C's `%.16g`, `_count` and `_sum` before buckets and quantiles, nothing for a family
+ * without samples. prom-client's own renderer differs in each of these points.
  *
- * OpenMetrics 1.0 is the other form, for scrapers that ask for it, as Prometheus does by default. Every sample keeps its name
- * and labels byte for byte, so that a scraper sees the same series whichever form it takes: OpenMetrics knows counters only as
- * `…_total`, hence Triton's counters are of type `unknown` there.
+ * OpenMetrics 1.0 is for scrapers that ask for it, as Prometheus does by default. Every sample keeps its name and
+ * labels byte for byte, so both formats give the same series; Triton's counters are of type `unknown` there, because
+ * OpenMetrics requires names of counters to end with `_total`.
  */
 
 export type FamilyType = 'counter' | 'gauge' | 'histogram' | 'summary'
 
 export interface Sample {
-  /** Appended to the family name: `_bucket`, `_sum`, `_count`, or nothing. */
+  /** Suffix of the family name: `_bucket`, `_sum`, `_count`, or nothing. */
   suffix?: string
   labels: Readonly<Record<string, string>>
-  /** `le` or `quantile`, which always comes last. */
+  /** `le` or `quantile`, always the last label. */
   last?: readonly [string, string]
   value: number | bigint
 }
@@ -30,7 +30,7 @@ export type ExpositionFormat = 'text' | 'openmetrics'
 
 const TYPE_ORDER: readonly FamilyType[] = ['counter', 'gauge', 'histogram', 'summary']
 
-/** The whole exposition: families by type, inside a type in the given order. */
+/** Renders the exposition: families ordered by type, then as given. */
 export function renderFamilies(families: readonly Family[], format: ExpositionFormat = 'text'): string {
   const parts: string[] = []
   for (const type of TYPE_ORDER) {
@@ -51,7 +51,7 @@ function textHead({ name, help, type }: Family): string {
 function openMetricsHead({ name, help, type }: Family): string {
   const counted = type === 'counter' && name.endsWith('_total')
   const family = counted ? name.slice(0, -'_total'.length) : name
-  // Quotes are escaped here, and only here.
+  // Only OpenMetrics escapes quotes in HELP.
   const text = escapeHelp(help).replace(/"/g, '\\"')
   return `# TYPE ${family} ${type === 'counter' && !counted ? 'unknown' : type}\n# HELP ${family} ${text}\n`
 }
@@ -65,7 +65,7 @@ function renderSample(name: string, sample: Sample): string {
   return `${name}${sample.suffix ?? ''}${set} ${formatNumber(sample.value)}\n`
 }
 
-/** Like `%.16g`: integers plain below 1e16, `Nan`, `+Inf`, `-Inf`. Counters are integers and print in full. */
+/** Formats as `%.16g`: integers plain below 1e16, `Nan`, `+Inf`, `-Inf`. Bigints are printed in full. */
 export function formatNumber(value: number | bigint): string {
   if (typeof value === 'bigint') return value.toString()
   if (Number.isNaN(value)) return 'Nan'

@@ -1,38 +1,41 @@
 /**
- * From one snapshot of the core to metric families. Pure; everything comes from the arguments, so all counters of a
+ * Converts a snapshot of the core to metric families. Pure: all values come from the arguments, so the counters of a
  * scrape belong to one moment.
  *
- * Names, types, labels and order are Triton's (O 1.5); the texts of HELP are ours and never mention another family,
- * since users test for the absence of a name in the whole exposition.
+ * Names, types, labels and order are Triton's (O 1.5). The texts of HELP are ours and never mention another family,
+ * because users test for the absence of a name in the whole exposition.
  */
 
 import { deviceMemoryFamilies } from './device_memory.js'
-import type { CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, Histogram, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type {
+  CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, Histogram, MemoryUse, ResourceUse, Snapshot,
+  VersionStatistics,
+} from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
-/** What the shell knows about a version beyond the core's counters. */
+/** Facts about a version that the core does not have. */
 export interface VersionFacts {
   loadSeconds: number
-  /** That execute requests; 0 for an ensemble. */
+  /** Number of instances; 0 for an ensemble. */
   instances: number
   /** `metric_tags` of the configuration. */
   tags: Readonly<Record<string, string>>
 }
 
 export interface StoreFacts {
-  /** As it was named. */
+  /** Name as configured. */
   name: string
   downloadedBytes: number
-  /** Why the last look failed; null when it did not. */
+  /** Error of the last listing, or null. */
   failure: unknown
 }
 
 export interface FamilyContext {
-  /** null for a version that no longer serves: its counters are shown until the core drops them. */
+  /** Returns null for a version that no longer serves: its counters stay until the core drops them. */
   facts: (key: string, version: number) => VersionFacts | null
   counterLatencies: boolean
   pinnedPoolBytes: number
-  /** Seconds of work at hand (`metrics/saturation`). */
+  /** Seconds of pending work (`metrics/saturation`). */
   saturation: (statistics: VersionStatistics, instances: number) => number | null
   /** Log lines that could not be written, by reason. */
   logLost: ReadonlyMap<string, number>
@@ -48,11 +51,12 @@ const REASONS = ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'] as const
 
 type Labels = Record<string, string>
 
-/** Every family of one scrape, in Triton's order, ours after them. */
+/** All families of one scrape: in Triton's order, followed by ours. */
 export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Family[] {
   const versions = snapshot.versions.map((statistics) => {
     const labels = labelsOf(statistics, context)
-    return { statistics, labels, facts: context.facts(keyOf(statistics), statistics.version), parts: partsOf(statistics, labels, snapshot.gpu?.uuids ?? []) }
+    const facts = context.facts(keyOf(statistics), statistics.version)
+    return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpu?.uuids ?? []) }
   })
   const perVersion = (
     name: string,
@@ -60,28 +64,28 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     help: string,
     samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
   ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
-  const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => ({
-    name,
-    help,
-    type: 'counter',
-    samples: versions.flatMap(({ parts }) => parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) }))),
-  })
-  /** Gauges of the whole version; with `gpu_uuid` they are 0, as in Triton (O 1.4). */
-  const gauge = (name: string, help: string, value: (s: VersionStatistics, facts: VersionFacts | null) => number | bigint | null): Family => ({
-    name,
-    help,
-    type: 'gauge',
-    samples: versions.flatMap(({ statistics, facts, parts }) => {
+  const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => {
+    const samples = versions.flatMap(({ parts }) =>
+      parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) })),
+    )
+    return { name, help, type: 'counter', samples }
+  }
+  /** Gauge of the whole version; in series with `gpu_uuid` it is 0, as in Triton (O 1.4). */
+  const gauge = (
+    name: string, help: string, value: (s: VersionStatistics, facts: VersionFacts | null) => number | bigint | null,
+  ): Family => {
+    const samples = versions.flatMap(({ statistics, facts, parts }) => {
       const of = value(statistics, facts)
       return of === null ? [] : parts.map(({ labels }, i) => ({ labels, value: i === 0 ? of : 0 }))
-    }),
-  })
+    })
+    return { name, help, type: 'gauge', samples }
+  }
   const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
   const one = (name: string, help: string, value: number): Family => ({
     name,
     help,
-    // What counts is named so: a gauge with this ending would be another type in OpenMetrics.
+    // A gauge with this ending would get another type in OpenMetrics.
     type: name.endsWith('_total') ? 'counter' : 'gauge',
     samples: [{ labels: {}, value }],
   })
@@ -93,7 +97,9 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       help: 'Requests that failed, by reason.',
       type: 'counter',
       samples: versions.flatMap(({ parts }) =>
-        parts.flatMap(({ statistics, labels }) => REASONS.map((reason, i) => ({ labels: { ...labels, reason }, value: statistics.failures[i] ?? 0n }))),
+        parts.flatMap(({ statistics, labels }) =>
+          REASONS.map((reason, i) => ({ labels: { ...labels, reason }, value: statistics.failures[i] ?? 0n })),
+        ),
       ),
     },
     counter('nv_inference_count', 'Inferences executed; a request of batch n counts n.', (s) => s.inferenceCount),
@@ -101,25 +107,32 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   ]
   if (context.counterLatencies) {
     families.push(
-      counter('nv_inference_request_duration_us', 'Time from start to end of requests, in us.', (s) => us(s.success.ns)),
+      counter('nv_inference_request_duration_us', 'Time from start to end of requests, in us.',
+        (s) => us(s.success.ns)),
       counter('nv_inference_queue_duration_us', 'Time requests waited to be executed, in us.', (s) => us(s.queue.ns)),
       counter('nv_inference_compute_input_duration_us', 'Time to prepare inputs, in us.', (s) => us(s.computeInput.ns)),
       counter('nv_inference_compute_infer_duration_us', 'Time to run the model, in us.', (s) => us(s.computeInfer.ns)),
-      counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) => us(s.computeOutput.ns)),
+      counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.',
+        (s) => us(s.computeOutput.ns)),
       ofCached('nv_cache_num_hits_per_model', 'Requests the response cache answered.', (s) => s.cacheHit.count),
       ofCached('nv_cache_hit_duration_per_model', 'Time to find their answers, in us.', (s) => us(s.cacheHit.ns)),
-      ofCached('nv_cache_num_misses_per_model', 'Requests whose answers the response cache did not have.', (s) => s.cacheMiss.count),
-      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.', (s) => us(s.cacheMiss.ns)),
+      ofCached('nv_cache_num_misses_per_model', 'Requests whose answers the response cache did not have.',
+        (s) => s.cacheMiss.count),
+      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.',
+        (s) => us(s.cacheMiss.ns)),
     )
   }
-  families.push(gpuFamily(snapshot.gpu, 'nv_energy_consumption', 'counter', 'Energy of the GPU since the start, in J.', (gpu) => gpu.energyJoules))
+  const energy = 'Energy of the GPU since the start, in J.'
+  families.push(gpuFamily(snapshot.gpu, 'nv_energy_consumption', 'counter', energy, (gpu) => gpu.energyJoules))
   families.push(...customFamilies(versions))
   families.push(
     gauge('nv_inference_pending_request_count', 'Requests waiting to be executed.', (s) => s.pending),
-    gauge('nv_model_load_duration_secs', 'Time the version took to load, in s.', (_, facts) => facts?.loadSeconds ?? null),
+    gauge('nv_model_load_duration_secs', 'Time the version took to load, in s.',
+      (_, facts) => facts?.loadSeconds ?? null),
     one('nv_pinned_memory_pool_total_bytes', 'Size of the pinned memory pool, in bytes.', context.pinnedPoolBytes),
-    // Nothing takes from the pool without a GPU, so 0 is a fact and not a placeholder.
-    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', snapshot.deviceMemory?.pinned.usedBytes ?? 0),
+    // 0 is accurate without a GPU: nothing uses the pool then.
+    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.',
+      snapshot.deviceMemory?.pinned.usedBytes ?? 0),
   )
   families.push(...gpuGauges(snapshot.gpu))
   if (context.host !== null) {
@@ -130,30 +143,23 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     )
   }
   if (snapshot.cache !== null) families.push(...cacheFamilies(snapshot.cache))
-  families.push(
-    perVersion(
-      'nv_inference_first_response_histogram_ms',
-      'histogram',
-      'Time from the start of a request to its first response, in ms.',
-      histogramSamples,
-    ),
-  )
+  const firstResponse = 'Time from the start of a request to its first response, in ms.'
+  families.push(perVersion('nv_inference_first_response_histogram_ms', 'histogram', firstResponse, histogramSamples))
   for (const family of ['request', 'queue', 'compute_input', 'compute_infer', 'compute_output']) {
-    families.push(
-      perVersion(`nv_inference_${family}_summary_us`, 'summary', `Quantiles of the ${family} time, in us.`, (s, labels) =>
-        summarySamples(s, family, labels),
-      ),
-    )
+    const help = `Quantiles of the ${family} time, in us.`
+    const samples = (s: VersionStatistics, labels: Labels): Sample[] => summarySamples(s, family, labels)
+    families.push(perVersion(`nv_inference_${family}_summary_us`, 'summary', help, samples))
   }
   for (const family of ['hit', 'miss']) {
-    families.push(
-      perVersion(`nv_cache_${family}_summary_per_model`, 'summary', `Quantiles of the time of a ${family} of the response cache, in us.`, (s, labels) =>
-        summarySamples(s, `cache_${family}`, labels),
-      ),
-    )
+    const help = `Quantiles of the time of a ${family} of the response cache, in us.`
+    const samples = (s: VersionStatistics, labels: Labels): Sample[] => summarySamples(s, `cache_${family}`, labels)
+    families.push(perVersion(`nv_cache_${family}_summary_per_model`, 'summary', help, samples))
   }
+  const saturation =
+    'Seconds that the instances of a version need for the requests that wait or run now, ' +
+    'going by what requests took in the last minute.'
   families.push(
-    perVersion('nereid_saturation', 'gauge', 'Seconds that the instances of a version need for the requests that wait or run now, going by what requests took in the last minute.', (s, labels, facts) => {
+    perVersion('nereid_saturation', 'gauge', saturation, (s, labels, facts) => {
       const value = facts === null ? null : context.saturation(s, facts.instances)
       return value === null ? [] : [{ labels, value }]
     }),
@@ -164,19 +170,15 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       name: 'nereid_log_lines_lost_total',
       help: 'Log lines that were not written, by reason: too many waited (queue_full), or the error of the system.',
       type: 'counter',
-      samples: [['queue_full', snapshot.logRecordsDropped] as const, ...context.logLost].map(([reason, value]) => ({
-        labels: { reason },
-        value,
-      })),
+      samples: lossSamples(snapshot.logRecordsDropped, context.logLost),
     },
     {
       name: 'nereid_trace_records_lost_total',
-      help: 'Traces, or spans of traces, that were not exported, by reason: too many waited (queue_full), or the exporter lost them.',
+      help:
+        'Traces, or spans of traces, that were not exported, by reason: too many waited (queue_full), ' +
+        'or the exporter lost them.',
       type: 'counter',
-      samples: [['queue_full', snapshot.traceRecordsDropped] as const, ...context.tracesLost].map(([reason, value]) => ({
-        labels: { reason },
-        value,
-      })),
+      samples: lossSamples(snapshot.traceRecordsDropped, context.tracesLost),
     },
     ...(snapshot.gpu === null ? [] : [gpuAvailable(snapshot.gpu)]),
     ...storeFamilies(context.stores),
@@ -189,19 +191,33 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   return families
 }
 
-/** Of repositories in clouds; none where there are none. */
+const lossSamples = (dropped: number | bigint, lost: ReadonlyMap<string, number>): Sample[] =>
+  [['queue_full', dropped] as const, ...lost].map(([reason, value]) => ({ labels: { reason }, value }))
+
+/** Families of repositories in clouds; empty if there are none. */
 export function storeFamilies(stores: readonly StoreFacts[]): Family[] {
   if (stores.length === 0) return []
-  const each = (value: (store: StoreFacts) => number): Sample[] => stores.map((store) => ({ labels: { repository: store.name }, value: value(store) }))
+  const each = (value: (store: StoreFacts) => number): Sample[] =>
+    stores.map((store) => ({ labels: { repository: store.name }, value: value(store) }))
   return [
-    { name: 'nereid_download_bytes_total', help: 'Bytes of models that were downloaded from a cloud.', type: 'counter', samples: each(({ downloadedBytes }) => downloadedBytes) },
-    { name: 'nereid_repository_readable', help: 'Whether the last look at the repository saw what is there (1) or failed (0).', type: 'gauge', samples: each(({ failure }) => (failure === null ? 1 : 0)) },
+    {
+      name: 'nereid_download_bytes_total',
+      help: 'Bytes of models that were downloaded from a cloud.',
+      type: 'counter',
+      samples: each(({ downloadedBytes }) => downloadedBytes),
+    },
+    {
+      name: 'nereid_repository_readable',
+      help: 'Whether the last look at the repository saw what is there (1) or failed (0).',
+      type: 'gauge',
+      samples: each(({ failure }) => (failure === null ? 1 : 0)),
+    },
   ]
 }
 
 /**
- * Families that models made (B-PY-20), behind all others. One of the name and type of ours adds its series to it, as in Triton; of another
- * type it is left out, since a scrape cannot say both.
+ * Adds families of models (B-PY-20) after all others. A family with the name and type of ours adds its series to it, as
+ * in Triton; with another type it is left out, because a scrape cannot express both.
  */
 function addModelFamilies(families: Family[], made: readonly CustomFamily[]): void {
   if (made.length === 0) return
@@ -215,32 +231,38 @@ function addModelFamilies(families: Family[], made: readonly CustomFamily[]): vo
       const family: Family = { name, help, type: kind, samples }
       families.push(family)
       known.set(name, family)
-    } else if (ours.type === kind) ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
+    } else if (ours.type === kind)
+      ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
   }
 }
 
-/** Whether two samples of a family are of one series. */
+/** Reports whether two samples of a family belong to the same series. */
 function isSame(a: Sample, b: Sample): boolean {
   const [names, others] = [Object.keys(a.labels), Object.keys(b.labels)]
-  return a.suffix === b.suffix && a.last?.[1] === b.last?.[1] && names.length === others.length && names.every((name) => a.labels[name] === b.labels[name])
+  if (a.suffix !== b.suffix || a.last?.[1] !== b.last?.[1] || names.length !== others.length) return false
+  return names.every((name) => a.labels[name] === b.labels[name])
 }
 
-/** Where `failures` has those of backends. */
+/** Index of backend failures in `failures`. */
 const BACKEND = REASONS.indexOf('BACKEND')
 
 /**
- * A version's counters with the labels they are shown under: what ran on a GPU with its `gpu_uuid`, behind all else without (O 1.4). One part where
- * no instance is on a GPU, or no GPU metrics are shown.
+ * Splits a version's counters by the labels that they are shown with: executions on a GPU with its `gpu_uuid`, the rest
+ * without (O 1.4). One part if no instance is on a GPU or GPU metrics are off.
  */
-function partsOf(statistics: VersionStatistics, labels: Labels, uuids: readonly string[]): { statistics: VersionStatistics; labels: Labels }[] {
+function partsOf(
+  statistics: VersionStatistics, labels: Labels, uuids: readonly string[],
+): { statistics: VersionStatistics; labels: Labels }[] {
   const onGpus = statistics.onDevices.flatMap((ran) => {
     const uuid = uuids[ran.device] ?? ''
     return uuid === '' ? [] : [{ ran, uuid }]
   })
   if (onGpus.length === 0) return [{ statistics, labels }]
   const minus = (of: (s: VersionStatistics | Executions) => Duration): Duration => {
+    const subtract = (left: Duration, { ran }: { ran: Executions }): Duration =>
+      ({ count: left.count - of(ran).count, ns: left.ns - of(ran).ns })
     const { count, ns } = of(statistics)
-    return onGpus.reduce((left, { ran }) => ({ count: left.count - of(ran).count, ns: left.ns - of(ran).ns }), { count, ns })
+    return onGpus.reduce(subtract, { count, ns })
   }
   const sum = (of: (ran: Executions) => bigint): bigint => onGpus.reduce((all, { ran }) => all + of(ran), 0n)
   const rest: VersionStatistics = {
@@ -256,13 +278,18 @@ function partsOf(statistics: VersionStatistics, labels: Labels, uuids: readonly 
   }
   const of = ({ ran, uuid }: { ran: Executions; uuid: string }) => {
     const { device: _, failures, ...counted } = ran
-    return { statistics: { ...statistics, ...counted, failures: REASONS.map((_, i) => (i === BACKEND ? failures : 0n)) }, labels: { ...labels, gpu_uuid: uuid } }
+    return {
+      statistics: { ...statistics, ...counted, failures: REASONS.map((_, i) => (i === BACKEND ? failures : 0n)) },
+      labels: { ...labels, gpu_uuid: uuid },
+    }
   }
   return [{ statistics: rest, labels }, ...onGpus.map(of)]
 }
 
-/** By `gpu_uuid` alone, as scrapers of Triton expect (O 1.8); of the devices that say it. */
-function gpuFamily(gpu: GpuStatus | null, name: string, type: FamilyType, help: string, value: (usage: GpuUsage) => number | null): Family {
+/** A family with only the label `gpu_uuid`, as scrapers of Triton expect (O 1.8); skips devices without a value. */
+function gpuFamily(
+  gpu: GpuStatus | null, name: string, type: FamilyType, help: string, value: (usage: GpuUsage) => number | null,
+): Family {
   const samples = (gpu?.usage ?? []).flatMap((usage): Sample[] => {
     const one = value(usage)
     return one === null ? [] : [{ labels: { gpu_uuid: usage.uuid }, value: one }]
@@ -272,36 +299,42 @@ function gpuFamily(gpu: GpuStatus | null, name: string, type: FamilyType, help: 
 
 function gpuGauges(gpu: GpuStatus | null): Family[] {
   return [
-    gpuFamily(gpu, 'nv_gpu_utilization', 'gauge', 'Part of the time in which the GPU was busy, 0 to 1.', (one) => one.utilization),
+    gpuFamily(gpu, 'nv_gpu_utilization', 'gauge', 'Part of the time in which the GPU was busy, 0 to 1.',
+      (one) => one.utilization),
     gpuFamily(gpu, 'nv_gpu_memory_total_bytes', 'gauge', 'Memory of the GPU, in bytes.', (one) => one.memoryTotalBytes),
-    gpuFamily(gpu, 'nv_gpu_memory_used_bytes', 'gauge', 'Memory of the GPU in use, in bytes.', (one) => one.memoryUsedBytes),
+    gpuFamily(gpu, 'nv_gpu_memory_used_bytes', 'gauge', 'Memory of the GPU in use, in bytes.',
+      (one) => one.memoryUsedBytes),
     gpuFamily(gpu, 'nv_gpu_power_usage', 'gauge', 'Power of the GPU, in W.', (one) => one.powerWatts),
-    gpuFamily(gpu, 'nv_gpu_power_limit', 'gauge', 'The most power that the GPU may take, in W.', (one) => one.powerLimitWatts),
+    gpuFamily(gpu, 'nv_gpu_power_limit', 'gauge', 'The most power that the GPU may take, in W.',
+      (one) => one.powerLimitWatts),
   ]
 }
 
 function gpuAvailable({ unavailable }: GpuStatus): Family {
   const help = 'Whether this process has a GPU, 0 or 1; the reason says why it has none.'
-  return { name: 'nereid_gpu_available', type: 'gauge', help, samples: [{ labels: { reason: unavailable ?? '' }, value: unavailable === null ? 1 : 0 }] }
+  const sample = { labels: { reason: unavailable ?? '' }, value: unavailable === null ? 1 : 0 }
+  return { name: 'nereid_gpu_available', type: 'gauge', help, samples: [sample] }
 }
 
-/** Resources of the rate limiter: nothing where it is off, or no model asks for any. */
+/** Families of the rate limiter; empty if it is off or no model needs resources. */
 function resourceFamilies(resources: readonly ResourceUse[]): Family[] {
-  const family = (name: string, help: string, value: (r: ResourceUse) => number): Family => ({
-    name,
-    help,
-    type: 'gauge',
-    samples: resources.map((r) => ({ labels: { resource: r.name, device: r.device === null ? 'global' : String(r.device) }, value: value(r) })),
-  })
+  const family = (name: string, help: string, value: (r: ResourceUse) => number): Family => {
+    const samples = resources.map((r) => {
+      const labels = { resource: r.name, device: r.device === null ? 'global' : String(r.device) }
+      return { labels, value: value(r) }
+    })
+    return { name, help, type: 'gauge', samples }
+  }
   return [
     family('nereid_rate_limiter_resource_units', 'Units of a resource that executions hold.', (r) => r.used),
     family('nereid_rate_limiter_resource_units_max', 'Units of a resource that there are.', (r) => r.capacity),
   ]
 }
 
-/** Gauges in Triton, although most of them count. */
+/** All are gauges, as in Triton, although most of them count. */
 function cacheFamilies(cache: CacheUse): Family[] {
-  const one = (name: string, help: string, value: number | bigint): Family => ({ name, type: 'gauge', help, samples: [{ labels: {}, value }] })
+  const one = (name: string, help: string, value: number | bigint): Family =>
+    ({ name, type: 'gauge', help, samples: [{ labels: {}, value }] })
   return [
     one('nv_cache_util', 'Part of the response cache in use, 0 to 1.', cache.utilisation),
     one('nv_cache_num_entries', 'Answers in the response cache.', cache.entries),
@@ -315,12 +348,8 @@ function cacheFamilies(cache: CacheUse): Family[] {
 }
 
 function memoryFamilies(memory: MemoryUse): Family[] {
-  const one = (name: string, type: FamilyType, help: string, value: number | bigint): Family => ({
-    name,
-    type,
-    help,
-    samples: [{ labels: {}, value }],
-  })
+  const one = (name: string, type: FamilyType, help: string, value: number | bigint): Family =>
+    ({ name, type, help, samples: [{ labels: {}, value }] })
   return [
     one('nereid_memory_limit_bytes', 'gauge', 'Bytes that requests and answers in flight may hold.', memory.limitBytes),
     {
@@ -333,17 +362,19 @@ function memoryFamilies(memory: MemoryUse): Family[] {
     one('nereid_memory_refused_total', 'counter', 'Requests and answers refused for lack of memory.', memory.refused),
     one('nereid_slab_live_bytes', 'gauge', 'Bytes of pooled buffers in use, as address space.', memory.poolLiveBytes),
     one('nereid_slab_retained_bytes', 'gauge', 'Bytes of buffers kept for reuse.', memory.poolRetainedBytes),
-    one('nereid_slab_retained_bytes_max', 'gauge', 'Most bytes of buffers kept for reuse.', memory.poolRetainedBytesMax),
+    one('nereid_slab_retained_bytes_max', 'gauge', 'Most bytes of buffers kept for reuse.',
+      memory.poolRetainedBytesMax),
   ]
 }
 
-/** Counters, and bytes in use, that backends keep for their versions, in the order in which they appear. */
+/** Counters, and bytes in use, that backends keep for their versions, in the order of appearance. */
 function customFamilies(versions: readonly { statistics: VersionStatistics; labels: Labels }[]): Family[] {
   const families = new Map<string, Family>()
   for (const { statistics, labels } of versions) {
     for (const { name, help, value } of statistics.custom) {
-      // Bytes and calls in progress go down as well.
-      const family = families.get(name) ?? { name, help, type: /_(?:bytes|(?:calls|leases)(?:_max)?)$/.test(name) ? 'gauge' : 'counter', samples: [] }
+      // Bytes, and calls in progress, also decrease.
+      const type = /_(?:bytes|(?:calls|leases)(?:_max)?)$/.test(name) ? 'gauge' : 'counter'
+      const family: Family = families.get(name) ?? { name, help, type, samples: [] }
       family.samples.push({ labels, value })
       families.set(name, family)
     }
@@ -351,7 +382,7 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
   return [...families.values()]
 }
 
-/** What the repository knows a model by. */
+/** The repository's key of a model. */
 export function keyOf({ namespace, name }: VersionStatistics): string {
   return namespace === '' ? name : `${namespace}/${name}`
 }
@@ -375,12 +406,8 @@ function bucketSamples(histogram: Histogram, labels: Labels): Sample[] {
   const buckets = histogram.counts.map((count, i): Sample => {
     cumulative += count
     const bound = histogram.bounds[i]
-    return {
-      suffix: '_bucket',
-      labels,
-      last: ['le', bound === undefined ? '+Inf' : formatBound(bound)],
-      value: cumulative,
-    }
+    const last = ['le', bound === undefined ? '+Inf' : formatBound(bound)] as const
+    return { suffix: '_bucket', labels, last, value: cumulative }
   })
   return [{ suffix: '_count', labels, value: cumulative }, { suffix: '_sum', labels, value: histogram.sum }, ...buckets]
 }
@@ -397,7 +424,7 @@ function summarySamples(statistics: VersionStatistics, family: string, labels: L
   ]
 }
 
-/** `0.0` prints as `0`, `2.5` as `2.5`: the same rule as for values. */
+/** Formats as values are: `0.0` prints as `0`, `2.5` as `2.5`. */
 function formatBound(bound: number): string {
   return Object.is(bound, -0) ? '0' : String(bound)
 }

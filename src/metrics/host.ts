@@ -1,13 +1,13 @@
 /**
- * CPU and memory of the host from `/proc` (Linux). Host-wide, not of this process or container.
+ * CPU and memory of the host from `/proc` (Linux): of the whole host, not of this process or container.
  *
- * Sampled when a scrape comes and the interval has passed, not by a timer: a server that is not scraped does nothing.
+ * Sampled by a scrape after the interval has passed, not by a timer: a server that is not scraped does nothing.
  */
 
 import { readFileSync } from 'node:fs'
 
 export interface HostSample {
-  /** Share of the CPUs in use since the sample before, 0 to 1. */
+  /** Share of the CPUs in use since the previous sample, 0 to 1. */
   utilization: number
   memoryTotalBytes: number
   memoryUsedBytes: number
@@ -18,13 +18,12 @@ export interface CpuTimes {
   total: number
 }
 
-/** Jiffies of all CPUs: idle and iowait are not busy; guest time is part of user already. */
+/** Jiffies of all CPUs: idle and iowait are not busy; guest time is already part of user time. */
 export function parseCpuTimes(stat: string): CpuTimes | null {
   const line = /^cpu +(.*)$/m.exec(stat)?.[1]
   if (line === undefined) return null
-  const [user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0] = line
-    .split(/ +/)
-    .map(Number)
+  const fields = line.split(/ +/).map(Number)
+  const [user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0] = fields
   const busy = user + nice + system + irq + softirq + steal
   return { busy, total: busy + idle + iowait }
 }
@@ -51,9 +50,9 @@ export class HostSampler {
     this.#sampledMs = nowMs
   }
 
-  /** The current sample; null where there is no `/proc`. */
+  /** The current sample; null without `/proc`. */
   sample(nowMs: number): HostSample | null {
-    // Half the interval, like the reference's poll: a value must be seen to change within 1.2 intervals.
+    // Half the interval, as in Triton: a value must be seen to change within 1.2 intervals.
     if (this.#last !== null && nowMs - this.#sampledMs < this.#intervalMs / 2) return this.#last
     const cpu = readCpu()
     const memory = readText('/proc/meminfo')

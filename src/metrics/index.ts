@@ -1,4 +1,4 @@
-/** Metrics: from a snapshot of the core to the text of a scrape. */
+/** Metrics: converts a snapshot of the core to the text of a scrape. */
 
 import type { Logger } from '../log/index.js'
 import type { Core, VersionStatistics } from '../native/index.js'
@@ -13,7 +13,7 @@ import type { MetricsConfig, MetricsSettings } from './settings.js'
 
 export type { MetricsConfig, MetricsSettings } from './settings.js'
 
-/** Makes the function that renders one scrape. */
+/** Creates the function that renders one scrape. */
 export function metricsText(
   settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig },
   core: Core,
@@ -35,7 +35,9 @@ export function metricsText(
     const families = buildFamilies(snapshot, {
       facts: (name, version) => {
         const served = repository.served(name, version)
-        return served === null ? null : { loadSeconds: served.loadSeconds, tags: served.config.metricTags, instances: instancesOf(served.config) }
+        if (served === null) return null
+        const { loadSeconds, config } = served
+        return { loadSeconds, tags: config.metricTags, instances: instancesOf(config) }
       },
       saturation: (statistics, instances) => saturation.of(versionOf(statistics), statistics, instances, nowMs),
       counterLatencies: metricsConfig.counterLatencies,

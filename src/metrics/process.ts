@@ -1,8 +1,8 @@
 /**
- * Metrics of this process (memory, CPU, garbage collection, event-loop lag of the shell) from prom-client, under our
- * own prefix, and of any prom-client registry a host program wants to have scraped along.
+ * Metrics of this process (memory, CPU, garbage collection, event-loop lag of the shell) from prom-client, with our own
+ * prefix, and of any prom-client registry that a host program adds.
  *
- * Imported with the first scrape: prom-client is no part of a fast start.
+ * Imported by the first scrape, because prom-client would slow down the start.
  */
 
 import { Registry, collectDefaultMetrics } from 'prom-client'
@@ -12,20 +12,20 @@ export interface ProcessMetrics {
   families(): Promise<Family[]>
 }
 
-/** A registry with the default metrics of the process, as families. */
+/** Creates a registry with the default metrics of the process. */
 export function createProcessMetrics(): ProcessMetrics {
   const registry = new Registry()
-  // 100 ms: the histogram of the event loop wakes the thread this often, for ever.
+  // 100 ms, because the histogram of the event loop wakes the thread this often.
   collectDefaultMetrics({ register: registry, prefix: 'nereid_', eventLoopMonitoringPrecision: 100 })
   return { families: async () => (await familiesOf(registry)).map(renamed) }
 }
 
-/** prom-client names three gauges as counters are named: `nodejs_active_handles_total` becomes `nodejs_handles_active`. */
+/** Renames three gauges that prom-client names like counters, such as `nodejs_active_handles_total`. */
 function renamed(family: Family): Family {
   return { ...family, name: family.name.replace(/^(nereid_nodejs)_active_(\w+)_total$/, '$1_$2_active') }
 }
 
-/** The contents of a prom-client registry in the form of our renderer. */
+/** Converts a prom-client registry for our renderer. */
 export async function familiesOf(registry: Registry): Promise<Family[]> {
   const families: Family[] = []
   for (const metric of await registry.getMetricsAsJSON()) {
@@ -36,7 +36,8 @@ export async function familiesOf(registry: Registry): Promise<Family[]> {
       const labels = Object.fromEntries(Object.entries(rest).map(([k, v]) => [k, String(v)]))
       const full = (value as { metricName?: string }).metricName ?? metric.name
       const suffix = full.startsWith(metric.name) ? full.slice(metric.name.length) : ''
-      const last = le !== undefined ? (['le', String(le)] as const) : quantile !== undefined ? (['quantile', String(quantile)] as const) : undefined
+      const [key, bound] = le !== undefined ? (['le', le] as const) : (['quantile', quantile] as const)
+      const last = bound === undefined ? undefined : ([key, String(bound)] as const)
       return { suffix, labels, ...(last === undefined ? {} : { last }), value: value.value }
     })
     families.push({ name: metric.name, help: metric.help, type, samples })

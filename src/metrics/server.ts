@@ -1,6 +1,4 @@
-/**
- * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else.
- */
+/** The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else. */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -14,17 +12,18 @@ export interface MetricsServer {
   close(): Promise<void>
 }
 
-/** A scraper that does not read must not hold its socket for ever. */
+/** Timeout for a scraper that does not read. */
 const REQUEST_TIMEOUT_MS = 10_000
 
-/** Scrapers connected at the same time; beyond that the oldest that asks for nothing is closed. */
+/** Maximum number of connections; a further one closes the oldest idle one. */
 const CONNECTIONS_MAX = 256
-/** A small text would not become smaller. */
+/** Smaller texts are not compressed: they would not shrink. */
 const COMPRESS_BYTES_MIN = 1024
 const OPENMETRICS = 'application/openmetrics-text'
 
 /**
- * Binds, or takes over the socket `givenFd`, and serves `render`'s text: OpenMetrics to those who ask for it by `Accept`, gzip by `Accept-Encoding`.
+ * Binds, or takes over the socket `givenFd`, and serves the text of `render`: OpenMetrics if `Accept` asks for it, gzip
+ * by `Accept-Encoding`.
  *
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
@@ -35,8 +34,9 @@ export function startMetricsServer(
   givenFd: number | null = null,
 ): Promise<MetricsServer> {
   const server = createServer((request, response) => {
-    // Method before path, and an empty 200 for other paths: what the reference does, and probes point there.
-    if (request.method !== 'GET') return send(response, 405, '{"error":"Method Not Allowed"}', { 'Content-Type': 'application/json' })
+    // Triton checks the method before the path and answers other paths with an empty 200, which probes rely on.
+    if (request.method !== 'GET')
+      return send(response, 405, '{"error":"Method Not Allowed"}', { 'Content-Type': 'application/json' })
     const path = (request.url ?? '').replace(/[?#].*$/s, '')
     if (path !== '/metrics' && path !== '/metrics/') return send(response, 200, '')
     scrape(request, response, render).catch((error: unknown) =>
@@ -56,10 +56,10 @@ export function startMetricsServer(
   })
 }
 
-/** Silent connections must not lock out scrapes: of those without a request the oldest goes for a new one. */
+/** Limits connections: a new one closes the oldest idle one, so that silent clients cannot lock out scrapes. */
 function boundConnections(server: Server): void {
   let open = 0
-  // In the order in which they became idle.
+  // Ordered by when they became idle.
   const idle = new Set<Socket>()
   server.on('connection', (socket) => {
     if (open >= CONNECTIONS_MAX) {
@@ -93,8 +93,9 @@ async function scrape(
   const type = version === null ? TEXT : `${OPENMETRICS}; version=${version}; charset=utf-8`
   const headers = { 'Content-Type': type, Vary: 'Accept, Accept-Encoding' }
   const bytes = Buffer.from(text, 'utf8')
-  if (bytes.length < COMPRESS_BYTES_MIN || !acceptsGzip(request.headers['accept-encoding'])) return send(response, 200, bytes, headers)
-  // On a thread of libuv. The fastest level: names repeat, and a scrape comes every few seconds.
+  if (bytes.length < COMPRESS_BYTES_MIN || !acceptsGzip(request.headers['accept-encoding']))
+    return send(response, 200, bytes, headers)
+  // Runs on a libuv thread. The fastest level suffices: names repeat, and scrapes come every few seconds.
   const packed = await gzipAsync(bytes, { level: constants.Z_BEST_SPEED })
   send(response, 200, packed, { ...headers, 'Content-Encoding': 'gzip' })
 }
@@ -102,40 +103,42 @@ async function scrape(
 const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip)
 const TEXT = 'text/plain; charset=utf-8'
 
-/** Members of a list such as `text/plain;version=0.0.4;q=0.5, *;q=0.1` with their weight, in lower case. */
+/** Members of a list such as `text/plain;version=0.0.4;q=0.5, *;q=0.1` with their weights, in lower case. */
 function weighted(header: string): { name: string; parameters: string[]; q: number }[] {
-  return header
-    .toLowerCase()
-    .split(',')
-    .map((member) => {
-      const [name = '', ...parameters] = member.split(';').map((part) => part.trim())
-      const q = Number(parameters.find((one) => one.startsWith('q='))?.slice(2) ?? 1)
-      return { name, parameters, q: Number.isNaN(q) ? 1 : q }
-    })
+  return header.toLowerCase().split(',').map((member) => {
+    const [name = '', ...parameters] = member.split(';').map((part) => part.trim())
+    const q = Number(parameters.find((one) => one.startsWith('q='))?.slice(2) ?? 1)
+    return { name, parameters, q: Number.isNaN(q) ? 1 : q }
+  })
 }
 
-/** The version of OpenMetrics to answer with; null for the text format, which everybody gets who does not prefer the other. */
+/** The version of OpenMetrics to answer with; null for the text format, unless the client prefers OpenMetrics. */
 export function openMetricsVersion(accept: string): '1.0.0' | '0.0.1' | null {
   const ranges = weighted(accept)
   const text = Math.max(0, ...ranges.filter(({ name }) => name === 'text/plain').map(({ q }) => q))
-  const wanted = ranges
+  const version = (parameters: readonly string[]): string =>
+    parameters.find((one) => one.startsWith('version='))?.slice(8) ?? '1.0.0'
+  // The sort is stable: the first of equal weights wins.
+  const versions = ranges
     .filter(({ name, q }) => name === OPENMETRICS && q > 0 && q >= text)
-    .map(({ parameters, q }) => ({ q, version: parameters.find((one) => one.startsWith('version='))?.slice(8) ?? '1.0.0' }))
-    // The sort is stable: of equal weights, the first one named.
     .sort((a, b) => b.q - a.q)
-  for (const { version } of wanted) if (version === '1.0.0' || version === '0.0.1') return version
+    .map(({ parameters }) => version(parameters))
+  for (const one of versions) if (one === '1.0.0' || one === '0.0.1') return one
   return null
 }
 
-/** Whether an answer may be gzip: named, or covered by `*`, with a weight above 0. */
+/** Reports whether a response may use gzip: named, or covered by `*`, with a weight above 0. */
 export function acceptsGzip(header: string | string[] | undefined): boolean {
   const codings = weighted(String(header ?? ''))
-  const named = codings.find(({ name }) => name === 'gzip' || name === 'x-gzip') ?? codings.find(({ name }) => name === '*')
+  const named =
+    codings.find(({ name }) => name === 'gzip' || name === 'x-gzip') ?? codings.find(({ name }) => name === '*')
   return named !== undefined && named.q > 0
 }
 
-/** With its length: the reference never sends a scrape in chunks. */
-function send(response: ServerResponse, status: number, body: string | Buffer, headers: Record<string, string> = {}): void {
+/** Sends with a length: Triton never sends a scrape in chunks. */
+function send(
+  response: ServerResponse, status: number, body: string | Buffer, headers: Record<string, string> = {},
+): void {
   const bytes = typeof body === 'string' ? Buffer.from(body, 'utf8') : body
   response.writeHead(status, { 'Content-Type': TEXT, ...headers, 'Content-Length': bytes.length }).end(bytes)
 }

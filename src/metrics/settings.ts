@@ -3,19 +3,19 @@
 export interface MetricsSettings {
   address: string
   port: number
-  /** Descriptor of a socket that was given instead of an address to bind; null = bind. */
+  /** Descriptor of an inherited socket; null = bind. */
   givenFd: number | null
-  /** CPU and memory of the host. */
+  /** Collect CPU and memory of the host. */
   cpu: boolean
-  /** What GPUs do. */
+  /** Collect metrics of GPUs. */
   gpu: boolean
-  /** Between two samples of the host and of GPUs. */
+  /** Interval of samples of the host and of GPUs. */
   intervalMs: number
   /** Configured size of the pinned memory pool, reported as its total. */
   pinnedPoolBytes: number
 }
 
-/** What `--metrics-config` decides. */
+/** Settings of `--metrics-config`. */
 export interface MetricsConfig {
   counterLatencies: boolean
   histogramLatencies: boolean
