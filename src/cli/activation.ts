@@ -1,6 +1,6 @@
 /**
- * Socket activation: sockets that a service manager opened before it started this process, by the protocol of `sd_listen_fds`. They
- * stay open while the server is replaced, so that no connection is refused meanwhile.
+ * Socket activation: sockets that a service manager opened before it started this process, by the protocol of
+ * `sd_listen_fds`. They stay open while the server is replaced, so that no connection is refused meanwhile.
  */
 
 import { isUnix } from '../api/address.js'
@@ -8,12 +8,12 @@ import type { GivenSocket } from '../native/contract.js'
 import { OptionError } from './parse.js'
 import type { Resolved } from './settings.js'
 
-/** The number of the first one, by the protocol. */
+/** First descriptor of the protocol. */
 const FIRST_FD = 3
-/** There are three services. */
+/** Far more than the three services can use. */
 const SOCKETS_MAX = 64
 
-/** A socket by its descriptor; the name is that of the unit unless the unit says otherwise, and '' without a name. */
+/** A socket by its descriptor. Its name is that of the systemd unit or one that the unit sets; '' without names. */
 export interface NamedSocket {
   fd: number
   name: string
@@ -26,10 +26,10 @@ const SERVICES = [
 ] as const
 
 /**
- * The sockets that the environment speaks of, and `null` where they are for another process: a program between the service manager and
- * this one got them. Takes the variables away: programs that the server starts must not find them.
+ * The sockets that the environment describes; `null` if they are meant for another process, such as a program between
+ * the service manager and this one. Removes the variables, so that programs which the server starts do not find them.
  *
- * @throws {OptionError} for variables that are not what the protocol says.
+ * @throws {OptionError} if a variable does not follow the protocol
  */
 export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): NamedSocket[] | null {
   const { LISTEN_FDS: count, LISTEN_PID: owner, LISTEN_FDNAMES: names } = environment
@@ -43,9 +43,11 @@ export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): N
 }
 
 /**
- * Gives each socket to a service: by its name (`http`, `grpc`, `metrics`), or else by its port, which is then that of the flags.
+ * Gives each socket to a service: by its name (`http`, `grpc`, `metrics`), or else by its port, which must be that of a
+ * flag.
  *
- * @throws {OptionError} naming the socket that is for no service, for one that has another already, or no listening TCP socket.
+ * @throws {OptionError} naming the socket that belongs to no service, that belongs to a service which has one already,
+ * or that is no listening TCP socket
  */
 export function assignSockets(sockets: readonly NamedSocket[], describe: (fd: number) => GivenSocket, { settings }: Resolved): void {
   for (const { fd, name } of sockets) {

@@ -1,6 +1,9 @@
 /**
- * The commands of `nereid` beside serving, once: the dispatcher, `--help`, the man page and shell completion are made from this table.
- * Their code lives in `src/commands/<name>/`. A command is the first argument, as it stands here; anything else is a flag of the server, as for `tritonserver`.
+ * Table of the commands of `nereid` other than serving. The dispatcher, `--help`, the man page and shell completion are
+ * made from it.
+ *
+ * The code of a command is in `src/commands/<name>/`. A command is the first argument, spelled exactly as here;
+ * anything else is a flag of the server, as for `tritonserver`.
  */
 
 import { INIT_ENDS } from '../config/backends.js'
@@ -8,25 +11,25 @@ import { TOPICS } from './flags.js'
 
 export interface Command {
   name: string
-  /** Behind the name in usage lines, such as `MODEL.onnx [options]`. */
+  /** Arguments after the name in usage lines, such as `MODEL.onnx [options]`. */
   usage: string
   /** One sentence, ASCII, for help and docs. */
   meaning: string
   options?: readonly CommandOption[]
-  /** It takes the server's options, too. */
+  /** Also accepts the server's options. */
   takesFlags?: true
-  /** What its arguments can be: words, or files with one of these endings (directories always). */
+  /** Possible arguments: words, or files with one of these endings (directories always). */
   words?: () => readonly string[]
   files?: readonly string[]
-  /** Imported only when the command is asked for: a start of the server pays for none of them. */
+  /** Imports the command when it is called, so that a start of the server loads none of them. */
   load(): Promise<CommandModule>
 }
 
-/** An option of a command, written `--name=value`, or `--name` where there is no value. */
+/** An option of a command, written `--name=value`, or `--name` if it has no value. */
 export interface CommandOption {
-  /** Without the leading dashes. */
+  /** Name without the leading dashes. */
   name: string
-  /** What the value is, such as `path`; missing for an option without one. */
+  /** Placeholder of the value, such as `path`; absent for an option without a value. */
   value?: string
   isValueOptional?: true
   /** One sentence, ASCII, for help and docs. */
@@ -34,7 +37,7 @@ export interface CommandOption {
 }
 
 export interface CommandModule {
-  /** Runs with the arguments behind the name; resolves with the exit code. Prints what it has to say itself. */
+  /** Runs with the arguments after the name, prints its own output, and resolves with the exit code. */
   run(program: string, args: readonly string[]): Promise<number>
 }
 

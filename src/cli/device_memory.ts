@@ -1,20 +1,16 @@
 /**
- * `--pinned-memory-pool-byte-size`, `--cuda-memory-pool-byte-size`, `--model-load-gpu-limit` and their like: what memory for GPUs and of them may
- * have (memory.md 3.1). Pure.
+ * Limits of memory for GPUs: `--pinned-memory-pool-byte-size`, `--cuda-memory-pool-byte-size`, `--model-load-gpu-limit`
+ * and the like (memory.md 3.1). Pure.
  */
 
 import type { DeviceMemoryOptions } from '../native/contract.js'
 import { passedTo, type Options } from './flags.js'
 import { badOption } from './parse.js'
 
-/** Ordinals beyond it are mistakes: no machine has so many devices. */
+/** Highest ordinal that is accepted: no machine has so many devices. */
 const DEVICE_MAX = 1023
 
-/**
- * Reads the options.
- *
- * @throws {OptionError} when one has another form.
- */
+/** @throws {OptionError} if a value has the wrong form */
 export function readDeviceMemory(options: Options): DeviceMemoryOptions {
   return {
     ...passedTo('deviceMemory', options),

@@ -1,13 +1,13 @@
 /**
- * Every command-line option, once. The parser, `--help`, `docs/flags.md`, the option types and the in-process
- * options are made from this table; an option that is not here does not exist.
+ * Table of all command-line options. The parser, `--help`, `docs/flags.md`, the option types and the in-process options
+ * are made from it; an option that is not here does not exist.
  *
- * `state` is honest about this release: `active` options do what they say, `accepted` ones are parsed, checked and
- * named once at start as not active, so that existing launch scripts start. The rules that span several options
- * (ports that collide, `--load-model` without explicit mode) are not here but in settings.ts.
+ * `state` describes this release: `active` options take effect; `accepted` ones are parsed, checked and named once at
+ * start as inactive, so that existing launch scripts work. Rules that span several options (ports that collide,
+ * `--load-model` without explicit mode) are in settings.ts.
  */
 
-/** Headings of `--help`, in their order. */
+/** Headings of `--help`, in order. */
 export const GROUPS = [
   'Global',
   'Server',
@@ -28,7 +28,7 @@ export const GROUPS = [
 ] as const
 export type Group = (typeof GROUPS)[number]
 
-/** Names of groups in `nereid help TOPIC`, with what each is about. `Global` is in the overview. */
+/** Topics of `nereid help TOPIC`. The overview shows the group `Global`. */
 export const TOPICS: readonly { name: string; group: Group; about: string }[] = [
   { name: 'server', group: 'Server', about: 'name, start, end and threads of the server' },
   { name: 'models', group: 'Model Repository', about: 'where models are, which are loaded and when' },
@@ -48,35 +48,35 @@ export const TOPICS: readonly { name: string; group: Group; about: string }[] = 
 ]
 
 interface FlagCommon {
-  /** Without the leading dashes. */
+  /** Name without the leading dashes. */
   name: string
   aliases?: readonly string[]
   group: Group
   /** One or two sentences, ASCII, for help and docs. */
   meaning: string
   state: 'active' | 'accepted'
-  /** May be given several times; the value is a list, the default is empty. */
+  /** May be given several times; the value is a list, empty by default. */
   list?: true
-  /** Where else it may be said than on the command line, when not in variables and files (sources.ts). */
+  /** Sources other than the command line that may set it; absent for both variables and files (sources.ts). */
   outside?: 'nowhere' | 'environment'
-  /** What follows the first = of a value is for nobody's eyes. */
+  /** The part of a value after its first = is secret and never printed. */
   isSecret?: true
-  /** Part of the core, and its field, that takes the value as it is: nothing else in TypeScript names it. */
+  /** Part of the core, and its field, that receives the value unchanged. */
   to?: `${Part}.${string}`
 }
 
 /**
- * Parts of the core that take values as they are: `CoreOptions` of crates/node (`deviceMemory` in it), and the structs of
- * crates/frontend/src/options.rs and of its logs.
+ * Parts of the core that receive values unchanged: `CoreOptions` of crates/node (`deviceMemory` in it), and the structs
+ * of crates/frontend/src/options.rs and of its logs.
  */
 type Part = 'core' | 'deviceMemory' | 'listen' | 'http' | 'grpc' | 'log'
 
-/** `integer` and `number` bounds: outside them the value is an error, or is moved to the bound when `clamp` is set. */
+/** Bounds of `integer` and `number`. A value outside them is an error, or is moved to the bound if `clamp` is set. */
 interface Bounds {
   min?: number
   max?: number
   clamp?: true
-  /** Text instead of the general out-of-bound one. */
+  /** Error text that replaces the general one for a value out of bounds. */
   outOfBound?: string
 }
 
@@ -257,18 +257,17 @@ type Scalar<F> = F extends { kind: 'switch' | 'boolean' }
       : number
 type OptionValue<F> = F extends { list: true } ? Scalar<F>[] : F extends { default: null } ? Scalar<F> | null : Scalar<F>
 
-/** Names of the options without dashes: `modelRepository`, `httpPort`, …. */
+/** Option names without dashes: `modelRepository`, `httpPort`, …. */
 export type OptionName = Camel<Row['name']>
 
-/** A value for every option: what was given, else the default. */
+/** The value of every option: the given one, or else the default. */
 export type Options = { [F in Row as Camel<F['name']>]: OptionValue<F> }
 
-/** `http-max-input-size` as `httpMaxInputSize`. */
+/** Converts `http-max-input-size` to `httpMaxInputSize`. */
 export function optionName(flag: string): OptionName {
   return flag.replace(/-([a-z0-9])/g, (_, c: string) => c.toUpperCase()) as OptionName
 }
 
-/** The defaults of every option. */
 export function defaultOptions(): Options {
   const flags: readonly Flag[] = FLAGS
   return Object.fromEntries(flags.map((f) => [optionName(f.name), f.list === true ? [] : f.default])) as unknown as Options
@@ -276,7 +275,7 @@ export function defaultOptions(): Options {
 
 type PassedTo<P extends Part> = { [F in Row as F extends { to: `${P}.${infer Field}` } ? Field : never]: OptionValue<F> }
 
-/** The values that a part of the core takes as they are. */
+/** The values that a part of the core receives unchanged. */
 export function passedTo<P extends Part>(part: P, options: Options): PassedTo<P> {
   const flags: readonly Flag[] = FLAGS
   const fields = flags.flatMap(({ name, to = '' }) => (to.startsWith(`${part}.`) ? [[to.slice(part.length + 1), options[optionName(name)]]] : []))

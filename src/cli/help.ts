@@ -5,12 +5,12 @@ import { FLAGS, GROUPS, type Flag, type Group } from './flags.js'
 
 const TABLE: readonly Flag[] = FLAGS
 
-/** One line, for the head of an error. */
+/** One line that precedes an error. */
 export function usageLine(program: string): string {
   return `Usage: ${program} [serve] --model-repository=<path> [options]   (${program} --help lists the options)`
 }
 
-/** The whole usage text; lines fit 100 columns. */
+/** The whole usage text in lines of at most 100 columns. */
 export function helpText(program: string): string {
   const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
   for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`.trimEnd(), ...wrap(meaning, 92).map((line) => `        ${line}`))
@@ -28,7 +28,7 @@ export function groupLines(group: Group): string[] {
   return lines
 }
 
-/** The reference page. */
+/** The page docs/flags.md. */
 export function flagsMarkdown(): string {
   const lines = [
     '# Command-line options',
@@ -82,7 +82,7 @@ const SOURCES = [
   '```',
 ]
 
-/** What stands behind the name of an option: `=<integer>`, or nothing. */
+/** Placeholder after the name of an option: `=<integer>`, or empty. */
 export function placeholder(flag: Flag): string {
   switch (flag.kind) {
     case 'switch':
@@ -106,7 +106,7 @@ function defaultText(flag: Flag): string {
   return String(flag.default)
 }
 
-/** The meaning with its default. */
+/** The meaning with the default. */
 export function describe(flag: Flag): string {
   const shown = defaultText(flag)
   return [
@@ -119,7 +119,7 @@ export function describe(flag: Flag): string {
     .join(' ')
 }
 
-/** Words in lines of at most `width` columns. */
+/** Breaks words into lines of at most `width` columns. */
 export function wrap(text: string, width: number): string[] {
   const lines: string[] = []
   let line = ''

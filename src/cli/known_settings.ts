@@ -1,15 +1,15 @@
 /**
- * The settings behind flags of the form `setting=value`, once: what the code reads, by flag and by what owns them. Triton ignores any other, and so does
- * this server, with a warning, since it is mostly a misspelt one.
+ * Settings of flags of the form `setting=value` that the code reads, by flag and owner. Triton ignores any other
+ * setting; this server does too, with a warning, since most are misspelled.
  */
 
 import { BACKENDS, backendMeant, backendRow } from '../config/index.js'
 import { suggestion } from './parse.js'
 
-/** Read for every backend, be it by this server or, as Triton's defaults, by none. */
+/** Settings that apply to every backend: read by this server, or accepted because Triton has them as defaults. */
 const EVERY_BACKEND = ['default-max-batch-size', 'min-compute-capability', 'auto-complete-config', 'backend-directory']
 
-/** Flags with one kind of owner, or none. */
+/** Flags whose settings do not depend on a backend. */
 export const SETTINGS = {
   'metrics-config': ['counter_latencies', 'histogram_latencies', 'summary_latencies', 'summary_quantiles'],
   'host-policy': ['numa-node', 'cpu-cores'],
@@ -23,7 +23,7 @@ export function warnOfUnknown(owner: string, key: string, known: readonly string
   if (!known.includes(key)) warnings.push(`Warning: ${owner} has no setting '${key}'${suggestion(key, known)}`)
 }
 
-/** Likewise of a setting of `--backend-config`, and of a backend whose name is nearly that of one that is there. */
+/** Warns of an unknown setting of `--backend-config`, and of a backend whose name is close to a known one. */
 export function warnOfBackendSetting({ backend, key }: { backend: string | null; key: string }, warnings: string[]): void {
   if (backend === null) {
     warnOfUnknown('--backend-config without the name of a backend', key, [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)], warnings)
@@ -33,7 +33,7 @@ export function warnOfBackendSetting({ backend, key }: { backend: string | null;
   if (settings !== undefined) {
     warnOfUnknown(`the backend '${backend}'`, key, [...EVERY_BACKEND, ...settings], warnings)
   } else {
-    // One written in Python may have any other name.
+    // A backend written in Python may have any other name.
     const meant = backendMeant(backend)
     if (meant !== null && meant !== backend) warnings.push(`Warning: --backend-config names no backend of this server: '${backend}'; did you mean '${meant}'?`)
   }

@@ -1,10 +1,10 @@
-/** `docs/nereid.1`, the manual page, made from the tables of flags and commands. Not part of what runs: the tests of test/cli write it. */
+/** `docs/nereid.1`, the manual page, made from the tables of flags and commands. A test of test/cli writes it. */
 
 import { COMMANDS } from './commands.js'
 import { FLAGS, GROUPS, type Flag } from './flags.js'
 import { describe } from './help.js'
 
-/** When what is written here by hand changed last. */
+/** Date of the last change to the hand-written parts. */
 const DATE = '2026-11-26'
 const TABLE: readonly Flag[] = FLAGS
 
@@ -25,7 +25,7 @@ const EXAMPLES: readonly [command: string, meaning: string][] = [
   ['nereid check models', 'Print the mistakes of its configurations.'],
 ]
 
-/** The page, in the man macros. */
+/** The page in man macros. */
 export function manPage(): string {
   const lines = [
     '.\\" Made from src/cli/flags.ts and src/cli/commands.ts;',
@@ -85,9 +85,9 @@ function valueOf(flag: Flag): string {
   return flag.kind === 'choice' ? `=${flag.choices.join('|')}` : `=${flag.kind}`
 }
 
-/** A line of text; one that begins as a request of roff does is kept from being one. */
+/** A line of text; one that would start a roff request is escaped. */
 function text(words: string): string[] {
-  // Roff fills lines itself; short ones are for those who read the file, and for its checkers.
+  // Roff fills lines itself; short ones help readers of the file, and its checkers.
   const lines: string[] = []
   for (const word of words.split(' ')) {
     const last = lines.at(-1)

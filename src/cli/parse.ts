@@ -1,17 +1,17 @@
 /**
  * Reads a command line, or an options object of the in-process API, against the flags table.
  *
- * Decides each value alone; rules between options belong to settings.ts. Nothing is printed here: a mistake is an
- * `OptionError` whose message is the whole text a user should see.
+ * Checks each value alone; rules between options belong to settings.ts. Prints nothing: a mistake is an `OptionError`
+ * whose message is the whole text for the user.
  */
 
 import { nearest } from '../config/suggest.js'
 import { FLAGS, defaultOptions, optionName, type Flag, type Options } from './flags.js'
 
-/** A command line that can not be used. */
+/** An invalid command line. */
 export class OptionError extends Error {
   override readonly name = 'OptionError'
-  /** The flag whose value is wrong; null where it is another mistake. */
+  /** Flag whose value is wrong; null for another mistake. */
   readonly flag: string | null
 
   constructor(message: string, flag: string | null = null) {
@@ -20,31 +20,31 @@ export class OptionError extends Error {
   }
 }
 
-/** Where options on the command line, or in the object of a caller, come from. */
+/** Origin of options from the command line or from a caller's object. */
 export const COMMAND_LINE = 'command line'
 
 export interface Parsed {
   options: Options
-  /** Flags that were given, in the table's spelling, and where: the command line, a variable, or a line of a file. */
+  /** Given flags in the table's spelling, with their origin: the command line, a variable, or a line of a file. */
   given: Map<string, string>
   /** Lines for stderr before anything is logged. */
   warnings: string[]
 }
 
 const TABLE: readonly Flag[] = FLAGS
-/** The short forms that people try; there are no others. */
+/** Short forms that people try; there are no others. */
 const SHORT: Readonly<Record<string, string>> = { '-h': '--help', '-v': '--version' }
 
-/** The form in which every complaint about one option is written. */
+/** Error about one option, in the form that all of them share. */
 export function badOption(flag: string, text: string): OptionError {
   return new OptionError(`Bad option: "--${flag}".\n${text}`, flag)
 }
 
 /**
- * Parses arguments like `getopt_long`: `--name=value`, `--name value`, and any prefix that fits one option only.
+ * Parses arguments like `getopt_long`: `--name=value`, `--name value`, and any unambiguous prefix of a name.
  *
- * @param operands where arguments that are no option go; a server takes none
- * @throws {OptionError} on an unknown option, a bad value or an argument that is no option.
+ * @param operands receives arguments that are no option; null rejects them, as a server does
+ * @throws {OptionError} for an unknown option, a bad value or an unexpected argument
  */
 export function parseArguments(args: readonly string[], operands: string[] | null = null): Parsed {
   const parsed = nothingGiven()
@@ -71,9 +71,9 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
 }
 
 /**
- * The same from an object with camelCase keys; values are strings, numbers, booleans or lists of strings.
+ * Reads an object with camelCase keys; values are strings, numbers, booleans or lists of strings.
  *
- * @throws {OptionError} with the texts of the command line.
+ * @throws {OptionError} with the texts of the command line
  */
 export function parseObject(object: Readonly<Record<string, unknown>>): Parsed {
   const parsed = nothingGiven()
@@ -93,7 +93,7 @@ function nothingGiven(): Parsed {
   return { options: defaultOptions(), given: new Map(), warnings: [] }
 }
 
-/** Takes a value, which is one more of an option that is a list; `origin` is that of the first. */
+/** Stores a value, or appends it to an option that is a list; `origin` is that of the first. */
 export function assign(parsed: Parsed, flag: Flag, value: string | number | boolean, origin: string): void {
   const options = parsed.options as Record<string, unknown>
   const key = optionName(flag.name)
@@ -105,9 +105,10 @@ export function assign(parsed: Parsed, flag: Flag, value: string | number | bool
   else options[key] = isLess ? least : value
 }
 
-/** The flag that an argument names, be it shortened.
+/**
+ * The flag that a name or an unambiguous prefix of it means.
  *
- * @throws {OptionError} when none does, or several do.
+ * @throws {OptionError} if none or several match
  */
 export function findFlag(name: string): Flag {
   const exact = TABLE.find((f) => f.name === name || f.aliases?.includes(name) === true)
@@ -121,13 +122,13 @@ export function findFlag(name: string): Flag {
   throw new OptionError(`unrecognized option '--${name}'${suggestion(name, FLAG_NAMES, '--')}`)
 }
 
-/** Every flag's name, and those that it had. */
+/** All flag names, earlier names included. */
 export const FLAG_NAMES: readonly string[] = TABLE.flatMap((f) => [f.name, ...(f.aliases ?? [])])
 
-/** Whether a name, or the beginning of one, is a flag's. */
+/** True for a flag's name or a prefix of one. */
 export const isFlag = (name: string): boolean => FLAG_NAMES.some((one) => one.startsWith(name))
 
-/** @throws {OptionError} for a text that is no value of this flag. */
+/** @throws {OptionError} if the text is no value of this flag */
 export function readValue(flag: Flag, text: string): string | number | boolean {
   switch (flag.kind) {
     case 'switch':
@@ -157,7 +158,7 @@ export function readValue(flag: Flag, text: string): string | number | boolean {
 
 function readBoolean(flag: Flag, text: string): boolean {
   const value = booleanOf(text)
-  // Somebody who takes it for a switch, as `getopt_long` reads it.
+  // The user takes the option for a switch; `getopt_long` reads the next argument as its value.
   const advice = text.startsWith('--') ? `the option needs a value, such as --${flag.name}=true` : 'it is true or false'
   if (value === null) throw badOption(flag.name, `invalid value for bool option: ${text}; ${advice}`)
   return value
@@ -182,14 +183,14 @@ function readNumber(
   const min = bounds.min ?? Number.MIN_SAFE_INTEGER
   const max = bounds.max ?? Number.MAX_SAFE_INTEGER
   if (value >= min && value <= max) return value
-  // Whoever takes it moves it, and says so.
+  // The caller moves the value to the bound and warns.
   if (bounds.clamp === true && value < min) return value
   if (bounds.outOfBound === undefined) throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
-  // What it says is the lower bound.
+  // The custom text describes only the lower bound.
   throw badOption(name, `${bounds.outOfBound} Got ${text}${value > max ? `; it is at most ${max}` : ''}`)
 }
 
-/** `; did you mean …?` when a known name is close, else nothing. */
+/** `; did you mean …?` if a known name is close, else empty. */
 export function suggestion(name: string, known: Iterable<string>, dashes = ''): string {
   const best = nearest(name, known)
   return best === null ? '' : `; did you mean '${dashes}${best}'?`

@@ -1,9 +1,9 @@
 /**
- * What is said of loads that take their time: live lines on a terminal, one per version under way, redrawn in place below the log; and
- * lines of the log of those that take long, wherever it goes.
+ * Progress of slow loads: live lines on a terminal, one per loading version, redrawn in place below the log; and log
+ * lines about slow loads, wherever the log goes.
  *
- * Nothing is drawn before `DELAY_MS`: a start that is over by then should not flicker. Log lines pass through `around`,
- * which takes the live lines away and puts them back, so the log stays readable and complete.
+ * Nothing is drawn before `DELAY_MS`, so that a fast start does not flicker. Log lines pass through `around`, which
+ * removes the live lines and draws them again, so the log stays readable and complete.
  */
 
 import { cleanCell, fittingEnd } from '../log/index.js'
@@ -11,10 +11,10 @@ import type { LoadEvent } from '../repository/index.js'
 
 const DELAY_MS = 150
 const REDRAW_MS = 100
-/** Assumed where a terminal does not tell its width. */
+/** Assumed if a terminal does not report its width. */
 const COLUMNS_UNKNOWN = 80
 const ROWS_UNKNOWN = 24
-/** What is above the screen can not be taken away again: a low terminal has fewer. */
+/** Lines above the screen cannot be cleared; a low terminal gets fewer. */
 const LINES_MAX = 12
 const FRAMES = ['|', '/', '-', '\\']
 
@@ -24,10 +24,10 @@ export interface Terminal {
   write(text: string): void
 }
 
-/** A load that takes this long has a line of the log, again and again, and one with its time at its end. */
+/** A load that takes this long is logged at this interval, and once more with its duration at its end. */
 const SLOW_MS = 10_000
 
-/** Tells of models that load for long. */
+/** Logs models that load slowly. */
 export class SlowLoads {
   readonly #loading = new Map<string, { sinceMs: number; timer: NodeJS.Timeout }>()
   readonly #info: (message: string) => void
@@ -73,7 +73,7 @@ export class Progress {
   }
 
   observe(event: LoadEvent): void {
-    // A directory may have any name.
+    // A directory, and so a model, may have any name.
     const key = cleanCell(event.version === null ? event.model : `${event.model}:${event.version}`)
     if (event.phase === 'loading') {
       this.#loading.set(key, performance.now())
@@ -83,14 +83,14 @@ export class Progress {
     }
   }
 
-  /** Runs `write` with the live lines out of the way. */
+  /** Runs `write` while the live lines are cleared. */
   around(write: () => void): void {
     this.#erase()
     write()
     this.#draw()
   }
 
-  /** Takes the lines away for good. */
+  /** Clears the lines for good. */
   end(): void {
     clearInterval(this.#timer)
     this.#loading.clear()
@@ -116,18 +116,18 @@ export class Progress {
   }
 
   #erase(): void {
-    // Up, then clear to the end of the screen.
+    // Cursor up, then clear to the end of the screen.
     if (this.#drawn > 0) this.#terminal.write(`\u001B[${this.#drawn}A\u001B[J`)
     this.#drawn = 0
   }
 }
 
-/** The terminal behind stdout, or null where live lines would be noise. */
+/** The terminal of stdout, or null if live lines are not useful there. */
 export function liveTerminal(): Terminal | null {
   if (!process.stdout.isTTY || process.env['TERM'] === 'dumb') return null
   return {
     get columns() {
-      // 0 where the terminal does not tell its width, such as that of docker run -t at first.
+      // The width is 0 if the terminal does not report it, such as that of docker run -t at first.
       return process.stdout.columns || COLUMNS_UNKNOWN
     },
     get rows() {

@@ -1,6 +1,6 @@
 /**
- * `--rate-limit` and `--rate-limit-resource`: whether executions are limited by resources, and how much there is of each
- * (scheduling.md §8). Pure.
+ * `--rate-limit` and `--rate-limit-resource`: which resources limit executions, and their counts (scheduling.md §8).
+ * Pure.
  */
 
 import type { AvailableResource, RateLimit } from '../native/contract.js'
@@ -10,16 +10,16 @@ import { badOption } from './parse.js'
 const INT32_MAX = 2147483647
 
 /**
- * Reads the options; null when nothing is limited. The resources are checked in either case.
+ * Reads the options; null if executions are not limited. The resources are checked in either case.
  *
- * @throws {OptionError} when a resource cannot be read.
+ * @throws {OptionError} for a malformed resource
  */
 export function readRateLimit(options: Options): RateLimit | null {
   const resources = options.rateLimitResource.map(readResource)
   return options.rateLimit === 'off' ? null : { resources }
 }
 
-/** `<name>:<count>` or `<name>:<count>:<device>`. The empty name is one, as in configurations. */
+/** Parses `<name>:<count>` or `<name>:<count>:<device>`. The empty name is allowed, as in configurations. */
 function readResource(text: string): AvailableResource {
   const [name, count, device, ...more] = text.split(':')
   if (name === undefined || count === undefined || more.length > 0) {

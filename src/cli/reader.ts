@@ -1,6 +1,6 @@
 /**
- * The start of a server for a person who reads it on a terminal: tables and lines that fit its width, colours, and a summary with a
- * request to try. Pure, but for the clock and the environment. What a pipe or a file gets is none of this.
+ * Output of a start on a terminal: tables and lines that fit its width, colours, and a summary with a request to try.
+ * Pipes and files get the plain form. Pure, except for the clock and the environment.
  */
 
 import { isUnix, unixPath } from '../api/address.js'
@@ -12,25 +12,25 @@ import type { Resolved } from './settings.js'
 
 export type Rows = readonly (readonly string[])[]
 
-/** What a start came to. */
+/** Outcome of a start. */
 export interface StartReport {
   models: number
-  /** Names of models with a version that serves. */
+  /** Models with a ready version. */
   ready: string[]
-  /** A line for each model that failed, with its reason; the last one says how the others are served. */
+  /** A line for each failed model, with its reason; the last line says how to serve the others. */
   failures: string[]
 }
 
-/** Narrower terminals than this get lines that they break themselves. */
+/** Narrower terminals break lines themselves. */
 const COLUMNS_MIN = 40
-/** The narrowest that a column becomes. */
+/** Narrowest column of a table. */
 const CELL_MIN = 8
 
-/** A table that is at most as wide as the terminal: what is longer than its column goes on below. */
+/** A table that is at most as wide as the terminal: longer cells continue on the next line. */
 export function fitTable(rows: Rows, columns: number): string {
   const count = Math.max(0, ...rows.map((row) => row.length))
   const widths = Array.from({ length: count }, (_, i) => Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => textWidth(cleanCell(part))))))
-  // A bar and two blanks for each, and a last bar.
+  // A bar and two blanks for each column, and a last bar.
   let over = widths.reduce((sum, width) => sum + width + 3, 1) - Math.max(COLUMNS_MIN, columns)
   while (over > 0) {
     const widest = widths.indexOf(Math.max(...widths))
@@ -43,7 +43,7 @@ export function fitTable(rows: Rows, columns: number): string {
   return formatTable(rows.map((row) => row.map((cell, i) => cell.split('\n').flatMap((part) => fold(part, widths[i] ?? CELL_MIN, true)).join('\n'))))
 }
 
-/** Lines of a log, broken at blanks where they are longer than the terminal is wide. Words stay whole: a path is to be copied. */
+/** Log lines, broken at blanks to fit the terminal. Words stay whole, so that a path can be copied. */
 export function foldLines(text: string, columns: number): string {
   if (columns < COLUMNS_MIN) return text
   const lines = text.split('\n').map((line) => (textWidth(line) <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
@@ -52,7 +52,7 @@ export function foldLines(text: string, columns: number): string {
 
 const INDENT = '    '
 
-/** Parts of at most `width` columns, broken at blanks; with `cuts`, words that are longer are cut. */
+/** Parts of at most `width` columns, broken at blanks; `cuts` also breaks longer words. */
 function fold(text: string, width: number, cuts: boolean): string[] {
   const parts: string[] = []
   let rest = text
@@ -68,7 +68,9 @@ function fold(text: string, width: number, cuts: boolean): string[] {
   return [...parts, rest]
 }
 
-/** READY in green and UNAVAILABLE in red, in the last column of a table, unless the environment asks for no colours (no-color.org). */
+/**
+ * Colours READY green and UNAVAILABLE red in the last column, unless the environment disables colours (no-color.org).
+ */
 export function colourStates(table: string, environment: NodeJS.ProcessEnv = process.env): string {
   if ((environment['NO_COLOR'] ?? '') !== '') return table
   const coloured = (colour: number) => (_: string, before: string, state: string): string => `${before}\u001B[${colour}m${state}\u001B[0m`
@@ -92,17 +94,17 @@ export async function summary(resolved: Resolved, ports: Ports, { models, ready 
 
 const scheme = ({ tls }: { tls: object | null }): string => (tls === null ? 'http' : 'https')
 
-/** Where somebody on this machine finds it. */
+/** The address of a service as a client on this machine uses it. */
 function place({ address }: { address: string }, port: number): string {
   const host = ['0.0.0.0', '::'].includes(address) ? 'localhost' : address
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
 
-/** A request that is answered whatever models there are, and without a key; null where there is none. */
+/** A request that succeeds with any models and without a key; null if there is none. */
 function request({ settings: { http, metrics, keys } }: Resolved, ports: Ports, ready: readonly string[]): string | null {
   const isOpen = (api: string): boolean => http?.restrictions.every(({ apis }) => !apis.includes(api)) === true
   const path = keys === null && isOpen('metadata') ? `/v2${ready[0] === undefined ? '' : `/models/${encodeURIComponent(ready[0])}`}` : isOpen('health') ? '/v2/health/ready' : null
-  // A client would have to show a certificate.
+  // Mutual TLS would require a certificate of the client.
   if (http !== null && path !== null && http.tls?.mutual !== true) {
     const shown = path.includes('health') ? ' -i' : ''
     if (isUnix(http.address)) return `curl${shown} --unix-socket ${shellWord(unixPath(http.address))} http://localhost${path}`

@@ -1,4 +1,4 @@
-/** The tables and lines of a start: what is there, what loaded, what failed and why, which options hold (R-52). */
+/** Tables and lines of a start: backends, models, failures with their reasons, and the options in effect (R-52). */
 
 import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
@@ -12,8 +12,8 @@ import { colourStates, fitTable, type Rows, type StartReport } from './reader.js
 import type { Resolved } from './settings.js'
 
 /**
- * Logs the tables users of the reference know, with its headings. For a person who reads them on a terminal they fit its width, and what
- * all backends have in common stands there once.
+ * Logs the tables that users of Triton know, with its headings. On a terminal they fit its width, and settings common
+ * to all backends appear once.
  */
 export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null): StartReport {
   reportDefaults(logger, resolved.settings)
@@ -46,15 +46,15 @@ function failureLines(failures: readonly LoadFailure[], models: number, exitOnEr
   return lines.length === 1 ? [`${lines[0]}; ${advice}`] : [...lines, advice]
 }
 
-/** On one line. `load failed for model 'm': …` repeats what stands before it in a list. */
+/** The reason on one line, without the prefix `load failed for model 'm': …`, which the list shows already. */
 function rootReason(reason: string): string {
   return reason.replace(/^load failed for model '[^']*': /, '').trimEnd().replace(/\s*\n\s*/g, ' ').replace(/[.;]+$/, '')
 }
 
-/** What every backend is told when nothing else is said. */
+/** Default of every backend. */
 const DEFAULT_MAX_BATCH_SIZE = { key: 'default-max-batch-size', value: '4' }
 
-/** The setting as a line of level 1 each, which says whether the default holds; QA of the reference looks for these. */
+/** Logs the setting on lines of level 1 that say whether the default applies; Triton's QA searches for these. */
 function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
   const given = repository.backendConfig.filter((one) => one.key === key)
@@ -62,7 +62,7 @@ function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
   if (!given.some((one) => one.backend === null)) logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
 }
 
-/** Settings of a backend: in the form of the reference, and what was given for it alone. */
+/** Settings of a backend: in Triton's form, and those given for it alone. */
 interface BackendSettings {
   all: Record<string, string>
   own: string
@@ -88,7 +88,7 @@ const pairsText = (pairs: Record<string, string>): string =>
 
 const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: all })
 
-/** What stands behind the backends that are more than code of the core. */
+/** Paths of the backends that need more than the core. */
 const PATHS: Readonly<Record<string, () => string>> = {
   onnxruntime: () => findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it',
   python: pythonRuntime,
@@ -99,7 +99,7 @@ const PATHS: Readonly<Record<string, () => string>> = {
 function backends(settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string): string[][] {
   const config = (backend: string): string => {
     const own = givenFor(settings.repository, backend)
-    // What is said of one backend goes before what is said of all.
+    // Settings of one backend override those for all.
     return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
   const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [name, PATHS[name]?.() ?? 'built in', config(settingsOwner(name))])

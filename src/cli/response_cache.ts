@@ -1,23 +1,21 @@
-/**
- * `--cache-config` and its deprecated form: which response cache, and its settings (scheduling.md §9). Pure.
- */
+/** `--cache-config` and its deprecated form: the response cache and its settings (scheduling.md §9). Pure. */
 
 import type { RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { warnOfUnknown } from './known_settings.js'
 import { OptionError, badOption } from './parse.js'
 
-/** The response cache: at most one of the two is there. */
+/** The response cache; at most one of the two is set. */
 export interface ResponseCache {
-  /** Bytes of the one in the server's memory. */
+  /** Bytes of the local cache. */
   bytes: number | null
   redis: RedisOptions | null
 }
 
 /**
- * What the options ask for. What is deprecated, or has no effect, is told in `warnings`.
+ * Reads the options; `warnings` receives a line for each deprecated or ineffective one.
  *
- * @throws {OptionError} when the options contradict each other, or a setting is missing or cannot be read.
+ * @throws {OptionError} if the options contradict each other, or a setting is missing or malformed
  */
 export function readResponseCache(options: Options, warnings: string[]): ResponseCache {
   const bytes = options.responseCacheByteSize
@@ -46,15 +44,15 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
     return { bytes: readSize(settings.get('size') ?? ''), redis: null }
   }
   if (name === 'redis') return { bytes: null, redis: readRedis(settings, warnings) }
-  // Triton finds none either, and does not start.
+  // Triton rejects an unknown cache as well, and does not start.
   throw badOption('cache-config', `unable to find the cache '${name}': there are 'local' and 'redis'`)
 }
 
-/** `<cache>,<setting>=<value>`; for Redis, whose address takes two, also `redis,host=<h>,port=<p>`. */
+/** Splits `<cache>,<setting>=<value>`; for Redis, whose address takes two settings, also `redis,host=<h>,port=<p>`. */
 function splitSettings(text: string): [cache: string, ...settings: [key: string, value: string][]] {
   const comma = text.indexOf(',')
   const equals = text.indexOf('=', comma + 1)
-  // A comma behind the first `=` belongs to a value, and no cache is named.
+  // A comma after the first `=` belongs to a value, so no cache is named.
   if (comma <= 0 || text.slice(0, comma).includes('=')) {
     const form = 'option format is <cache name>,<setting>=<value>.'
     throw badOption('cache-config', `No cache specified. --cache-config ${form} Got ${text}`)
@@ -68,10 +66,10 @@ function splitSettings(text: string): [cache: string, ...settings: [key: string,
   return [cache, ...[first ?? '', ...more].map(keyAndValue)]
 }
 
-/** Settings of Redis: what each takes, and its name where it is one of TLS. */
+/** Settings of Redis, and those of TLS. */
 const REDIS_SETTINGS = ['host', 'port', 'user', 'password', 'db', 'connect_timeout', 'socket_timeout', 'pool_size', 'wait_timeout']
 const TLS_SETTINGS = ['tls_enabled', 'cert', 'key', 'cacert', 'cacert_dir', 'sni']
-/** A comma before the name of a setting; a password may have others. */
+/** A comma before the name of a setting; a password may contain others. */
 const NEXT_SETTING = new RegExp(`,(?=(?:${[...REDIS_SETTINGS, ...TLS_SETTINGS].join('|')})=)`)
 
 function keyAndValue(text: string): [key: string, value: string] {
@@ -79,10 +77,10 @@ function keyAndValue(text: string): [key: string, value: string] {
   return [text.slice(0, equals), text.slice(equals + 1)]
 }
 
-/** Most of each, as in crates/cache-redis. */
+/** Upper limit, as in crates/cache-redis. */
 const POOL_SIZE_MAX = 64
 const TIMEOUT_MS_MAX = 60_000
-/** For 0, which is for ever in Triton: a cache may not hold a request for longer than a model would. */
+/** Replaces 0, which means no limit in Triton: a cache may not hold a request for longer than a model would. */
 const TIMEOUT_MS = 1000
 
 function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): RedisOptions {
@@ -108,7 +106,7 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     const text = settings.get(key)
     if (text === undefined) return otherwise
     if (/^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
-    // Triton reads a port that is no number as 0, where nothing can listen: its users and its QA look for these words.
+    // Triton reads a malformed port as 0, which cannot connect: its users and its QA look for this text.
     const refused = key === 'port' && (Number.parseInt(text, 10) || 0) === 0 ? `failed to connect to Redis (${host}:0): Connection refused; ` : ''
     throw badOption('cache-config', `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
   }
@@ -127,7 +125,7 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
   }
 }
 
-/** A value as it may be shown: what follows a comma may be a misspelt setting, such as a password. */
+/** A value for an error text, cut at its first comma: a misspelled setting may follow, such as a password. */
 function shown(value: string): string {
   return value.replace(/,.*$/s, ',…')
 }

@@ -1,9 +1,9 @@
 /**
- * Runs a server from a command line until a signal ends it. Owns the console, the signals and the exit code; what a
- * server is, is `src/api/server.ts`.
+ * Runs a server from a command line until a signal ends it. Owns the console, the signals and the exit code;
+ * `src/api/server.ts` owns the server.
  *
- * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over; 3 when a GPU failed and
- * `--exit-on-device-error` was given.
+ * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over; 3
+ * if a GPU failed and `--exit-on-device-error` was given.
  */
 
 import { closeSync, openSync } from 'node:fs'
@@ -26,9 +26,9 @@ import { ServiceManager } from './service.js'
 import { resolveSettings, type Resolved } from './settings.js'
 import { readOptions } from './sources.js'
 
-/** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
+/** Never returns: ends the process explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
-  // The process may be older than the start: `npm start` does its set-up in it, which may take minutes.
+  // The process may be older than the start: `npm start` runs its set-up in it, which may take minutes.
   const beganMs = performance.now()
   let parsed: Parsed
   let resolved: Resolved
@@ -55,7 +55,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
 
   const terminal = resolved.settings.log.file === '' ? liveTerminal() : null
   const progress = terminal === null ? null : new Progress(terminal)
-  // A person reads it: fitted to the terminal, and with a summary. Objects of JSON are for programs.
+  // A person reads a terminal: fit lines to it and print a summary. JSON is for programs.
   const reader = resolved.settings.log.format === 'json' || !resolved.settings.log.info ? null : terminal
   let logger: Logger
   let sink: Sink
@@ -74,10 +74,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   manager.warn = (message) => logger.warning(message)
   const signals = new Signals(logger)
   const slow = new SlowLoads((message) => logger.info(message))
-  // The log may have been moved away before there is a server.
+  // The log file may be rotated before there is a server.
   let reread = (): string[] => []
   signals.onHangUp = () => {
-    // One certificate may be that of several ports. What could not be used has a line of its own.
+    // Several ports may share a certificate. Each file that could not be used has a line of its own.
     const files = [...new Set([...reread(), ...(sink.reopen === undefined ? [] : [sink.reopen()])])]
     logger.info(`Signal (1) received: ${files.length === 0 ? 'no keys, certificate or log was read or opened again' : `read or opened again: ${files.join(', ')}`}`)
   }
@@ -117,7 +117,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     }
     logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
   }
-  // Before the first port opens: requests come in while the last one is still being opened.
+  // Set before the first port opens: requests arrive while the last one is still being opened.
   signals.serving = true
   if (ports === null) {
     try {
@@ -129,7 +129,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     announce(logger, resolved, ports)
   }
   if (reader !== null) reader.write(await summary(resolved, ports, start, beganMs))
-  // Also while it stops: what is held up there is held up, too.
+  // Also while it stops: if the core hangs then, the manager must notice.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`, ports)
   const lost = resolved.settings.core.exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
@@ -137,25 +137,25 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   const failure = typeof signal === 'string' ? null : signal.failure
   if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)
   manager.stopping('Waiting for requests in flight')
-  // A person who interrupts the server wants it to end; only what stops servers for others waits for load balancers.
+  // A person who interrupts the server wants it to end; load balancers need a grace period only after SIGTERM.
   const graceMs = signal !== 'SIGINT' ? resolved.exitGraceSecs * 1000 : 0
   const code = await shutDown(server, logger, resolved.exitTimeoutSecs, graceMs)
   if (failure !== null) {
     logger.error(`Exit code 3: ${failure}`)
     return exit(3)
   }
-  // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
-  // Node would abort in it where its terminal is gone (v20).
+  // No thread of the core runs any more, so a regular exit is safe; profilers write their files in it. Node v20 aborts
+  // in it if its terminal is closed.
   if (code === 0 && !signals.lostTerminal) process.exit(0)
   return exit(code)
 }
 
-/** Lets ONNX Runtime load on a thread of its own while this one still reads the modules of the server. */
+/** Loads ONNX Runtime on another thread while this one imports the modules of the server. */
 function loadAhead(settings: RepositorySettings): void {
-  // Nothing is served at first, and perhaps never with this backend: the library would be memory for nothing.
+  // No model loads at first, and perhaps none ever uses this backend: the library would waste memory.
   if (settings.mode === 'explicit' && settings.loadModels.length === 0) return
   const library = findOnnxRuntime()
-  // Without a library, models say so; without the native module, creating the core does.
+  // Without a library, models report it; without the native module, the core does.
   if (library !== null) preloadOnnxRuntime(library, settingsOf(settings, 'onnxruntime'))
 }
 
@@ -169,7 +169,7 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   if (metrics !== null) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
 }
 
-/** Triton's form: a line of the log that names the service. */
+/** Logs the failure in Triton's form: a line that names the service. */
 function failToListen(logger: Logger, { settings }: Resolved, lines: readonly string[]): void {
   for (const line of lines) {
     logger.error(line)
@@ -200,21 +200,24 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
   return 1
 }
 
-/** npm and npx pass on a signal that this process got as well, from a terminal or a supervisor that signals the group: within this time a second one is the same. */
+/**
+ * npm and npx forward a signal that this process also got from a terminal or from a supervisor which signals the group.
+ * Within this time a second one counts as the same.
+ */
 const SAME_SIGNAL_MS = 250
 
 /**
- * The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. SIGHUP is for files that
- * are read again, unless the terminal that the server was started at is gone.
+ * The first signal asks for a drain, or ends the process if nothing listens yet; the second ends it at once. SIGHUP
+ * rereads files, unless the terminal that started the server was closed.
  */
 class Signals {
   readonly first: Promise<'SIGINT' | 'SIGTERM'>
-  /** Set when requests may be in flight. */
+  /** True if requests may be in flight. */
   serving = false
-  /** Gives up what was bound, when the end comes before the server serves. */
+  /** Closes bound sockets if the process ends before the server serves. */
   release = (): void => {}
   onHangUp = (): void => {}
-  /** The terminal that the server was started at was closed. */
+  /** True if the terminal that started the server was closed. */
   lostTerminal = false
 
   constructor(logger: Logger) {
@@ -230,7 +233,7 @@ class Signals {
         const now = performance.now()
         if (before?.signal === signal && now - before.atMs < SAME_SIGNAL_MS) return
         if (!this.serving) {
-          // A start-up probe that gave up would otherwise leave a log that just ends.
+          // Explains the end of the log if a start-up probe timed out.
           logger.info(`Signal (${NUMBERS[signal]}) received before the server is ready. Exiting immediately.`)
           this.release()
           exit(0)
@@ -252,7 +255,7 @@ class Signals {
   }
 }
 
-/** A terminal that was closed is the controlling one of no process any more. */
+/** True if the controlling terminal was closed: no process has it any more. */
 function isTerminalGone(): boolean {
   try {
     closeSync(openSync('/dev/tty', 'r'))
@@ -267,7 +270,7 @@ async function printAndExit(program: string, { options }: Parsed): Promise<void>
     return exit(await (await import('./version.js')).run(program))
   }
   process.stdout.write(helpText(program))
-  // The reference ends with 1 here, and scripts that probe for options know it.
+  // Triton exits with 1 here, and scripts that probe for options rely on it.
   return exit(1)
 }
 
@@ -278,6 +281,6 @@ function fail(what: string, error: unknown): void {
 }
 
 function exit(code: number): never {
-  // Console and log file were written synchronously; nothing is lost.
+  // The console and the log file are written synchronously, so no line is lost.
   return exitNow(code)
 }

@@ -1,7 +1,7 @@
 /**
- * From parsed options to the settings of every part of the server, and the rules that span several options.
+ * Converts parsed options to the settings of every part of the server, and checks rules that span several options.
  *
- * Pure apart from the warnings it returns; no files are looked at, and of environment variables those of OpenTelemetry.
+ * Pure except for the warnings it returns; reads no files, and only the OpenTelemetry variables of the environment.
  */
 
 import { isUnix } from '../api/address.js'
@@ -24,14 +24,14 @@ export interface Resolved {
   exitGraceSecs: number
   /** Lines for stderr before anything is logged. */
   warnings: string[]
-  /** Given options that this release accepts and does not act on. */
+  /** Given options that this release accepts but ignores. */
   inactive: string[]
 }
 
 /**
  * Checks the options against each other.
  *
- * @throws {OptionError} with the text a user should see.
+ * @throws {OptionError} with the text for the user
  */
 export function resolveSettings(parsed: Parsed, environment: Environment = process.env): Resolved {
   try {
@@ -125,7 +125,7 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive }
 }
 
-/** Bytes of a `--memory-limit` below which most requests are refused: MiB or GiB were meant. */
+/** A `--memory-limit` below this many bytes rejects most requests: the user meant MiB or GiB. */
 const MEMORY_LIMIT_SMALL = 1 << 20
 
 function autoComplete(options: Options, warnings: string[]): boolean {
@@ -154,7 +154,7 @@ function httpOptions(options: Options): FrontendOptions {
   return http
 }
 
-/** Whoever names a certificate believes that the port speaks TLS. */
+/** Warnings about certificates of a port without TLS: the user expects TLS there. */
 function unusedTlsFiles(service: 'http' | 'grpc', isUsed: boolean, given: ReadonlyMap<string, string>): string[] {
   const named = ['server-cert', 'server-key', 'root-cert'].map((file) => `${service}-${file}`).filter((flag) => given.has(flag))
   return isUsed || named.length === 0 ? [] : [`Warning: ${named.map((flag) => `--${flag}`).join(', ')} has no effect: without --${service}-use-ssl=true the port serves plain text`]
@@ -172,7 +172,7 @@ function grpcTls(options: Options): TlsOptions | null {
   return files('grpc', { certificate, key, roots, mutual })
 }
 
-/** What is named, or an error that says what is missing. */
+/** The given files, or an error that names the missing one. */
 function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
   const missing = tls.certificate === '' ? 'server-cert' : tls.key === '' ? 'server-key' : tls.mutual && tls.roots === '' ? 'root-cert' : null
   if (missing === null) return tls
@@ -189,7 +189,7 @@ function grpcOptions(options: Options): FrontendOptions {
   }
 }
 
-/** The address of operations that manage the server. Over TCP it speaks TLS when the HTTP port does, with the same files. */
+/** Address of the management operations. Over TCP it uses TLS if the HTTP port does, with the same files. */
 function controlOptions(options: Options): ControlOptions | null {
   const text = options.controlAddress
   if (text === '') return null
@@ -232,14 +232,14 @@ function metricsSettings(options: Options, environment: Environment): MetricsSet
     port: options.metricsPort,
     givenFd: null,
     cpu: options.allowCpuMetrics,
-    // As in Triton, whatever its value is.
+    // Present or not, whatever its value, as in Triton.
     gpu: options.allowGpuMetrics && environment['TRITON_SERVER_CPU_ONLY'] === undefined,
     intervalMs: options.metricsIntervalMs,
     pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
   }
 }
 
-/** That of HTTP unless it is given. Metrics have a port in any case: scrapers know no Unix sockets. */
+/** The metrics address, by default the HTTP one. Metrics always need a port: scrapers do not support Unix sockets. */
 function metricsAddress({ metricsAddress: given, httpAddress }: Options): string {
   if (isUnix(given)) throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
   if (given !== '') return given
@@ -280,7 +280,7 @@ const RESTRICTABLE = new Set([
   'logging',
 ])
 
-/** `<api>,<api>:<key>=<value>` groups; an API may be in one group only. */
+/** Parses `<api>,<api>:<key>=<value>` groups; an API may be in one group only. */
 function readRestrictions(flag: string, groups: readonly string[], keyPrefix: string): Restriction[] {
   const seen = new Set<string>()
   // Triton's words: an API over HTTP, a protocol over gRPC.
@@ -303,7 +303,7 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
   })
 }
 
-/** Not used yet: a launch script with a typo should hear of it now. */
+/** The option has no effect yet, but a typo in a launch script should be reported now. */
 function checkHostPolicies(policies: readonly string[], warnings: string[]): void {
   for (const text of policies) {
     const [, setting] = /^[^,=]+,([^=]+)=/.exec(text) ?? []
@@ -315,7 +315,7 @@ function checkHostPolicies(policies: readonly string[], warnings: string[]): voi
   }
 }
 
-/** `[backend,]setting=value`; without a backend it is for all. */
+/** Parses `[backend,]setting=value`; without a backend it applies to all. */
 export function readBackendConfig(text: string): { backend: string | null; key: string; value: string } {
   const equals = text.indexOf('=')
   const comma = text.indexOf(',')
@@ -357,7 +357,7 @@ function readMetricsConfig(settings: readonly string[], warnings: string[]): Met
     const [, key = '', value = ''] = match
     warnOfUnknown('--metrics-config', key, SETTINGS['metrics-config'], warnings)
     const field = switches[key]
-    // Only the exact words count; anything else leaves the default (O 1.1).
+    // Only these exact words count; anything else leaves the default (O 1.1).
     if (field !== undefined && (value === 'true' || value === 'false')) config[field] = value === 'true'
     else if (field !== undefined) warnings.push(`Warning: --metrics-config=${key} is true or false, and stays ${String(config[field])}. Got ${value}`)
     if (key === 'summary_quantiles') {
@@ -378,7 +378,7 @@ function readQuantiles(text: string, warnings: string[]): { quantile: number; er
       )
       continue
     }
-    // Longest numeric prefix, as the reference reads them: `0.0.1` is 0.
+    // Reads the longest numeric prefix, as Triton does: `0.0.1` is 0.
     const quantile = Number.parseFloat(pair.slice(0, colon))
     const error = Number.parseFloat(pair.slice(colon + 1))
     if (Number.isFinite(quantile) && Number.isFinite(error)) pairs.push({ quantile, error })
@@ -386,7 +386,7 @@ function readQuantiles(text: string, warnings: string[]): { quantile: number; er
   return pairs
 }
 
-/** `--trace-config` and the deprecated forms; a new-form value wins (O 3.1). */
+/** Reads `--trace-config` and the deprecated forms; a new-form value wins (O 3.1). */
 function traceDefaults(options: Options, warnings: string[], environment: Environment): TraceDefaults {
   const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [] }
   const exporter: [string, string][] = []

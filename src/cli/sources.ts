@@ -1,7 +1,7 @@
 /**
- * Options from the command line, from variables `NEREID_<FLAG>`, and from the file that `--config` names, in this order: what an earlier one says goes before
- * what a later one says, and a list is taken whole from the first that has any of it. All of it is made from the flags table. Nothing is written, the
- * environment neither: processes that the server starts find what it found.
+ * Reads options from the command line, from variables `NEREID_<FLAG>`, and from the file that `--config` names. An
+ * earlier source overrides a later one; a list is taken whole from the first source that has the option. Everything
+ * follows from the flags table. The environment is not changed, so processes that the server starts inherit it.
  */
 
 import { ConfigError } from '../config/error.js'
@@ -12,37 +12,37 @@ import { OptionError, assign, badOption, parseArguments, readValue, suggestion, 
 
 const TABLE: readonly Flag[] = FLAGS
 const PREFIX = 'NEREID_'
-/** Every option with a sentence about it has 20 KiB. */
+/** Every option with a sentence about it takes 20 KiB. */
 export const FILE_BYTES_MAX = 64 * 1024
-/** Brackets of a file, and signs of lists one behind another: a file of options has a few, and the library's reader recurses for each. */
+/** Brackets and nested list signs in a file. An options file has a few, and the library's parser recurses for each. */
 const BRACKETS_MAX = 1000
 const NESTED = /(?:[-?:][ \t]+){100}/
 
-/** Instead of words of the library that are for programmers, or do not say what to do. */
+/** Replaces texts of the library that are meant for programmers or lack advice. */
 const WORDS: Readonly<Record<string, string>> = {
   MULTIPLE_DOCS: 'a second document begins here; a file of options is one',
-  // Where an address such as :: stands.
+  // Values such as the address :: cause it.
   BLOCK_AS_IMPLICIT_KEY: 'Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes',
 }
 
-/** What a variable or a line of a file says of one flag. */
-interface Said {
+/** Value of one flag in a variable or in a line of a file. */
+interface SourceValue {
   flag: Flag
   values: (string | number | boolean)[]
   origin: string
 }
 
 /**
- * The options that hold.
+ * The options in effect.
  *
- * @param operands as of `parseArguments`; any stands in the place of a --model-repository that the command line does not name
+ * @param operands as for `parseArguments`; any of them replaces a --model-repository that the command line lacks
  * @throws {OptionError} naming the variable, or the file and the line
  */
 export async function readOptions(args: readonly string[], environment: NodeJS.ProcessEnv, operands: string[] | null = null): Promise<Parsed> {
   const parsed = parseArguments(args, operands)
   if (parsed.options.help || parsed.options.version) return parsed
   const isNamed = operands !== null && operands.length > 0
-  const take = (all: readonly Said[]): void => {
+  const take = (all: readonly SourceValue[]): void => {
     for (const { flag, values, origin } of all) {
       if (parsed.given.has(flag.name) || (isNamed && flag.name === 'model-repository')) continue
       for (const value of values) assign(parsed, flag, value, origin)
@@ -54,19 +54,19 @@ export async function readOptions(args: readonly string[], environment: NodeJS.P
   return parsed
 }
 
-/** The variables of a flag, that of its name first. */
+/** The variables of a flag, that of its current name first. */
 export function variablesOf(flag: Flag): string[] {
   if (flag.outside === 'nowhere') return []
   return [flag.name, ...(flag.aliases ?? [])].map((name) => `${PREFIX}${name.toUpperCase().replaceAll('-', '_')}`)
 }
 
-function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): Said[] {
-  const said: Said[] = []
+function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): SourceValue[] {
+  const values: SourceValue[] = []
   const known = new Set<string>()
   for (const flag of TABLE) {
     const names = variablesOf(flag)
     for (const name of names) known.add(name)
-    // One that is empty is as good as none: so compose files write what is not set.
+    // An empty variable counts as unset: compose files write unset values so.
     const origin = names.find((name) => (environment[name] ?? '') !== '')
     const text = origin === undefined ? '' : (environment[origin] ?? '')
     if (origin === undefined) continue
@@ -76,20 +76,20 @@ function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): Sa
       continue
     }
     const texts = flag.list === true ? text.split(/\r?\n/).filter((line) => line !== '') : [text]
-    said.push({ flag, values: texts.map((one) => at(origin, () => readValue(flag, one))), origin })
+    values.push({ flag, values: texts.map((one) => at(origin, () => readValue(flag, one))), origin })
   }
   for (const [name, text = ''] of Object.entries(environment)) {
     if (!name.startsWith(PREFIX) || known.has(name) || isLink(text) || /_SERVICE_(?:HOST|PORT)|_PORT_\d+_/.test(name)) continue
     const meant = suggestion(name.slice(PREFIX.length), [...known].map((one) => one.slice(PREFIX.length)), PREFIX)
     if (meant !== '') warnings.push(`Warning: nothing reads ${cleanCell(name)}${meant}`)
   }
-  return said
+  return values
 }
 
-/** What Kubernetes puts into `<SERVICE>_PORT`. */
+/** True for the value that Kubernetes puts into `<SERVICE>_PORT`. */
 const isLink = (text: string): boolean => /^(?:tcp|udp|sctp):\/\//i.test(text)
 
-async function fromFile(path: string, namedBy: string): Promise<Said[]> {
+async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
   const text = at(namedBy.startsWith(PREFIX) ? namedBy : null, () => textOf(path))
   const shown = cleanCell(path)
   const library = await import('yaml')
@@ -99,8 +99,8 @@ async function fromFile(path: string, namedBy: string): Promise<Said[]> {
   if ((text.match(/[[{]/g)?.length ?? 0) > BRACKETS_MAX || NESTED.test(text)) throw new OptionError(tooDeep)
   let document: ReturnType<typeof library.parseDocument>
   try {
-    // Keys are compared below: the library takes each with each. With 'silent' it would leave out a second document,
-    // and a place in each message takes longer than all the rest.
+    // Unique keys are checked below, in linear time: the library compares each with each. With logLevel 'silent' it
+    // would ignore a second document, and positions in messages take longer than all the rest.
     document = library.parseDocument(text, { lineCounter: lines, logLevel: 'error', uniqueKeys: false, prettyErrors: false })
   } catch (error) {
     if (error instanceof RangeError) throw new OptionError(tooDeep)
@@ -112,7 +112,7 @@ async function fromFile(path: string, namedBy: string): Promise<Said[]> {
   if (contents === null || (library.isScalar(contents) && contents.value === null)) return []
   if (!library.isMap(contents)) throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')
 
-  /** A value as it would stand on the command line; `where` is where it should. */
+  /** A scalar as it would be written on the command line; `where` is the fallback position. */
   const scalar = (node: unknown, where: number, name: string): { text: string; at: number } => {
     const start = library.isNode(node) ? (node.range?.[0] ?? where) : where
     if (library.isAlias(node)) throw wrong(start, `${name}: write the value itself, aliases (*) are not followed`)
@@ -152,7 +152,7 @@ function textOf(path: string): string {
   }
 }
 
-/** Puts the place in front of the mistake; null is the command line, which needs none. */
+/** Prefixes an error with the origin; null is the command line, which needs no prefix. */
 function at<T>(origin: string | null, read: () => T): T {
   try {
     return read()

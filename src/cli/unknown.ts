@@ -1,11 +1,11 @@
-/** What is said of a first argument that is neither a command nor an option: mostly a command that is misspelt, or what is to be served. */
+/** Advice for a first argument that is neither a command nor an option: a misspelled command, or a path to serve. */
 
 import { statIfAny } from '../config/files.js'
 import { nearest } from '../config/suggest.js'
 import { COMMANDS } from './commands.js'
 import { usageLine } from './help.js'
 
-/** What other programs call them. */
+/** Names of the same commands in other programs. */
 const SYNONYMS: Readonly<Record<string, string>> = { start: 'serve', run: 'serve', validate: 'check', verify: 'check', lint: 'check', create: 'init', new: 'init', generate: 'gen', keygen: 'key' }
 
 export function unknownText(program: string, word: string): string {
