@@ -5,33 +5,33 @@ import { FLAG_NAMES, OptionError, isFlag } from '../cli/parse.js'
 import { nearest } from '../config/suggest.js'
 import { cleanCell } from '../log/format.js'
 
-/** What a user can act on: printed without a stack. */
+/** An error that the user can act on: printed without a stack. */
 export class CommandError extends OptionError {}
 
 export interface CommandArguments {
-  /** What is no option of the command, in order: arguments without dashes and, where it takes them, options of the server. */
+  /** Other arguments in order: those without dashes and, with `takesFlags`, options of the server. */
   rest: string[]
-  /** Values of the options that were given; '' for one that stands without a value. */
+  /** Values of the given options; '' for one without a value. */
   options: Map<string, string>
-  /** The same in their order, those that were given several times as often. */
+  /** All given options in order, repeated ones each time. */
   all: [string, string][]
 }
 
-/** A command of the table. */
+/** The command with this name in the table. */
 export function commandNamed(name: string): Command {
   const command = COMMANDS.find((one) => one.name === name)
   if (command === undefined) throw new Error(`'${name}' is not in the table of commands`)
   return command
 }
 
-/** The first line of what is said of a command. */
+/** First line of a usage error. */
 export const usageOf = (program: string, { name, usage }: Command): string => `Usage: ${program} ${name} ${usage}`.trimEnd()
 
 /**
- * `--name=value` for every option, `--name value` too where a value is required; all else is `rest`, also the server's options where
- * the command takes them.
+ * Reads `--name=value` for every option, and `--name value` if a value is required. The rest goes into `rest`, with the
+ * server's options if the command takes them.
  *
- * @throws {CommandError} for an option that the command does not have, and for a value that is missing or not wanted.
+ * @throws {CommandError} for an unknown option, and for a missing or unexpected value
  */
 export function readArguments(command: Pick<Command, 'name' | 'options' | 'takesFlags'>, args: readonly string[]): CommandArguments {
   const known = command.options ?? []

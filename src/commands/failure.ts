@@ -1,12 +1,12 @@
-/** How commands end that cannot do what was asked. Apart from `output.ts`: this loads the native module, which `doctor` does without. */
+/** Prints failures of commands. Not in `output.ts`, because this loads the native module, which `doctor` avoids. */
 
 import { ServerError } from '../native/index.js'
 import { CommandError } from './arguments.js'
 
 /**
- * Prints what the system, the model or the arguments made impossible; returns the exit code.
+ * Prints an error of the system, the model or the arguments; returns the exit code.
  *
- * @throws anything else as it is: our own mistake, which ends with its stack.
+ * @throws any other error unchanged: a bug, which ends with its stack
  */
 export function printFailure(error: unknown): number {
   const { code } = error as NodeJS.ErrnoException

@@ -1,18 +1,18 @@
-/** What the commands that print findings share: their formats, and texts that are safe on a terminal. */
+/** Output formats of the commands that print findings, and texts that are safe on a terminal. */
 
 import { isAbsolute, relative } from 'node:path'
 import { cleanCell } from '../log/format.js'
 
 export type Format = 'text' | 'json' | 'github'
 
-/** A path as it is shown: from here, where that is shorter. */
+/** A path for display: relative to the working directory, if that is shorter. */
 export function shown(path: string): string {
   if (!isAbsolute(path)) return path
   const near = relative(process.cwd(), path)
   return near !== '' && !near.startsWith('..') ? near : path
 }
 
-/** A text of a file or a configuration, on one line. */
+/** Text of a file or a configuration, on one line. */
 export const printable = cleanCell
 
 /** `1 error`, `2 errors`. */

@@ -1,14 +1,14 @@
-/** Writes files of users as a whole or not at all: a full disk or a kill leaves what was there. */
+/** Replaces user files completely or not at all: a full disk or a kill leaves the old file. */
 
 import { closeSync, fsyncSync, openSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { reasonOf } from '../config/index.js'
 import { CommandError } from './arguments.js'
 
 /**
- * What a link leads to is replaced, and the link stays; so does the mode of a file that is there.
+ * Replaces the target of a link and keeps the link, and the mode of an existing file.
  *
- * @param modeOfNew permissions of a file that is not there yet, before the umask
- * @throws {CommandError} when another command writes the same file, and with the system's reason.
+ * @param modeOfNew permissions of a new file, before the umask
+ * @throws {CommandError} if another command writes the same file, and with the system's reason
  */
 export function replaceFile(given: string, text: string, modeOfNew: number): void {
   const stat = statSync(given, { throwIfNoEntry: false })
@@ -17,7 +17,7 @@ export function replaceFile(given: string, text: string, modeOfNew: number): voi
   const fresh = `${path}.new`
   let fd: number
   try {
-    // Whoever makes it has the file for themselves: two commands at once would lose a key.
+    // Exclusive, so that two commands at once do not lose a key.
     fd = openSync(fresh, 'wx', mode)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw cannotWrite(path, error)

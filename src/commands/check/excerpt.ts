@@ -2,22 +2,22 @@
 
 import type { Span } from '../../config/index.js'
 
-/** Characters of a line that are shown. */
+/** Characters shown of a line. */
 const WIDTH_MAX = 120
-/** As the readers of configurations count columns. */
+/** Same tab width as the parsers of configurations. */
 const TAB_WIDTH = 8
 
 export interface Place {
-  /** From 1. */
+  /** Counted from 1. */
   line: number
-  /** From 1, in characters, tabs to every eighth. */
+  /** Counted from 1, in characters, with tabs to every eighth. */
   column: number
   endColumn: number
-  /** The line, printable and without tabs. */
+  /** The printable line, without tabs. */
   text: string
 }
 
-/** The place of a part of a file; a part of several lines ends with its first. */
+/** Place of a span in a file; a span of several lines ends with its first. */
 export function placeOf(bytes: Uint8Array, span: Span): Place {
   const file = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const start = Math.min(span.start, file.length)
@@ -33,7 +33,7 @@ export function placeOf(bytes: Uint8Array, span: Span): Place {
   return { line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd() }
 }
 
-/** The same of a line and columns, from 1 and in characters; without columns, of the words of the line. */
+/** Place of a line and columns, counted from 1 in characters; without columns, of the text of the line. */
 export function placeInLine(bytes: Uint8Array, line: number, column: number | null, endColumn: number | null): Place {
   const file = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   let start = 0
@@ -51,7 +51,7 @@ export function placeInLine(bytes: Uint8Array, line: number, column: number | nu
   return placeOf(file, { start: offset(from), end: offset(Math.max(from, to)) })
 }
 
-/** The line and carets below the place, each line feed included; a long line is cut around it. */
+/** The line and carets below the place, with line feeds; a long line is cut around it. */
 export function excerpt({ line, column, endColumn, text }: Place): string {
   const characters = [...text]
   const from = characters.length <= WIDTH_MAX ? 0 : Math.max(0, Math.min(column - 1 - WIDTH_MAX / 2, characters.length - WIDTH_MAX))
@@ -61,7 +61,7 @@ export function excerpt({ line, column, endColumn, text }: Place): string {
   return `${number} | ${shown}\n${' '.repeat(number.length)} | ${' '.repeat(column - 1 - from)}${'^'.repeat(carets)}\n`
 }
 
-/** Tabs as blanks; what would move a terminal's cursor as a dot. */
+/** Replaces tabs by blanks, and characters that would move a terminal's cursor by dots. */
 function expand(text: string, from: number): string {
   let out = ''
   for (const character of text) {

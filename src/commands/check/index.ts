@@ -1,8 +1,8 @@
 /**
- * `nereid check`: prints what a load would say of repositories, models or configuration files, with the place of each mistake. Starts no server
- * and opens no port; with `--load` the models are loaded for real, and that is all.
+ * `nereid check`: prints the errors and warnings that loading would give for repositories, models or configuration
+ * files, with the place of each mistake. Starts no server and opens no port; `--load` also loads the models.
  *
- * Exit code 0 when nothing is wrong, 1 otherwise. Warnings change nothing.
+ * Exit code 0 without errors, 1 otherwise. Warnings do not count.
  */
 
 import { resolve } from 'node:path'
@@ -21,18 +21,18 @@ import { loadProblems } from './load.js'
 import { locate } from './locate.js'
 import { hintsOf, inspectTargets, isInModel } from './targets.js'
 
-/** Lines of one message behind its first that are shown. */
+/** Lines shown of one message after its first. */
 const LINES_MAX = 100
 
 interface Problem {
   severity: 'error' | 'warning'
-  /** null of what concerns no model, such as a repository that is not there. */
+  /** null if it concerns no model, such as a missing repository. */
   model: string | null
-  /** The configuration file, or the directory of the model. */
+  /** The configuration file, or the model's directory. */
   path: string | null
   place: Place | null
   message: string
-  /** What to do, where the message does not say it. */
+  /** Advice that the message lacks. */
   advice: string
 }
 
@@ -45,7 +45,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const targets: string[] = []
     const parsed = await readOptions(own.rest, process.env, targets)
     if (targets.length === 0 && parsed.options.modelRepository.length === 0) throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
-    // Every other rule of the command line holds without a repository, too.
+    // The other rules of the command line apply without a repository, too.
     const needed = parsed.options.modelRepository.length === 0 ? { ...parsed, options: { ...parsed.options, modelRepository: targets } } : parsed
     const { settings, warnings } = resolveSettings(needed)
     const repository = { ...settings.repository, paths: parsed.options.modelRepository }
@@ -65,26 +65,26 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-/** What only a load shows. Models that are wrong already are loaded too, which fails: that is not told again. */
+/** Problems that only a load finds. Models with known errors fail again; that is not reported twice. */
 async function problemsOfLoad(settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[]): Promise<Problem[]> {
   const problem = { severity: 'error', path: null, place: null, advice: '' } as const
   const isWrong = new Set(known.filter(({ severity }) => severity === 'error').map(({ model }) => model))
-  const lone = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
-  const told: Problem[] = lone.map(({ key, file }) => ({ ...problem, severity: 'warning', model: key, path: file, message: 'is not loaded: beside it are no versions of a model' }))
+  const outside = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
+  const problems: Problem[] = outside.map(({ key, file }) => ({ ...problem, severity: 'warning', model: key, path: file, message: 'is not loaded: beside it are no versions of a model' }))
   try {
-    for (const { model, reason: whole } of await loadProblems(settings, targets)) {
+    for (const { model, reason: message } of await loadProblems(settings, targets)) {
       if (isWrong.has(model)) continue
-      // An ensemble repeats what is told of its models.
-      const reason = whole.replace(/ Model '[^']*' (?:loading )?failed with error: .*$/s, '')
+      // An ensemble repeats the errors of its models.
+      const reason = message.replace(/ Model '[^']*' (?:loading )?failed with error: .*$/s, '')
       const inspected = models.find(({ key }) => key === model)
       const about = inspected === undefined ? {} : explain(reason, inspected.directories.map((directory) => resolve(directory)))
       const finding: Finding = { ...about, severity: 'error', message: reason, error: null }
-      told.push(inspected === undefined ? { ...problem, model, message: reason } : problemOf(inspected, finding, configOf(inspected)))
+      problems.push(inspected === undefined ? { ...problem, model, message: reason } : problemOf(inspected, finding, configOf(inspected)))
     }
   } catch (error) {
-    told.push({ ...problem, model: null, message: asServerError(error).message })
+    problems.push({ ...problem, model: null, message: asServerError(error).message })
   }
-  return told
+  return problems
 }
 
 function problemsOf(model: InspectedModel): Problem[] {
@@ -135,10 +135,10 @@ function textOf({ severity, path, model, place, message, advice }: Problem): str
   return `${head}${severity}: ${sentences(lines.join('\n'), printable(advice))}\n${place === null ? '' : excerpt(place)}`
 }
 
-/** What is wrong, and behind it what to do. */
+/** Joins a message and the advice after it. */
 const sentences = (message: string, advice: string): string => (advice === '' ? message : `${message}${/[.?]$/.test(message) ? '' : '.'} ${advice}`)
 
-/** Errors of Python have several lines: type and text, frames, and the line of source. */
+/** Splits the lines of an error of Python: type and text, frames, and the line of source. */
 function messageOf(message: string): string[] {
   const [first = '', ...rest] = message.trimEnd().replace(/\s*\n;$/, '').split(/\r?\n/)
   return [first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])].map((line) => printable(line))

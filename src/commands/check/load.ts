@@ -1,4 +1,4 @@
-/** Loads models as a server does, and reports what failed, version by version. No port is opened. */
+/** Loads models as a server does, and reports the failures of each version. Opens no port. */
 
 import { basename, dirname, resolve } from 'node:path'
 import { startServer, type ServerSettings } from '../../api/server.js'
@@ -9,14 +9,14 @@ import type { LoadEvent, LoadFailure } from '../../repository/index.js'
 import { isInModel, isModel } from './targets.js'
 
 /**
- * Failures of everything that is named; of a model or a file the repository that it is in is opened, and that model loaded. A file that is in no
- * model is left out.
+ * Failures of all targets. For a model or a file, loads that model from the repository that contains it. Skips files
+ * outside a model.
  *
  * @throws {ServerError} for a repository that cannot be opened
  */
 export async function loadProblems(settings: ServerSettings, targets: readonly string[]): Promise<LoadFailure[]> {
   const repositories = new Set(settings.repository.paths.map((path) => resolve(path)).filter((path) => statIfAny(path)?.isDirectory() === true))
-  // Without a repository that is meant as a whole, nothing but the models that are named.
+  // If no whole repository is named, load only the named models.
   let isWhole = repositories.size > 0
   const single: string[] = []
   for (const target of targets) {
@@ -37,7 +37,7 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
   const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
   const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
-  // What is said of each version, and of a model that did not come as far, without the words of the load around it.
+  // Errors of each version, or of a model that failed before its versions, without the load's own words.
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
     if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
@@ -47,5 +47,5 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   return server.failures.flatMap(({ model, reason }) => [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })))
 }
 
-/** The class of a failure in front of its text. */
+/** The class of a failure, which precedes its text. */
 const STATUS = new RegExp(`^(?:${Object.values(STATUS_NAMES).join('|')}): `)

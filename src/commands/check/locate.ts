@@ -1,33 +1,34 @@
 /**
- * Where in a configuration a rule was broken. Rules know fields and values and no places: the place is that of the first word of their text
- * which stands in the file, values in quotes before names. A guess for the caret under it; the text says what is wrong.
+ * Finds where a configuration breaks a rule. Rules report fields and values without places, so the place is that of the
+ * first word of the message that occurs in the file, quoted values before names. This guess only places the caret; the
+ * message has the facts.
  */
 
 import { Lexer, type Token } from '../../config/pbtxt_lexer.js'
 import type { Span } from '../../config/index.js'
 import type { Near } from '../../repository/index.js'
 
-/** Tokens that are looked through. */
+/** Tokens that are searched. */
 const TOKENS_MAX = 100_000
-/** Places of one value whose fields are looked for. */
+/** Occurrences of a value whose fields are compared. */
 const VALUES_MAX = 100
 
 /**
- * @param model its name, which most texts repeat and which is no mistake
- * @param near where it is, if that is known better than from the text
+ * @param model its name, which most texts repeat and which is not the mistake
+ * @param near the place, if it is known better than from the text
  */
 export function locate(bytes: Uint8Array, message: string, model: string, near?: Near): Span | null {
   const tokens = tokensOf(bytes)
   const known = near === undefined ? undefined : placeNear(tokens, near)
   if (known !== undefined) return known
-  // Behind it stands what is to be done, with names that should be there.
+  // The rest is advice, with names that are not in the file.
   const text = message.split(/; (?:did you mean|with backend|[A-Z]|there is)/)[0] ?? ''
-  const said = new Set(text.split(/[^A-Za-z0-9_]+/))
+  const mentioned = new Set(text.split(/[^A-Za-z0-9_]+/))
   for (const [, single, double] of text.matchAll(/'([^']+)'|"([^"]+)"/g)) {
     const word = single ?? double ?? ''
-    // The value of a field that the text speaks of, before one of any other: a backend may be called as its model is.
+    // Prefer the value of a field that the text names: a backend may have the name of its model.
     const values = indicesOf(tokens, word)
-    const named = values.find((at) => said.has(fieldOf(tokens, at)))
+    const named = values.find((at) => mentioned.has(fieldOf(tokens, at)))
     if (word === model && named === undefined) continue
     const found = tokens[named ?? values[0] ?? -1] ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
     if (found !== undefined) return spanOf(found)
@@ -44,24 +45,24 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
   return null
 }
 
-/** The value of a field, or the field where any value is meant. */
+/** The value of a field, or the field itself if any value matches. */
 function placeNear(tokens: readonly Token[], { field, value, nth = 1, beside = [], or }: Near): Span | undefined {
   const found = tokens.flatMap((token, at) => {
     if (value === undefined) return token.kind === 'identifier' && token.text === field ? [spanOf(token)] : []
-    // A minus is a token of its own.
+    // A minus is a separate token.
     const minus = token.kind !== 'string' && tokens[at - 1]?.text === '-' ? tokens[at - 1] : undefined
     const text = token.kind === 'string' ? token.content : `${minus === undefined ? '' : '-'}${token.text}`
-    const isIt = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field && standsBeside(tokens, at, beside)
-    return isIt ? [{ ...spanOf(token), start: (minus ?? token).offset }] : []
+    const isMatch = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field && isBeside(tokens, at, beside)
+    return isMatch ? [{ ...spanOf(token), start: (minus ?? token).offset }] : []
   })
   return found[nth - 1] ?? (or === undefined ? undefined : placeNear(tokens, or))
 }
 
-/** Whether each of the fields stands in the message of a token, or in one around it. */
-function standsBeside(tokens: readonly Token[], at: number, fields: NonNullable<Near['beside']>): boolean {
+/** True if each of the fields is in the message of a token, or in one around it. */
+function isBeside(tokens: readonly Token[], at: number, fields: NonNullable<Near['beside']>): boolean {
   if (fields.length === 0) return true
   const missing = new Set(fields)
-  // To the end of its message and of those around it, and then to their beginnings: what is in messages between is skipped.
+  // Walks to the end of the message and of those around it, then to their beginnings, and skips nested messages.
   for (const step of [1, -1]) {
     let depth = 0
     for (let i = at; missing.size > 0 && i >= 0 && i < tokens.length; i += step) {
@@ -73,7 +74,7 @@ function standsBeside(tokens: readonly Token[], at: number, fields: NonNullable<
   return missing.size === 0
 }
 
-/** Where a value stands in quotes. */
+/** Indices of the string tokens with this value. */
 function indicesOf(tokens: readonly Token[], value: string): number[] {
   const found: number[] = []
   for (const [at, token] of tokens.entries()) {
@@ -82,7 +83,7 @@ function indicesOf(tokens: readonly Token[], value: string): number[] {
   return found
 }
 
-/** The field that a value in quotes is given to; in a list, that of the list. */
+/** The field that a quoted value, or the list around it, belongs to. */
 function fieldOf(tokens: readonly Token[], value: number): string {
   for (let at = value - 1; at >= 0; at -= 1) {
     const token = tokens[at]
@@ -98,7 +99,7 @@ function tokensOf(bytes: Uint8Array): Token[] {
   try {
     for (let token = lexer.next(); token.kind !== 'end' && tokens.length < TOKENS_MAX; token = lexer.next()) tokens.push(token)
   } catch {
-    // What came before may be enough.
+    // The tokens before the error may suffice.
   }
   return tokens
 }

@@ -1,4 +1,4 @@
-/** What the arguments of `nereid check` name: repositories, single models, or one configuration file. */
+/** Targets of `nereid check`: repositories, single models, or one configuration file. */
 
 import { basename, dirname, extname, join, resolve } from 'node:path'
 import { fileHint, isForInit, noLog, statIfAny } from '../../config/index.js'
@@ -8,9 +8,9 @@ import { misplacedIn } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
 
 /**
- * Everything that is found in what is named.
+ * Inspects all models of the targets.
  *
- * @throws {ServerError} for a path that is neither.
+ * @throws {ServerError} for a path that is no target
  */
 export async function inspectTargets(targets: readonly string[], settings: RepositorySettings): Promise<InspectedModel[]> {
   const repositories = repositoriesOf(targets, settings)
@@ -31,12 +31,12 @@ const repositoriesOf = (targets: readonly string[], settings: RepositorySettings
   ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target)),
 ]
 
-/** What a server warns of at its start: repositories without models, and models that do not lie where they are looked for. */
+/** Warnings of a server's start: repositories without models, and misplaced models. */
 export function hintsOf(targets: readonly string[], settings: RepositorySettings): { path: string; message: string }[] {
   return misplacedIn(repositoriesOf(targets, settings), settings.mode !== 'explicit')
 }
 
-/** A configuration file: as that of its model when it lies in one, else by its content alone. */
+/** Inspects a configuration file with its model if it belongs to one, else by its content alone. */
 async function inspectFile(path: string, settings: RepositorySettings): Promise<InspectedModel> {
   const isCustom = isCustomConfig(path)
   const shown = isCustom ? dirname(dirname(path)) : dirname(path)
@@ -44,7 +44,7 @@ async function inspectFile(path: string, settings: RepositorySettings): Promise<
   return inspectModel(basename(resolve(shown)), [shown], { ...settings, configName: isCustom ? basename(path, '.pbtxt') : settings.configName })
 }
 
-/** Whether a file is the configuration of a model, which has its versions beside it. */
+/** True if a file is the configuration of a model, which has its versions in the same directory. */
 export function isInModel(path: string): boolean {
   const parent = dirname(resolve(path))
   const isCustom = isCustomConfig(path)
@@ -53,7 +53,7 @@ export function isInModel(path: string): boolean {
 
 const isCustomConfig = (path: string): boolean => basename(dirname(resolve(path))) === 'configs' && extname(path) === '.pbtxt'
 
-/** A directory with a configuration or a version, and not one whose subdirectories have them. */
+/** True for a directory with a configuration or a version, but not for one whose subdirectories have them. */
 export function isModel(directory: string): boolean {
   return statIfAny(join(directory, 'config.pbtxt')) !== undefined || hasVersions(directory)
 }

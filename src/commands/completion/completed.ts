@@ -1,12 +1,12 @@
-/** What the scripts of all shells are made of. */
+/** Input of the completion scripts of all shells. */
 
-/** What may stand behind `--name=`. */
+/** Values that can follow `--name=`. */
 export type Values = { kind: 'none' } | { kind: 'words'; words: readonly string[] } | { kind: 'path' } | { kind: 'directory' } | { kind: 'any'; what: string }
 
 export interface CompletedOption {
   name: string
   values: Values
-  /** Its value may be left out. */
+  /** The value is optional. */
   isOptional: boolean
   meaning: string
 }
@@ -17,7 +17,7 @@ export interface CompletedCommand {
   options: CompletedOption[]
   takesFlags: boolean
   words: readonly string[]
-  /** Endings of files; with any, directories too. */
+  /** File name endings; with any, directories too. */
   files: readonly string[]
 }
 

@@ -1,4 +1,4 @@
-/** `nereid completion SHELL`: a script made from the tables of flags and commands. It starts no process while it completes. */
+/** `nereid completion SHELL`: a script made from the tables of flags and commands. The script starts no process. */
 
 import { commandNamed, usageOf } from '../arguments.js'
 import { COMMANDS, type CommandOption } from '../../cli/commands.js'
@@ -20,7 +20,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
   return 0
 }
 
-/** What there is to complete. */
+/** The completions of all flags and commands. */
 function completedFrom(table: readonly Flag[]): Completed {
   return {
     flags: table.flatMap((flag) =>
@@ -61,7 +61,7 @@ function valuesOf(flag: Flag): Values {
   }
 }
 
-/** The first sentence, without its full stop: lists of completions are narrow. */
+/** The first sentence, without its full stop: completion lists are narrow. */
 function short(meaning: string): string {
   return (/^.*?\.(?= |$)/.exec(meaning)?.[0] ?? meaning).replace(/\.$/, '')
 }

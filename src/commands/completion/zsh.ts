@@ -40,7 +40,7 @@ function commandCase({ name, options, takesFlags, words, files }: CompletedComma
   const rest =
     words.length > 0 ? `'1:what:(${words.join(' ')})'` : files.length > 0 ? `'*:file:_files -g "*(${files.map((f) => `*${f}`).join('|')})"'` : ''
   const all = [...options.map((o) => specification(o).trim()), ...(takesFlags ? ['$flags'] : []), ...(rest === '' ? [] : [rest])]
-  // A name alone is a word still being typed.
+  // A name without `=` is still being typed.
   return `    ${name})
       (( CURRENT == 2 )) && { _describe -t commands command commands; return }
       shift words; (( CURRENT-- ))
@@ -50,7 +50,7 @@ function commandCase({ name, options, takesFlags, words, files }: CompletedComma
 
 function specification({ name, values, isOptional, meaning }: CompletedOption): string {
   const text = meaning.replace(/[[\]\\:]/g, '\\$&')
-  // May be repeated: some flags are lists, and the server says of others that the last one counts.
+  // May be repeated: some flags are lists, and the server warns that the last of others counts.
   const head = `*--${name}${values.kind === 'none' ? '' : isOptional ? '=-' : '='}[${text}]`
   switch (values.kind) {
     case 'none':

@@ -1,8 +1,8 @@
 /**
- * `nereid config`: every option as a server that is started here and now would have it, and where that is said. Starts no server. The text is a file for
- * `--config`: defaults stand in comments, and so do secrets, which are masked.
+ * `nereid config`: prints every option with the value that a server started here and now would use, and with its
+ * origin. Starts no server. The output is a file for `--config`, in which defaults and masked secrets are comments.
  *
- * Exit code 0 when a server would start with them, as far as options tell; 1 otherwise.
+ * Exit code 0 if a server would accept the options; 1 otherwise.
  */
 
 import { FLAGS, optionName, type Flag } from '../../cli/flags.js'
@@ -13,11 +13,11 @@ import { commandNamed, readArguments } from '../arguments.js'
 
 interface Row {
   name: string
-  /** Secrets are masked; null when nothing is said and nothing holds. */
+  /** Secrets are masked; null if the option has no value and no default. */
   value: unknown
   from: string
   isMasked: boolean
-  /** It is not the default, and may stand in a file. */
+  /** True if it differs from the default and may be in a file. */
   isForFile: boolean
 }
 
@@ -30,7 +30,7 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     const parsed = await readOptions(own.rest, process.env)
     const rows = rowsOf(parsed)
     process.stdout.write(own.options.get('format') === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n` : textOf(rows))
-    // The other rules hold without a repository, too: then only what is given is to be seen.
+    // The other rules apply without a repository, too; then only given options are shown.
     const isComplete = parsed.options.modelRepository.length > 0
     const { warnings } = resolveSettings(isComplete ? parsed : { ...parsed, options: { ...parsed.options, modelRepository: ['.'] } })
     for (const warning of warnings) process.stderr.write(`${warning}\n`)
@@ -50,7 +50,7 @@ function rowsOf({ options, given }: Parsed): Row[] {
   })
 }
 
-/** Without the secrets in it: what clients have to show, passwords, and keys among settings of any backend. */
+/** Masks secrets: client keys, passwords, and keys in settings of any backend. */
 function masked(flag: Flag, text: string): string {
   const secret = flag.isSecret === true ? /^([^=]*=).*$/s : /((?:password|passwd|secret|token|key)=).*$/is
   return text.replace(secret, `$1${MASK}`).replaceAll(/(\w:\/\/)[^/@\s]*@/g, `$1${MASK}@`)
@@ -66,7 +66,7 @@ function linesOf({ name, value, from }: Row): string[] {
   return [`${name}: ${scalar(value)}  # ${from}`]
 }
 
-/** A value in YAML. JSON is YAML; what is a word in both needs no quotes. */
+/** A value in YAML. JSON is YAML; a word that both read as a string needs no quotes. */
 function scalar(value: unknown): string {
   const text = String(value)
   if (typeof value !== 'string') return text

@@ -1,4 +1,4 @@
-/** Judges the command line of a server, flag by flag, against the flags table. */
+/** Judges the flags of a server's command line against the flags table. */
 
 import type { Flag } from '../../cli/flags.js'
 import { OptionError, findFlag, parseArguments } from '../../cli/parse.js'
@@ -10,22 +10,22 @@ import type { Findings, Located } from './findings.js'
 import { serverAt } from './programs.js'
 import { ShellError, shellCommands } from './shell.js'
 
-/** Words of one command line that are judged. */
+/** Words of one command line that are read. */
 export const ARGUMENTS_MAX = 1000
-/** `sh -c` inside one another. */
+/** Nesting of `sh -c`. */
 const SHELLS_MAX = 10
 
-/** What is left of a command line. */
-export interface Judged {
-  /** Arguments that a Nereid takes, corrected. */
+/** The corrected command line. */
+export interface JudgedArguments {
+  /** Arguments that Nereid accepts, corrected. */
   kept: string[]
   /** Values of --model-repository. */
   repositories: Located[]
-  /** The last word that stays, as it stands there; null when none does. */
+  /** The last word that stays, as it is written; null if none does. */
   last: Located | null
 }
 
-/** Flags of which a word is to be said; of the others the table says all there is. The value is null while it is not known. */
+/** Flags that have a fact of their own; the table describes the others. The value is null if it is unknown. */
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
@@ -50,7 +50,7 @@ function backendConfig(value: string | null): FactName | null {
   return meant !== null && absentBackend(meant) !== null ? 'backends' : null
 }
 
-/** The command with a server in it that `sh -c '…'` runs; null of words that are no such call, or whose script starts none. */
+/** The command in `sh -c '…'` that starts a server; null if the words are no such call or its script starts none. */
 export function inShell(argv: readonly Located[], depth = 0): Located[] | null {
   const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
   const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
@@ -64,18 +64,18 @@ export function inShell(argv: readonly Located[], depth = 0): Located[] | null {
   return null
 }
 
-/** The server's arguments in a command: `tritonserver …`, perhaps behind other words or in `sh -c`; null when it starts none. */
+/** Arguments of the server in a command such as `tritonserver …` or `sh -c '…'`; null if it starts none. */
 export function serverArguments(argv: readonly Located[]): Located[] | null {
   const words = inShell(argv) ?? argv
   const at = serverAt(words)
   if (at < 0) return null
   const args = words.slice(at + 1)
-  // Behind a colon mpirun starts the next process.
+  // A colon of mpirun separates the processes that it starts.
   const colon = args.findIndex(({ text }) => text === ':')
   return colon < 0 ? args : args.slice(0, colon)
 }
 
-/** What commands install before the server is started. */
+/** Judges the packages that commands install before the server starts. */
 export function judgeInstalls(commands: readonly (readonly Located[])[], findings: Findings): void {
   for (const words of commands) {
     const [first] = words
@@ -89,10 +89,10 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
   }
 }
 
-/** Commands that install packages of Python. */
+/** Commands that install Python packages. */
 export const INSTALLS_PACKAGES = /^(?:sudo )?(?:\S+ -m )?(?:\S*\/)?(?:pip[\d.]*|uv pip|uv|conda|mamba|poetry) (?:\S+ )*?(?:install|sync|add)\b/
 
-/** The commands of `sh -c`, or the one that these words are. */
+/** The commands of `sh -c`, or the words as one command. */
 export function commandsOf(argv: readonly Located[], depth = 0): Located[][] {
   const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
   const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
@@ -101,7 +101,7 @@ export function commandsOf(argv: readonly Located[], depth = 0): Located[][] {
   return scriptOf(script).flatMap(({ words }) => commandsOf(words, depth + 1))
 }
 
-/** Programs of Triton's image that are not in Nereid's, or elsewhere. */
+/** Judges programs of Triton's image that Nereid's image lacks or has elsewhere. */
 export function judgePrograms(argv: readonly Located[], findings: Findings, hasBusybox: boolean): void {
   for (const { text, at, written } of argv) {
     if (hasBusybox && /^(?:\/(?:usr\/)?bin\/)?bash$/.test(text)) {
@@ -130,8 +130,8 @@ function scriptOf(script: Located): { words: Located[] }[] {
   }
 }
 
-/** Judges every flag; `args` are those behind the name of the program. */
-export function judgeArguments(args: readonly Located[], findings: Findings): Judged {
+/** Judges every flag; `args` follow the name of the program. */
+export function judgeArguments(args: readonly Located[], findings: Findings): JudgedArguments {
   const kept: string[] = []
   const repositories: Located[] = []
   let last: Located | null = null
@@ -146,7 +146,7 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     const equals = text.indexOf('=')
     const name = text.slice(2, equals < 0 ? undefined : equals)
     if (!text.startsWith('--') || text === '--') {
-      // What a shell would put there is not known.
+      // The value comes from a shell and is unknown.
       if (arg.isOpen) {
         findings.add(at, text, 'same', 'is known when it runs; look at what it says then')
         kept.push(text)
@@ -188,7 +188,7 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
   return { kept, repositories, last }
 }
 
-/** Whether the flag stays. */
+/** True if the flag stays. */
 function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, arg: Located, findings: Findings): boolean {
   const { at } = arg
   const subject = words.join(' ')
@@ -206,9 +206,9 @@ function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, 
   if (name !== null) {
     const found = flag.state === 'active' && name !== 'storage' ? 'works' : ''
     findings.fact(at, subject, name, name === 'backends' || name === 'shmKeys' ? '' : found)
-    const goes = name === 'cacheTls'
-    if (goes) for (const word of words) findings.replace(at, word, '')
-    return !goes && name !== 'storage'
+    const isRemoved = name === 'cacheTls'
+    if (isRemoved) for (const word of words) findings.replace(at, word, '')
+    return !isRemoved && name !== 'storage'
   }
   if (flag.state === 'accepted') findings.fact(at, subject, 'noEffect')
   else if (flag.group === 'Deprecated') findings.add(at, subject, 'same', `works. ${flag.meaning}`)
@@ -216,7 +216,7 @@ function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, 
   return true
 }
 
-/** Rules between flags, as a start applies them. */
+/** Applies the rules between flags, as a start does. */
 function judgeTogether(kept: readonly string[], at: Located['at'], findings: Findings): void {
   try {
     resolveSettings(parseArguments(kept), {})

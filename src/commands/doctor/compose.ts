@@ -1,4 +1,4 @@
-/** The services of a compose file. */
+/** Reads the services of a compose file. */
 
 import type { Findings, Located } from './findings.js'
 import { judgePort, placed, shortMount } from './docker.js'
@@ -8,7 +8,7 @@ import { serverAt } from './programs.js'
 import { ShellError, shellCommands } from './shell.js'
 import type { Yaml } from './yaml.js'
 
-/** Compose puts variables in with their defaults; one without stays as it is written. */
+/** Substitutes variables with their defaults, as Compose does; one without a default stays as it is written. */
 function expanded(node: Yaml | null): Located | null {
   const located = node?.located() ?? null
   if (located === null) return null
@@ -16,7 +16,7 @@ function expanded(node: Yaml | null): Located | null {
   return { ...located, text, isOpen: /\$[({A-Za-z]|\{\{/.test(text), written: located.text }
 }
 
-/** A command as a list, or as a line that is split as a shell does. */
+/** A command as a list, or as a line that is split like a shell does. */
 function argv(node: Yaml | null): Located[] {
   if (node === null) return []
   if (node.isList) return node.items().flatMap((item) => expanded(item) ?? [])
@@ -63,10 +63,10 @@ function readEnvironment(node: Yaml | null, launch: Launch): void {
   for (const [name, value] of node?.entries() ?? []) launch.env.push({ name, value: expanded(value)?.text ?? null, at: value.at })
 }
 
-/** Members of a service that change nothing. */
+/** Members of a service without effect on the server. */
 const PLAIN = new Set(['container_name', 'restart', 'networks', 'depends_on', 'labels', 'logging', 'profiles', 'hostname', 'stdin_open', 'tty', 'user', 'working_dir', 'extra_hosts', 'env_file', 'secrets', 'configs', 'stop_signal'])
 
-/** Whether a member of a service gives it GPUs. */
+/** True if a member of a service gives it GPUs. */
 const givesGpus = (key: string, node: Yaml): boolean => key === 'gpus' || (key === 'runtime' && node.text() === 'nvidia')
 
 function judgeService(service: Yaml, findings: Findings): void {

@@ -1,13 +1,13 @@
-/** The changes of a file as a unified diff without context, for eyes and for `patch`. Pure. */
+/** Changes of a file as a unified diff without context, for people and for `patch`. Pure. */
 
 import { FILE_HEADERS_ONLY, createTwoFilesPatch } from 'diff'
 import type { Edit } from './findings.js'
 
-/** No more lines than these may differ: a comparison costs their square. */
+/** Limit of changed lines: a comparison costs their square. */
 const CHANGED_LINES_MAX = 5000
 const OPTIONS = { context: 0, headerOptions: FILE_HEADERS_ONLY, maxEditLength: CHANGED_LINES_MAX }
 
-/** Empty when nothing of it applies. */
+/** Empty if no edit applies. */
 export function diffOf(path: string, text: string, edits: readonly Edit[]): string {
   const lines = text.split('\n')
   const changed = new Map<number, string[]>()
@@ -27,15 +27,15 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
   return patch ?? `# ${path}: more than ${CHANGED_LINES_MAX} lines change; no patch is written\n`
 }
 
-/** The line without what is left around a word that went; null when nothing of it is left. */
+/** The line without the syntax around a removed word; null if nothing is left. */
 function tidy(line: string, put: string): string | null {
   if (put !== '') return line
-  // Of a list in brackets, an item of a YAML list, a line of a continued command.
+  // The word was in a list in brackets, an item of a YAML list, or a line of a continued command.
   const rest = line.replace(/^\s*(?:ENTRYPOINT|CMD)\s+\[\s*(?:""|'')\s*\]\s*$/, '').replace(/(?:""|''),\s*/, '').replace(/,\s*(?:""|'')/, '').replace(/(\S) {2,}(?=\S)/g, '$1 ').replace(/ +$/, '')
   return /^\s*(?:-\s*)?(?:""|'')?\s*\\?\s*$/.test(rest) ? null : rest
 }
 
-/** One more word behind another: in a list of YAML a line of its own, else on the same line. */
+/** Adds a word after another: on a line of its own in a YAML list, else on the same line. */
 function withWord(lines: readonly string[], behind: string, word: string): string[] {
   return lines.flatMap((line) => {
     const at = line.lastIndexOf(behind)

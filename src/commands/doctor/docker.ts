@@ -1,16 +1,16 @@
-/** `docker run …` (podman, nerdctl): its options, the image, and what stands behind it. */
+/** Reads `docker run …` (podman, nerdctl): its options, the image, and the arguments after it. */
 
 import { isAbsolute, resolve } from 'node:path'
 import type { At, Findings, Located } from './findings.js'
 import type { Launch, Mount } from './launch.js'
 
-/** Options of `docker run` that stand alone; any other one has a value. */
+/** Options of `docker run` without a value; all others have one. */
 const SWITCHES = new Set(
   '-d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck --oom-kill-disable --sig-proxy --disable-content-trust -q --quiet'.split(' '),
 )
 const RUNNERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl'])
 
-/** Where the image stands; the arguments of the container follow. -1 when these words run no container. */
+/** Index of the image, which the container's arguments follow; -1 if the words run no container. */
 function dockerRunStart(words: readonly Located[]): number {
   const at = words.findIndex(({ text }) => RUNNERS.has(text.slice(text.lastIndexOf('/') + 1)))
   if (at < 0) return -1
@@ -19,7 +19,7 @@ function dockerRunStart(words: readonly Located[]): number {
   return rest[0] === 'container' && (rest[1] === 'run' || rest[1] === 'create') ? at + 3 : -1
 }
 
-/** Reads the command; options that need a word are judged on the way. Null when these words run no container. */
+/** Reads the command and judges its options. Null if the words run no container. */
 export function readDockerRun(words: readonly Located[], directory: string, findings: Findings): { launch: Launch; judge: () => void } | null {
   const start = dockerRunStart(words)
   const first = words[0]
@@ -37,7 +37,7 @@ export function readDockerRun(words: readonly Located[], directory: string, find
     if (!word.text.startsWith('-')) break
     const equals = word.text.startsWith('--') ? word.text.indexOf('=') : -1
     const name = equals < 0 ? word.text : word.text.slice(0, equals)
-    // `-it`, `-p8000:8000`.
+    // Short options such as `-it`, `-p8000:8000`.
     const short = /^-([a-zA-Z])(.+)$/.exec(word.text)
     if (equals >= 0) options.push({ name, value: { ...word, text: word.text.slice(equals + 1) }, at: word.at, written: [word.written ?? word.text] })
     else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name))) options.push({ name, value: null, at: word.at, written: [word.text] })
@@ -52,7 +52,7 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
   launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
   launch.gpus = words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) || options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
-  // Options that are not known may give some.
+  // Unknown options may give some.
   if (!launch.gpus && words.slice(start, i).some((word) => isUnknown(word))) delete launch.gpus
   for (const { name, value, at, written } of options) {
     if (value === null) continue
@@ -69,10 +69,10 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   return { launch, judge }
 }
 
-/** A word of which nothing is known: `$ARGS`, `${ARGS[@]}`, `$(…)`, `<options>`. */
+/** True for a word of unknown content: `$ARGS`, `${ARGS[@]}`, `$(…)`, `<options>`. */
 const isUnknown = ({ text, isOpen }: Located): boolean => isOpen && /^(?:<[^<>]*>|\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
 
-/** Whether an unknown word in front of the image stands for options: the image comes later then, or another unknown word does. */
+/** True if an unknown word before the image stands for options: the image or another unknown word follows. */
 function isOptions(words: readonly Located[], at: number): boolean {
   const word = words[at]
   if (word === undefined || !isUnknown(word)) return false
@@ -85,7 +85,7 @@ function isOptions(words: readonly Located[], at: number): boolean {
   return false
 }
 
-/** Whether an option of `docker run` gives the container GPUs. */
+/** True if an option of `docker run` gives the container GPUs. */
 const givesGpus = (name: string, value: string): boolean => name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && /nvidia/.test(value))
 
 function judgeOption(name: string, value: string, written: readonly string[], at: At, findings: Findings): void {
@@ -96,7 +96,7 @@ function judgeOption(name: string, value: string, written: readonly string[], at
   else if (name === '--ulimit') findings.fact(at, subject, 'ulimits')
   else if (name === '-p' || name === '--publish') judgePort(value, subject, at, findings)
   else if (name === '--env-file') findings.add(at, subject, 'same', 'its variables are not read here')
-  // Mounts and variables are told where they matter.
+  // Mounts and variables are judged where they matter.
   else if (['-v', '--volume', '--mount', '-e', '--env', '--entrypoint'].includes(name)) return
   else if (!/^-[dit]+$|^--(?:rm|detach|interactive|tty|name|init)$/.test(name)) findings.add(at, subject, 'same', '')
 }
@@ -107,7 +107,7 @@ export function judgePort(text: string, subject: string, at: At, findings: Findi
   findings.add(at, subject, 'same', what[port] ?? '')
 }
 
-/** `HOST:CONTAINER[:ro]`, or the name of a volume in the place of a directory. */
+/** Parses `HOST:CONTAINER[:ro]`, or `VOLUME:CONTAINER`. */
 export function shortMount(text: string, at: At, directory: string): Mount {
   const colon = colonOf(text, 0)
   if (colon < 0) return { source: null, target: text, at }
@@ -115,7 +115,7 @@ export function shortMount(text: string, at: At, directory: string): Mount {
   return { ...placed(text.slice(0, colon), directory), target: text.slice(colon + 1, end < 0 ? undefined : end), at }
 }
 
-/** The next colon that stands in no `$(…)`, `${…}`, `{{…}}` or backquotes. */
+/** Index of the next colon outside `$(…)`, `${…}`, `{{…}}` and backquotes. */
 function colonOf(text: string, from: number): number {
   let depth = 0
   let isQuoted = false
@@ -129,7 +129,7 @@ function colonOf(text: string, from: number): number {
   return -1
 }
 
-/** Where a mount comes from, as far as the text says. */
+/** Source of a mount, as far as the text tells. */
 export function placed(source: string, directory: string): Pick<Mount, 'source' | 'isOpen'> {
   const path = hostPath(source, directory)
   const isOpen = /\$[({A-Za-z0-9]|`|\{\{|<[^<>]+>/.test(path ?? source)
@@ -143,7 +143,7 @@ function longMount(text: string, at: At, directory: string): Mount {
   return { ...(fields.get('type') === 'bind' ? placed(source, directory) : { source: null }), target, at }
 }
 
-/** A directory of the host; null of a volume with a name. `$(pwd)` is where the file lies. */
+/** A directory of the host; null for a named volume. `$(pwd)` is the directory of the file. */
 function hostPath(source: string, directory: string): string | null {
   const path = source.replace(/^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?)/, directory).replace(/^(?:~|\$\{?HOME\}?)(?=\/|$)/, process.env['HOME'] ?? '~')
   if (isAbsolute(path)) return resolve(path)

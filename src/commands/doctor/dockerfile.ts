@@ -1,4 +1,4 @@
-/** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
+/** Reads a Dockerfile whose last stage is a Triton, or that uses one as its base. */
 
 import { DockerfileParser } from 'dockerfile-ast'
 import { statIfAny } from '../../config/index.js'
@@ -15,16 +15,16 @@ interface Instruction {
   line: number
 }
 
-/** Instructions of one file. */
+/** Instructions in one file. */
 const INSTRUCTIONS_MAX = 5000
-/** Stages of one file: one that begins with another repeats what is found in it. */
+/** Stages in one file: a stage that begins with another repeats its findings. */
 const STAGES_MAX = 50
 
 export function looksLikeDockerfile(name: string, text: string): boolean {
   return /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) || /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
 }
 
-/** The instructions. Their text has all its line feeds and none of the comments between continued lines, so that lines of words stay known. */
+/** The instructions. Their text keeps line feeds, so that each word keeps its line, but no comments. */
 function instructions(text: string): Instruction[] {
   const read = DockerfileParser.parse(text).getInstructions().slice(0, INSTRUCTIONS_MAX)
   return read.map((node) => ({
@@ -47,13 +47,13 @@ export function readDockerfile(text: string, path: string, directory: string, fi
   const found = stages(instructions(text), path, directory, words, variables)
   const last = found.at(-1)
   if (last === undefined) return null
-  // One that is not the last may be built by its name.
+  // A stage before the last one can be built by its name.
   const chosen = isTriton(last.launch) ? last : found.findLast(({ launch }) => serverAt(launch.argv) >= 0)
   if (chosen === undefined) {
     findings.add(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'same', 'is not Triton: left alone')
     return null
   }
-  // Instructions of other stages make something else.
+  // Instructions of other stages do not build this image.
   if (!isClientImage(chosen.launch.image?.text ?? '')) findings.take(chosen.findings)
   return chosen.launch
 }
@@ -66,7 +66,7 @@ interface Stage {
   isRoot: boolean
 }
 
-/** The stages; one that begins with another has what that one has. */
+/** The stages; one that begins with another inherits its contents. */
 function stages(list: readonly Instruction[], path: string, directory: string, words: (rest: string) => string[], variables: Map<string, string>): Stage[] {
   const found: Stage[] = []
   const named = new Map<string, Stage>()
@@ -139,28 +139,28 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
   else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
 }
 
-/** What an `ENV` sets, with what takes each out of the file: the rest must stay an instruction. */
+/** Variables of an `ENV`, each with the edit that removes it and leaves a valid instruction. */
 function variablesOf({ rest, line }: Instruction, path: string, words: (rest: string) => string[]): { key: string; value: string; without: Edit[] }[] {
   const lines = rest.split('\n')
-  const whole: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
+  const instruction: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
   const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
-  if (old !== null && !(words(rest)[0] ?? '').includes('=')) return [{ key: old[1] ?? '', value: old[2] ?? '', without: whole }]
+  if (old !== null && !(words(rest)[0] ?? '').includes('=')) return [{ key: old[1] ?? '', value: old[2] ?? '', without: instruction }]
   const pairs = [...rest.matchAll(/([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:[^\s\\]|\\\S)*)/g)]
   return pairs.map((pair) => {
     const [written, key = '', value = ''] = pair
     const row = rest.slice(0, pair.index).split('\n').length - 1
     const at = { path, line: line + row }
     const without: Edit[] = [{ at, from: written, to: '' }]
-    // Nothing would follow the line before; comments between them are empty here.
+    // The line before must not continue; comments between them are empty here.
     const before = lines.slice(0, row).findLastIndex((one) => one.trim() !== '')
     const isLast = row === lines.length - 1 && (lines[row] ?? '').trim() === written
     const end = /\s*\\\s*$/.exec(lines[before] ?? '')?.[0]
     if (isLast && end !== undefined) without.push({ at: { path, line: line + before }, from: lines[before] ?? '', to: (lines[before] ?? '').slice(0, -end.length) })
-    return { key, value: value.replace(/^(["'])(.*)\1$/s, '$2'), without: pairs.length === 1 ? whole : without }
+    return { key, value: value.replace(/^(["'])(.*)\1$/s, '$2'), without: pairs.length === 1 ? instruction : without }
   })
 }
 
-/** Exec form (JSON) or shell form. */
+/** Parses the exec form (JSON) or the shell form. */
 function argv({ rest, line }: Instruction, path: string, { launch, findings }: Stage): Located[] {
   try {
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
@@ -172,7 +172,7 @@ function argv({ rest, line }: Instruction, path: string, { launch, findings }: S
     const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
     const server = commands.find((words) => serverAt(words) >= 0)
     if (server === undefined) return commands.flat()
-    // The others run before it.
+    // The other commands run before it.
     judgeInstalls(commands, findings)
     launch.wantsPython ||= commands.some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
     return server
@@ -187,7 +187,7 @@ function lineOf(rest: string, word: string, line: number): number {
   return at < 0 ? line : line + rest.slice(0, at).split('\n').length - 1
 }
 
-/** @param isRoot whether it runs as root, as in an image that stays */
+/** @param isRoot true if it runs as root, in an image that stays */
 function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
   if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest)) findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')

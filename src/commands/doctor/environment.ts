@@ -1,10 +1,10 @@
-/** Environment variables that a start of Triton sets. */
+/** Judges environment variables of a Triton start. */
 
 import type { FactName } from './facts.js'
 import type { Findings } from './findings.js'
 import type { Launch } from './launch.js'
 
-/** Name → what is to be said; the first that fits. */
+/** Facts by name; the first match counts. */
 const VARIABLES: readonly (readonly [RegExp, FactName | 'works'])[] = [
   [/^(?:CUDA_|NVIDIA_|NCCL_)/, 'gpuSetting'],
   [/^LD_PRELOAD$/, 'preload'],
@@ -21,7 +21,7 @@ export function judgeEnvironment(env: Launch['env'], findings: Findings): void {
   for (const { name, value, at, without } of env) {
     const subject = value === null ? name : `${name}=${value}`
     const known = VARIABLES.find(([pattern]) => pattern.test(name))?.[1]
-    // Of anything else only the code of models can know.
+    // Only the code of models can use any other variable.
     if (known === undefined || known === 'works') findings.add(at, hidden(name, subject), 'same', '')
     else if (known === 'backends') findings.fact(at, subject, known)
     else findings.fact(at, hidden(name, subject), known)
@@ -29,7 +29,7 @@ export function judgeEnvironment(env: Launch['env'], findings: Findings): void {
   }
 }
 
-/** Values of what looks like a secret are not repeated: reports are pasted into tickets. */
+/** Hides values that look like secrets: reports are pasted into tickets. */
 function hidden(name: string, subject: string): string {
   return /SECRET|PASSWORD|TOKEN|KEY|CREDENTIAL/i.test(name) && subject.includes('=') ? `${name}=…` : subject
 }

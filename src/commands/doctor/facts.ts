@@ -1,9 +1,9 @@
 /**
- * What doctor knows of the differences from Triton: one row for each, that names the row of COMPAT.md behind it by its first words and says in a
- * few words what to do. The reasons stand there, and only there.
+ * Differences from Triton that doctor reports: each row names a row of COMPAT.md by its first words, and adds short
+ * advice. Only COMPAT.md has the reasons.
  */
 
-/** How a line of a deployment fares. */
+/** How a line of a deployment must change. */
 export type Verdict = 'same' | 'differs' | 'change' | 'impossible'
 
 export const VERDICTS: Readonly<Record<Verdict, string>> = {
@@ -15,14 +15,14 @@ export const VERDICTS: Readonly<Record<Verdict, string>> = {
 
 export interface Fact {
   verdict: Verdict
-  /** First words of a row of COMPAT.md; null where there is no difference of the server behind it. */
+  /** First words of a row of COMPAT.md; null if the server itself does not differ. */
   row: string | null
   advice: string
 }
 
 const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
 
-/** The row of all backends without code here. */
+/** The row of all backends that have no code here. */
 const ABSENT = 'Loadable backends, and frameworks that are not in this release'
 
 export const FACTS = {

@@ -1,51 +1,51 @@
-/** What is found, line by line, and the changes of files that follow from it. Collects; decides nothing. */
+/** Collects findings by line, and the edits of files that follow from them. Decides nothing. */
 
 import { FACTS, type Fact, type FactName, type Verdict } from './facts.js'
 
-/** A place in a file; line 0 where there are none, such as a directory or a command line. */
+/** A place in a file; line 0 for something without lines, such as a directory or a command line. */
 export interface At {
   path: string
   line: number
 }
 
-/** A text and where it stands. */
+/** A text with its place. */
 export interface Located {
   text: string
   at: At
-  /** Not all of it is known before something runs. */
+  /** True if a part of it is known only at run time. */
   isOpen: boolean
-  /** As it is written, where variables are put in. */
+  /** The spelling before variables were substituted. */
   written?: string
 }
 
 export interface Finding {
   at: At
-  /** What it is about, as it stands there. */
+  /** The subject as it is written in the file. */
   subject: string
   verdict: Verdict
-  /** What is found and what to do. */
+  /** The fact and the advice. */
   text: string
-  /** First words of the row of COMPAT.md behind it, or null. */
+  /** First words of the related row of COMPAT.md, or null. */
   row: string | null
 }
 
-/** A change of lines of a file: text in one of them, lines that go, or one more word of a command behind another. */
+/** An edit of a file: replaces text in a line, removes lines, or adds a word of a command after another. */
 export type Edit = { at: At; from: string; to: string } | { at: At; throughLine: number } | { at: At; behind: string; word: string }
 
-/** Findings of one run that are shown, and as many again that ask for something; further ones are counted only. */
+/** Findings shown in one run, and as many again that require a change; further ones are only counted. */
 export const FINDINGS_MAX = 5000
-/** Changes of files. */
+/** Edits of files in one run. */
 export const EDITS_MAX = 500
-/** Characters of a text of a file that are shown. */
+/** Characters shown of a text from a file. */
 const SUBJECT_CHARS_MAX = 200
 
 export class Findings {
   readonly list: Finding[] = []
   readonly edits: Edit[] = []
-  /** Of all, those that are dropped included. */
+  /** Counts of all findings, dropped ones included. */
   readonly counts: Record<Verdict, number> = { same: 0, differs: 0, change: 0, impossible: 0 }
-  readonly #told = new Set<string>()
-  /** Left out since there were too many. */
+  readonly #seen = new Set<string>()
+  /** Findings over the limit. */
   dropped = 0
 
   fact(at: At, subject: string, name: FactName, found = ''): void {
@@ -55,19 +55,19 @@ export class Findings {
 
   add(at: At, subject: string, verdict: Verdict, text: string, row: string | null = null): void {
     const shown = subject.length > SUBJECT_CHARS_MAX ? `${subject.slice(0, SUBJECT_CHARS_MAX)}…` : subject
-    // Once is enough, also where two services share lines.
+    // Report a finding once, also if two services share lines.
     const key = JSON.stringify([at.path, at.line, shown, text])
-    if (this.#told.has(key)) return
+    if (this.#seen.has(key)) return
     this.counts[verdict] += 1
-    // What is dropped must not hide what has to be done.
+    // Dropped findings must not hide required changes.
     if (this.list.length >= (verdict === 'same' ? FINDINGS_MAX : 2 * FINDINGS_MAX)) this.dropped += 1
     else {
-      this.#told.add(key)
+      this.#seen.add(key)
       this.list.push({ at, subject: shown, verdict, text: text.replaceAll(/\s*\n\s*/g, ' '), row })
     }
   }
 
-  /** What another one has collected, behind what is here. */
+  /** Appends the findings of another collection. */
   take(other: Findings): void {
     for (const { at, subject, verdict, text, row } of other.list) this.add(at, subject, verdict, text, row)
     for (const edit of other.edits) this.#edit(edit)

@@ -1,14 +1,14 @@
-/** Images of Triton: which version they are, and what a client of theirs may notice. */
+/** Judges Triton images: their version, and the differences that a client may notice. */
 
 import { BACKENDS, absentBackend, backendRow } from '../../config/index.js'
 import type { Findings, Located } from './findings.js'
 
 const FLAVOURS: Readonly<Record<string, string>> = { min: 'no backends', 'py3-min': 'no backends', py3: 'all backends of Triton' }
 
-/** Words in the name or the tag of an image that is made for one backend, and that backend. */
+/** Backends by the words in names and tags of images made for them. */
 const BACKEND_OF_WORD: ReadonlyMap<string, string> = new Map(BACKENDS.flatMap(({ name, images = [] }) => images.map((word) => [word, name] as const)))
 
-/** What an image of Triton has by the end of its tag; null where that is none of Triton's. */
+/** Contents of a Triton image by the end of its tag; null if Triton has no such image. */
 function flavourOf(end: string): string | null {
   const backend = BACKEND_OF_WORD.get(/^(\w+)-python-py3$/.exec(end)?.[1] ?? '')
   return backend === undefined ? (FLAVOURS[end] ?? null) : `backends ${backend} and python`
@@ -16,33 +16,33 @@ function flavourOf(end: string): string | null {
 
 const wordsOf = (image: string): string[] => image.replace(/@.*$/, '').slice(image.lastIndexOf('/') + 1).toLowerCase().replaceAll(/tensorrt[-_]llm/g, 'tensorrtllm').split(/[^a-z0-9]+/)
 
-/** An image of Triton's clients and tools, without a server. */
+/** True for an image of Triton's clients and tools, without a server. */
 export function isClientImage(image: string): boolean {
   return wordsOf(image).some((word) => word === 'sdk' || word === 'tritonclient' || word === 'client')
 }
 
-/** The backend that an image is made for; null of any other image. */
+/** The backend that an image is made for; null for any other image. */
 export function backendOf(image: string): string | null {
   return wordsOf(image).flatMap((word) => BACKEND_OF_WORD.get(word) ?? [])[0] ?? null
 }
 
-/** Whether models of this backend run in Python here. */
+/** True if models of this backend run in Python here. */
 export const runsInPython = (backend: string): boolean => backend === 'python' || backendRow(backend)?.module !== undefined
 
-/** Version of Triton in an image `YY.MM`, where it is one more each month: from 21.02 (2.7) to 25.06 (2.59). */
+/** Triton version of an image `YY.MM`, one more each month: from 21.02 (2.7) to 25.06 (2.59). */
 export function tritonVersion(tag: string): string | null {
   const [, year = '', month = ''] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
   const months = (Number(year) - 21) * 12 + Number(month) - 2
   return year === '' || Number(month) < 1 || Number(month) > 12 || months < 0 || months > 52 ? null : `2.${7 + months}`
 }
 
-/** `24.05` as a number that grows, or null. */
+/** `24.05` as an increasing number, or null. */
 function release(tag: string): number | null {
   const [, year = '', month = ''] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
   return year === '' ? null : Number(year) * 100 + Number(month)
 }
 
-/** @returns whether an image of Nereid takes its place */
+/** @returns true if a Nereid image replaces it */
 export function judgeImage(image: Located, findings: Findings, replacement: string, { models, absent }: { models: number; absent: number }): boolean {
   const { text, at } = image
   const [, name = text, tag = ''] = /^(.*?)(?::([^/@:]*))?(?:@.*)?$/.exec(text) ?? []
@@ -70,7 +70,7 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
   const wants = module === undefined ? `none of its models wants ${backend ?? ''}; what their code imports has to be in the image` : `models of ${backend ?? ''} need the package ${module} in it`
   const served = backend === null ? '' : ` (${wants})`
   findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`)
-  // The value of a variable is changed where it is set, and not here.
+  // A variable's value is edited where it is set.
   if (!/^\{\{[^{}]*\}\}(?::\{\{[^{}]*\}\})?$/.test(text.replaceAll(' ', ''))) findings.replace(at, image.written ?? text, replacement)
   const month = /triton/i.test(name) ? release(tag) : null
   if (month === null) return true

@@ -1,8 +1,9 @@
 /**
- * `nereid doctor`: says line by line what of an existing Triton deployment runs unchanged, what differs and what has to be changed. Reads model
- * repositories, command lines, shell scripts, Dockerfiles, compose files and Kubernetes manifests; runs nothing and changes nothing.
+ * `nereid doctor`: reports line by line what of an existing Triton deployment runs unchanged, what differs and what
+ * must change. Reads model repositories, command lines, shell scripts, Dockerfiles, compose files and Kubernetes
+ * manifests; runs nothing and changes nothing.
  *
- * Exit code 0 when nothing has to be changed, 1 otherwise, 2 for what cannot be read.
+ * Exit code 0 if nothing must change, 1 otherwise, 2 for unreadable input.
  */
 
 import { dirname, resolve } from 'node:path'
@@ -34,7 +35,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     if (targets.length === 0 && command.length === 0) throw new InputError(`${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or -- and its command line`)
     return report(await examine(targets, command, image), format)
   } catch (error) {
-    // Files are looked into as far as it goes: what is too much may show late.
+    // A reader may reach its limit late in a file.
     if (!(error instanceof InputError || error instanceof OptionError || error instanceof YamlError)) throw error
     process.stderr.write(`${error.message}\n`)
     return 2
@@ -44,7 +45,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
 function operands(doctor: Command, args: readonly string[]): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
-  // A flag of the server that the command does not have itself is misplaced, and not misspelt.
+  // A server flag that the command does not have is misplaced, not misspelled.
   const flag = own.find((arg) => {
     const name = /^--?([^=]+)/.exec(arg)?.[1]
     return name !== undefined && doctor.options?.some((option) => option.name === name) !== true && isFlag(name)
@@ -80,9 +81,9 @@ async function examine(targets: readonly string[], command: readonly string[], i
   }
   if (command.length > 0) {
     const words: Located[] = command.map((text) => ({ text, isOpen: false, at: { path: 'command line', line: 0 } }))
-    const told = findings.list.length
+    const before = findings.list.length
     const found = readWords(words, process.cwd(), findings)
-    if (found.length === 0 && findings.list.length === told) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
+    if (found.length === 0 && findings.list.length === before) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
     for (const one of found) {
       const start = await judgeLaunch(one, findings, image, seen)
       if (start !== null) starts.push(start)
@@ -98,7 +99,7 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
   try {
     if (kind === 'script') {
       const found = readScript(text, path, directory, findings, image)
-      // What is said of clients and other containers is more.
+      // Findings about clients and other containers suffice.
       if (found.length === 0 && !findings.list.some(({ at }) => at.path === path)) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
       return found
     }

@@ -1,4 +1,6 @@
-/** What the arguments of `nereid doctor` are: which kind of file, and what is looked at in a directory. Bounded reads; nothing is run. */
+/**
+ * Classifies the arguments of `nereid doctor`, and selects the files of directories. Reads are bounded; nothing is run.
+ */
 
 import { readSync, readdirSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
@@ -6,11 +8,13 @@ import { exportedHint, readRegularFile, statIfAny } from '../../config/index.js'
 import { isModel } from '../check/targets.js'
 import { looksLikeDockerfile } from './dockerfile.js'
 
-/** A larger file starts no server. */
+/** A larger file is no deployment. */
 export const FILE_BYTES_MAX = 1024 * 1024
-/** The reader of Dockerfiles takes up to six seconds for a hostile one of 1 MiB, and a quarter of a second for one of this size. */
+/**
+ * The Dockerfile parser takes up to six seconds for a hostile file of 1 MiB, and a quarter of a second for this size.
+ */
 export const DOCKERFILE_BYTES_MAX = 64 * 1024
-/** Entries of a directory that are looked at, and files in it that are read. */
+/** Entries listed in a directory, and files read in it. */
 export const ENTRIES_MAX = 10_000
 export const FILES_MAX = 100
 
@@ -20,14 +24,14 @@ export interface Input {
   path: string
   kind: Kind
   text: string
-  /** The whole file, where `text` is a part of it, line by line. */
+  /** The whole file, of which `text` is a part, line by line. */
   source: string
 }
 
-/** An input that cannot be read; the message is the whole text. */
+/** An unreadable input; the message is the whole text for the user. */
 export class InputError extends Error {}
 
-/** What a path is: a repository, a model, or files that may start a server. */
+/** Meaning of a path: a repository, a model, or files that may start a server. */
 export type Target = { repository: string; isModel: boolean } | { files: Input[] }
 
 export function readTarget(path: string): Target {
@@ -55,7 +59,7 @@ function mayStart(name: string): boolean {
   return /\.(?:ya?ml|sh)$/.test(name) || looksLikeDockerfile(name, '')
 }
 
-/** A file of a directory counts when it speaks of a Triton; what cannot be read is left out there. */
+/** A file of a directory, if it mentions Triton; unreadable ones are skipped. */
 function startFile(path: string): Input[] {
   if (statIfAny(path)?.isFile() !== true) return []
   try {
@@ -104,7 +108,7 @@ function inputOf(path: string, text: string): Input {
   return { path, kind, text: /\.(?:md|markdown)$/i.test(name) ? commandsOf(text) : text, source: text }
 }
 
-/** The blocks of a page that are shell, on their lines; a prompt in front is left out. */
+/** The shell blocks of a page on their lines, without prompts. */
 function commandsOf(page: string): string {
   let isShell = false
   let isCode = false

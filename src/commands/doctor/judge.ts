@@ -1,4 +1,4 @@
-/** One start of a server, from its image to its models; and the command line that starts a Nereid in its place. */
+/** Judges one start of a server, from its image to its models, and makes the Nereid command line that replaces it. */
 
 import { normalize, relative, resolve } from 'node:path'
 import { parseArguments } from '../../cli/parse.js'
@@ -16,12 +16,12 @@ import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 import { judgeWrappers } from './programs.js'
 
-/** Names of the images as docs/containers.md builds them. */
+/** Image names of docs/containers.md. */
 const IMAGE = 'nereid'
 const PYTHON_IMAGE = 'nereid-python'
 const GPU_IMAGE = 'nereid-gpu'
 
-/** How a Nereid is started instead. */
+/** The Nereid start that replaces it. */
 export interface Start {
   name: string
   words: string[]
@@ -35,10 +35,10 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
-  // Of models that are not here, the image tells whether they run in Python.
+  // If the models are not here, the image tells whether they run in Python.
   const needsPython = start.needs.models > 0 ? start.needs.python : runsInPython(backendOf(launch.image.text) ?? '')
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || needsPython ? PYTHON_IMAGE : IMAGE)
-  // Words of an image that stays stay with it.
+  // If the image stays, so do its words.
   if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
   judgeInstalls(commandsOf(launch.argv), findings)
@@ -53,14 +53,14 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
   if (args === null) {
     const [first] = launch.argv
-    // A base image without a command is started by something else.
+    // Something else starts a base image without a command.
     if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
     else findings.add(first.at, launch.argv.map(({ text }) => text).join(' '), 'differs', 'starts another program: give doctor the command line of the server that it makes')
     return { start: null, needs }
   }
   const { kept, repositories, last } = judgeArguments(args, findings)
   const settings = settingsOf(kept)
-  tellHealthPort(launch, kept, last, findings)
+  addHealthPort(launch, kept, last, findings)
   const paths = new Map<string, string>()
   for (const repository of repositories) {
     const host = onHost(repository, launch, findings)
@@ -88,11 +88,11 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
   return { start: { name: launch.name, words: ['nereid', ...words] }, needs }
 }
 
-/** Whether the container surely has none. Where NVIDIA's runtime is Docker's default, a variable asks for them. */
+/** True if the container surely has no GPU. If NVIDIA's runtime is Docker's default, a variable requests GPUs. */
 const isWithoutGpus = ({ gpus, env }: Launch): boolean => gpus === false && !env.some(({ name, value }) => name === 'NVIDIA_VISIBLE_DEVICES' && value !== '' && value !== 'void' && value !== 'none')
 
-/** The health check of the image asks port 8000, unless its variable says another. */
-function tellHealthPort(launch: Launch, kept: readonly string[], last: Located | null, findings: Findings): void {
+/** Reports a changed HTTP port: the image's health check asks port 8000, unless its variable names another. */
+function addHealthPort(launch: Launch, kept: readonly string[], last: Located | null, findings: Findings): void {
   if (launch.checksHealth !== true || launch.image === null || last === null) return
   if (launch.env.some(({ name }) => name === 'NEREID_HTTP_PORT')) return
   const at = kept.findLastIndex((word) => /^--http-port(?:=|$)/.test(word))
@@ -100,7 +100,7 @@ function tellHealthPort(launch: Launch, kept: readonly string[], last: Located |
   if (port !== '8000') findings.add(last.at, `--http-port ${port}`, 'change', 'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there')
 }
 
-/** As the kept flags say, where they can be used together. */
+/** Settings of the remaining flags, or the defaults if the flags contradict each other. */
 export function settingsOf(args: readonly string[]): RepositorySettings {
   try {
     return resolveSettings(parseArguments(args), {}).settings.repository
@@ -110,7 +110,7 @@ export function settingsOf(args: readonly string[]): RepositorySettings {
   }
 }
 
-/** The directory on this machine that a repository is, through the mounts of its container; null when it is none. */
+/** The directory on this machine behind a repository, through the mounts of its container; null if there is none. */
 function onHost(repository: Located, launch: Launch, findings: Findings): string | null {
   const { text, at } = repository
   if (repository.isOpen) return null
@@ -118,7 +118,7 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
   const path = normalize(text).replace(/\/+$/, '')
   const mount = launch.mounts
     .map((one) => ({ ...one, target: normalize(one.target).replace(/\/+$/, '') }))
-    // Files are copied to / as well, and make no directory of models there.
+    // Files are also copied to /, which makes no directory of models there.
     .filter(({ target, source }) => (target === '' ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true : path === target || path.startsWith(`${target}/`)))
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
@@ -134,11 +134,11 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     return null
   }
   const host = resolve(mount.source, relative(mount.target === '' ? '/' : mount.target, path))
-  tellMount(mount.at, mount.source, mount.target, host, findings)
+  addMount(mount.at, mount.source, mount.target, host, findings)
   return host
 }
 
-function tellMount(at: At, source: string, target: string, host: string, findings: Findings): void {
+function addMount(at: At, source: string, target: string, host: string, findings: Findings): void {
   const isHere = statIfAny(host)?.isDirectory() === true
   findings.add(at, `mount ${target}`, 'same', isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`)
 }

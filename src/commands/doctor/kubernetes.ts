@@ -1,4 +1,4 @@
-/** Kubernetes objects that start a Triton: whatever has a pod in it, and KServe's services and runtimes. */
+/** Reads Kubernetes objects that start a Triton: anything with a pod, and KServe's services and runtimes. */
 
 import { backendMeant, backendRow } from '../../config/index.js'
 import type { Findings } from './findings.js'
@@ -8,7 +8,7 @@ import type { Yaml } from './yaml.js'
 
 type Found = { launch: Launch; judge: () => void }
 
-/** Where the pod is. */
+/** Path of the pod in each kind. */
 const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
   Pod: (object) => object.get('spec'),
   CronJob: (object) => object.find('spec', 'jobTemplate', 'spec', 'template', 'spec'),
@@ -16,7 +16,7 @@ const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
   ClusterServingRuntime: (object) => object.get('spec'),
 }
 
-/** Objects of a file, those of lists included. */
+/** Objects of a file, including the items of lists. */
 export function readKubernetes(documents: readonly Yaml[], directory: string, findings: Findings): Found[] {
   const found: Found[] = []
   for (const document of documents) {
@@ -34,8 +34,8 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   const pod = PODS[kind]?.(object) ?? object.find('spec', 'template', 'spec')
   const containers = pod?.get('containers') ?? null
   if (pod === null || containers === null) {
-    if (kind === 'ConfigMap' && startsServer(object)) return tell(object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings)
-    if (kind === 'SeldonDeployment' && isSeldonTriton(object)) return tell(object, name, 'change', 'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings)
+    if (kind === 'ConfigMap' && startsServer(object)) return addFinding(object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings)
+    if (kind === 'SeldonDeployment' && isSeldonTriton(object)) return addFinding(object, name, 'change', 'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings)
     findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
     return []
   }
@@ -44,7 +44,7 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   return found
 }
 
-function tell(object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings): Found[] {
+function addFinding(object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings): Found[] {
   findings.add(object.at, subject, verdict, text)
   return []
 }
@@ -80,7 +80,7 @@ function launchOf(container: Yaml, name: string, directory: string): Launch {
   for (const variable of container.get('env')?.items() ?? []) {
     launch.env.push({ name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at })
   }
-  // `$(NAME)` of Kubernetes, where the value stands here.
+  // Substitutes `$(NAME)` of Kubernetes if its value is known here.
   const known = new Map(launch.env.map(({ name: key, value }) => [key, value]))
   launch.argv = launch.argv.map((word) => {
     const text = word.text.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (all, key: string) => known.get(key) ?? all)
@@ -100,10 +100,10 @@ function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
 
 const isGpu = (resource: string): boolean => /gpu|nvidia\.com/i.test(resource)
 
-/** Whether a container is given GPUs. */
+/** True if a container is given GPUs. */
 function givesGpus(container: Yaml, pod: Yaml): boolean {
   const asks = (of: string): boolean => (container.find('resources', of)?.entries() ?? []).some(([resource]) => isGpu(resource))
-  // Claims of dynamic resources say elsewhere what they are.
+  // Claims of dynamic resources describe their devices in another object.
   return asks('limits') || asks('requests') || container.find('resources', 'claims') !== null || pod.get('runtimeClassName')?.text() === 'nvidia'
 }
 
@@ -158,14 +158,14 @@ function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
   for (const init of pod.get('initContainers')?.items() ?? []) findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is left alone')
 }
 
-/** `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or containers of its own. */
+/** Reads `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or its own containers. */
 function readPredictor(predictor: Yaml, name: string, directory: string, findings: Findings): Found[] {
   const containers = predictor.get('containers')
   if (containers !== null) return readContainers(predictor, containers, name, directory, findings)
   const triton = predictor.get('triton')
   const model = predictor.get('model')
   const runtime = model?.get('runtime')
-  // Without a runtime KServe takes its own for the format.
+  // Without a runtime, KServe uses its own for the format.
   const runs = runtime === null || runtime === undefined ? model?.find('modelFormat', 'name') : runtime
   if (triton === null && !/triton/i.test(runs?.text() ?? '')) {
     findings.add(predictor.at, name, 'same', 'is not Triton: left alone')
@@ -175,7 +175,7 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   if (spec === null) return []
   const launch = launchOf(spec, name, directory)
   launch.gpus = givesGpus(spec, predictor)
-  // The runtime's own arguments stand in the runtime.
+  // The runtime object has the runtime's own arguments.
   launch.argv = [{ text: 'tritonserver', at: spec.at, isOpen: false }, ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))]
   return [
     {

@@ -1,37 +1,37 @@
-/** One start of a server, whatever kind of file it stands in: image, command line, environment, mounts. */
+/** One start of a server from any kind of file: image, command line, environment, mounts. */
 
 import type { At, Edit, Located } from './findings.js'
 
 export interface Mount {
-  /** On the host; null of what is none of its directories, such as a claim or a volume with a name. */
+  /** Directory on the host; null for another source, such as a claim or a named volume. */
   source: string | null
-  /** It is known when something runs. */
+  /** True if it is known only at run time. */
   isOpen?: boolean
   target: string
   at: At
 }
 
 export interface Launch {
-  /** Where it begins, and what it is called there. */
+  /** Place and name of the start. */
   at: At
   name: string
   image: Located | null
-  /** Program and arguments; empty when the image decides. */
+  /** Program and arguments; empty if the image decides. */
   argv: Located[]
-  /** With the changes of the file that take a variable away, where more than its own text goes. */
+  /** Variables; `without` has the edits that remove one, if more than its own text must go. */
   env: { name: string; value: string | null; at: At; without?: readonly Edit[] }[]
   mounts: Mount[]
-  /** Whether what is put into it wants an image with Python, or tools of Debian. */
+  /** True if what is installed requires an image with Python or Debian tools. */
   wantsPython?: boolean
-  /** Whether its container is given GPUs, as far as the file says; absent where that stands elsewhere. */
+  /** Whether the file gives its container GPUs; absent if that is decided elsewhere. */
   gpus?: boolean
-  /** Whether the health check of the image is run: not by Kubernetes. */
+  /** False on Kubernetes, which does not run the health check of the image. */
   checksHealth?: boolean
-  /** Where relative paths begin. */
+  /** Base of relative paths. */
   directory: string
 }
 
-/** Whether this is a Triton, as far as its image and command say. */
+/** True for a Triton, as far as image and command tell. */
 export function isTriton({ image, argv }: Launch): boolean {
   if (image !== null && /triton[-_]?server/i.test(image.text)) return true
   return argv.some(({ text }) => /(?:^|[/\s;&|"'])tritonserver(?:$|[\s"';])/.test(text))

@@ -1,4 +1,7 @@
-/** What becomes of the models of a repository: what loads, what differs, what has to be changed. Reads configurations and file names, and the first lines of a model.py. */
+/**
+ * Judges the models of a repository: which load, which differ, which must change. Reads configurations, file names, and
+ * the beginning of each model.py.
+ */
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,29 +16,29 @@ import { locate } from '../check/locate.js'
 import type { At, Findings } from './findings.js'
 import { runsInPython } from './image.js'
 
-/** Bytes of a model.py that is looked through. */
+/** Bytes read of a model.py. */
 export const CODE_BYTES_MAX = 1024 * 1024
 
-/** What of a repository decides how the server is started. */
+/** Requirements of a repository's models on the start of the server. */
 export interface Needs {
-  /** A model that wants a GPU is among them. */
+  /** True if a model wants a GPU. */
   gpus: boolean
-  /** A model in Python is among them. */
+  /** True if a model runs in Python. */
   python: boolean
-  /** How many models there are, and how many of them want a backend that is not in this release. */
+  /** Number of models, and of those whose backend this release lacks. */
   models: number
   absent: number
 }
 
-/** Modules that do not come with Python, and the package that has each: what a load says of one that is missing (`backend_python::failure`). */
+/** Packages by modules that Python lacks; a load names the package of a missing module (`backend_python::failure`). */
 function packagesOfModules(): Map<string, string> {
   const lines = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').split('\n')
   return new Map(lines.map((line) => line.split(' ')).map(([module = '', name = module]) => [module, name]))
 }
 
-/** Every model of a repository, or the one model that the directory is. */
+/** Judges every model of a repository, or the one model in the directory. */
 export async function judgeRepository(path: string, isModel: boolean, settings: RepositorySettings, findings: Findings): Promise<Needs> {
-  // Groups that want a GPU are told here, by their own words.
+  // Groups that want a GPU get a finding of their own here.
   const lenient: RepositorySettings = { ...settings, gpuFallback: 'cpu' }
   let models: InspectedModel[]
   try {
@@ -52,13 +55,13 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
   return { gpus, python: models.some(({ config }) => runsInPython(config?.backend ?? '')), models: models.length, absent }
 }
 
-/** What is to be said of a model that wants a backend which neither this release nor a directory has; null of any other. */
+/** Text about a model whose backend neither this release nor a directory has; null for any other. */
 type AbsentOf = (config: ModelConfig) => string | null
 
-/** Where in the configuration of a model something stands; its first line with the word, or none. */
+/** Place in a model's configuration: its first line with the word, or none. */
 type Where = (word: string) => At
 
-/** Whether it wants a GPU. */
+/** Returns true if the model wants a GPU. */
 function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Findings): boolean {
   const { key, file, directories, config, versions } = model
   const at: At = { path: file ?? directories[0] ?? '', line: 0 }
@@ -77,7 +80,7 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
   }
   let isBroken = false
   for (const { severity, message, error, advice = '' } of model.findings) {
-    // Fields without effect are one of our own warnings, with a row of its own.
+    // The warning about fields without effect has a row of its own.
     if (/has no effect in this release: /.test(message)) findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
     else if (severity === 'warning') findings.add(at, subject, 'differs', message)
     else {
@@ -94,7 +97,7 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
   return judgeFeatures(config, model, where, findings)
 }
 
-/** What to do behind what is wrong. */
+/** Joins an error and the advice after it. */
 const behind = (text: string, advice: string): string => (advice === '' ? text : `${text}${/[.?]$/.test(text) ? '' : '.'} ${advice}`)
 
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
@@ -116,8 +119,8 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
   const module = backendRow(config.backend)?.module
   if (config.backend === 'python') judgePython(config, model, where, findings)
-  else if (module !== undefined) tellPackages(['numpy', module], subject, where, findings)
-  // The CPU does not take what a model needs a GPU for.
+  else if (module !== undefined) addPackages(['numpy', module], subject, where, findings)
+  // The CPU cannot replace the GPU for this model.
   return wantsGpu && !needsGpu
 }
 
@@ -147,9 +150,9 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
     if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
   }
-  tellPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
+  addPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
 }
 
-function tellPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
+function addPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
   findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`)
 }

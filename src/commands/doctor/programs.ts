@@ -1,28 +1,28 @@
-/** Which word of a command starts a server, and which only mentions one. Pure. */
+/** Finds the word of a command that starts a server; other words only mention one. Pure. */
 
 import type { Findings, Located } from './findings.js'
 
 const SERVER = /(?:^|\/)(?:tritonserver|nereid)$/
 
-/** Programs that start the program behind their own options. */
+/** Programs that start the program after their own options. */
 const WRAPPERS = new Set('sudo env nohup exec nice ionice taskset numactl chrt stdbuf setsid timeout time gosu su-exec setpriv tini dumb-init catchsegv mpirun mpiexec orterun srun'.split(' '))
-/** Those of them that start one server in several processes, for a model that is spread over GPUs. */
+/** Wrappers that start one server in several processes, for a model that spans GPUs. */
 const SPREADERS = /(?:^|\/)(?:mpirun|mpiexec|orterun|srun)$/
-/** Those that the images do not have: they come with packages of a distribution. */
+/** Wrappers that the images lack: they come with packages of a distribution. */
 const NOT_IN_IMAGES = /(?:^|\/)(?:numactl|chrt|gosu|su-exec|tini|dumb-init|catchsegv|stdbuf|sudo)$/
 
-/** Programs that take the name of a server as a text, a file or a process. */
+/** Programs that take a server's name as a text, a file or a process. */
 const MENTIONS = new Set(
   `echo printf test [ [[ (( : true false for case select read grep egrep fgrep rg pgrep pkill killall kill ps pidof which type whereis cat tee tail head less more ls cp mv
   rm mkdir rmdir chmod chown ln find touch cd pushd popd stat file du ldd sed awk cut sort apt apt-get yum dnf apk pip pip3 git make cmake ninja systemctl service journalctl
   logger log info warn error die return exit wait sleep trap alias unset source . tar wget curl rsync scp`.split(/\s+/),
 )
-/** Programs that take commands of a container only behind some of their own words. */
+/** Programs that run commands of a container only after certain words. */
 const CONTAINERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl', 'kubectl', 'oc', 'helm'])
 
 const nameOf = (word: string): string => word.slice(word.lastIndexOf('/') + 1)
 
-/** Whether the command only prints, looks for or moves what its words name. */
+/** True if the command only prints, searches or moves the named things. */
 export function onlyMentions(words: readonly Located[]): boolean {
   const [program, ...rest] = words.filter(({ text }) => !/^[A-Za-z_]\w*=/.test(text)).map(({ text }) => text)
   if (program === undefined) return false
@@ -30,7 +30,7 @@ export function onlyMentions(words: readonly Located[]): boolean {
   return MENTIONS.has(name) || (name === 'command' && /^-[vV]+$/.test(rest[0] ?? ''))
 }
 
-/** The index of the word that is the server's program; -1 where the command starts none. */
+/** Index of the word that is the server's program; -1 if the command starts none. */
 export function serverAt(words: readonly Located[]): number {
   const program = words.findIndex(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
   const name = nameOf(words[program]?.text ?? '')
@@ -38,12 +38,12 @@ export function serverAt(words: readonly Located[]): number {
   if (CONTAINERS.has(name) && !/^(?:exec|run|debug)$/.test(words[program + 1]?.text ?? '')) return -1
   return words.findIndex(({ text }, at) => {
     if (!SERVER.test(text)) return false
-    // Behind a program that is not known, the server's options tell.
+    // After an unknown program, the server's options decide.
     return at === program || WRAPPERS.has(name) || /^--./.test(words[at + 1]?.text ?? '')
   })
 }
 
-/** What is to be said of programs in front of the server's. */
+/** Judges programs before the server's. */
 export function judgeWrappers(words: readonly Located[], inImage: boolean, findings: Findings): void {
   const end = serverAt(words)
   for (const { text, at } of words.slice(0, Math.max(0, end))) {

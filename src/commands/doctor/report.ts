@@ -1,4 +1,4 @@
-/** Prints what doctor found: line by line, then the command line and the changes, then the sums. */
+/** Prints the findings of doctor by line, then the new command line and the changes, then the totals. */
 
 import { shellWord } from '../../config/shell_word.js'
 import { printable, shown, type Format } from '../output.js'
@@ -9,13 +9,13 @@ import type { Start } from './judge.js'
 export interface Outcome {
   findings: Findings
   starts: Start[]
-  /** One for each file that has to be changed. */
+  /** A diff for each file that must change. */
   diffs: string[]
 }
 
 const ORDER = Object.keys(VERDICTS) as Verdict[]
 
-/** Prints, and says the exit code. */
+/** Prints the report and returns the exit code. */
 export function report({ findings, starts, diffs }: Outcome, format: Format): number {
   const list = sorted(findings.list)
   const { counts } = findings
@@ -27,12 +27,12 @@ export function report({ findings, starts, diffs }: Outcome, format: Format): nu
   return counts.change + counts.impossible === 0 ? 0 : 1
 }
 
-/** Places that are listed on one line. */
+/** Places listed on one line. */
 const PLACES_MAX = 20
 
 const touches = (edit: Edit, { path, line }: At): boolean => edit.at.path === path && edit.at.line <= line && line <= ('throughLine' in edit ? edit.throughLine : edit.at.line)
 
-/** By file in the order in which they were read, then by line. */
+/** Sorts by file in the order of reading, then by line. */
 function sorted(list: readonly Finding[]): Finding[] {
   const paths = [...new Set(list.map(({ at }) => at.path))]
   return paths.flatMap((path) => list.filter(({ at }) => at.path === path).sort((a, b) => a.at.line - b.at.line))
@@ -45,13 +45,13 @@ function text(list: readonly Finding[], starts: readonly Start[], diffs: readonl
   for (const { at, subject, verdict, text: found, row } of list) {
     if (at.path !== path) lines.push(...(path === null ? [] : ['']), printable(shown(at.path)))
     path = at.path
-    const says = [found, row === null ? '' : `(COMPAT.md: ${row})`].filter((part) => part !== '').join(' ')
-    lines.push(`${(at.line === 0 ? '' : String(at.line)).padStart(5)}  ${VERDICTS[verdict].padEnd(width)}  ${printable(subject)}${says === '' ? '' : `: ${printable(says)}`}`)
+    const details = [found, row === null ? '' : `(COMPAT.md: ${row})`].filter((part) => part !== '').join(' ')
+    lines.push(`${(at.line === 0 ? '' : String(at.line)).padStart(5)}  ${VERDICTS[verdict].padEnd(width)}  ${printable(subject)}${details === '' ? '' : `: ${printable(details)}`}`)
   }
   if (starts.length > 0) lines.push('', 'Starts as:')
   for (const { name, words } of starts) lines.push(`  ${words.map((word) => shellWord(printable(word))).join(' ')}${starts.length === 1 ? '' : `   # ${printable(name)}`}`)
   if (diffs.length > 0) lines.push('', 'Changes:', ...diffs.map((diff) => diff.split('\n').map(printable).join('\n').trimEnd()))
-  // A diff that is applied must not look as if it were all.
+  // The report must list changes that the diff lacks.
   const byHand = diffs.length === 0 ? [] : list.filter(({ at, verdict }) => verdict === 'change' && !edits.some((edit) => touches(edit, at)))
   if (byHand.length > 0) {
     const places = [...new Set(byHand.map(({ at }) => `${printable(shown(at.path))}${at.line === 0 ? '' : `:${at.line}`}`))]

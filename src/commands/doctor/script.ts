@@ -1,4 +1,4 @@
-/** Shell scripts, and command lines given as arguments: every `tritonserver …` and `docker run …` in them. */
+/** Reads shell scripts and command-line arguments: every `tritonserver …` and `docker run …` in them. */
 
 import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
@@ -10,16 +10,16 @@ import { shellCommands } from './shell.js'
 
 type Found = { launch: Launch; judge: () => void }
 
-/** Programs that ask a server, or measure one. */
+/** Programs that query or benchmark a server. */
 const CLIENTS = /(?:^|\/)(?:perf_analyzer|genai-perf|perf_client|model-analyzer|image_client|curl|wget|grpcurl|python3?|pytest)$/
 
 /** Programs that take a command as one word. */
 const CARRIERS = /(?:^|\/)(?:ssh|eval|su|tmux|screen|wsl)$/
-/** Commands in words of commands. */
+/** Nesting of commands in words of commands. */
 const CARRIED_MAX = 5
 
 /**
- * @param replacement the image of Nereid that takes the place of Triton's; null where it is not known
+ * @param replacement the Nereid image that replaces Triton's; null if unknown
  * @throws {ShellError} above a limit
  */
 export function readScript(text: string, path: string, directory: string, findings: Findings, replacement: string | null = null): Found[] {
@@ -27,7 +27,7 @@ export function readScript(text: string, path: string, directory: string, findin
   return readCommands(text, new Map([['PWD', directory], ['HOME', process.env['HOME'] ?? '~']]), { path, line: 1 }, directory, findings, 0)
 }
 
-/** Triton's image is not wanted any more, and those of Nereid are made here unless they have another name. */
+/** Judges pulls: Triton's image is no longer needed; Nereid images are built locally unless they have another name. */
 function judgePulls(text: string, path: string, findings: Findings, replacement: string | null): void {
   const lines = text.split('\n')
   for (const { words } of shellCommands(text)) {
@@ -58,7 +58,7 @@ function readCommands(text: string, variables: Map<string, string>, { path, line
   return found
 }
 
-/** One command. */
+/** Judges one command. */
 export function readWords(words: readonly Located[], directory: string, findings: Findings): Found[] {
   if (onlyMentions(words) && !words.some(({ text }) => CLIENTS.test(text))) return []
   const run = readDockerRun(words, directory, findings)

@@ -1,7 +1,7 @@
 /**
- * Reads shell scripts as far as a start of a server needs: words, quotes, continued lines, comments, variables and arrays that the script itself
- * sets, `${X:-default}`. Nothing is run: what only a shell could know (`$(…)`, variables from outside) stays as it is written, and so do the
- * `<placeholders>` of documentation.
+ * Parses the part of shell scripts that starts of servers need: words, quotes, continued lines, comments, variables and
+ * arrays that the script itself sets, `${X:-default}`. Runs nothing: values that only a shell can know (`$(…)`,
+ * variables from outside) stay as they are written, and so do the `<placeholders>` of documentation.
  *
  * Time is linear in the text; nesting and the number of words are bounded.
  */
@@ -10,11 +10,11 @@ import { printedPath } from './where.js'
 
 export interface Word {
   text: string
-  /** From 1, where the word begins. */
+  /** Line where the word begins, from 1. */
   line: number
-  /** As it stands there, with its quotes and variables. */
+  /** The word with its quotes and variables. */
   written: string
-  /** Something in it is not known before the script runs. */
+  /** True if a part of it is known only at run time. */
   isOpen: boolean
 }
 
@@ -24,27 +24,27 @@ export interface ShellCommand {
 
 /** Words of one script. */
 export const WORDS_MAX = 50_000
-/** Characters that a word may become by its variables: `A=$A$A` doubles. */
+/** Characters of a word after substitution: `A=$A$A` doubles. */
 export const WORD_CHARS_MAX = 64 * 1024
-/** Characters of a `{{ … }}` in it. */
+/** Characters of a `{{ … }}`. */
 const TEMPLATE_CHARS_MAX = 500
-/** `$( )` and `${ }` inside one another. */
+/** Nesting of `$( )` and `${ }`. */
 const NESTING_MAX = 50
 
-/** A script that is too much to read. */
+/** The script exceeds a limit. */
 export class ShellError extends Error {}
 
 /**
- * The simple commands of a script, in order, of all branches.
+ * The simple commands of a script, of all branches, in order.
  *
- * @param variables known from outside; what the script assigns goes in here
+ * @param variables known from outside; receives what the script assigns
  * @throws {ShellError} above a limit
  */
 export function shellCommands(text: string, variables: Map<string, string> = new Map(), firstLine = 1): ShellCommand[] {
   return new Reader(text, variables, firstLine).commands()
 }
 
-/** The words of one line, as `docker run …` of a guide; operators end it. */
+/** The words of one line, such as `docker run …` of a guide; operators end it. */
 export function shellWords(text: string, variables: Map<string, string> = new Map()): string[] {
   return shellCommands(text, variables).flatMap((command) => command.words.map((word) => word.text))
 }
@@ -52,18 +52,19 @@ export function shellWords(text: string, variables: Map<string, string> = new Ma
 const SEPARATORS = new Set([';', '&', '|', '(', ')', '\n'])
 const BLANK = /[ \t\r]/
 const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
-/** Words in front of a command that are not its name. */
+/** Words before a command that are not its name. */
 const PREFIXES = new Set(['if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'exec', 'nohup', 'sudo', 'time', 'env'])
-/** Words in front of assignments, which are no environment of a command. */
+/** Words before assignments that set no environment of a command. */
 const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
 const ASSIGNMENT = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$/s
 const ASSIGNED = /[A-Za-z_][A-Za-z0-9_]*\+?=/y
 /**
- * `<xx.yy>` or `<path to models>` of documentation, for the reader to fill in. A shell would read it as two redirections, which scripts do not write
- * that way: their files have no `>` at the end, and `<in>out`, `<in>"$OUT"` and `<in>/dev/null` name a second one behind it.
+ * Matches `<xx.yy>` or `<path to models>` of documentation, which the reader fills in. A shell would read two
+ * redirections, which scripts do not write this way: their files have no `>` at the end, and `<in>out`, `<in>"$OUT"`
+ * and `<in>/dev/null` name a second file after it.
  */
 const PLACEHOLDER = /<[^\s<>|&;()'"`$\\]{1,200}(?: [A-Za-z][\w./-]{0,50}){0,10}>(?![\w&($"'`~>]|\.{1,2}\/|\/dev\/)/y
-/** Parameters that only a run knows. */
+/** Parameters that are known only at run time. */
 const PARAMETER = /[0-9@*#?!$-]/
 
 class Reader {
@@ -72,11 +73,11 @@ class Reader {
   private position = 0
   private line: number
   private count = 0
-  /** Ends of here-documents that begin with the next line. */
+  /** End marks of here-documents that begin on the next line. */
   private readonly documents: string[] = []
-  /** Arrays that the script sets. */
+  /** Arrays set by the script. */
   private readonly arrays = new Map<string, Word[]>()
-  /** Variables whose value is not known before the script runs. */
+  /** Variables whose value is known only at run time. */
   private readonly open = new Set<string>()
 
   constructor(text: string, variables: Map<string, string>, firstLine: number) {
@@ -108,7 +109,7 @@ class Reader {
     return commands
   }
 
-  /** Leading `X=value` set variables; a command behind them has them in front, as they are. */
+  /** Stores leading assignments `X=value`; a command after them keeps them as its first words. */
   private assign(words: Word[]): Word[] {
     let start = 0
     let declared = false
@@ -122,7 +123,7 @@ class Reader {
       } else if (DECLARATIONS.has(text)) declared = true
       else if (!PREFIXES.has(text)) break
     }
-    // `KEY=1 tritonserver`: its environment belongs to the command.
+    // In `KEY=1 tritonserver` the environment belongs to the command.
     return start === words.length || declared ? words.slice(start) : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
   }
 
@@ -153,7 +154,7 @@ class Reader {
     this.position = end < 0 ? this.text.length : end
   }
 
-  /** `2>&1`, `> file`, `<<EOF`; they and their file are no words. */
+  /** Skips `2>&1`, `> file`, `<<EOF` and their file, which are no words. */
   private redirection(): boolean {
     if (this.placeholder() !== null) return false
     const operator = /\d*(?:<<-?|>>|<|>)&?/y
@@ -187,11 +188,11 @@ class Reader {
     }
   }
 
-  /** One word; several, or none, where a variable or an array without quotes is put in. */
+  /** Reads one word; several or none if a variable or an array is substituted without quotes. */
   private word(): Word[] {
     const from = this.position
-    const built = new Built(this.line)
-    // An assignment takes a value as it is.
+    const built = new WordBuilder(this.line)
+    // An assignment does not split its value.
     ASSIGNED.lastIndex = from
     const isAssignment = ASSIGNED.test(this.text)
     for (;;) {
@@ -221,7 +222,7 @@ class Reader {
     return words
   }
 
-  /** `NAME=( … )`, as an assignment of its first word. */
+  /** Reads `NAME=( … )` as an assignment of its first word. */
   private array(name: string, isMore: boolean, line: number): Word {
     this.position += 1
     const items: Word[] = isMore ? [...(this.arrays.get(name) ?? [])] : []
@@ -241,7 +242,7 @@ class Reader {
     return { text: `${name}=${first?.text ?? ''}`, line, written: '', isOpen: first?.isOpen ?? false }
   }
 
-  /** The text up to a closing character, and past it. */
+  /** Reads the text up to a closing character, and skips that. */
   private pass(from: number, end: number): string {
     const stop = end < 0 ? this.text.length : end
     const part = this.text.slice(from, stop)
@@ -250,7 +251,7 @@ class Reader {
     return part
   }
 
-  private escaped(built: Built): void {
+  private escaped(built: WordBuilder): void {
     this.position += 1
     const c = this.take()
     // A continued line.
@@ -258,9 +259,9 @@ class Reader {
     else if (c !== '\n') built.add(c)
   }
 
-  private quoted(built: Built): void {
+  private quoted(built: WordBuilder): void {
     this.position += 1
-    // Also two quotes with nothing between them are a word.
+    // Two adjacent quotes are an empty word.
     built.add('')
     for (;;) {
       const c = this.text[this.position]
@@ -276,8 +277,8 @@ class Reader {
     }
   }
 
-  /** @param isSplit whether blanks in its value end the word */
-  private variable(built: Built, isSplit: boolean): void {
+  /** @param isSplit true if blanks in its value end the word */
+  private variable(built: WordBuilder, isSplit: boolean): void {
     const opening = this.text.slice(this.position, this.position + 2)
     if (opening.startsWith('`')) {
       const inner = this.pass(this.position + 1, this.text.indexOf('`', this.position + 1))
@@ -299,8 +300,8 @@ class Reader {
     this.expand(name, `$${name}`, built, isSplit)
   }
 
-  /** Takes `{{ … }}` of Helm or Jinja, which is no syntax of a shell; false of any other bracket. */
-  private template(built: Built): boolean {
+  /** Reads `{{ … }}` of Helm or Jinja, which is no shell syntax; returns false for any other bracket. */
+  private template(built: WordBuilder): boolean {
     if (this.text[this.position + 1] !== '{') return false
     const written = this.text.slice(this.position, this.position + TEMPLATE_CHARS_MAX)
     const end = written.indexOf('}}')
@@ -310,16 +311,16 @@ class Reader {
     return true
   }
 
-  /** `$(…)`: known where it prints the directory of the script. */
-  private substitute(inner: string, written: string, built: Built): void {
+  /** Evaluates `$(…)` if it prints the directory of the script. */
+  private substitute(inner: string, written: string, built: WordBuilder): void {
     const here = this.variables.get('PWD')
     const path = here === undefined ? null : printedPath(inner, here)
     if (path === null) built.open(written)
     else built.add(path)
   }
 
-  /** What stands in `${ }`: a name, all of an array, or a name with a default; all else stays as written. */
-  private expand(inner: string, written: string, built: Built, isSplit: boolean): void {
+  /** Evaluates `${ }`: a name, a whole array, or a name with a default; anything else stays as written. */
+  private expand(inner: string, written: string, built: WordBuilder, isSplit: boolean): void {
     const items = this.arrays.get(/^([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]$/.exec(inner)?.[1] ?? '')
     if (items !== undefined) {
       this.count += items.length
@@ -340,8 +341,8 @@ class Reader {
     built.open(written)
   }
 
-  /** A default with the variables that are known; one within another stays as it is written. */
-  private fallback(text: string, built: Built): string {
+  /** Substitutes known variables in a default; a nested default stays as written. */
+  private fallback(text: string, built: WordBuilder): string {
     return text.replaceAll(/\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[({])/g, (all, plain?: string, braced?: string) => {
       const value = this.variables.get(plain ?? braced ?? '')
       if (value === undefined) built.isOpen = true
@@ -349,7 +350,7 @@ class Reader {
     })
   }
 
-  /** Behind `$(` or `${`, to its end; brackets of both kinds are counted, quotes are not looked at. */
+  /** Reads from after `$(` or `${` to its end; counts brackets of both kinds and ignores quotes. */
   private balanced(close: string): string {
     const from = this.position + 2
     let depth = 1
@@ -364,13 +365,13 @@ class Reader {
   }
 }
 
-/** Words that are being read: most often one. */
-class Built {
+/** Words being read: mostly one. */
+class WordBuilder {
   readonly line: number
-  /** Of the word at the end. */
+  /** Whether the last word is open. */
   isOpen = false
   private readonly finished: Word[] = []
-  /** Null of a word that has no part yet, and is none without. */
+  /** Null for a word without any part, which is none. */
   private parts: string[] | null = null
   private length = 0
 
@@ -385,13 +386,13 @@ class Built {
     this.parts.push(part)
   }
 
-  /** A part that is not known. */
+  /** Adds an unknown part. */
   open(part: string): void {
     this.isOpen = true
     this.add(part)
   }
 
-  /** A value whose blanks end words. */
+  /** Adds a value whose blanks end words. */
   split(value: string): void {
     const [first = '', ...rest] = value.split(/[ \t\r\n]+/)
     if (first !== '') this.add(first)
@@ -403,7 +404,7 @@ class Built {
     }
   }
 
-  /** Words of an array: what stood before is part of the first. */
+  /** Adds the words of an array: the first joins the text before it. */
   insert(items: readonly Word[]): void {
     for (const [i, item] of items.entries()) {
       if (i > 0 || this.parts === null) {
@@ -416,7 +417,7 @@ class Built {
     }
   }
 
-  /** The words; one alone has been written as the text says. */
+  /** Returns the words; a single one is `written` as in the text. */
   words(written: string): Word[] {
     this.finish()
     const [only] = this.finished

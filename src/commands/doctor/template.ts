@@ -1,6 +1,7 @@
 /**
- * YAML with `{{ … }}` and `{% … %}` of Helm, Jinja and their like: each value becomes a word that YAML takes as text, and is put back where the text is
- * read. Lines of control (`{{- if … }}`) are left out, so that all branches are seen. Lines keep their numbers. Pure.
+ * Reads YAML with `{{ … }}` and `{% … %}` of Helm, Jinja and the like: replaces each value by a word that YAML takes as
+ * text, and restores it when the text is read. Drops control lines (`{{- if … }}`), so that all branches are seen.
+ * Lines keep their numbers. Pure.
  */
 
 const OPENING = /\{\{|\{%|\{#/g
@@ -8,11 +9,11 @@ const CLOSING: Readonly<Record<string, string>> = { '{{': '}}', '{%': '%}', '{#'
 const CONTROL = /^-?\s*(?:if|else|elif|end|endif|range|for|endfor|with|endwith|define|block|template|set|macro|endmacro|\/\*|\$\w+\s*:?=)/
 const MARK = /TEMPLATED(\d+)VALUE/g
 
-export interface Plain {
+export interface PlainYaml {
   text: string
-  /** The values, as the words say their numbers; empty of a text without any. */
+  /** The values by the numbers in the words; empty for a text without templates. */
   values: string[]
-  /** The line of the first, from 1. */
+  /** Line of the first template, from 1. */
   line: number
 }
 
@@ -21,7 +22,7 @@ interface Template {
   through: number
 }
 
-export function withoutTemplates(text: string): Plain {
+export function withoutTemplates(text: string): PlainYaml {
   const templates = templatesOf(text)
   const parts: string[] = []
   const values: string[] = []
@@ -35,7 +36,7 @@ export function withoutTemplates(text: string): Plain {
       lineStart = newline + 1
       line += 1
     }
-    // All that begin on one line, with what stands around them.
+    // All templates that begin on one line, with the text around them.
     const newline = text.indexOf('\n', from)
     const lineEnd = newline < 0 ? text.length : newline
     const together: Template[] = []
@@ -48,7 +49,7 @@ export function withoutTemplates(text: string): Plain {
     }
     if (end < lineEnd) around += text.slice(end, lineEnd)
     const before = text.slice(lineStart, from)
-    // Comments of YAML keep theirs out of the text as well.
+    // YAML comments also keep their templates out of the text.
     const isNothing = around.trim() === '' || before.trimStart().startsWith('#')
     const isBranch = before.trim() === '' && CONTROL.test(text.slice(from + 2, from + 20))
     for (const template of together) {
@@ -67,7 +68,7 @@ export function withoutTemplates(text: string): Plain {
   return { text: done === 0 ? text : parts.join('') + text.slice(done), values, line: first }
 }
 
-/** All that are closed, in order. */
+/** All closed templates, in order. */
 function templatesOf(text: string): Template[] {
   const found: Template[] = []
   OPENING.lastIndex = 0
@@ -80,7 +81,7 @@ function templatesOf(text: string): Template[] {
   return found
 }
 
-/** A text with its templates as they were written. */
+/** A text with its original templates. */
 export function withTemplates(text: string, values: readonly string[]): string {
   return values.length === 0 ? text : text.replaceAll(MARK, (all, number: string) => values[Number(number)] ?? all)
 }

@@ -1,26 +1,26 @@
 /**
- * Looks into YAML, with places. Nodes are looked at where they stand and never made into objects: an alias is followed when it is
- * met, so that a file of aliases of aliases costs nothing.
+ * Reads YAML with places. Nodes are visited in the parsed document and never converted to objects: an alias is followed
+ * when it is visited, so that a file of nested aliases stays cheap.
  */
 
 import type { Alias, Document, LineCounter, Node, Pair, YAMLMap } from 'yaml'
 import type { Located } from './findings.js'
 import { withTemplates, withoutTemplates } from './template.js'
 
-/** Aliases and merges that are followed in one file. */
+/** Aliases and merges followed in one file. */
 export const FOLLOWED_MAX = 1000
-/** Brackets inside one another, and signs of lists on one line: the library's reader recurses, and takes a kilobyte for each. */
+/** Nesting of brackets and list signs: the library's parser recurses and uses a kilobyte for each. */
 export const YAML_DEPTH_MAX = 500
-/** Items of a list, members of a map. */
+/** Items of a list, or members of a map. */
 const ITEMS_MAX = 10_000
 
-/** What all nodes of a file share: how many aliases and merges may still be followed, and the templates that words stand for. */
-interface Shared {
+/** State shared by all nodes of a file: the remaining aliases and merges, and the templates behind words. */
+interface FileState {
   left: number
   templates: readonly string[]
 }
 
-/** A text that is no YAML, or none that is read. */
+/** Invalid YAML, or YAML above a limit. */
 export class YamlError extends Error {}
 
 type Library = typeof import('yaml')
@@ -30,13 +30,13 @@ export class Yaml {
   readonly #node: Node
   readonly #document: Document
   readonly #lines: LineCounter
-  readonly #shared: Shared
+  readonly #shared: FileState
   readonly path: string
-  /** The member that it is the value of, and the map that has it. */
+  /** The member whose value this is, and its map. */
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
-  constructor(library: Library, node: Node, document: Document, lines: LineCounter, shared: Shared, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
+  constructor(library: Library, node: Node, document: Document, lines: LineCounter, shared: FileState, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
     this.#library = library
     this.#node = node
     this.#document = document
@@ -51,7 +51,7 @@ export class Yaml {
     return { path: this.path, line: this.#line(this.#node.range?.[0] ?? 0) }
   }
 
-  /** Lines of the member and its value, with all members above that would be empty without it; null when other members share them. */
+  /** Lines of the member, with all members above that would be empty without it; null if others share them. */
   get lines(): { from: number; through: number } | null {
     const parent = this.#parent
     if (parent !== null && parent.#pair !== null && parent.map()?.items.length === 1) return parent.lines
@@ -65,7 +65,7 @@ export class Yaml {
     return this.#library.isMap(this.#node) ? (this.#node as YAMLMap<Node, Node | null>) : null
   }
 
-  /** A member of a map; one that is merged in (`<<`) where it has none of its own. */
+  /** A member of a map, merged ones (`<<`) last. */
   get(key: string): Yaml | null {
     const map = this.map()
     if (map === null) return null
@@ -83,14 +83,14 @@ export class Yaml {
     return null
   }
 
-  /** `get` again and again. */
+  /** Follows `get` along a path. */
   find(first: string, ...rest: string[]): Yaml | null {
     let node = this.get(first)
     for (const key of rest) node = node?.get(key) ?? null
     return node
   }
 
-  /** Members of a map, without those that are merged in. */
+  /** Members of a map, without merged ones. */
   entries(): [string, Yaml][] {
     return (this.map()?.items ?? []).slice(0, ITEMS_MAX).flatMap((pair): [string, Yaml][] => {
       const child = this.#child(pair.value, pair)
@@ -98,7 +98,7 @@ export class Yaml {
     })
   }
 
-  /** Items of a list; none of anything else. */
+  /** Items of a list; none for any other node. */
   items(): Yaml[] {
     if (!this.#library.isSeq(this.#node)) return []
     return this.#node.items.slice(0, ITEMS_MAX).flatMap((item) => this.#child(item as Node | null, null) ?? [])
@@ -108,7 +108,7 @@ export class Yaml {
     return this.#library.isSeq(this.#node)
   }
 
-  /** A scalar as text; null of anything else. */
+  /** A scalar as text; null for any other node. */
   text(): string | null {
     if (!this.#library.isScalar(this.#node)) return null
     const { value, source } = this.#node
@@ -117,7 +117,7 @@ export class Yaml {
 
   located(): Located {
     const text = this.text() ?? ''
-    // The text of a block begins below its sign.
+    // The text of a block begins on the line after its sign.
     const isBlock = this.#library.isScalar(this.#node) && this.#node.type?.startsWith('BLOCK') === true
     const { path, line } = this.at
     return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: /\$[({A-Za-z]|\{\{/.test(text) }
@@ -157,11 +157,11 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
   const lines = new library.LineCounter()
   let documents: Document[]
   try {
-    // A place in each message takes longer than all the rest.
+    // Positions in messages take longer than all the rest.
     const parsed = library.parseAllDocuments(text, { lineCounter: lines, logLevel: 'silent', uniqueKeys: false, prettyErrors: false })
     documents = Array.isArray(parsed) ? (parsed as Document[]) : []
   } catch (error) {
-    // Its reader recurses: a text of nothing but brackets.
+    // The parser recurses: a text of nothing but brackets overflows the stack.
     if (error instanceof RangeError) throw new YamlError('is nested too deep')
     throw error
   }
@@ -176,7 +176,7 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
   return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, shared, path)))
 }
 
-/** Brackets are counted wherever they stand: no file of a person comes near. */
+/** Counts brackets in any place: no hand-written file comes near the limit. */
 function requireFlat(text: string): void {
   let depth = 0
   for (let at = 0; at < text.length; at += 1) {

@@ -1,7 +1,9 @@
 /**
- * `nereid gen ts`: the models of a server, or of a repository, as one file of TypeScript types for `nereid-client`. With `--check` it compares.
+ * `nereid gen ts`: writes the models of a server, or of a repository, as one file of TypeScript types for
+ * `nereid-client`. `--check` compares the file instead.
  *
- * Exit code 0 when the file was written or is as it should be, 1 when it differs or the models cannot be had, 2 for arguments that are wrong.
+ * Exit code 0 if the file was written or matches, 1 if it differs or the models are not available, 2 for wrong
+ * arguments.
  */
 
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
@@ -15,51 +17,51 @@ import { replaceFile } from '../replace.js'
 import { modelsOfRepository, modelsOfServer } from './source.js'
 import { MARK, typescriptOf } from './typescript.js'
 
-/** What the client is imported from: a package of its own, or a part of the server's. */
+/** Modules that contain the client: its own package, or a part of the server's. */
 const MODULES = ['nereid-client', 'nereid/client'] as const
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const command = commandNamed('gen')
-  let asked: Asked
+  let request: GenRequest
   try {
-    asked = readAsked(readArguments(command, args))
+    request = readRequest(readArguments(command, args))
   } catch (error) {
     if (!(error instanceof CommandError)) throw error
     process.stderr.write(`${error.message}; see ${program} help gen\n`)
     return 2
   }
   try {
-    const models = await find(asked)
-    if (asked.check !== null) return compare(asked.check, models, asked.module)
-    const text = typescriptOf(models, asked.module ?? installed(asked.out === null ? '.' : dirname(asked.out)))
-    if (asked.out === null) process.stdout.write(text)
-    else writeOut(asked.out, text)
+    const models = await find(request)
+    if (request.check !== null) return compare(request.check, models, request.module)
+    const text = typescriptOf(models, request.module ?? installed(request.out === null ? '.' : dirname(request.out)))
+    if (request.out === null) process.stdout.write(text)
+    else writeOut(request.out, text)
     return 0
   } catch (error) {
-    // Files that cannot be written, models that do not load: what is said of them is enough.
+    // Unwritable files and failed loads: the message suffices.
     process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`)
     return 1
   }
 }
 
-/** A pipe or a device is written to, and not replaced. */
+/** Writes to pipes and devices instead of replacing them. */
 function writeOut(out: string, text: string): void {
   if (statSync(out, { throwIfNoEntry: false })?.isFile() === false) writeFileSync(out, text)
   else replaceFile(out, text, 0o666)
 }
 
-interface Asked {
+interface GenRequest {
   url: string | null
   repository: string | null
   models: string[] | null
   headers: Record<string, string>
-  /** Null takes what is installed. */
+  /** Null selects the installed module. */
   module: string | null
   out: string | null
   check: string | null
 }
 
-function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
+function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRequest {
   if (rest.length !== 1 || rest[0] !== 'ts') throw new CommandError(`gen makes ts (types for TypeScript)${rest.length === 0 ? ', and needs to be told: gen ts' : `, not '${rest.join(' ')}'`}`)
   const given = (name: string) => options.get(name) ?? null
   const [url, repository] = [given('url'), given('model-repository')]
@@ -69,7 +71,7 @@ function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
   const colon = header?.indexOf(':') ?? 0
   if (header !== null && colon < 1) throw new CommandError(`--header is 'name: value', not '${header}'`)
   const headers = header === null ? {} : { [header.slice(0, colon).trim()]: header.slice(colon + 1).trim() }
-  // Not by an option: every user of the machine can read command lines.
+  // No option: every user of the machine can read command lines.
   const key = process.env['NEREID_KEY']
   const names = given('models')?.split(',').filter((name) => name !== '')
   return {
@@ -83,13 +85,13 @@ function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
   }
 }
 
-async function find({ url, headers, repository, models }: Asked): Promise<ModelDescription[]> {
+async function find({ url, headers, repository, models }: GenRequest): Promise<ModelDescription[]> {
   if (url !== null) return await modelsOfServer({ url, headers }, models)
   const parsed = parseObject({ modelRepository: [repository ?? ''] })
   return await modelsOfRepository(resolveSettings(parsed).settings, models)
 }
 
-/** The module that a file in this directory can import the client from. */
+/** The module from which a file in this directory can import the client. */
 function installed(directory: string): string {
   const { resolve: find } = createRequire(resolve(directory, 'models.js'))
   for (const module of MODULES) {
@@ -105,7 +107,7 @@ function installed(directory: string): string {
   return first
 }
 
-/** Without a `module` the file may import the client from where it does: what is installed here says nothing about the models. */
+/** Compares the file with the models. Without `module`, the import of the client may be any. */
 function compare(file: string, models: readonly ModelDescription[], module: string | null): number {
   const there = readFileSync(file, 'utf8')
   const text = typescriptOf(models, module ?? /^import type .* from '([^']+)'$/m.exec(there)?.[1] ?? MODULES[0])
@@ -125,7 +127,7 @@ function compare(file: string, models: readonly ModelDescription[], module: stri
   return 1
 }
 
-/** The text of each model of a file. */
+/** The text of each model in a file. */
 function blocks(text: string): Map<string, string> {
   const found = text.matchAll(/^ {2}('(?:[^'\\]|\\.)*'|[\w$]+): \{\n(?: {4}.*\n)* {2}\}$/gm)
   return new Map([...found].map(([block, name = '']) => [name, block]))

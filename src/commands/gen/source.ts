@@ -1,31 +1,31 @@
-/** Where descriptions of models come from: a server, over HTTP, or a repository, whose models are loaded once. */
+/** Reads descriptions of models from a server over HTTP, or from a repository, whose models are loaded once. */
 
 import { describeModel, type ModelDescription } from '../../api/description.js'
 import { startServer, type ServerSettings } from '../../api/server.js'
 import { createLogger } from '../../log/index.js'
 import { CommandError } from '../arguments.js'
 
-/** No answer of a server is waited for longer. */
+/** Timeout of a response. */
 const ANSWER_MS_MAX = 30_000
-/** Nor are longer answers read. */
+/** Limit of a response's size. */
 const ANSWER_BYTES_MAX = 16 << 20
 
 export interface Remote {
-  /** Without a slash at the end. */
+  /** URL without a slash at the end. */
   url: string
   headers: Readonly<Record<string, string>>
 }
 
 /**
- * Models of a server. `names` null asks for all that are ready.
+ * Models of a server. `names` null selects all ready ones.
  *
- * @throws {CommandError} for a server that cannot be reached, that refuses, or that is none.
+ * @throws {CommandError} if the server is unreachable, rejects the request, or does not speak the protocol
  */
 export async function modelsOfServer(remote: Remote, names: readonly string[] | null): Promise<ModelDescription[]> {
-  const wanted = names ?? (await readyModels(remote))
+  const selected = names ?? (await readyModels(remote))
   const models: ModelDescription[] = []
-  // One after the other: a server may have thousands, and limits for one client.
-  for (const name of wanted) {
+  // One at a time: a server may have thousands, and limits per client.
+  for (const name of selected) {
     const path = `/v2/models/${encodeURIComponent(name)}`
     const metadata = await ask(remote, 'GET', path)
     if (!isMetadata(metadata)) throw new CommandError(`GET ${remote.url}${path}: the answer describes no model`)
@@ -39,7 +39,7 @@ export async function modelsOfServer(remote: Remote, names: readonly string[] | 
 type Metadata = Parameters<typeof describeModel>[0]
 type Config = Parameters<typeof describeModel>[1]
 
-/** Only objects have members; any other value has none. */
+/** Members of an object; none for any other value. */
 const membersOf = (value: unknown): Record<string, unknown> => (typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {})
 
 function isMetadata(answer: unknown): answer is Metadata {
@@ -104,15 +104,15 @@ function errorOf(text: string): string {
     const { error } = membersOf(JSON.parse(text))
     if (typeof error === 'string') return error
   } catch {
-    // As it came, then.
+    // Return the text as it is.
   }
   return text.slice(0, 200)
 }
 
 /**
- * Models of repositories, loaded as a server loads them; no port is opened.
+ * Models of repositories, loaded as a server does; opens no port.
  *
- * @throws {CommandError} naming the models that do not load.
+ * @throws {CommandError} naming the models that fail to load
  */
 export async function modelsOfRepository(settings: ServerSettings, names: readonly string[] | null): Promise<ModelDescription[]> {
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})

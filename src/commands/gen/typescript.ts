@@ -1,11 +1,11 @@
-/** Models as one file of TypeScript types, for `connect<Models>()` of `nereid-client`. Pure: the same models give the same text. */
+/** Models as TypeScript types, for `connect<Models>()` of `nereid-client`. Pure: the same models give the same text. */
 
 import type { ModelDescription, TensorDescription } from '../../api/description.js'
 
-/** The first line of every file, by which `--check` knows one. */
+/** First line of every generated file; `--check` requires it. */
 export const MARK = "// Made by `nereid gen ts` of a server's models. Do not edit: make it again, or compare it with --check."
 
-/** The text of the file. `module` is where the client is imported from. */
+/** Text of the file; `module` is imported for the client. */
 export function typescriptOf(models: readonly ModelDescription[], module: string): string {
   const hasInputs = models.some((model) => model.inputs.length > 0)
   return [
@@ -14,7 +14,7 @@ export function typescriptOf(models: readonly ModelDescription[], module: string
     '',
     '/** Each model: its inputs, the datatypes of its outputs, and whether a request has any number of answers. */',
     'export interface Models {',
-    // By code points: the same order wherever it is made.
+    // By code points, so that the order is the same everywhere.
     ...[...models].sort((a, b) => (a.name < b.name ? -1 : 1)).flatMap(model),
     '}',
     '',
@@ -34,7 +34,7 @@ function model({ name, inputs, outputs, maxBatchSize, decoupled }: ModelDescript
 }
 
 function members(name: string, tensors: readonly TensorDescription[], line: (tensor: TensorDescription) => string): string[] {
-  // An interface without members would take anything.
+  // An interface without members would accept anything.
   if (tensors.length === 0) return [`    ${name}: Record<never, never>`]
   return [`    ${name}: {`, ...tensors.map((tensor) => `      ${line(tensor)}`), '    }']
 }
@@ -43,6 +43,6 @@ const shape = (dims: readonly number[]) => `[${dims.map((size) => (size < 0 ? 'n
 
 const key = (name: string) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : text(name))
 
-/** A string of TypeScript. JSON's escapes are those of it; what ends a line in source, and not in JSON, is escaped too. */
+/** A TypeScript string: JSON's escapes are valid in it; line ends that JSON does not escape are escaped too. */
 const text = (value: string) =>
   `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'").replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029')}'`

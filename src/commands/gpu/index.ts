@@ -1,8 +1,8 @@
 /**
- * `nereid gpu`: what this machine has for models on GPUs, what is missing, and the commands that get it. Starts no server and loads no model;
- * opens the driver, and reads the files of ONNX Runtime's providers.
+ * `nereid gpu`: prints what this machine has for models on GPUs, what is missing, and the commands that install it.
+ * Starts no server and loads no model; opens the driver, and reads the files of ONNX Runtime's providers.
  *
- * Exit code 0 when everything is there that models on a GPU need, 1 otherwise, 2 for arguments that are wrong.
+ * Exit code 0 if models can run on a GPU, 1 otherwise, 2 for wrong arguments.
  */
 
 import { findOnnxRuntime } from '../../native/onnxruntime.js'
@@ -37,8 +37,8 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
   }
 }
 
-/** Those of the backend `onnxruntime`, behind those of all. */
+/** Settings of the backend `onnxruntime`, after those of all backends. */
 function onnxSettings(given: readonly string[]): { key: string; value: string }[] {
   const settings = given.map(readBackendConfig)
-  return [null, 'onnxruntime'].flatMap((wanted) => settings.filter(({ backend }) => backend === wanted).map(({ key, value }) => ({ key, value })))
+  return [null, 'onnxruntime'].flatMap((owner) => settings.filter(({ backend }) => backend === owner).map(({ key, value }) => ({ key, value })))
 }

@@ -1,9 +1,9 @@
-/** What was found, together: which devices count, whether the versions fit each other, what to do. Pure. */
+/** Combines the findings: usable devices, versions that do not match, advice. Pure. */
 
 import type { Device, DeviceList, MachineDevices, ProviderReport } from '../../native/index.js'
 
 export interface Found {
-  /** CUDA_VISIBLE_DEVICES; null where it is not set. */
+  /** CUDA_VISIBLE_DEVICES; null if unset. */
   visible: string | null
   computeCapabilityMin: number
   devices: DeviceList
@@ -12,25 +12,25 @@ export interface Found {
 }
 
 export interface GpuReport {
-  /** Models of ONNX Runtime find all that they need on a GPU. */
+  /** True if ONNX Runtime models can run on a GPU. */
   isUsable: boolean
-  /** Version of the driver, and the highest of CUDA that it is made for; null where they are not known. */
+  /** Versions of the driver and of the highest CUDA that it supports; null if unknown. */
   driver: { version: string | null; cuda: string | null }
   visible: string | null
-  /** Of this process; `uuid` as `nvidia-smi` prints it, where NVML knows the device. */
+  /** Devices of this process; `uuid` as `nvidia-smi` prints it, if NVML knows the device. */
   devices: (Device & { isUsed: boolean })[]
-  /** Devices of the machine that this process does not have. */
+  /** Devices of the machine that are hidden from this process. */
   hidden: { uuid: string; name: string }[]
   providers: ProviderReport
-  /** Why models cannot run on a GPU. */
+  /** Reasons why models cannot run on a GPU. */
   problems: string[]
-  /** What does not hinder them. */
+  /** Facts that do not prevent it. */
   notes: string[]
-  /** What to do about the problems and notes: words, or commands of a shell. */
+  /** Advice for the problems and notes: words, or shell commands. */
   todo: { words: string; command: string | null }[]
 }
 
-/** The first driver that runs programs of a CUDA. */
+/** First driver that supports each CUDA. */
 const DRIVER_OF_CUDA: ReadonlyMap<number, number> = new Map([[11, 450], [12, 525], [13, 580]])
 
 export function gpuReport({ visible, computeCapabilityMin, devices: list, machine, providers }: Found): GpuReport {
@@ -72,7 +72,7 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
   for (const { name, file, optional } of cuda.libraries) {
     if (optional && file === undefined) notes.push(`${name} is missing: operators that need it fail`)
   }
-  // Few models want it.
+  // Few models need it.
   if (cuda.file !== undefined) {
     notes.push(...tensorrt.problems.map((problem) => `TensorRT cannot be used: ${problem}`))
     if (tensorrt.command !== undefined) todo.push({ words: 'for TensorRT', command: tensorrt.command })
@@ -80,7 +80,7 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
   return { isUsable: problems.length === 0, driver: { version: machine.driverVersion, cuda: list.cudaVersion }, visible, devices, hidden, providers, problems, notes, todo }
 }
 
-/** The version of CUDA that the provider is built for. */
+/** CUDA version that the provider is built for. */
 export function cudaOf({ cuda }: ProviderReport): number | null {
   for (const { name } of cuda.libraries) {
     const major = /^libcudart\.so\.(\d+)/.exec(name)?.[1]
@@ -97,7 +97,7 @@ function isEnough(capability: string | null, least: number): boolean {
   return capability === null || Number(capability) >= least
 }
 
-/** By uuid; of an old driver by address. */
+/** Compares uuids, or addresses with an old driver. */
 function isSame({ uuid, pciAddress }: Device, one: MachineDevices['devices'][number]): boolean {
   const uuids = [one.uuid, ...one.instances].map((text) => text.replace(/^(?:GPU|MIG)-/, ''))
   return uuid === null ? pciAddress !== null && pciAddress === one.pciAddress : uuids.includes(uuid)

@@ -1,4 +1,4 @@
-/** A report for people. Pure. */
+/** The report as text. Pure. */
 
 import { printable } from '../output.js'
 import { cudaOf, type GpuReport } from './report.js'

@@ -1,31 +1,31 @@
-/** `nereid help`: an overview that fits a screen, and a page for each topic and command. All text is made from the tables. */
+/** `nereid help`: an overview that fits a screen, and a page for each topic and command, made from the tables. */
 
 import { COMMANDS, type Command } from '../../cli/commands.js'
 import { FLAGS, TOPICS, type Flag } from '../../cli/flags.js'
 import { usageOf } from '../arguments.js'
 import { describe, groupLines, helpText, placeholder, wrap } from '../../cli/help.js'
 
-/** What most command lines have; the others are behind topics. */
+/** Flags of most command lines; topics have the others. */
 const USUAL = ['model-repository', 'http-port', 'grpc-port', 'metrics-port', 'log-verbose', 'config', 'version']
-/** Columns of names in lists. */
+/** Width of the name column. */
 const NAMES = 12
 const WIDTH = 92
 
 const TABLE: readonly Flag[] = FLAGS
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
-  const [asked] = args
-  const text = asked === undefined ? overviewText(program) : pageText(program, asked)
+  const [topicName] = args
+  const text = topicName === undefined ? overviewText(program) : pageText(program, topicName)
   if (text !== null) {
     process.stdout.write(text)
     return 0
   }
   const names = ['all', 'serve', ...TOPICS.map((topic) => topic.name), ...COMMANDS.map((command) => command.name)]
-  process.stderr.write(`error: there is no help on '${asked}'; there is on ${names.join(', ')}\n`)
+  process.stderr.write(`error: there is no help on '${topicName}'; there is on ${names.join(', ')}\n`)
   return 1
 }
 
-/** What `nereid --help` says. */
+/** Output of `nereid --help`. */
 function overviewText(program: string): string {
   const usual = USUAL.flatMap((name) => TABLE.filter((flag) => flag.name === name))
   return lines([
@@ -47,12 +47,12 @@ function overviewText(program: string): string {
   ])
 }
 
-/** The page of a topic or a command; null when there is none. */
-function pageText(program: string, asked: string): string | null {
-  if (asked === 'all' || asked === 'serve') return helpText(program)
-  const topic = TOPICS.find(({ name }) => name === asked.toLowerCase())
+/** The page of a topic or a command; null if there is none. */
+function pageText(program: string, topicName: string): string | null {
+  if (topicName === 'all' || topicName === 'serve') return helpText(program)
+  const topic = TOPICS.find(({ name }) => name === topicName.toLowerCase())
   if (topic !== undefined) return lines(groupLines(topic.group))
-  const command = COMMANDS.find(({ name }) => name === asked)
+  const command = COMMANDS.find(({ name }) => name === topicName)
   return command === undefined ? null : commandText(program, command)
 }
 

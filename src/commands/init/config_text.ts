@@ -1,4 +1,4 @@
-/** The `config.pbtxt` that `nereid init` writes: what the server has to know, and as comments what to try next. */
+/** The `config.pbtxt` that `nereid init` writes: required fields, and suggestions as comments. */
 
 import type { ModelIoConfig, TensorConfig } from './model_io.js'
 import type { TreesFile } from './trees.js'
@@ -39,7 +39,7 @@ export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string
   return lines.join('\n')
 }
 
-/** The configuration of a Python model; without tensors its own code says which it has. */
+/** The configuration of a Python model; without tensors its code declares them. */
 export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' | 'output'> | null): string {
   const declared = io === null
     ? [
@@ -67,7 +67,7 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
   ].join('\n')
 }
 
-/** The configuration of a model of PyTorch, whose file says nothing of shapes and datatypes: placeholders to fill in. */
+/** The configuration of a PyTorch model, whose file has no shapes and datatypes: placeholders to fill in. */
 export function pytorchConfigText(name: string): string {
   return [
     '# Written by `nereid init`. The file of the model does not say its inputs and outputs: fill them in.',
@@ -88,12 +88,12 @@ export function pytorchConfigText(name: string): string {
   ].join('\n')
 }
 
-/** The configuration of a model whose file says the rest, and could not be loaded to be asked. */
+/** The configuration of a model that could not be loaded; its file declares the rest. */
 export function unreadConfigText(name: string, backend: string): string {
   return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, `backend: ${quoted(backend)}`, ''].join('\n')
 }
 
-/** The configuration of trees. The output depends on the parameters, so it is left to the server, as the input is. */
+/** The configuration of trees. The server fills in input and output, since the output depends on the parameters. */
 export function treesConfigText(name: string, { type, isClassifier }: TreesFile, batch: number): string {
   const more = [
     `max_batch_size: ${batch}`,
@@ -120,7 +120,7 @@ function describe({ name, data_type, dims, reshape }: TensorConfig): string {
   return `name: ${quoted(name)} data_type: ${data_type} dims: [ ${dims.join(', ')} ]${shape}`
 }
 
-/** A string of the text format: UTF-8, with what would end it or a line escaped. */
+/** A string of the text format: UTF-8, with quotes and line ends escaped. */
 function quoted(text: string): string {
   // oxlint-disable-next-line no-control-regex
   const escaped = text.replace(/[\\"]/g, '\\$&').replace(/[\u0000-\u001f\u007f]/g, (c) => `\\${c.charCodeAt(0).toString(8).padStart(3, '0')}`)

@@ -1,8 +1,8 @@
 /**
  * A first request to a model: its bytes, and the shell command that sends the same bytes. Pure.
  *
- * Elements are ones: they are a valid index where a table has two rows, a visible place of a mask, and no division by zero.
- * Long tensors are made by the shell while it runs, since an argument of a command has a limit (128 KiB on Linux).
+ * All elements are one: a valid index of a table with two rows, a visible position in a mask, no division by zero. The
+ * shell generates long tensors at run time, since an argument of a command is limited (128 KiB on Linux).
  */
 
 import { shellWord } from '../../config/shell_word.js'
@@ -10,36 +10,36 @@ import type { ModelIoConfig, TensorConfig } from './model_io.js'
 
 /** Elements of a tensor that are written out. */
 const WRITTEN_MAX = 64
-/** Elements of all tensors: beyond that the JSON comes near `--http-max-input-size`. */
+/** Elements of all tensors: beyond it the JSON approaches `--http-max-input-size`. */
 const ELEMENTS_MAX = 4 << 20
 
-/** FP16 and BF16 have no form in JSON: they travel behind it (docs/spec/protocol.md 1.12.3). */
+/** FP16 and BF16 have no JSON form: their bytes follow the JSON (docs/spec/protocol.md 1.12.3). */
 const BINARY_BYTES: ReadonlyMap<string, number> = new Map([
   ['TYPE_FP16', 2],
   ['TYPE_BF16', 2],
 ])
 
-/** A piece of a body: text, an element many times, or bytes of zero. */
+/** A part of a body: text, a repeated element, or zero bytes. */
 type Piece = { text: string } | { element: string; count: number } | { zeros: number }
 
 export interface Example {
   path: string
   body: Buffer
-  /** Bytes of the JSON in front of binary tensors; null when there are none. */
+  /** Bytes of the JSON before binary tensors; null if there are none. */
   headerBytes: number | null
-  /** Names of outputs that come back as raw bytes. */
+  /** Outputs that are returned as raw bytes. */
   binaryOutputs: string[]
-  /** Dimensions that could have been any size: `INPUT0 [1,8]`. */
+  /** Dimensions that accept any size: `INPUT0 [1,8]`. */
   filledIn: string[]
-  /** The command, for a server at `origin` such as `localhost:8000`. */
+  /** The command for a server at `origin`, such as `localhost:8000`. */
   curl(origin: string): string
 }
 
-/** The request with `size` for dimensions of any size; null when a tensor would be too large for an example. */
+/** The request with `size` for dimensions of any size; null if a tensor would be too large for an example. */
 export function exampleRequest(config: ModelIoConfig, size: number): Example | null {
   const inputs = config.input.map((tensor) => ({ tensor, shape: shapeOf(config, tensor, size) }))
   if (inputs.reduce((sum, { shape }) => sum + elements(shape), 0) > ELEMENTS_MAX) return null
-  const behind: Piece[] = []
+  const binary: Piece[] = []
   const pieces: Piece[] = [{ text: '{"inputs":[' }]
   inputs.forEach(({ tensor, shape }, i) => {
     const count = elements(shape)
@@ -47,7 +47,7 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
     const width = BINARY_BYTES.get(tensor.data_type)
     if (width !== undefined) {
       pieces.push({ text: `${head}"parameters":{"binary_data_size":${count * width}}}` })
-      behind.push({ zeros: count * width })
+      binary.push({ zeros: count * width })
     } else if (count <= WRITTEN_MAX) {
       pieces.push({ text: `${head}"data":[${Array<string>(count).fill(element(tensor)).join(',')}]}` })
     } else {
@@ -59,10 +59,10 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
   pieces.push({ text: binaryOutputs.length > 0 ? `],"outputs":${JSON.stringify(outputs)}}` : ']}' })
   const head = bytesOf(pieces)
   const path = `/v2/models/${config.name}/infer`
-  const headerBytes = behind.length > 0 ? head.length : null
+  const headerBytes = binary.length > 0 ? head.length : null
   return {
     path,
-    body: Buffer.concat([head, bytesOf(behind)]),
+    body: Buffer.concat([head, bytesOf(binary)]),
     headerBytes,
     binaryOutputs,
     filledIn: inputs.filter(({ tensor }) => tensor.dims.includes(-1)).map(({ tensor, shape }) => `${tensor.name} [${shape.join(',')}]`),
@@ -70,7 +70,7 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
       const options = headerBytes === null ? '' : ` -H 'Inference-Header-Content-Length: ${headerBytes}'`
       const to = binaryOutputs.length === 0 ? '' : ' --output answer.bin'
       const url = shellWord(`${origin}${path}`)
-      const parts = merged([...pieces, ...behind])
+      const parts = merged([...pieces, ...binary])
       const [only] = parts
       if (parts.length === 1 && only !== undefined && 'text' in only) return `curl -sS ${url}${options}${to} -d ${shellWord(only.text)}`
       return `{ ${parts.map(command).join('; ')}; } |\n  curl -sS ${url}${options}${to} --data-binary @-`
@@ -78,7 +78,7 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
   }
 }
 
-/** The batch is 1, or the first dimension of a model that does not batch and takes any number there. */
+/** The shape with a batch of 1; in a model that does not batch, a variable first dimension is 1 too. */
 function shapeOf({ max_batch_size }: ModelIoConfig, { dims }: TensorConfig, size: number): number[] {
   if (max_batch_size > 0) return [1, ...dims.map((dim) => (dim === -1 ? size : dim))]
   return dims.map((dim, i) => (dim !== -1 ? dim : i === 0 && dims.length > 1 ? 1 : size))
@@ -101,13 +101,13 @@ function bytesOf(pieces: readonly Piece[]): Buffer {
   const made = pieces.map((piece) => {
     if ('text' in piece) return Buffer.from(piece.text)
     if ('zeros' in piece) return Buffer.alloc(piece.zeros)
-    // With the line feed that `paste` ends with.
+    // With the line feed that `paste` writes at the end.
     return Buffer.from(`${Array<string>(piece.count).fill(piece.element).join(',')}\n`)
   })
   return Buffer.concat(made)
 }
 
-/** Neighbours that are text as one. */
+/** Joins adjacent text. */
 function merged(pieces: readonly Piece[]): Piece[] {
   const out: Piece[] = []
   for (const piece of pieces) {

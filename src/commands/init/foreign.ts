@@ -1,4 +1,4 @@
-/** Models of other frameworks, by the ends of their names: what they are, and the commands that make an ONNX file of them, or another model that is served. Pure. */
+/** Recognises models of other frameworks by file name, and names the commands that convert them. Pure. */
 
 import { basename, dirname } from 'node:path'
 import { BACKENDS, GRAPHDEF, KERAS } from '../../config/index.js'
@@ -13,7 +13,7 @@ const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: s
   [/\.(?:pkl|pickle|joblib)$/i, 'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''],
 ]
 
-/** A sentence that begins behind the name of the file, and a command; null for a file that is none of these. */
+/** A sentence that continues the file's name, with a command; null for any other file. */
 export function exportHint(path: string): string | null {
   const name = basename(path)
   const row = FOREIGN.find(([ends]) => ends.test(name))

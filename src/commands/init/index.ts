@@ -1,8 +1,8 @@
 /**
- * `nereid init`: a model repository from a model, and the first request to it.
+ * `nereid init`: makes a model repository from a model, and prints the first request to it.
  *
- * What is printed was tried: the model is loaded by a server in this process, from the files that are written, and the bytes of the
- * request are sent to it before the command that sends them is shown.
+ * Everything printed was tried: a server in this process loads the model from the written files, and gets the bytes of
+ * the request before the command that sends them is shown.
  */
 
 import { readdirSync, statSync } from 'node:fs'
@@ -23,7 +23,7 @@ import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
 import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
 import { TREES, treesIn, type TreesFile } from './trees.js'
 
-/** What dimensions of any size are tried with: a model may want even numbers, a window, or an image. */
+/** Sizes tried for variable dimensions: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
 const REQUEST_MS_MAX = 60_000
 /** Files and directories of a Python model. */
@@ -38,18 +38,18 @@ interface Plan {
   name: string
   kind: 'fil' | 'onnx' | 'openvino' | 'python' | 'pytorch' | 'tensorflow'
   files: ModelFile[]
-  /** The model as it was named. */
+  /** The path that the user gave. */
   source: string
   trees?: TreesFile
-  /** Files that lie beside the model and are not part of it. */
+  /** Files next to the model that are not part of it. */
   beside?: string[]
 }
 
-/** A request that was answered, or the first one with the reason why none was. */
-interface Tried {
+/** A request that succeeded, or the first one with the reason why none did. */
+interface Trial {
   example: Example | null
   refusal: string | null
-  /** It does not batch, and perhaps could. */
+  /** True if the model does not batch, and perhaps could. */
   mayBatch?: true
 }
 
@@ -71,7 +71,7 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const named = (fallback: string): string => {
     const name = options.get('name') ?? fallback
     requireSafeName(name)
-    // The server takes the name from a path as it stands there, as Triton does: nothing is decoded.
+    // The server takes the name from a path unchanged, as Triton does: nothing is decoded.
     if (!/^[\w.-]+$/.test(name)) throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
     return name
   }
@@ -100,7 +100,7 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   if (SERVED.test(file)) {
     const parts = [file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))]
     for (const part of parts) {
-      // A graph without constants has weights of no bytes.
+      // Weights without bytes belong to a graph without constants.
       const why = part === file || statSync(part).size > 0 ? whyNoWeights(part) : null
       if (why !== null) throw new CommandError(`${part === file ? source : part} ${why}`)
     }
@@ -123,22 +123,25 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
 
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
 
-/** Files of PyTorch: what is in one, only a load tells. */
+/** Files of PyTorch; only a load shows their contents. */
 const PYTORCH = /\.(?:pt2?|pth|torchscript|jit)$/i
-/** The graph of an IR of OpenVINO; its weights are a `.bin` beside it. */
+/** The graph of an OpenVINO IR; its weights are a `.bin` in the same directory. */
 const OPENVINO = /\.xml$/
-/** Files of which a SavedModel of TensorFlow, which is a directory, has one. */
+/** Files that identify a TensorFlow SavedModel, which is a directory. */
 const SAVED_MODEL = BACKENDS.flatMap(({ files = [] }) => files.flatMap(({ holds = [] }) => holds))
 /** Files that a backend in Python serves. */
 const SERVED = new RegExp(`${PYTORCH.source}|${OPENVINO.source}`, 'i')
 
-/** What a version's model is called, by any backend: file or directory. */
+/** Names of a version's model in any backend: file or directory. */
 const MODEL_FILES = BACKENDS.flatMap(({ files = [], chosen = [] }) => [...files.map(({ name }) => name), ...chosen])
 
-/** Files of a Hugging Face export that make the model's inputs. */
+/** Files of a Hugging Face export that prepare the model's inputs. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.json']
 
-/** The model of a directory such as `optimum-cli export onnx` writes: `model.onnx`, there or in `onnx`, or the only one that is there. Of trees it has the name of a version's file. */
+/**
+ * The model in a directory such as `optimum-cli export onnx` writes: `model.onnx` in it or in `onnx`, or its only
+ * model. Trees have the name of a version's file.
+ */
 function modelIn(directory: string, source: string): string {
   for (const name of ['model.onnx', 'onnx/model.onnx']) if (isFile(join(directory, name))) return join(directory, name)
   const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below)) ? readdirSync(join(directory, below)).filter((name) => name.endsWith('.onnx')).map((name) => join(below, name)) : []))
@@ -156,18 +159,21 @@ function modelIn(directory: string, source: string): string {
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 
-/** `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml`, `resnet.pt`, `resnet/xgboost.json` and `resnet/1/model.savedmodel` are all called resnet. */
+/**
+ * Name of a model by its path: `resnet/1/model.onnx`, `resnet/onnx/model.onnx`, `resnet.onnx`, `resnet.xml`,
+ * `resnet.pt`, `resnet/xgboost.json` and `resnet/1/model.savedmodel` are all named resnet.
+ */
 function nameOf(path: string): string {
   let stem = basename(path).replace(/\.(?:onnx|savedmodel)$/, '').replace(SERVED, '').replace(TREES, '')
   for (let at = path; /^(?:model|saved_?model|onnx|xgboost|checkpoint|\d+)$/.test(stem); stem = basename(at)) {
     at = dirname(at)
     if (at === dirname(at)) return 'model'
   }
-  // What a URL and a shell take as it is.
+  // Keep characters that a URL and a shell accept unchanged.
   return stem.replace(/[^\w.-]+/g, '_').replace(/^\.+/, '') || 'model'
 }
 
-/** The files of a directory, and where they go. */
+/** Files of a directory with their destinations. */
 function filesBelow(directory: string, source: string, to: (path: string) => string): ModelFile[] {
   const files: ModelFile[] = []
   const places = [directory]
@@ -175,7 +181,7 @@ function filesBelow(directory: string, source: string, to: (path: string) => str
     for (const entry of readdirSync(place, { withFileTypes: true })) {
       if (entry.name.startsWith('.') || entry.name === '__pycache__') continue
       const from = join(place, entry.name)
-      // Links to directories are not followed: they may go round in circles.
+      // Links to directories are skipped: they may form cycles.
       if (entry.isDirectory()) {
         places.push(from)
         continue
@@ -194,7 +200,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
   const staging = new Staging(out, plan.name, options.has('link'))
   const interrupted = (_: NodeJS.Signals, number: number): void => {
     staging.remove()
-    // As a shell counts signals.
+    // Exit codes of signals in a shell.
     exitNow(128 + number)
   }
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
@@ -203,11 +209,11 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     if (!options.has('link')) staging.requireRoom(plan.files)
     for (const file of plan.files) staging.add(file)
     const isConfigured = plan.files.some((file) => file.to === 'config.pbtxt')
-    // Only a name to stand in the way, until the model has said what it takes.
+    // Reserves the name until the model has declared its tensors.
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
     if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
-    const [other] = staging.besides(MODEL_FILES)
+    const [other] = staging.otherModelFiles(MODEL_FILES)
     if (other !== undefined) throw new CommandError(`${other} is there, of another model, and would stay beside this one: remove it (rm -r ${shellWord(other)}), or --name=<name> makes another model`)
     const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind) ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
@@ -218,7 +224,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
   }
 }
 
-/** A configuration that is there before the model was loaded; of ONNX the model writes it. */
+/** The configuration before the model was loaded; empty for ONNX, whose tensors come from the model. */
 function configText({ kind, name, trees }: Plan, options: CommandArguments['options']): string {
   if (trees !== undefined) return treesConfigText(name, trees, batchOf(options, TREES_BATCH))
   if (kind === 'pytorch') return pytorchConfigText(name)
@@ -226,7 +232,7 @@ function configText({ kind, name, trees }: Plan, options: CommandArguments['opti
   return kind === 'python' ? pythonConfigText(name, options.has('python') ? PYTHON_IO : null) : ''
 }
 
-/** Rows of a batch, where nothing is said `usual`; 0 when the model shall not batch. */
+/** Rows of a batch, `usual` by default; 0 if the model must not batch. */
 function batchOf(options: CommandArguments['options'], usual: number): number {
   const text = options.get('batch')
   if (text === undefined) return usual
@@ -236,14 +242,14 @@ function batchOf(options: CommandArguments['options'], usual: number): number {
   return batch
 }
 
-/** Loads the model to learn what it takes, writes that down, and loads it again from what was written. */
-async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): Promise<Tried> {
+/** Loads the model to read its tensors, writes them down, and loads it again from the written configuration. */
+async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): Promise<Trial> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name, { config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch } })
     } catch (error) {
       if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch()
-      // Its framework may not be here yet.
+      // Its framework may not be installed here.
       if (kind !== 'onnx' && error instanceof ServerError) return doesNotLoad(error)
       throw error
     }
@@ -254,28 +260,28 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
   })
 }
 
-const doesNotLoad = (error: ServerError): Tried => ({ example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` })
+const doesNotLoad = (error: ServerError): Trial => ({ example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` })
 
 function cannotBatch(): CommandError {
   return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out')
 }
 
-/** Of a configuration that does not batch. */
+/** True if a configuration that does not batch could. */
 function canBatch({ input, output }: ModelIoConfig): boolean {
   return input.length > 0 && [...input, ...output].every(({ dims }) => dims[0] === -1)
 }
 
-/** Loads a model from the configuration that was written. Its code may need what is not here yet: then that is said, and the files are made all the same. */
-async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Tried> {
+/** Loads a model from the written configuration. If its code lacks something here, returns the reason. */
+async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Trial> {
   return await withServer(staging.repository, async (server) => {
     try {
       await server.load(name)
     } catch (error) {
-      // Nothing but the file can be wrong with trees.
+      // Trees fail only because of their file.
       if (kind === 'fil' || !(error instanceof ServerError)) throw error
       return doesNotLoad(error)
     }
-    // A request with placeholders says nothing.
+    // A request with placeholders would fail.
     if (kind === 'pytorch') return { example: null, refusal: 'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it' }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })
@@ -286,7 +292,7 @@ async function withServer<T>(repository: string, use: (server: Server) => Promis
   const server = await Server.start({
     modelRepository: repository,
     modelControlMode: 'explicit',
-    // A model batches when it is said, not when it might.
+    // A model batches only if the configuration says so.
     backendConfig: 'default-max-batch-size=0',
     http: { address: '127.0.0.1', port: 0 },
     log: () => {},
@@ -298,8 +304,8 @@ async function withServer<T>(repository: string, use: (server: Server) => Promis
   }
 }
 
-async function tryRequests(server: Server, config: ModelIoConfig): Promise<Tried> {
-  let first: Tried | null = null
+async function tryRequests(server: Server, config: ModelIoConfig): Promise<Trial> {
+  let first: Trial | null = null
   const isVariable = config.input.some(({ dims }) => dims.includes(-1))
   for (const size of isVariable ? SIZES : SIZES.slice(0, 1)) {
     const example = exampleRequest(config, size)
@@ -324,7 +330,7 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
   }
 }
 
-function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Tried, { name, source, beside = [] }: Plan, isNamed: boolean): string {
+function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Trial, { name, source, beside = [] }: Plan, isNamed: boolean): string {
   const command = invocation(program)
   const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {

@@ -1,19 +1,19 @@
-/** What of a model's configuration, in Triton's JSON form, a first request and a first `config.pbtxt` need. */
+/** Fields of a model's configuration, in Triton's JSON form, that a first request and a first `config.pbtxt` need. */
 
 export interface TensorConfig {
   name: string
-  /** `TYPE_FP32`, …. */
+  /** Such as `TYPE_FP32`. */
   data_type: string
-  /** -1 is any size; without the batch dimension. */
+  /** -1 is any size; excludes the batch dimension. */
   dims: number[]
-  /** The model itself has another shape: a scalar, for instance. */
+  /** Shape in the model itself, if it differs: a scalar, for instance. */
   reshape?: { shape: number[] }
 }
 
 export interface ModelIoConfig {
   name: string
   backend: string
-  /** 0: the model does not batch. */
+  /** 0 for a model that does not batch. */
   max_batch_size: number
   input: TensorConfig[]
   output: TensorConfig[]

@@ -1,20 +1,20 @@
-/** Puts a model into a repository: files are made in a directory of their own first, so that a half-made model is never served. */
+/** Adds a model to a repository: files are written elsewhere first, so that a partial model is never served. */
 
 import { closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync, realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve, sep } from 'node:path'
 import { CommandError } from '../arguments.js'
 
-/** A file of the model: where it comes from, or its text; and where it goes, below the model's directory. */
+/** A file of the model: its source or its text, and its path below the model's directory. */
 export type ModelFile = { to: string } & ({ from: string } | { text: string })
 
-/** A repository with one model that nothing serves yet. */
+/** A temporary repository with one model. */
 export class Staging {
-  /** The directory that a server can be started with. */
+  /** A directory that a server can be started with. */
   readonly repository: string
   readonly #out: string
   readonly #name: string
   readonly #isLinked: boolean
-  /** Directories that were made for this model, the outermost first. */
+  /** Directories created for this model, the outermost first. */
   readonly #made: string[]
   readonly #files: string[] = []
 
@@ -23,11 +23,11 @@ export class Staging {
     this.#out = out
     this.#name = name
     this.#isLinked = isLinked
-    // On the file system it goes to, and with a dot: servers that watch the repository leave it out.
+    // On the target file system, and with a dot: servers that watch the repository skip it.
     this.repository = mkdtempSync(join(out, '.nereid-init-'))
   }
 
-  /** @throws {CommandError} when copies of the files do not fit on the disk. */
+  /** @throws {CommandError} if copies of the files do not fit on the disk */
   requireRoom(files: readonly ModelFile[]): void {
     const bytes = files.reduce((sum, file) => sum + ('from' in file ? statSync(file.from).size : 0), 0)
     const { bavail, bsize } = statfsSync(this.repository)
@@ -55,23 +55,23 @@ export class Staging {
     copyFileSync(from, target, constants.COPYFILE_FICLONE)
   }
 
-  /** Files of this model that are already in the repository. */
+  /** Files of this model that already exist in the repository. */
   inTheWay(): string[] {
     return this.#files.map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
   }
 
-  /** Model files of another model, which would stay beside this one, and might be the one that is served. */
-  besides(modelFiles: readonly string[]): string[] {
+  /** Other model files in the repository that would stay, and might be served instead. */
+  otherModelFiles(modelFiles: readonly string[]): string[] {
     const own = new Set(this.#files.map((file) => file.split(sep).slice(0, 2).join(sep)))
     return modelFiles.map((name) => join('1', name)).filter((file) => !own.has(file)).map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
   }
 
-  /** Moves the files to their place, the configuration last. Returns their paths. Others that are there stay. */
+  /** Moves the files to the repository, the configuration last, and returns their paths. Other existing files stay. */
   finish(): string[] {
     const ordered = [...this.#files].sort((a, b) => Number(a === 'config.pbtxt') - Number(b === 'config.pbtxt'))
     const model = join(this.#out, this.#name)
     if (!existsSync(model)) {
-      // All at once, for servers that watch.
+      // In one step, for servers that watch.
       renameSync(join(this.repository, this.#name), model)
     } else {
       for (const file of ordered) {
@@ -84,14 +84,14 @@ export class Staging {
 
   remove(): void {
     rmSync(this.repository, { recursive: true, force: true })
-    // Nothing is left of a model that was refused.
+    // Remove everything of a rejected model.
     for (const made of this.#made.reverse()) if (readdirSync(made).length === 0) rmdirSync(made)
   }
 }
 
 const isOccupied = (path: string): boolean => lstatSync(path, { throwIfNoEntry: false }) !== undefined
 
-/** One by one: where a file system refuses, Node's own way says ENOENT for a disk that is read-only, and never ends in /proc. */
+/** Makes directories one at a time: Node's recursive way reports ENOENT for a read-only disk, and hangs in /proc. */
 function makeDirectories(path: string): string[] {
   const isThere = (): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
   if (isThere()) return []
@@ -107,9 +107,9 @@ function makeDirectories(path: string): string[] {
 }
 
 /**
- * The file that `location` means in a model in `directory`.
+ * The file that `location` names for a model in `directory`.
  *
- * @throws {CommandError} when it is outside the directory, links resolved, or no regular file.
+ * @throws {CommandError} if it is outside the directory, links resolved, or no regular file
  */
 export function dataFile(directory: string, location: string): string {
   const path = join(directory, location)
@@ -125,7 +125,7 @@ export function dataFile(directory: string, location: string): string {
   return path
 }
 
-/** @throws {CommandError} for a directory, a FIFO, a device, and a file that may not be read. */
+/** @throws {CommandError} for a directory, a FIFO, a device, and an unreadable file */
 export function requireRegular(path: string): void {
   if (!statSync(path).isFile()) throw new CommandError(`${path} is no regular file`)
   closeSync(openSync(path, 'r'))

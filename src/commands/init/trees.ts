@@ -1,32 +1,32 @@
-/** Files of trees: which `model_type` of the backend `fil` reads one, and whether its objective is that of a classifier. */
+/** Reads files of trees: the `model_type` of the backend `fil`, and whether the objective is that of a classifier. */
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 
 export interface TreesFile {
   /** Value of the parameter `model_type`. */
   type: string
-  /** Name of the file in a version. */
+  /** File name in a version. */
   file: string
   isClassifier: boolean
 }
 
-/** Ends of names that the frameworks' own examples use. */
+/** File name endings in the frameworks' own examples. */
 export const TREES = /\.(?:json|ubj|txt|tl|model)$/i
 
 /** Names of files in a version; see `BACKENDS`. */
 const FILES = { xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt', treelite_checkpoint: 'checkpoint.tl' } as const
 
-/** Objectives stand near the beginning or the end of a file, with at most the names of features between. */
+/** Objectives are near the beginning or the end of a file, after at most the feature names. */
 const END_BYTES = 1 << 16
 
 const XGBOOST_CLASSIFIER = /binary:(?:logistic|hinge)|multi:soft(?:max|prob)/
 const LIGHTGBM_CLASSIFIER = /^objective=(?:binary|multiclass)/m
-/** Where treelite 4 writes the task: behind the version, two types, the number of trees and that of features. */
+/** Offset of the task in files of treelite 4: after the version, two types, and the numbers of trees and features. */
 const TREELITE_TASK_AT = 26
-/** Classifiers of two and of several classes, in treelite's `TaskType`. */
+/** Classifiers of two and of several classes in treelite's `TaskType`. */
 const TREELITE_CLASSIFIERS: readonly number[] = [0, 2]
 
-/** What a file of trees is; null for one that none of the frameworks wrote. */
+/** Type of a file of trees; null if no known framework wrote it. */
 export function treesIn(path: string): TreesFile | null {
   const text = endsOf(path)
   const type = typeOf(path, text)
@@ -36,7 +36,7 @@ export function treesIn(path: string): TreesFile | null {
   return { type, file: FILES[type], isClassifier }
 }
 
-/** By what is in it: XGBoost and LightGBM write the same bytes whatever the file is called. */
+/** Detects the type by content: XGBoost and LightGBM write the same bytes under any file name. */
 function typeOf(path: string, text: string): keyof typeof FILES | null {
   if (/^tree\r?\n/.test(text)) return 'lightgbm'
   if (/^\s*\{\s*"/.test(text)) return text.includes('"learner"') ? 'xgboost_json' : null
@@ -45,7 +45,7 @@ function typeOf(path: string, text: string): keyof typeof FILES | null {
   return /\.model$/i.test(path) ? 'xgboost' : null
 }
 
-/** The first and the last bytes of a file, each as one letter. */
+/** The first and the last bytes of a file, one letter per byte. */
 function endsOf(path: string): string {
   const file = openSync(path, 'r')
   try {

@@ -1,4 +1,4 @@
-/** The entry of a key in a keys file, from the options of the command. Pure. */
+/** The entry of a key in a keys file, made from the options of the command. Pure. */
 
 import { createHash } from 'node:crypto'
 import { nearest } from '../../config/suggest.js'
@@ -12,17 +12,17 @@ export interface Entry {
   expires?: string
 }
 
-/** Characters that a key has at least: what is shorter can be guessed from its hash. `access::limits::KEY_CHARS_MIN`. */
+/** Minimum length of a key: a shorter one can be guessed from its hash. `access::limits::KEY_CHARS_MIN`. */
 const KEY_CHARS_MIN = 20
-/** The most that a server looks at: `access::limits::KEY_BYTES_MAX`. */
+/** Maximum length of a key: `access::limits::KEY_BYTES_MAX`. */
 const KEY_BYTES_MAX = 512
 
 const QUOTAS = { concurrency: 'concurrency', 'requests-per-second': 'requests_per_second', burst: 'burst', 'bytes-per-second': 'bytes_per_second' } as const
 
 /**
- * @param key what a client will send; only its hash is in the entry
+ * @param key the key that clients send; the entry has only its hash
  * @param now for `--expires=30d`
- * @throws {CommandError} for options that no entry can be made of. What else is wrong the reader of the file says.
+ * @throws {CommandError} for options that make no entry. The reader of the file reports other mistakes.
  */
 export function entryOf({ options, all }: CommandArguments, key: string, now: Date): Entry {
   const name = options.get('name')
@@ -47,16 +47,16 @@ export function entryOf({ options, all }: CommandArguments, key: string, now: Da
   }
 }
 
-/** `VERB,VERB` for all models, `VERB,VERB:MODEL,MODEL*` for some. */
+/** Parses `VERB,VERB` for all models, `VERB,VERB:MODEL,MODEL*` for some. */
 function scopeOf(text: string): Entry['scopes'][number] {
-  // A verb may end in `:read`, so the models are behind a colon that no verb continues.
+  // A verb may end in `:read`, so the models follow a colon that continues no verb.
   const match = /^((?:[a-z_-]+(?::read)?,)*[a-z_-]+(?::read)?)(?::(.+))?$/s.exec(text)
   if (match === null) throw new CommandError(`a scope is written as VERBS or VERBS:MODELS, such as inference,metadata:resnet*. Got ${text}`)
   const [, verbs = '', models] = match
   return { verbs: verbs.split(','), ...(models === undefined ? {} : { models: models.split(',') }) }
 }
 
-/** What to warn of: a model that is called nearly as the `:read` that was meant. */
+/** Warnings about models whose name is close to an intended `:read`. */
 export function misreadScopes({ scopes }: Entry): string[] {
   return scopes.flatMap(({ verbs, models = [] }) => {
     const [model = ''] = models
@@ -67,7 +67,7 @@ export function misreadScopes({ scopes }: Entry): string[] {
   })
 }
 
-/** A key that has ended answers nobody. @throws {CommandError} */
+/** @throws {CommandError} for a key that has expired */
 export function requireFuture({ expires }: Entry, now: Date): void {
   const end = expires === undefined ? Infinity : Date.parse(expires)
   if (end <= now.getTime()) throw new CommandError(`--expires: the key would have ended at ${secondsOf(new Date(end))}; ${TIMES}`)
@@ -75,10 +75,10 @@ export function requireFuture({ expires }: Entry, now: Date): void {
 
 const TIMES = 'a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC, or as 90d from now'
 
-/** What the reader of a file says of an entry, in terms of the options that it was made of. */
+/** The file reader's error about an entry, in terms of the command's options. */
 export function inOptions(text: string, entry: Entry, refusalOf: (entry: Entry) => string): string {
   if (text.startsWith('expires: ')) return `--expires: ${TIMES}`
-  // A number that the type of the field has not: the reader tells the range of one that it has.
+  // A number outside the field's type; the reader reports the range for one inside it.
   const quota = /^quota\.(\w+): .*expected u\d+$/.exec(text)?.[1]
   if (quota !== undefined) return `${refusalOf({ ...entry, quota: { [quota]: 0 } })}, a whole number`
   const [, scope, at, verbs = ''] = /^scopes\[(\d+)\]\.verbs\[(\d+)\]: a verb is one of (.+), or one of these/.exec(text) ?? []
@@ -89,7 +89,7 @@ export function inOptions(text: string, entry: Entry, refusalOf: (entry: Entry) 
 
 const onlyOne = (words: readonly string[]): string | null => (words.length === 1 ? (words[0] ?? null) : null)
 
-/** `90d` from now, or a time as it stands in the file. */
+/** `90d` from now, or a time as written in the file. */
 function timeOf(text: string, now: Date): string {
   const match = /^(\d{1,5})d$/.exec(text)
   if (match === null) return text
@@ -99,9 +99,9 @@ function timeOf(text: string, now: Date): string {
 const secondsOf = (time: Date): string => time.toISOString().replace(/\.\d+Z$/, 'Z')
 
 /**
- * A key of one's own, without the end of its line.
+ * A given key without its line end.
  *
- * @throws {CommandError} when it is none that a server would take, or one that could be guessed.
+ * @throws {CommandError} if a server would reject it, or it could be guessed
  */
 export function givenKey(text: string): string {
   const key = text.replace(/\r?\n$/, '')

@@ -1,4 +1,4 @@
-/** Puts an entry into a keys file, in one step: a server that reads it meanwhile sees the old file or the new one. */
+/** Adds an entry to a keys file in one step: a server that reads it meanwhile sees the old file or the new one. */
 
 import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs'
 import { CommandError } from '../arguments.js'
@@ -9,11 +9,11 @@ import type { Entry } from './entry.js'
 const FILE_BYTES_MAX = 4 << 20
 
 /**
- * @param check throws what is wrong with the text of a keys file
- * @throws {CommandError} when the file is no keys file, or would be none. It stays as it is then.
+ * @param check throws if the text is no valid keys file
+ * @throws {CommandError} if the file is no keys file, or would become invalid; it stays unchanged then
  */
 export function addEntry(given: string, entry: Entry, check: (text: string) => void): void {
-  // What a link leads to is named in errors.
+  // Errors name the target of a link.
   const path = existsSync(given) ? realpathSync(given) : given
   const before = existsSync(path) ? readKeys(path, check) : null
   const file = (before === null ? {} : JSON.parse(before)) as { keys?: Entry[] }
@@ -22,7 +22,7 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
   try {
     check(text)
   } catch (error) {
-    // Its lines are those of a file that is not written.
+    // The line numbers are those of a file that is not written.
     throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message.replace(/^line \d+, column \d+: /, '')}`)
   }
   replaceFile(path, text, 0o600)
@@ -31,7 +31,7 @@ export function addEntry(given: string, entry: Entry, check: (text: string) => v
 function readKeys(path: string, check: (text: string) => void): string {
   const stat = lstatSync(path)
   if (!stat.isFile() || stat.size > FILE_BYTES_MAX) throw new CommandError(`${path} is no file of at most ${FILE_BYTES_MAX} bytes`)
-  // Some editors begin a file with a byte order mark, which JSON does not have.
+  // Some editors write a byte order mark at the beginning, which JSON does not allow.
   const text = readFileSync(path, 'utf8').replace(/^\uFEFF/, '')
   try {
     check(text)

@@ -1,7 +1,8 @@
 /**
- * `nereid key`: makes a key, prints it once, and puts its hash into a keys file. Starts no server; one that runs takes the key within a second.
+ * `nereid key`: makes a key, prints it once, and adds its hash to a keys file. Starts no server; a running one reads
+ * the key within a second.
  *
- * The key itself is written nowhere: who loses it makes another.
+ * The key itself is stored nowhere: if it is lost, make another.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -11,10 +12,10 @@ import { printFailure } from '../failure.js'
 import { entryOf, givenKey, inOptions, misreadScopes, requireFuture, type Entry } from './entry.js'
 import { addEntry } from './file.js'
 
-/** 256 bits: nothing to guess, so a fast hash is enough. */
+/** 256 bits cannot be guessed, so a fast hash suffices. */
 const KEY_BYTES = 32
 
-/** What a person pipes in is read to its end, up to this. */
+/** Limit of a key on standard input. */
 const STDIN_BYTES_MAX = 64 * 1024
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
@@ -47,7 +48,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-/** Why no server takes an entry, which has no line yet that could be named; '' when one does. */
+/** Why a server would reject an entry, without a line number; '' if it would not. */
 function refusalOf(entry: Entry): string {
   try {
     checkKeys(JSON.stringify({ keys: [entry] }))
