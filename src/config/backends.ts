@@ -1,75 +1,85 @@
 /**
- * What a backend is, once: a row for each that Triton or this server has. Everything that knows a backend's files, platforms, settings, devices or words
- * reads it here, and the table of docs/models.md is made from it. A backend without a row is a directory below `--backend-directory`, or is not there.
+ * Table of backends: a row for each that Triton or this server has. All code about a backend's files, platforms,
+ * settings, devices or names reads this table, and the one of docs/models.md is made from it. A backend without a row
+ * is a directory below `--backend-directory`, or missing.
  *
- * The rows with files are in the order in which the files are looked for (docs/spec/backends-native.md, 1.1).
+ * Rows with files are in the order in which the files are searched (docs/spec/backends-native.md, 1.1).
  */
 
-/** Providers of ONNX Runtime for GPUs, as reports of them (`ProviderReport`) and texts call them. */
+/** ONNX Runtime's GPU providers, by their names in `ProviderReport` and in texts. */
 export const PROVIDERS = { cuda: 'CUDA', tensorrt: 'TensorRT' } as const
 
-/** The platform of a TensorRT plan, which may have what no other model has. */
+/** The platform of a TensorRT plan; some fields are valid only with it. */
 export const PLAN_PLATFORM = 'tensorrt_plan'
 
-/** A file of a version that tells its backend. */
+/** A file of a version that identifies its backend. */
 export interface ModelFile {
   name: string
   kind: 'file' | 'directory' | 'any'
-  /** What `platform` is filled with, and may be; left out: any is taken. */
+  /** Default and only valid value of `platform`; absent if any is valid. */
   platform?: string
-  /** Further spellings of the platform that tell the backend. */
+  /** Other spellings of the platform that identify the backend. */
   aliases?: readonly string[]
-  /** For a directory: it has to contain one of these files. */
+  /** For a directory: files of which it must contain one. */
   holds?: readonly string[]
 }
 
-/** Files that are not served; code in Python makes one of them that is. */
+/** Files that are not served; Python code converts one. */
 export interface Foreign {
   ends: RegExp
   /** The platform of configurations that name such a file. */
   platform?: string
   what: string
-  /** The code that reads `file` and writes `to`. Names of inputs and outputs are those of a configuration. */
+  /** Code that reads `file` and writes `to`. Names of inputs and outputs come from a configuration. */
   code: (file: string, to: string, inputs: readonly string[], outputs: readonly string[]) => string
 }
 
 export interface Backend {
   name: string
-  /** How a configuration names it, where that is not `backend: "<name>"`. */
+  /** Spelling in a configuration, if it is not `backend: "<name>"`. */
   written?: string
-  /** What guides, other servers and habit call it as well, in small letters without separators. Platforms and ends of file names need no word here. */
+  /** Other common names, in small letters without separators. Platforms and file name endings are known already. */
   spellings?: readonly string[]
-  /** The first is the default. */
+  /** Files of a version; the first is the default. */
   files?: readonly ModelFile[]
   foreign?: readonly Foreign[]
-  /** Files of which a parameter of the model chooses one: they tell no backend. */
+  /** Files of which a model parameter selects one; they identify no backend. */
   chosen?: readonly string[]
-  /** Keys of `--backend-config=<name>,…` that its code reads; left out: any. */
+  /** Keys of `--backend-config=<name>,…` that its code reads; absent if it may read any. */
   settings?: readonly string[]
-  /** Where instances are whose group leaves it open: `auto`, on each GPU, else on the CPU; `only`, on GPUs or nowhere; left out, on the CPU. With `never` they are there also if the group says a GPU. */
+  /**
+   * Instances of a group without a kind: `auto`, on each GPU, or else on the CPU; `only`, on GPUs or nowhere; absent,
+   * on the CPU. `never` puts them on the CPU even if the group asks for a GPU.
+   */
   devices?: 'auto' | 'only' | 'never'
-  /** Of a backend whose models ONNX Runtime runs, with the settings of `onnxruntime`: its providers for GPUs, one of which has to be there, if there are any. The first is told. */
+  /**
+   * For a backend of ONNX Runtime, with the settings of `onnxruntime`: its GPU providers. A GPU needs one of them, if
+   * the list has any; texts name the first.
+   */
   providers?: readonly (keyof typeof PROVIDERS)[]
-  /** Instances on the CPU where no count is given; left out: 1. */
+  /** CPU instances of a group without a count; 1 if absent. */
   cpuInstances?: number
-  /** Words in the names of images that are made for it. */
+  /** Words in the names of images made for it. */
   images?: readonly string[]
-  /** Of one that is served by `python`: the module of the user's interpreter that runs its models. */
+  /** For a backend that `python` serves: the module of the user's interpreter that runs its models. */
   module?: string
-  /** The file of a version that its code reads by this name, whatever `default_model_filename` says; it tells no backend. */
+  /** File of a version that its code always reads, whatever `default_model_filename` is; it identifies no backend. */
   reads?: string
-  /** What does not say which inputs and outputs a model has, so that the configuration must. */
+  /** Part of a model that does not declare inputs and outputs, so that the configuration must. */
   opaque?: string
-  /** What runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`; `absent`, nothing but a directory of the user's. */
+  /**
+   * Code that runs its models: `core`, the native module; `python`, our `crates/backend-python/backends/<name>`;
+   * `absent`, only a directory of the user's.
+   */
   served: 'core' | 'python' | 'absent'
-  /** Of one that is absent what errors and doctor say, and what to do; else what docs/models.md says of it. */
+  /** For an absent backend, the reason and advice in errors and doctor; otherwise the text of docs/models.md. */
   note: string
 }
 
-/** Served by the core, for tests and examples. */
+/** Backends of the core for tests and examples. */
 const FOR_TESTS = ['identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 'implicit_state', 'iterative_sequence', 'device_identity']
 
-/** As Python reads it. */
+/** A Python literal. */
 const literal = (value: string | readonly string[]): string => JSON.stringify(value)
 
 export const KERAS: Foreign = {
@@ -161,19 +171,19 @@ export const BACKENDS: readonly Backend[] = [
 
 const ROWS: ReadonlyMap<string, Backend> = new Map(BACKENDS.map((row) => [row.name, row]))
 
-/** How files end that `nereid init` makes a repository of, for hints and shells. */
+/** File name endings that `nereid init` accepts, for hints and shells. */
 export const INIT_ENDS: readonly string[] = ['.onnx', '.pt', '.xml', 'xgboost.json', '.ubj', 'model.txt', '.tl']
 
 export const isForInit = (file: string): boolean => INIT_ENDS.some((end) => file.endsWith(end))
 
-/** The row of a backend; undefined of one that has none. */
+/** The row of a backend, or undefined. */
 export const backendRow = (name: string): Backend | undefined => ROWS.get(name)
 
-/** Whether the native module serves it without files of its own. */
+/** True if the native module serves it without extra files. */
 export const isBuiltIn = (name: string): boolean => backendRow(name)?.served === 'core'
 
-/** Whether ONNX Runtime runs its models. */
+/** True if ONNX Runtime runs its models. */
 export const isOfOnnxRuntime = (name: string): boolean => backendRow(name)?.providers !== undefined
 
-/** The backend whose `--backend-config` holds for models of another. */
+/** The backend whose `--backend-config` applies to it. */
 export const settingsOwner = (name: string): string => (isOfOnnxRuntime(name) ? 'onnxruntime' : name)

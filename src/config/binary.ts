@@ -1,4 +1,4 @@
-/** The protobuf form of a configuration: what crosses to the core and answers the gRPC ModelConfig call. */
+/** The protobuf form of a configuration, for the core and for the gRPC ModelConfig call. */
 import { clone, fromBinary as decode, toBinary as encode } from '@bufbuild/protobuf'
 import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb.js'
 
@@ -7,12 +7,12 @@ export function toBinary(config: ModelConfig): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** The inverse of `toBinary`. Throws on bytes that are no `ModelConfig`: they come from ourselves. */
+/** Inverse of `toBinary`. Throws on bytes that are no `ModelConfig`, which would be a bug of ours. */
 export function fromBinary(bytes: Uint8Array): ModelConfig {
   return decode(ModelConfigSchema, bytes)
 }
 
-/** A copy that may be changed. */
+/** A mutable copy. */
 export function copy(config: ModelConfig): ModelConfig {
   return clone(ModelConfigSchema, config)
 }

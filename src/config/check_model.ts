@@ -1,6 +1,6 @@
 /**
- * Compares a complete configuration with the ONNX graph that is to serve it. Runs for every version, whether or not the
- * configuration was completed from it: two versions may differ.
+ * Compares a complete configuration with its ONNX graph. Runs for every version, even if the configuration was
+ * completed from another one: two versions may differ.
  */
 import type { TensorIo } from '../native/contract.js'
 import type { ModelIo } from './complete.js'
@@ -24,7 +24,7 @@ export function checkAgainstModel(config: ModelConfig, io: ModelIo): void {
   for (const check of checksAgainstModel(config, io)) check()
 }
 
-/** The same, one check after the other: whoever wants every difference goes on behind one that throws. */
+/** The same checks, one at a time: a caller that wants every difference continues after one that throws. */
 export function checksAgainstModel(config: ModelConfig, io: ModelIo): (() => void)[] {
   return [
     () => checkCount(config, io),
@@ -41,7 +41,7 @@ function checkCount(config: ModelConfig, io: ModelIo): void {
   if (expected !== provided) throw invalid(`unable to load model '${config.name}', configuration expects ${expected} inputs, model provides ${provided}`)
 }
 
-/** Checks the control tensors and returns how many inputs they are. */
+/** Checks the control tensors and returns the number of inputs they use. */
 function checkControls(sequence: ModelSequenceBatching, config: ModelConfig, io: ModelIo): number {
   let count = 0
   const kinds = [Control.CONTROL_SEQUENCE_START, Control.CONTROL_SEQUENCE_END, Control.CONTROL_SEQUENCE_READY, Control.CONTROL_SEQUENCE_CORRID]
@@ -62,7 +62,7 @@ function checkControls(sequence: ModelSequenceBatching, config: ModelConfig, io:
   return count
 }
 
-/** A flag's datatype shows in which list its values stand; a correlation id names it. */
+/** The datatype of a control: its list of values implies it; a correlation id names it. */
 function controlType(control: ModelSequenceBatching_Control): DataType {
   if (control.kind === Control.CONTROL_SEQUENCE_CORRID) return control.dataType
   if (control.int32FalseTrue.length > 0) return DataType.TYPE_INT32
@@ -82,7 +82,7 @@ function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
     }
   }
   if (input.allowRaggedBatch) {
-    // The requests of a batch are laid end to end, so the graph must take any length.
+    // Requests of a batch are concatenated, so the graph must accept any length.
     if (tensor.shape.length !== 1 || tensor.shape[0] !== -1) {
       throw invalid(
         `unable to load model '${model}', configuration expects model provides input with shape [-1]  for ragged input '${input.name}', ` +
@@ -96,7 +96,7 @@ function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
 
 function checkOutput(output: ModelOutput, config: ModelConfig, io: ModelIo): void {
   const tensor = find(output.name, io.outputs, 'output')
-  // A scattered output is cut into pieces whose shapes only the requests know.
+  // A scattered output is divided into pieces whose shapes only the requests know.
   if (config.batchOutput.some((entry) => entry.targetName.includes(output.name))) return
   checkShape(output, tensor, config, true)
 }
@@ -141,7 +141,7 @@ function checkShape(io: ModelInput | ModelOutput, tensor: TensorIo, config: Mode
       )
     }
   } else if (graph.length === 0) {
-    // However many of them: Triton compares each with 1.
+    // Triton compares each with 1, regardless of their number.
     if (dims.some((dim) => dim !== 1)) {
       throw invalid(
         `unable to load model '${config.name}', scalar tensor '${io.name}', should only provide 1 in the model configuration when the model ` +

@@ -1,6 +1,6 @@
 /**
- * Fills inputs, outputs, `max_batch_size` and the scheduler from what an ONNX file says about itself. Only ever adds: what the
- * configuration says stays, and is compared with the file later, by `checkAgainstModel`.
+ * Completes inputs, outputs, `max_batch_size` and the scheduler from an ONNX file. Only adds: existing fields stay, and
+ * `checkAgainstModel` compares them with the file later.
  */
 import { create } from '@bufbuild/protobuf'
 import type { TensorIo } from '../native/contract.js'
@@ -22,14 +22,14 @@ export interface ModelIo {
   outputs: TensorIo[]
 }
 
-/** `max_batch_size` of a model that can batch and does not say how much. */
+/** `max_batch_size` of a model that can batch and sets no limit. */
 export const DEFAULT_MAX_BATCH_SIZE = 4
 
 /**
  * Completes a configuration from its model file.
  *
  * @param defaultMaxBatchSize backend setting `default-max-batch-size`
- * @throws {ConfigError} INVALID_ARG when batching is asked of a model that cannot batch
+ * @throws {ConfigError} INVALID_ARG if a model that cannot batch is configured to batch
  */
 export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog): ModelConfig {
   if (isComplete(config)) {
@@ -37,7 +37,7 @@ export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBa
     return config
   }
   const full = copy(config)
-  // An initialiser that may be overridden is an input to the graph, but nothing a request has to know of.
+  // An initialiser with an override is an input of the graph that requests need not send.
   const inputs = io.inputs.filter((tensor) => !tensor.optional)
   completeBatching(full, [...inputs, ...io.outputs].every(canBatch), defaultMaxBatchSize, log)
 
@@ -46,7 +46,7 @@ export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBa
   return full
 }
 
-/** Whether inputs and outputs are there, so that nothing is taken from the file. */
+/** True if the configuration has inputs and outputs, so that none are taken from the file. */
 export function isComplete(config: ModelConfig): boolean {
   return (config.input.length > 0 || config.batchInput.length > 0) && config.output.length > 0
 }
@@ -62,7 +62,7 @@ function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatch
   }
   if (config.maxBatchSize === 0) {
     config.maxBatchSize = Math.max(0, defaultMaxBatchSize)
-    // The reference's spelling, which log filters know.
+    // Triton's spelling, which log filters know.
     log(
       'warning',
       `autofilled max_batch_size to ${config.maxBatchSize} for model '${config.name}' since batching is supporrted but no max_batch_size is specified in model ` +
@@ -76,9 +76,9 @@ function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatch
 
 function describe(tensor: TensorIo, maxBatchSize: number): { name: string; dataType: DataType; dims: bigint[]; reshape?: ModelTensorReshape } {
   const dims = (maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape).map(BigInt)
-  // Numbers of `inference.DataType`; 0, which fails validation, for what it cannot express.
+  // Numbers of `inference.DataType`; 0, which fails validation, for an unknown type.
   const base = { name: tensor.name, dataType: tensor.datatype as DataType }
   if (dims.length > 0) return { ...base, dims }
-  // Dims may not be empty, so a scalar is shown as a vector of one; with batching the model needs the shape without it.
+  // Dims may not be empty, so a scalar becomes a vector of one; with batching the model needs the shape without it.
   return maxBatchSize > 0 ? { ...base, dims: [1n], reshape: create(ModelTensorReshapeSchema) } : { ...base, dims: [1n] }
 }

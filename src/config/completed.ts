@@ -1,6 +1,6 @@
 /**
- * Takes over what a model's own code makes of its configuration (B-PY-22). As in Triton five fields count, and whatever else it wrote is ignored.
- * The text comes from a process that runs a model's code: it is read like a client's.
+ * Applies the configuration that a model's own code returns (B-PY-22). As in Triton, five fields count and the rest is
+ * ignored. The text comes from a process that runs a model's code, so it is checked like a client's.
  */
 import { copy } from './binary.js'
 import { ConfigError } from './error.js'
@@ -9,9 +9,10 @@ import { parseJsonConfig } from './json_in.js'
 import { JsonSyntaxError, readJson } from './json_value.js'
 
 /**
- * The configuration with the five fields of `json`, not checked yet.
+ * The configuration with the five fields of `json`, unchecked.
  *
- * @throws {ConfigError} INTERNAL for what is no JSON, NOT_FOUND for what is no configuration: the reference's classes and texts.
+ * @throws {ConfigError} INTERNAL for invalid JSON, NOT_FOUND for JSON that is no configuration: Triton's classes and
+ * texts
  */
 export function takeCompleted(config: ModelConfig, json: string): ModelConfig {
   const made = read(json, config.name)

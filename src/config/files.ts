@@ -1,26 +1,26 @@
 /**
  * Reads the small files of a model directory: configurations and labels.
  *
- * A model directory is written by others. Whatever stands under the name of a file there (a FIFO, a socket, a device, a
- * directory, ten gigabytes) must neither block the server nor fill its memory: files are opened without waiting, asked what they
- * are, and read up to a limit.
+ * Others write that directory. Anything under the name of a file there (a FIFO, a socket, a device, a directory, ten
+ * gigabytes) must neither block the server nor fill its memory: files are opened without waiting, their type is
+ * checked, and they are read up to a limit.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, readdirSync, statSync, type BigIntStats } from 'node:fs'
 import { ConfigError } from './error.js'
 
-/** A larger configuration is refused, as a file unread. The largest in the wild are some hundred KiB of generated steps. */
+/** Size limit of a configuration, rejected unread. The largest known ones are some hundred KiB of generated steps. */
 export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
 
 /**
- * Values of one configuration: fields, and items of lists. 16 MiB hold millions, which take twenty seconds and gigabytes to read. An
- * ensemble of a thousand steps has some ten thousand.
+ * Limit of values in a configuration: fields, and items of lists. 16 MiB hold millions, which take twenty seconds and
+ * gigabytes to read. An ensemble of a thousand steps has some ten thousand.
  */
 export const CONFIG_VALUES_MAX = 100_000
 
-/** A larger label file is refused. ImageNet with 21,841 classes has half a MiB. */
+/** Size limit of a label file. ImageNet with 21,841 classes has half a MiB. */
 export const LABEL_BYTES_MAX = 64 * 1024 * 1024
 
-/** What a path leads to, links followed; undefined for what is not there or cannot be looked at, such as a loop of links. */
+/** Status of a path, links followed; undefined if it does not exist or cannot be read, such as a loop of links. */
 export function statIfAny(path: string): BigIntStats | undefined {
   try {
     return statSync(path, { bigint: true, throwIfNoEntry: false })
@@ -29,7 +29,7 @@ export function statIfAny(path: string): BigIntStats | undefined {
   }
 }
 
-/** Names of what is in a directory, in no order; none of one that cannot be read. */
+/** Unordered names in a directory; none if it is unreadable. */
 export function namesIn(directory: string): string[] {
   try {
     return readdirSync(directory)
@@ -38,7 +38,7 @@ export function namesIn(directory: string): string[] {
   }
 }
 
-/** The bytes of a configuration; null of one that cannot be read. */
+/** The bytes of a configuration; null if it is unreadable. */
 export function configurationIfAny(path: string): Buffer | null {
   try {
     return readRegularFile(path, CONFIG_BYTES_MAX, '')
@@ -75,7 +75,7 @@ export function readRegularFile(path: string, limit: number, tooLarge: string): 
   }
 }
 
-/** Reads to the end, which may lie elsewhere than the size said: files grow, and files of /proc have no size. */
+/** Reads to the end, which may differ from the reported size: files grow, and files of /proc have no size. */
 function readAll(file: number, size: number, limit: number, tooLarge: string): Buffer {
   const parts: Buffer[] = []
   let total = 0
@@ -93,7 +93,7 @@ function unreadable(path: string, reason: string): ConfigError {
   return new ConfigError('INTERNAL', `failed to open text file for read ${path}: ${reason}`)
 }
 
-/** What the system says of a file that cannot be read, in the words of `strerror`. */
+/** Reason why a file is unreadable, in the words of `strerror`. */
 export function reasonOf(error: unknown): string {
   switch ((error as NodeJS.ErrnoException).code) {
     case 'ENOENT':

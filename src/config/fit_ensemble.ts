@@ -1,23 +1,23 @@
 /**
- * Whether the tensors of an ensemble fit its models, as far as configurations say it: what the core finds when it publishes the ensemble
- * (`graph::check`), with its texts, before any model is opened. A test compares both.
+ * Checks that the tensors of an ensemble fit its models, as far as configurations tell, before any model is opened: the
+ * check of the core when it publishes the ensemble (`graph::check`), with its texts. A test compares both.
  */
 import { invalid } from './error.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 import { shapeText, typeName } from './names.js'
 
-/** The first end of a tensor that was met; the others have to agree with it. */
+/** The first end of a tensor; the others must agree with it. */
 interface End {
   model: string
   datatype: number
   dims: readonly bigint[]
-  /** With the batch dimension of its model. */
+  /** Shape with the batch dimension of its model. */
   full: readonly bigint[]
 }
 
 /**
- * @param models configurations of the steps' models in the order of the steps, with inputs and outputs; null where they are not known yet
- * @throws {ConfigError} with the text of the first thing that does not fit
+ * @param models configurations of the steps' models in the order of the steps, with inputs and outputs; null if unknown
+ * @throws {ConfigError} with the text of the first mismatch
  */
 export function fitEnsemble(config: ModelConfig, models: readonly (ModelConfig | null)[]): void {
   if (config.schedulingChoice.case !== 'ensembleScheduling') return
@@ -58,7 +58,7 @@ export function fitEnsemble(config: ModelConfig, models: readonly (ModelConfig |
   }
 }
 
-/** A model that batches may feed one that does not, and the reverse, if the shapes agree with the batch dimension or without. */
+/** The shapes must agree with or without the batch dimension, so a batching model may feed one that does not batch. */
 function requireAgreement(first: End, other: End, what: string): void {
   if (first.datatype !== other.datatype) {
     throw invalid(

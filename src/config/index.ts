@@ -1,15 +1,18 @@
 /**
  * Model configuration: from `config.pbtxt` or JSON to the effective `ModelConfig` of a served version.
  *
- * The way of a configuration, in the order of the calls:
+ * Calls in order:
  *
- * 1. at polling, `readConfig` (`loadConfigFile` or `parseJsonConfig`) → `completeConfig`: `nameOr` → `inferBackend` → `normalise` → `validate` → `requireName`;
- * 2. at load, `prepareConfig` = `resolveInstanceGroups` → `validate`, then the version's file is opened by the core, which tells its inputs and outputs;
- * 3. then `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
- * 4. `toBinary`, `toTritonJson` and `readLabels` make what the core publishes.
+ * 1. at polling, `readConfig` (`loadConfigFile` or `parseJsonConfig`) → `completeConfig`: `nameOr` → `inferBackend`
+ *    → `normalise` → `validate` → `requireName`;
+ * 2. at load, `prepareConfig` = `resolveInstanceGroups` → `validate`, then the core opens the version's file and
+ *    returns its inputs and outputs;
+ * 3. then `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` →
+ *    `checkAgainstModel`;
+ * 4. `toBinary`, `toTritonJson` and `readLabels` make the forms that the core publishes.
  *
- * Every function takes a configuration and returns one; none changes its argument. Failures are `ConfigError`s.
- * Nothing here watches directories, keeps state between calls, or talks to the core.
+ * Every function takes a configuration and returns one; none changes its argument. Failures are `ConfigError`s. Nothing
+ * here watches directories, keeps state between calls, or calls the core.
  */
 export type { ModelConfig } from './generated/model_config_pb.js'
 export { ConfigError, ConfigSyntaxError, noLog } from './error.js'

@@ -1,6 +1,6 @@
 /**
- * Fills `name`, `backend`, `platform` and `default_model_filename` from what is there: the directory name, the other three
- * fields, and the files of the first subdirectory. Runs always, also with auto-complete off; reads no model.
+ * Completes `name`, `backend`, `platform` and `default_model_filename` from the directory name, each other, and the
+ * files of the first subdirectory. Always runs, even with auto-complete off; reads no model.
  */
 import { join } from 'node:path'
 import { BACKENDS, type ModelFile } from './backends.js'
@@ -13,21 +13,21 @@ import type { ModelConfig } from './generated/model_config_pb.js'
 /** Entries of a directory, links followed. */
 export type Listing = ReadonlyMap<string, 'file' | 'directory'>
 
-/** Takes the name of the directory where the configuration has none. */
+/** Sets a missing name to that of the directory. */
 export function nameOr(config: ModelConfig, directoryName: string): ModelConfig {
   const named = copy(config)
   if (named.name === '') named.name = directoryName
   return named
 }
 
-/** @throws {ConfigError} when the configuration has another name than its directory */
+/** @throws {ConfigError} if the configuration has another name than its directory */
 export function requireName(config: ModelConfig, directoryName: string): void {
   if (config.name !== directoryName) {
     throw invalid(`unexpected directory name '${directoryName}' for model '${quoted(config.name)}', directory name must equal model name`)
   }
 }
 
-/** Entries of the model directory's first subdirectory in byte order (`10` before `2`, and `configs` if nothing comes before). */
+/** Entries of the model directory's first subdirectory in byte order (`10` before `2`; `configs` may be the first). */
 export function listFirstDirectory(modelDirectory: string): Listing {
   const first = [...list(modelDirectory)]
     .filter(([, kind]) => kind === 'directory')
@@ -38,7 +38,7 @@ export function listFirstDirectory(modelDirectory: string): Listing {
 
 function list(directory: string): Listing {
   const entries = new Map<string, 'file' | 'directory'>()
-  // One that is gone since it was listed is the same as an empty one: the load will say so.
+  // A directory that was removed since counts as empty: the load will fail.
   for (const name of namesIn(directory)) {
     const stat = statIfAny(join(directory, name))
     if (stat !== undefined) entries.set(name, stat.isDirectory() ? 'directory' : 'file')
@@ -46,7 +46,7 @@ function list(directory: string): Listing {
   return entries
 }
 
-/** A framework as the files show it. Several rows may belong to one backend; the first is its default. */
+/** Files that identify a backend. Several rows may belong to one backend; the first is its default. */
 type Rule = ModelFile & { backend: string }
 
 const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) => files.map((file) => ({ backend: name, ...file })))
@@ -57,8 +57,8 @@ const [TENSORFLOW, OTHERS] = [RULES.filter(({ backend }) => backend === 'tensorf
  * Completes backend, platform and file name, each from the others or from the files.
  *
  * @param files entries of the first subdirectory, `listFirstDirectory`
- * @param hint what is known of a model without files; goes behind the error
- * @throws {ConfigError} INVALID_ARG when nothing says which backend serves the model
+ * @param hint text about a model without files, which ends the error
+ * @throws {ConfigError} INVALID_ARG if nothing identifies the backend
  */
 export function inferBackend(config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => ''): ModelConfig {
   const found = copy(config)
@@ -90,7 +90,7 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
   return found
 }
 
-/** What is there instead of a file that would tell the backend: mostly one with a name of its own. */
+/** Names the existing files if none identifies the backend: mostly one has a name of its own. */
 function filesHint(files: Listing): string {
   for (const name of [...files.keys()].sort()) {
     const row = FOREIGN.find(({ ends }) => ends.test(name))
@@ -108,7 +108,7 @@ function extension(file: string): string {
   return file.slice(file.lastIndexOf('.'))
 }
 
-/** TensorFlow is the other way round: the platform decides. Where nothing says it, a backend alone is not enough in Triton. */
+/** TensorFlow is the other way round: the platform decides. Without it, a backend alone does not suffice in Triton. */
 function inferTensorflow(config: ModelConfig, files: Listing): boolean {
   if (config.platform === '' && (config.backend === '' || config.backend === 'tensorflow')) {
     const named = TENSORFLOW.find((r) => r.name === config.defaultModelFilename)

@@ -1,6 +1,6 @@
 /**
- * Resolves `instance_group` to what will run: kinds without AUTO, counts, names, GPU lists. Runs at load, so a mistake here is a
- * failure of the version and not of the poll.
+ * Resolves `instance_group` to the instances that will run: kinds without AUTO, counts, names, GPU lists. Runs at load,
+ * so a mistake here fails the version and not the poll.
  */
 import { create } from '@bufbuild/protobuf'
 import { backendRow, PLAN_PLATFORM } from './backends.js'
@@ -8,15 +8,15 @@ import { copy } from './binary.js'
 import { invalid } from './error.js'
 import { ModelInstanceGroup_Kind as Kind, ModelInstanceGroupSchema, type ModelConfig, type ModelInstanceGroup } from './generated/model_config_pb.js'
 
-/** The accelerators of this machine, as far as placement is concerned. */
+/** Devices of this machine that instances can use. */
 export interface Devices {
   /** Ids of the usable GPUs. */
   gpus: number[]
-  /** Whether this server can use GPUs at all. */
+  /** True if this server can use GPUs. */
   gpuSupport: boolean
-  /** Why models of this backend cannot use the GPUs that there are. */
+  /** Reason why models of this backend cannot use the existing GPUs. */
   missing?: string
-  /** Instances are on a GPU only when their group says so: the backend does not use it. */
+  /** True if instances use a GPU only when their group asks for one. */
   onlyWhenAsked?: boolean
   /** Lowest CUDA compute capability that counts as usable. */
   minComputeCapability: number
@@ -24,15 +24,15 @@ export interface Devices {
 
 export const NO_GPUS: Devices = { gpus: [], gpuSupport: false, minComputeCapability: 0 }
 
-/** After Triton's text: how the CPU serves it, if it can. */
+/** Hint after Triton's text: how to serve the model on the CPU, if possible. */
 const fallbackHint = ({ backend }: ModelConfig): string => (backendRow(backend)?.devices === 'only' ? '' : '; --gpu-fallback=cpu serves it on the CPU')
 
-/** Fills and checks the instance groups. An ensemble has none and is returned as it is. */
+/** Completes and checks the instance groups. An ensemble has none and is returned unchanged. */
 export function resolveInstanceGroups(config: ModelConfig, devices: Devices): ModelConfig {
   if (config.platform === 'ensemble') return config
   const resolved = copy(config)
   if (resolved.instanceGroup.length === 0) {
-    // The only group that is named without an index.
+    // Only this group has a name without an index.
     resolved.instanceGroup.push(create(ModelInstanceGroupSchema, { name: config.name }))
   }
   resolved.instanceGroup.forEach((group, index) => resolve(group, index, resolved, devices))
@@ -41,10 +41,11 @@ export function resolveInstanceGroups(config: ModelConfig, devices: Devices): Mo
 }
 
 /**
- * Moves the groups that want a GPU to the CPU, for a machine without one: `--gpu-fallback=cpu`. Most published configurations say
- * KIND_GPU. A group that lists GPUs and leaves the kind open is moved too: it could not be served either.
+ * Moves groups that want a GPU to the CPU, for a machine without one: `--gpu-fallback=cpu`. Most published
+ * configurations have KIND_GPU. A group that lists GPUs without a kind is moved too, since it could not be served
+ * either.
  *
- * @returns the configuration, and the names of the groups that were moved; the same object when there are none
+ * @returns the configuration and the names of the moved groups; the same object if there are none
  */
 export function moveGpuGroupsToCpu(config: ModelConfig): { config: ModelConfig; moved: string[] } {
   const wantsGpu = (group: ModelInstanceGroup): boolean => group.kind === Kind.GPU || (group.kind === Kind.AUTO && group.gpus.length > 0)
@@ -59,7 +60,7 @@ export function moveGpuGroupsToCpu(config: ModelConfig): { config: ModelConfig; 
   return { config: changed, moved }
 }
 
-/** Whether groups that want a GPU cannot be served as they are. */
+/** True if groups that want a GPU cannot be served as they are. */
 export function lacksGpu({ gpus, missing }: Devices): boolean {
   return gpus.length === 0 || missing !== undefined
 }
@@ -67,8 +68,8 @@ export function lacksGpu({ gpus, missing }: Devices): boolean {
 function resolve(group: ModelInstanceGroup, index: number, config: ModelConfig, devices: Devices): void {
   if (group.name === '') group.name = `${config.name}_${index}`
   if (group.kind === Kind.AUTO) {
-    const mayBe = devices.missing === undefined && devices.onlyWhenAsked !== true
-    const usable = mayBe && devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
+    const mayUseGpu = devices.missing === undefined && devices.onlyWhenAsked !== true
+    const usable = mayUseGpu && devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
     group.kind = usable ? Kind.GPU : Kind.CPU
   }
   if (group.count < 1) group.count = (group.kind === Kind.CPU ? backendRow(config.backend)?.cpuInstances : undefined) ?? 1
@@ -94,7 +95,7 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
     }
   }
   if (group.profile.length > 0 && config.platform !== PLAN_PLATFORM) {
-    // The missing space is the reference's, and clients match on it.
+    // Triton's text lacks this space, and clients match on it.
     throw invalid(`${where} and platform ${config.platform}specifies profile field which is only supported for TensorRT models`)
   }
 }

@@ -1,10 +1,10 @@
 /**
- * Reads a configuration from JSON: the load parameter `config`, and what a backend sends back.
+ * Reads a configuration from JSON: the load parameter `config`, and the completed configuration of a backend.
  *
- * The rules are those of protobuf's reader, which writes members to a message as they come: a key that comes twice replaces a
- * scalar, merges a message, appends to a list or a map; a second member of a oneof is refused; one value where a list is wanted
- * is a list of one. Names are snake_case or lowerCamelCase, enum values in any case, 64-bit integers numbers or strings.
- * Nothing is merged with a file, and an unknown key is an error.
+ * The rules are those of protobuf's reader, which merges members in order: a repeated key replaces a scalar, merges a
+ * message, appends to a list or a map; a second member of a oneof is rejected; a single value for a list is a list of
+ * one. Names are snake_case or lowerCamelCase, enum values in any case, 64-bit integers numbers or strings. Nothing is
+ * merged with a file, and an unknown key is an error.
  */
 import { ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
@@ -32,7 +32,7 @@ export function parseJsonConfig(text: string): ModelConfig {
   return config
 }
 
-/** JSON that is well formed but no `ModelConfig`. */
+/** Well-formed JSON that is no `ModelConfig`. */
 class Mismatch extends Error {}
 
 const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
@@ -42,20 +42,20 @@ const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
   [ScalarType.UINT64]: [0n, 18446744073709551615n, 'TYPE_UINT64'],
 }
 
-/** Booleans in quotes. */
+/** Strings that mean true. */
 const TRUE_WORDS = new Set(['true', 't', 'yes', 'y', '1'])
 const FALSE_WORDS = new Set(['false', 'f', 'no', 'n', '0'])
 
 function readMessage(message: ReflectMessage, value: JsonValue, path: string): void {
   if (!(value instanceof JsonObject)) throw mismatch(path, value, message.desc.typeName)
-  // Of this object: one of the same name that follows may set the other member, and replaces it.
+  // Oneofs set by this object: a later object of the same name may set another member, which replaces the first.
   const taken = new Set<string>()
   for (const [key, item] of value.members) {
     const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
     if (field === undefined) throw new Mismatch(`${at(path)}${quoted(key)}: Cannot find field.`)
     if (item === null) continue
     const inner = path === '' ? field.name : `${path}.${field.name}`
-    // The same member a second time is refused as well.
+    // The same member a second time is rejected as well.
     if (field.oneof !== undefined && taken.has(field.oneof.name)) {
       const why = `oneof field '${field.oneof.name}' is already set. Cannot set '${key}'`
       throw new Mismatch(`${at(path).trimEnd()}: invalid value ${why} for type oneof`)
@@ -82,10 +82,10 @@ function readField(message: ReflectMessage, field: DescField, value: JsonValue, 
       const map = message.get(field)
       const keys = new Set<string>()
       for (const [key, item] of value.members) {
-        // A second object under the name of the map may repeat a key, one object may not.
+        // Another object of the same map may repeat a key, one object may not.
         if (keys.has(key)) throw new Mismatch(`${at(path)}${quoted(key)}: Repeated map key: '${quoted(key)}' is already set.`)
         keys.add(key)
-        // Maps are plain objects in memory, where this one key is no property.
+        // Maps are plain objects in memory, in which this one key is no property.
         if (key === '__proto__') throw mismatch(path, key, 'map key')
         map.set(readMapKey(field.mapKey, key, path), readItem(field, item, `${path}["${quoted(key)}"]`))
       }
@@ -116,7 +116,7 @@ function readMapKey(type: ScalarType, key: string, path: string): unknown {
 function readEnum(desc: DescEnum, value: JsonValue, path: string): number {
   if (value instanceof JsonNumber) return Number(readInteger(ScalarType.INT32, value, path))
   const name = typeof value === 'string' ? value.toUpperCase().replaceAll('-', '_') : null
-  // Its number in quotes names a value too, if there is one.
+  // A quoted number is valid too if the enum has it.
   const found = desc.values.find((v) => v.name === name || String(v.number) === value)
   if (found === undefined) throw mismatch(path, value, desc.typeName)
   return found.number
@@ -126,7 +126,7 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
   switch (type) {
     case ScalarType.STRING:
       if (typeof value !== 'string') throw mismatch(path, value, 'TYPE_STRING')
-      // Half a surrogate pair has no UTF-8 form.
+      // An unpaired surrogate has no UTF-8 form.
       if (Buffer.from(value).toString() !== value) throw mismatch(path, value, 'TYPE_STRING')
       return value
     case ScalarType.BOOL:
@@ -135,7 +135,7 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
       if (typeof value !== 'boolean') throw mismatch(path, value, 'TYPE_BOOL')
       return value
     case ScalarType.FLOAT:
-      // Decimals up to here round to the largest float, whose own shortest form is already above it.
+      // Decimals up to here round to the largest float, whose own shortest form is already larger.
       return readFloat(value, path, 'TYPE_FLOAT', 3.4028235677973366e38)
     case ScalarType.DOUBLE:
       return readFloat(value, path, 'TYPE_DOUBLE', Number.MAX_VALUE)
@@ -154,15 +154,15 @@ function readInteger(type: ScalarType, value: JsonValue, path: string): bigint {
   return number
 }
 
-/** `12`, `-3`, and whole numbers in other spellings: `1.0`, `5e3`. */
+/** Parses `12`, `-3`, and integers in other spellings: `1.0`, `5e3`. */
 function integerOf(text: string): bigint | null {
-  // 21 characters hold every 64-bit integer; more would only cost time.
+  // 21 characters hold every 64-bit integer; longer text would only cost time.
   if (/^-?[0-9]{1,20}$/.test(text)) return BigInt(text)
   const number = Number(text)
   return Number.isSafeInteger(number) ? BigInt(number) : null
 }
 
-/** Digits only: `"1.0"` in quotes is no integer. */
+/** Only digits: a quoted `"1.0"` is no integer. */
 function integerInQuotes(text: string): bigint | null {
   return /^[+-]?[0-9]{1,20}$/.test(text) ? BigInt(text.replace('+', '')) : null
 }
@@ -187,7 +187,7 @@ function at(path: string): string {
   return path === '' ? '' : `(${path}) `
 }
 
-/** A value as an error shows it: short, whatever it is. */
+/** A short form of any value for an error. */
 function show(value: JsonValue): string {
   if (value instanceof JsonNumber) return value.text.slice(0, 40)
   if (value instanceof JsonObject) return 'Object'

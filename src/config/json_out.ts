@@ -1,8 +1,8 @@
 /**
- * Prints a configuration as Triton prints it: the body of GET …/config and the text handed to backends.
+ * Prints a configuration as Triton does: the body of GET …/config and the text passed to backends.
  *
- * This is not protobuf's own JSON: names are snake_case, defaults are printed, and 64-bit integers are numbers except in three
- * places that the reference forgot and clients now expect. Bytes count here; clients compare.
+ * This is not protobuf's own JSON: names are snake_case, defaults are printed, and 64-bit integers are numbers except
+ * for three that Triton's code omits. The bytes must match, because clients compare them.
  */
 import { ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
@@ -28,8 +28,8 @@ function printMessage(message: ReflectMessage): string {
 }
 
 /**
- * Declaration order, with two exceptions: scalar members of a oneof come after everything else (`"name":"zero","zero_data":true`),
- * and an output's reshape stands next to its dims.
+ * Declaration order, with two exceptions: scalar members of a oneof come last (`"name":"zero","zero_data":true`), and
+ * an output's reshape follows its dims.
  */
 function printOrder(desc: DescMessage): DescField[] {
   const rank = (field: DescField): number => {
@@ -65,7 +65,7 @@ function printItem(field: DescField & { fieldKind: 'list' | 'map' }, item: unkno
 }
 
 function printEnum(desc: DescEnum, value: number): string {
-  // A number without a name is a valid value in proto3.
+  // An unnamed number is a valid value in proto3.
   return desc.value[value] === undefined ? String(value) : `"${desc.value[value].name}"`
 }
 
@@ -85,7 +85,7 @@ function printScalar(field: DescField, type: ScalarType, value: unknown): string
   }
 }
 
-/** The decimal with the fewest digits that is still this 32-bit float. */
+/** The decimal with the fewest digits that rounds to this 32-bit float. */
 function shortestFloat(value: number): number {
   for (let digits = 6; digits < 9; digits++) {
     const short = Number(value.toPrecision(digits))
@@ -99,7 +99,7 @@ function printFloat(value: number): string {
   return Number.isNaN(value) ? '"NaN"' : value > 0 ? '"Infinity"' : '"-Infinity"'
 }
 
-/** As `JSON.stringify`, with the capital hex digits of the reference. */
+/** Like `JSON.stringify`, with Triton's capital hex digits. */
 function printString(value: string): string {
   return JSON.stringify(value).replaceAll(/(\\\\)|(\\u[0-9a-f]{4})/g, (all, _slash, escape?: string) => (escape === undefined ? all : `\\u${escape.slice(2).toUpperCase()}`))
 }

@@ -1,15 +1,16 @@
 /**
- * Reads JSON text into values that keep numbers as written and members as often as they stand there.
+ * Reads JSON into values that keep numbers as written and repeated members.
  *
- * `JSON.parse` would round 64-bit integers, and a configuration holds `18446744073709551615` as a plain number. What protobuf's
- * own reader accepts beyond JSON is accepted here: trailing commas, single quotes, bare keys, raw control characters in strings.
+ * `JSON.parse` would round 64-bit integers, and a configuration holds `18446744073709551615` as a plain number.
+ * Extensions of protobuf's own reader are accepted: trailing commas, single quotes, bare keys, raw control characters
+ * in strings.
  */
 import { quoted } from './error.js'
 import { CONFIG_VALUES_MAX } from './files.js'
 
 export type JsonValue = null | boolean | string | JsonNumber | JsonValue[] | JsonObject
 
-/** A number, as the text spells it. */
+/** A number as the text spells it. */
 export class JsonNumber {
   readonly text: string
   constructor(text: string) {
@@ -17,12 +18,12 @@ export class JsonNumber {
   }
 }
 
-/** Members in the order of the text; a key may stand there more than once. */
+/** Members in the order of the text, repeated ones included. */
 export class JsonObject {
   readonly members: [string, JsonValue][] = []
 }
 
-/** Deeper nesting is refused: the reader recurses. No valid configuration comes near. */
+/** Nesting limit, because the reader recurses. No valid configuration comes near. */
 const JSON_DEPTH_MAX = 100
 
 export class JsonSyntaxError extends Error {}
@@ -76,7 +77,7 @@ class Reader {
     const object = new JsonObject()
     this.position++
     for (;;) {
-      // After a comma too.
+      // Also after a comma.
       if (this.take('}')) return object
       const key = this.key()
       if (!this.take(':')) this.fail(`expected ':' after key "${quoted(key)}"`)
@@ -98,7 +99,7 @@ class Reader {
     const items: JsonValue[] = []
     this.position++
     for (;;) {
-      // After a comma too.
+      // Also after a comma.
       if (this.take(']')) return items
       items.push(this.value(depth + 1))
       if (this.take(']')) return items
@@ -125,7 +126,7 @@ class Reader {
     }
   }
 
-  /** What follows a backslash. An unknown escape is the character itself. */
+  /** Reads an escape after its backslash. An unknown escape is the character itself. */
   private escape(): string {
     const c = this.text[this.position] ?? ''
     if (c === '') return this.fail('string is not closed')
@@ -145,7 +146,7 @@ class Reader {
     return found
   }
 
-  /** Skips blanks, and the symbol when it comes next. */
+  /** Skips blanks, and the symbol if it follows. */
   private take(symbol: string): boolean {
     this.skipSpace()
     if (this.text[this.position] !== symbol) return false

@@ -1,10 +1,10 @@
-/** Reads the class labels that outputs name. Used by classification requests only. */
+/** Reads the class labels of outputs. Only classification requests use them. */
 import { relative, resolve, sep } from 'node:path'
 import { ConfigError } from './error.js'
 import { LABEL_BYTES_MAX, readRegularFile } from './files.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
-/** One output's label file as it is, a label per line; the index of a line is the index of the class. */
+/** The label file of one output with a label per line; the index of a line is the index of the class. */
 export interface Labels {
   output: string
   text: Buffer
@@ -13,7 +13,7 @@ export interface Labels {
 /**
  * Labels of every output that has a label file.
  *
- * @throws {ConfigError} UNSUPPORTED for a path that leaves the model directory, INTERNAL for a file that cannot be read
+ * @throws {ConfigError} UNSUPPORTED for a path that leaves the model directory, INTERNAL for an unreadable file
  */
 export function readLabels(config: ModelConfig, modelDirectory: string): Labels[] {
   return config.output

@@ -1,6 +1,4 @@
-/**
- * The two moments at which a configuration is made: when its directory is polled, and when a version's file has been opened.
- */
+/** The two steps that make a configuration: when its directory is polled, and after a version's file was opened. */
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
@@ -21,7 +19,7 @@ import { validate } from './validate.js'
 import { validateInitialStates } from './validate_scheduling.js'
 
 export interface ConfigFlags {
-  /** Off with `--disable-auto-complete-config`. */
+  /** False with `--disable-auto-complete-config`. */
   autoComplete: boolean
   /** `--model-config-name`, or null. */
   configName: string | null
@@ -29,23 +27,25 @@ export interface ConfigFlags {
 
 export interface LoadedConfig {
   config: ModelConfig
-  /** The file it was read from; null when there is none, or it came with the load request. */
+  /** The file it was read from; null if there is none, or it came with the load request. */
   path: string | null
-  /** Whether a configuration was provided, be it an empty one. */
+  /** True if a configuration was provided, even an empty one. */
   provided: boolean
 }
 
 /**
- * Reads the configuration file of a model directory: `configs/<configName>.pbtxt`, else `config.pbtxt`, else an empty one.
+ * Reads the configuration file of a model directory: `configs/<configName>.pbtxt`, else `config.pbtxt`, else an empty
+ * one.
  *
- * @throws {ConfigError} INTERNAL for a file that cannot be read or parsed, and for a missing one when auto-complete is off
+ * @throws {ConfigError} INTERNAL for a file that cannot be read or parsed, and for a missing one if auto-complete is
+ * off
  */
 export function loadConfigFile(modelDirectory: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
   const custom = flags.configName === null ? null : join(modelDirectory, 'configs', `${flags.configName}.pbtxt`)
   const path = custom !== null && exists(custom) ? custom : join(modelDirectory, 'config.pbtxt')
   if (!exists(path) && flags.autoComplete) return { config: emptyConfig(), path: null, provided: false }
   try {
-    // As bytes: what is no UTF-8 must reach the parser unchanged.
+    // As bytes: invalid UTF-8 must reach the parser unchanged.
     const bytes = readRegularFile(path, CONFIG_BYTES_MAX, `failed to read text proto from ${path}`)
     return { config: parsePbtxt(bytes, path), path, provided: true }
   } catch (error) {
@@ -54,7 +54,7 @@ export function loadConfigFile(modelDirectory: string, flags: ConfigFlags, log: 
   }
 }
 
-/** Whether there is a file of this name. One that cannot be looked at (a loop of links) counts: opening it says why. */
+/** True if a file of this name exists. An unreadable one (a loop of links) counts: opening it gives the reason. */
 function exists(path: string): boolean {
   try {
     return statSync(path, { throwIfNoEntry: false }) !== undefined
@@ -64,16 +64,16 @@ function exists(path: string): boolean {
 }
 
 /**
- * The first half of polling: a model's configuration as it was written. Repository agents run between the two halves.
+ * First half of polling: reads a model's configuration as written. Repository agents run between the two halves.
  *
- * @param overrideJson the load parameter `config`, which replaces the file; null when there is none
+ * @param overrideJson the load parameter `config`, which replaces the file; null if there is none
  */
 export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog): LoadedConfig {
   return overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
 }
 
 /**
- * The second half of polling: the configuration is named, with a backend, normalised and valid as far as that can be told.
+ * Second half of polling: completes name and backend, normalises, and validates as far as possible without the model.
  *
  * @param name the model's name, which is that of its directory unless the repository was registered with another one
  */
@@ -81,14 +81,14 @@ export function completeConfig(loaded: LoadedConfig, modelDirectory: string, nam
   const named = nameOr(loaded.config, name)
   const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name, () => unversionedHint(modelDirectory, name)))
   validate(config, { io: !flags.autoComplete }, log)
-  // Last, as in the reference: a configuration with two mistakes is told the other one first.
+  // Last, as in Triton: a configuration with two mistakes reports the other one first.
   requireName(config, name)
   return { ...loaded, config }
 }
 
 /**
- * What can be said of a configuration before its file is opened: instance groups resolved and checked, and inputs and outputs
- * checked where nothing will be completed. A mistake is told before a missing or broken file is.
+ * Checks a configuration before its file is opened: resolves instance groups, and validates inputs and outputs if none
+ * will be completed. Its mistakes take precedence over a missing or broken file.
  */
 export function prepareConfig(config: ModelConfig, flags: ConfigFlags, devices: Devices, log: Log = noLog): ModelConfig {
   const prepared = resolveInstanceGroups(config, devices)
@@ -98,21 +98,22 @@ export function prepareConfig(config: ModelConfig, flags: ConfigFlags, devices: 
 
 export interface FinishContext {
   flags: ConfigFlags
-  /** `LoadedConfig.provided`; taken as true when left out. */
+  /** `LoadedConfig.provided`; true by default. */
   provided?: boolean
   /** `--backend-config` pairs of the model's backend. */
   settings: readonly { key: string; value: string }[]
   devices: Devices
-  /** For an ensemble: whether a composing model is decoupled. */
+  /** For an ensemble: true if a composing model is decoupled. */
   composingDecoupled?: boolean
-  /** What the model's own code makes of the configuration, as JSON. */
+  /** Configuration that the model's own code returned, as JSON. */
   completed?: string | null
 }
 
 /**
- * The effective configuration of a version: completed from its file, resolved for this machine, and checked against the file.
+ * The effective configuration of a version: completed from its file, resolved for this machine, and checked against the
+ * file.
  *
- * @param io what the opened file says about itself; null for a backend that serves whatever the configuration says
+ * @param io inputs and outputs of the opened file; null for a backend that serves any configuration
  */
 export function finishConfig(config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog): ModelConfig {
   let full = config
@@ -127,11 +128,11 @@ export function finishConfig(config: ModelConfig, io: ModelIo | null, context: F
   if (full.schedulingChoice.case === 'ensembleScheduling') {
     const ensemble = copy(full)
     const graph = ensemble.schedulingChoice
-    // Models are known by their names alone.
+    // Models are identified by name alone.
     if (graph.case === 'ensembleScheduling') for (const step of graph.value.step) step.modelNamespace = ''
-    // An ensemble is decoupled when something in it is; what its own configuration says does not count.
+    // An ensemble is decoupled if one of its models is, regardless of its own configuration.
     ensemble.modelTransactionPolicy = create(ModelTransactionPolicySchema, { decoupled: context.composingDecoupled ?? false })
-    // Again, now that this is known.
+    // Again, with the transaction policy set.
     validate(ensemble, { io: false }, log)
     return ensemble
   }

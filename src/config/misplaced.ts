@@ -1,6 +1,6 @@
 /**
- * Models that do not lie where they are looked for, `<repository>/<model>/<version>/model.onnx`, and the command that puts them there. What is found is
- * said behind Triton's text, or as a warning; nothing is loaded from elsewhere.
+ * Finds models outside `<repository>/<model>/<version>/model.onnx`, and the command that moves them there. The hints
+ * follow Triton's text or are warnings; nothing is loaded from another place.
  */
 
 import { closeSync, openSync, readSync, readdirSync } from 'node:fs'
@@ -15,16 +15,16 @@ import { nearest } from './suggest.js'
 
 const init = (): string => `${invocation('nereid')} init`
 
-/** Names of the files whose models are served. */
+/** Names of files whose models are served. */
 const SERVED: ReadonlySet<string> = new Set(BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))))
 
-/** Behind the error about a repository that is a file. */
+/** Hint after the error about a repository that is a file. */
 export function fileHint(path: string): string {
   if (isForInit(path)) return `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for --model-repository=models`
   return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} MODEL.onnx makes it`
 }
 
-/** Behind the error about a repository that is not there: what is meant, as far as it can be seen from what is there. */
+/** Hint after the error about a missing repository: the likely meaning, judged by existing files. */
 export function absentHint(path: string): string {
   const isDirectory = (one: string): boolean => statIfAny(one)?.isDirectory() === true
   if (path.startsWith('--')) return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
@@ -40,11 +40,11 @@ export function absentHint(path: string): string {
   return near === null ? '' : `; did you mean '${quoted(join(above, near))}'?`
 }
 
-/** What is to be said of the files of a repository, on one line; null when there is nothing. `expectsModels` is false where none need to be there yet. */
+/** One-line hint about the files of a repository, or null. `expectsModels` is false if it may be empty at first. */
 export function repositoryHint(repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean): string | null {
   const shown = quoted(repository)
   const files = filesOf(repository)
-  // A directory of a version, of a model that is served where it is.
+  // The directory is a version of a model that can be served from its parent.
   const model = dirname(resolve(repository))
   if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file))) return `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve --model-repository=${shellWord(dirname(model))}`
   if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
@@ -62,7 +62,7 @@ export function repositoryHint(repository: string, models: ReadonlyMap<string, s
   return `model repository '${shown}' has no models: ${init()} MODEL.onnx --out=${shellWord(repository)} puts one there, ${init()} --python hello --out=${shellWord(repository)} one to start from`
 }
 
-/** Whether a model was made of a file that still lies there: `init` copies it. */
+/** True if a served model is a copy of the file: `init` copies it. */
 function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
   const size = statIfAny(path)?.size
   return [...models.values()].some((directory) => {
@@ -74,10 +74,10 @@ function isServed(path: string, models: ReadonlyMap<string, string>): boolean {
   })
 }
 
-/** Bytes at the beginning and at the end that are compared: the names of a model's nodes and its weights are there. */
+/** Bytes compared at the beginning and at the end: the names of a model's nodes and its weights are there. */
 const COMPARED_BYTES = 64 * 1024
 
-/** Whether two files of `size` bytes have the same content, as far as their beginnings and ends tell. The size alone says little: models of one kind have one. */
+/** True if both ends of the files are equal. Equal sizes do not suffice: models of one kind share them. */
 function isCopy(one: string, other: string, size: number): boolean {
   const parts = (path: string): Buffer => {
     const file = openSync(path, 'r')
@@ -93,48 +93,51 @@ function isCopy(one: string, other: string, size: number): boolean {
   try {
     return parts(one).equals(parts(other))
   } catch {
-    // What cannot be read is told by whoever loads it.
+    // Another check reports unreadable files.
     return true
   }
 }
 
-/** Behind the error about a directory that is neither a repository nor a model: the model that lies in it, such as what exporters write; '' when there is none. */
+/**
+ * Hint after the error about a directory that is neither a repository nor a model: the model in it, such as exporters
+ * write; '' if there is none.
+ */
 export function exportedHint(directory: string): string {
   const file = filesOf(directory).find(isForInit)
   return file === undefined ? '' : `; of '${quoted(file)}' in it ${init()} ${shellWord(directory)} makes a repository`
 }
 
-/** Behind the error about a model that has no version: where its file lies instead; '' when it has none, or its directory is another's. */
+/** Hint after the error about a model without versions: the place of its file; '' if it has none of its own. */
 export function unversionedHint(directory: string, name: string): string {
-  // Files of a load request are in a directory that is gone soon.
+  // Files of a load request are in a temporary directory.
   if (basename(directory) !== name) return ''
-  // What begins with a dot is a tool's, not a model.
+  // Directories that begin with a dot belong to tools.
   if (name.startsWith('.')) return ''
-  // A version of a model that is served as a repository itself, of which another line tells.
+  // A version of a model that is served as a repository; another line reports it.
   if (/^\d+$/.test(name)) return ''
   const files = filesOf(directory)
   const file = files.find((one) => extname(one) === '.onnx' || SERVED.has(one))
   if (file === undefined) return files.includes('config.pbtxt') ? '' : emptyHint(directory)
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
-  // A configuration that is there is not to be written anew, and of the other files `init` writes none.
+  // An existing configuration must not be overwritten, and for other files `init` writes none.
   if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
   return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
 }
 
-/** Behind the error about a model that has neither a configuration nor a file: what is missing. */
+/** Hint after the error about a model that has neither a configuration nor a file. */
 function emptyHint(directory: string): string {
   const [version] = directoriesOf(directory).filter((name) => /^\d+$/.test(name)).sort()
   return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1` : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`
 }
 
-/** Names of directories, for a hint; none of a directory that cannot be read. */
+/** Names of directories, for a hint; none if unreadable. */
 function directoriesOf(directory: string): string[] {
   return namesIn(directory).filter((name) => statIfAny(join(directory, name))?.isDirectory() === true)
 }
 
-/** Names of regular files, in order; none of a directory that cannot be read. */
+/** Sorted names of regular files; none if unreadable. */
 function filesOf(directory: string): string[] {
   try {
     return readdirSync(directory, { withFileTypes: true })

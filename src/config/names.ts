@@ -1,18 +1,18 @@
-/** Names that more than one text needs: datatypes and shapes as messages print them. */
+/** Datatypes and shapes as messages print them. */
 import { datatypeNumbered } from '../native/datatypes.js'
 import { DataTypeSchema } from './generated/model_config_pb.js'
 
-/** `TYPE_FP32`; what no client can have sent prints as `<invalid>`. */
+/** Such as `TYPE_FP32`; `<invalid>` for a number that no client can send. */
 export function typeName(type: number): string {
   return DataTypeSchema.values.find((v) => v.number === type)?.name ?? '<invalid>'
 }
 
-/** The ONNX name of a datatype, or null for what ONNX does not have. */
+/** ONNX name of a datatype, or null if ONNX lacks it. */
 export function onnxName(type: number): string | null {
   return datatypeNumbered(type)?.onnxName ?? null
 }
 
-/** `[1,2,-1]`. */
+/** Such as `[1,2,-1]`. */
 export function shapeText(shape: readonly (number | bigint)[]): string {
   return `[${shape.join(',')}]`
 }

@@ -1,6 +1,6 @@
 /**
- * Writes down the defaults that depend on other fields, so that everything after it reads plain values. Idempotent: runs once
- * when the repository is polled and again after the backend completed the configuration.
+ * Sets defaults that depend on other fields, so that later code reads plain values. Idempotent: runs when the
+ * repository is polled and again after the backend completed the configuration.
  */
 import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
@@ -11,7 +11,7 @@ import {
   type ModelConfig,
 } from './generated/model_config_pb.js'
 
-/** How long a sequence may be silent before its slot is taken away, where the configuration does not say. */
+/** Default time after which an idle sequence loses its slot. */
 const SEQUENCE_IDLE_US_DEFAULT = 1_000_000n
 
 export function normalise(config: ModelConfig): ModelConfig {
@@ -27,7 +27,7 @@ export function normalise(config: ModelConfig): ModelConfig {
     if (strategy.case === 'oldest') fillPreferred(strategy.value.preferredBatchSize, normal.maxBatchSize)
   }
 
-  // An ensemble runs nothing itself; an `optimization` in its configuration is an error, so none may be added.
+  // An ensemble runs nothing itself; `optimization` would be an error in its configuration, so none is added.
   if (choice.case !== 'ensembleScheduling') {
     normal.optimization ??= create(ModelOptimizationPolicySchema)
     normal.optimization.inputPinnedMemory ??= create(ModelOptimizationPolicy_PinnedMemoryBufferSchema, { enable: true })

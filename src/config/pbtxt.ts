@@ -1,9 +1,8 @@
 /**
  * Reads `config.pbtxt`: protobuf text format, driven by the descriptor of `ModelConfig`.
  *
- * Written here because the library's reader follows another dialect, has no line numbers, and its words are not the ones people
- * search for. Reasons and places are those of protobuf's C++ reader: a place is mostly that of the token after the one that is
- * wrong. Writing text is not done here at all.
+ * The library's reader accepts another dialect, has no line numbers, and its words are not the ones people search for.
+ * Reasons and places are those of protobuf's C++ reader: a place is mostly that of the token after the wrong one.
  *
  * Nesting is bounded by the message types, none of which contains itself.
  */
@@ -15,7 +14,7 @@ import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb
 import { LexError, Lexer, type Token } from './pbtxt_lexer.js'
 import { nearest } from './suggest.js'
 
-/** A configuration with nothing in it, what a missing file stands for. */
+/** An empty configuration, the equivalent of a missing file. */
 export function emptyConfig(): ModelConfig {
   return create(ModelConfigSchema)
 }
@@ -23,7 +22,7 @@ export function emptyConfig(): ModelConfig {
 /**
  * Reads a configuration in text form.
  *
- * @param text a string, or the bytes of a file. A string field whose bytes are no UTF-8 is refused: they could not be kept.
+ * @param text a string, or the bytes of a file. A string field with invalid UTF-8 is rejected: it could not be kept.
  * @param path only names the file in errors
  * @throws {ConfigSyntaxError} INTERNAL `failed to read text proto from <path>: <line>:<column>: <reason>` and a hint
  */
@@ -34,12 +33,12 @@ export function parsePbtxt(text: string | Uint8Array, path: string): ModelConfig
   return config
 }
 
-/** Mistakes that are told of one file; behind so many there is no end of them. */
+/** Mistakes reported for one file. */
 export const SYNTAX_PROBLEMS_MAX = 100
 
 /**
- * Every mistake of a text, the first being the one that `parsePbtxt` throws: behind each the reader goes on at the next field. One that
- * hides where a block ends is the last.
+ * All mistakes of a text; `parsePbtxt` throws the first. After each the reader continues at the next field. A mistake
+ * that hides the end of a block is the last.
  */
 export function pbtxtProblems(text: string | Uint8Array, path: string): ConfigSyntaxError[] {
   return parse(text, path, reflect(ModelConfigSchema, emptyConfig()), SYNTAX_PROBLEMS_MAX)
@@ -51,12 +50,12 @@ function parse(text: string | Uint8Array, path: string, message: ReflectMessage,
   return parser.problems
 }
 
-/** The rest of the text is left alone: its structure is lost, or enough was found. The problem is told already. */
-class Lost extends Error {}
+/** Stops reading: the structure is lost, or enough mistakes were found. The problem is recorded already. */
+class StopParsing extends Error {}
 
 const CLOSERS: Readonly<Record<string, string>> = { '{': '}', '<': '>', '[': ']' }
 const CLOSING: ReadonlySet<string> = new Set(Object.values(CLOSERS))
-/** In front of the first token. */
+/** Token before the first one. */
 const START: Token = { kind: 'symbol', text: '', content: '', line: 1, column: 1, offset: 0 }
 
 type Add = (value: unknown) => void
@@ -67,7 +66,7 @@ const INT64_MAX = 9223372036854775807n
 const UINT32_MAX = 4294967295n
 const UINT64_MAX = 18446744073709551615n
 
-/** No 64-bit integer has more characters, be it written in octal with leading zeros; reading longer ones costs their length squared. */
+/** No 64-bit integer is longer, even in octal with leading zeros; reading longer ones costs their length squared. */
 const INTEGER_CHARS_MAX = 100
 
 class Parser {
@@ -77,7 +76,7 @@ class Parser {
   private readonly problemsMax: number
   private current: Token = START
   private counted = 0
-  /** Brackets that are open, outermost first. */
+  /** Open brackets, outermost first. */
   private readonly open: string[] = []
 
   constructor(text: Uint8Array, path: string, problemsMax: number) {
@@ -86,21 +85,21 @@ class Parser {
     this.problemsMax = problemsMax
   }
 
-  /** Fills the message; what is wrong stands in `problems` afterwards. */
+  /** Reads the message; `problems` has its mistakes afterwards. */
   parseTop(message: ReflectMessage): void {
     try {
       this.guarded(message.desc, () => this.advance())
       while (this.current.kind !== 'end') {
-        // A closing bracket too many: without it the rest may be read.
+        // An extra closing bracket: the rest may still be valid.
         this.guarded(message.desc, () => this.field(message, null))
         if (this.problems.length > 0) while (CLOSING.has(this.current.text) && this.current.kind === 'symbol') this.guarded(message.desc, () => this.advance())
       }
     } catch (error) {
-      if (!(error instanceof Lost)) throw error
+      if (!(error instanceof StopParsing)) throw error
     }
   }
 
-  /** Reads something of a message; of a mistake in it notes what it is, and goes on at the next field. */
+  /** Reads a part of a message; records a mistake and continues at the next field. */
   private guarded(desc: DescMessage, read: () => void): void {
     const depth = this.open.length
     const from = this.current
@@ -118,23 +117,23 @@ class Parser {
       this.problems.push(new ConfigSyntaxError(this.path, error.line, error.column, error.message, '', span))
     } else if (error instanceof ConfigSyntaxError) this.problems.push(error)
     else throw error
-    if (this.problems.length >= this.problemsMax) throw new Lost()
+    if (this.problems.length >= this.problemsMax) throw new StopParsing()
   }
 
   /**
-   * Skips to where the next field of the message seems to begin: a name that it has, or any name on a new line, with all brackets closed
-   * that were opened since; or to the end of the message.
+   * Skips to the likely beginning of the next field of the message: one of its names, or any name on a new line, with
+   * all brackets closed that were opened since; or to the end of the message.
    */
   private recover(desc: DescMessage, depth: number, from: Token): void {
     let { line } = this.current
     for (let isFirst = true; ; isFirst = false) {
       const { kind, text } = this.current
-      if (kind === 'end') throw new Lost()
-      // What could not be begun is left out, or it would be tried for ever.
+      if (kind === 'end') throw new StopParsing()
+      // Skip a token that begins nothing, to make progress.
       const isStuck = isFirst && this.current === from
       if (this.open.length <= depth) {
         if (kind === 'symbol' && CLOSING.has(text)) {
-          if (depth > 0 && CLOSERS[this.open[depth - 1] ?? ''] !== text) throw new Lost()
+          if (depth > 0 && CLOSERS[this.open[depth - 1] ?? ''] !== text) throw new StopParsing()
           return
         }
         if (!isStuck && kind === 'identifier' && (this.current.line > line || desc.fields.some((f) => f.name === text))) return
@@ -144,7 +143,7 @@ class Parser {
     }
   }
 
-  /** One token on, brackets counted. What is no token is not told again: it belongs to what is skipped. */
+  /** Advances by one token and counts brackets. Invalid tokens are not reported: they belong to the skipped text. */
   private skip(): void {
     const { kind, text } = this.current
     if (kind === 'symbol' && text in CLOSERS) this.open.push(text)
@@ -159,10 +158,10 @@ class Parser {
     }
   }
 
-  /** Counts one more field or item of a list. */
+  /** Counts a field or an item of a list. */
   private count(): void {
-    // Told once: each further one would be told again.
-    if (this.counted > CONFIG_VALUES_MAX) throw new Lost()
+    // Report only the first one over the limit.
+    if (this.counted > CONFIG_VALUES_MAX) throw new StopParsing()
     if (++this.counted > CONFIG_VALUES_MAX) this.fail(`More than ${CONFIG_VALUES_MAX} values.`, '')
   }
 
@@ -206,12 +205,12 @@ class Parser {
   }
 
   /**
-   * Refuses a singular field that is set already, and a second member of a oneof. A plain scalar that holds its default value does
-   * not count as set: `max_batch_size: 0 max_batch_size: 4` is legal, the other way round it is not.
+   * Rejects a second value of a singular field, and a second member of a oneof. A plain scalar with its default value
+   * does not count as set: `max_batch_size: 0 max_batch_size: 4` is legal, the reverse is not.
    */
   private refuseSecond(message: ReflectMessage, field: DescField, token: Token): void {
     if (field.fieldKind === 'list' || field.fieldKind === 'map') return
-    // A negative zero counts as set, in the reference as on the wire.
+    // A negative zero counts as set, in Triton as on the wire.
     if (message.isSet(field) || Object.is(message.get(field), -0)) this.fail(twice(field.name), '', token)
     const other = field.oneof === undefined ? undefined : message.oneofCase(field.oneof)
     if (field.oneof !== undefined && other !== undefined) {
@@ -219,7 +218,7 @@ class Parser {
     }
   }
 
-  /** One value, or a bracketed list of them. */
+  /** Reads one value, or a bracketed list of them. */
   private values(one: () => void): void {
     if (!this.take('[')) return one()
     if (this.take(']')) return
@@ -239,7 +238,7 @@ class Parser {
     this.expect(close)
   }
 
-  /** `{ key: … value: … }` in any order and with either part missing; entries look like messages but have no type of their own. */
+  /** Reads `{ key: … value: … }` in any order, either part optional; entries look like messages without a type. */
   private mapEntry(message: ReflectMessage, field: DescField & { fieldKind: 'map' }): void {
     const opened = this.current
     const entryType = `${field.parent.typeName}.${pascal(field.name)}Entry`
@@ -273,7 +272,7 @@ class Parser {
       if (!this.take(';')) this.take(',')
     }
     this.expect(close)
-    // Maps are plain objects in memory, where this one key is no property.
+    // Maps are plain objects in memory, in which this one key is no property.
     if (key === '__proto__') this.fail(`Map key "__proto__" is not supported.`, '')
     message.get(field).set(key, value)
   }
@@ -317,7 +316,7 @@ class Parser {
       this.advance()
     }
     const text = decodeUtf8(Buffer.from(parts.join(''), 'latin1'))
-    // The reference lets it pass and fails later, where the message is written.
+    // Triton accepts it here and fails later, when the message is written.
     if (text === null) this.failAt(first, `String field "${name}" contains invalid UTF-8.`, '')
     return text
   }
@@ -413,23 +412,23 @@ class Parser {
     if (!this.take(symbol)) this.fail(`Expected "${symbol}", found "${show(this.current)}".`, '')
   }
 
-  /** Where a field is expected: the end of the text or of another block shows that this one was not closed. */
+  /** Fails where a field is expected: the end of the text or of another block shows that this one was not closed. */
   private failBlock(token: Token, opened: Token | null): never {
     const ends = token.kind === 'end' || (token.kind === 'symbol' && CLOSING.has(token.text))
     const unclosed = ends ? opened : null
-    // The first sign of a text without any fields before it.
+    // The text begins with a bracket instead of a field.
     if (token.text === '{' && opened === null && token.offset === 0) return this.fail('Expected identifier, got: {', 'It looks like JSON: fields stand without quotes and outside of brackets here.')
     const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
     return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)
   }
 
-  /** At the token that comes next; `wrong` is the one that is wrong, where that stands before it. */
+  /** Fails at the next token; `wrong` is the wrong one, if that is an earlier one. */
   private fail(reason: string, hint: string, wrong = this.current): never {
     return this.failAt(this.current, reason, hint, wrong)
   }
 
-  private failAt(token: Token, reason: string, told: string, wrong = token): never {
-    const hint = token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.' : told
+  private failAt(token: Token, reason: string, given: string, wrong = token): never {
+    const hint = token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.' : given
     throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, { start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length) })
   }
 }
@@ -438,15 +437,15 @@ function twice(name: string): string {
   return `Non-repeated field "${name}" is specified multiple times.`
 }
 
-/** A token as an error shows it: of bounded length, its bytes read as UTF-8. */
+/** A token for an error: of bounded length, its bytes decoded as UTF-8. */
 function show(token: Token): string {
-  // Characters are bytes here; one that the cut divides is left out.
+  // Characters are bytes here; one divided by the cut is dropped.
   const shown = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'), { stream: true })
   const more = token.text.length - QUOTE_CHARS_MAX
   return more > 0 ? `${shown}… (${more} more bytes)` : shown
 }
 
-/** null for bytes that are no UTF-8. */
+/** null for invalid UTF-8. */
 function decodeUtf8(bytes: Uint8Array): string | null {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
@@ -464,7 +463,7 @@ function mapKeyDefault(type: ScalarType): unknown {
   return type === ScalarType.UINT64 || type === ScalarType.INT64 ? 0n : 0
 }
 
-/** A float field cannot hold more than this; larger decimals become infinity, as in the reference. */
+/** Limit of a float field; larger decimals become infinity, as in Triton. */
 function clampToFloat(value: number): number {
   return Math.abs(value) > 3.4028235677973366e38 ? Math.sign(value) * Number.POSITIVE_INFINITY : value
 }
@@ -477,7 +476,7 @@ function didYouMean(word: string | null): string {
   return word === null ? '' : `Did you mean "${word}"?`
 }
 
-/** How other frameworks call our datatypes; by spelling alone FLOAT32 is nearer to UINT32. */
+/** Datatype names of other frameworks; by spelling alone FLOAT32 is closer to UINT32. */
 const FOREIGN_TYPES: Record<string, string> = {
   FLOAT: 'FP32', FLOAT16: 'FP16', FLOAT32: 'FP32', FLOAT64: 'FP64', HALF: 'FP16', DOUBLE: 'FP64', BFLOAT16: 'BF16',
   INT: 'INT32', LONG: 'INT64', BYTE: 'UINT8', BYTES: 'STRING', BOOLEAN: 'BOOL',
@@ -486,17 +485,17 @@ const FOREIGN_TYPES: Record<string, string> = {
 function nearestValue(word: string, desc: DescEnum): string | null {
   const bare = word.toUpperCase().replace(/^TYPE_/, '')
   const foreign = Object.hasOwn(FOREIGN_TYPES, bare) ? FOREIGN_TYPES[bare] : undefined
-  // People drop the common beginning: FP32 for TYPE_FP32, GPU for KIND_GPU.
+  // People omit the common prefix: FP32 for TYPE_FP32, GPU for KIND_GPU.
   const ending = desc.values.find((v) => v.name.endsWith(`_${foreign ?? word.toUpperCase()}`))
   return ending?.name ?? nearest(word, desc.values.map((v) => v.name))
 }
 
-/** A near name in the same message, else the messages that do have a field of this name: most often a brace is missing. */
+/** Suggests a near name in the same message, or else the messages that have this field: often a brace is missing. */
 function fieldHint(desc: DescMessage, name: string): string {
   const near = nearest(name, desc.fields.map((f) => f.name))
   if (near !== null) return didYouMean(near)
   const owners = [...messagesWithin(ModelConfigSchema, new Set())].filter((m) => m.fields.some((f) => f.name === name)).map((m) => m.typeName)
-  // Shallow messages first: they are the ones people write.
+  // Shallow messages first: people write those.
   owners.sort((a, b) => a.split('.').length - b.split('.').length)
   return owners.length === 0 ? '' : `It is a field of ${owners.slice(0, 3).join(', ')}.`
 }

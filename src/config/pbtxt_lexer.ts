@@ -1,36 +1,36 @@
 /**
- * Cuts protobuf text format into tokens, with the place of each. Knows nothing of messages and fields.
+ * Splits protobuf text format into tokens with their places. Independent of messages and fields.
  *
- * Works on bytes, one character of a latin1 string each: the reference counts columns in bytes, escapes may spell bytes that
- * only together are UTF-8, and bytes that are no UTF-8 must not change on the way. Numbers stay text: their range depends on
- * the field. A minus is a token of its own.
+ * Works on bytes, one character of a latin1 string each: Triton counts columns in bytes, escapes may spell bytes that
+ * only together are UTF-8, and invalid UTF-8 must stay unchanged. Numbers stay text: their range depends on the field.
+ * A minus is a separate token.
  */
 
 export type TokenKind = 'identifier' | 'integer' | 'float' | 'string' | 'symbol' | 'end'
 
 export interface Token {
   kind: TokenKind
-  /** As written, a character per byte; empty at the end of the text. */
+  /** The token as written, a character per byte; empty at the end of the text. */
   text: string
   /** Content of a string token with its escapes resolved, a character per byte; empty otherwise. */
   content: string
   line: number
   column: number
-  /** Bytes in front of it in the file. */
+  /** Offset in the file, in bytes. */
   offset: number
 }
 
-/** Distance of tab stops, by which the reference counts columns. */
+/** Distance of tab stops in Triton's columns. */
 const TAB_WIDTH = 8
 
 /** A byte-order mark, a character per byte. */
 const BYTE_ORDER_MARK = '\u00ef\u00bb\u00bf'
 
-/** A text that has no tokens at some place. */
+/** A place without a valid token. */
 export class LexError extends Error {
   readonly line: number
   readonly column: number
-  /** Bytes in front of the place in the file. */
+  /** Offset of the place in the file, in bytes. */
   readonly offset: number
 
   constructor(line: number, column: number, offset: number, reason: string) {
@@ -47,32 +47,32 @@ const SIMPLE_ESCAPES: Record<string, number> = {
 
 export class Lexer {
   private readonly text: string
-  /** Bytes of the file that are left out in front of the text. */
+  /** Bytes skipped at the beginning of the file. */
   private readonly skipped: number
   private position = 0
   private line = 1
   /** Position of the first character of the current line. */
   private lineStart = 0
-  /** Where the last identifier ended. */
+  /** End of the last identifier. */
   private identifierEnd = -1
-  /** Up to where columns of this line are counted, and how many there are. */
+  /** Position up to which columns of this line are counted, and their number. */
   private counted = 0
   private columns = 0
 
   constructor(bytes: Uint8Array) {
     const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1')
-    // Editors on Windows put a byte-order mark in front; it means nothing here.
+    // Editors on Windows write a byte-order mark, which means nothing here.
     this.skipped = text.startsWith(BYTE_ORDER_MARK) ? BYTE_ORDER_MARK.length : 0
     this.text = text.slice(this.skipped)
   }
 
-  /** Leaves out the rest of the line, which has no tokens. */
+  /** Skips the rest of the line. */
   skipLine(): void {
     const end = this.text.indexOf('\n', this.position)
     this.position = end < 0 ? this.text.length : end
   }
 
-  /** The next token. After the end, `end` for ever. */
+  /** The next token; `end` forever after the last one. */
   next(): Token {
     this.skipSpace()
     const start = this.position
@@ -105,7 +105,7 @@ export class Lexer {
     throw new LexError(this.line, this.column(), this.skipped + this.position, reason)
   }
 
-  /** Column of the position, from 1. Counts on from the last call, so that a file of one line stays linear. */
+  /** Column of the position, from 1. Continues from the last call, so that a file of one line stays linear. */
   private column(): number {
     if (this.counted < this.lineStart || this.counted > this.position) {
       this.counted = this.lineStart
@@ -127,7 +127,7 @@ export class Lexer {
       } else if (c === ' ' || c === '\t' || c === '\r' || c === '\v' || c === '\f') {
         this.position++
       } else if (c === '#') {
-        // A NUL ends a comment too, and is an error where it stands.
+        // A NUL also ends a comment, and is itself an error.
         const end = /[\n\0]/g
         end.lastIndex = this.position
         this.position = end.exec(this.text)?.index ?? this.text.length
@@ -191,7 +191,7 @@ export class Lexer {
     }
   }
 
-  /** The bytes that an escape stands for. */
+  /** The bytes of an escape. */
   private escape(): string {
     this.position++
     const c = this.peek()
@@ -202,7 +202,7 @@ export class Lexer {
     }
     if (isOctal(c)) {
       const value = Number.parseInt(this.take(isOctal, 3), 8)
-      // \400 and up do not fit a byte; the reference cuts them.
+      // \400 and above do not fit a byte; Triton truncates them.
       return String.fromCharCode(value & 255)
     }
     if (c === 'x' || c === 'X') {
@@ -224,7 +224,7 @@ export class Lexer {
     return this.fail('Invalid escape sequence in string literal.')
   }
 
-  /** Two `\u` escapes that spell one character, from behind the first `u`; null for anything else. */
+  /** Two `\u` escapes that spell one character, from after the first `u`; null for anything else. */
   private surrogatePair(): number | null {
     const pair = /(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})/iy
     pair.lastIndex = this.position
@@ -234,7 +234,7 @@ export class Lexer {
     return 0x10000 + ((Number.parseInt(high, 16) - 0xd800) << 10) + (Number.parseInt(low, 16) - 0xdc00)
   }
 
-  /** The number that exactly so many hex digits spell. */
+  /** A number of exactly this many hex digits. */
   private hex(reason: string, digits: number): number {
     const text = this.take(isHex, digits)
     if (text.length < digits) this.fail(reason)
@@ -248,7 +248,7 @@ export class Lexer {
   }
 }
 
-/** A code point as UTF-8, a character per byte. Half a surrogate pair too: whether a field takes it is the field's business. */
+/** A code point as UTF-8, a character per byte. The field decides whether half a surrogate pair is valid. */
 function utf8(code: number): string {
   const tail = (shift: number): number => 0x80 | ((code >> shift) & 63)
   if (code < 0x80) return String.fromCharCode(code)

@@ -1,4 +1,4 @@
-/** Text as a shell takes it for one word: commands that are printed are to be pasted. */
+/** Quotes text as one word of a shell, for commands that users paste. */
 export function shellWord(text: string): string {
   return /^[\w./:=@%+,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 }

@@ -1,16 +1,14 @@
-/**
- * Finds the known word closest to a misspelt one, for hints in error messages.
- */
+/** Finds the known word closest to a misspelled one, for hints in error messages. */
 
-/** The nearest candidate by edit distance, or null when none is close enough to be meant. */
+/** The nearest candidate by edit distance, or null if none is close enough. */
 export function nearest(word: string, candidates: Iterable<string>): string | null {
-  // A word longer than any name we know is no misspelling, and distances cost length².
+  // A longer word is no misspelled name, and distances cost length².
   if (word.length > 64) return null
   const limit = Math.max(1, Math.floor(word.length / 3))
   let best: string | null = null
   let bestDistance = limit + 1
   for (const candidate of candidates) {
-    // Case and separators are what people get wrong most; they count for nothing.
+    // Case and separators are the most common mistakes, so they do not count.
     const distance = editDistance(fold(word), fold(candidate))
     if (distance < bestDistance) {
       best = candidate
@@ -24,7 +22,7 @@ function fold(word: string): string {
   return word.toLowerCase().replaceAll(/[_-]/g, '')
 }
 
-/** Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
+/** Number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let beforePrevious: number[] = []
   let previous = Array.from({ length: b.length + 1 }, (_, j) => j)

@@ -1,8 +1,8 @@
 /**
- * The rules of a configuration that need no model file, in the reference's order: the first mistake is the one reported.
+ * Rules of a configuration that need no model file, in Triton's order: the first mistake is reported.
  *
- * `[cfg]` rules run when the repository is polled and again at load; `[io]` rules at load, and at polling too when auto-complete
- * is off and nothing will be filled in later.
+ * `[cfg]` rules run when the repository is polled and again at load; `[io]` rules run at load, and at polling too if
+ * auto-complete is off and nothing will be completed later.
  */
 import { backendHint } from './backend_names.js'
 import { backendRow } from './backends.js'
@@ -12,11 +12,11 @@ import { validateEnsemble } from './validate_ensemble.js'
 import { validateIo } from './validate_io.js'
 import { validateDynamicBatching, validateSequenceBatching } from './validate_scheduling.js'
 
-/** Tags of a model, and characters of a key or a value: each stands in every sample of the model, in every scrape. */
+/** Limits of a model's tags, and of characters in a key or a value: every sample of every scrape repeats them. */
 const METRIC_TAGS_MAX = 64
 const METRIC_TAG_CHARS_MAX = 1024
 
-/** The only histogram whose buckets a model may choose. */
+/** The only histogram whose buckets a model may set. */
 const CUSTOM_HISTOGRAM = 'nv_inference_first_response_histogram_ms'
 
 /**
@@ -35,7 +35,7 @@ function validateFields(config: ModelConfig, log: Log): void {
   if (name === '') throw invalid("model configuration must specify 'name'")
   if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}${backendHint(platform, 'platform')}`)
   if (backend !== '' && ensemble) throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
-  // A backend whose files have no platform takes any.
+  // A backend whose files have no platform accepts any.
   const platforms = backendRow(backend)?.files?.flatMap((file) => file.platform ?? []) ?? []
   if (platforms.length > 0 && !platforms.includes(platform)) {
     throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}; with backend "${backend}" platform is ${platforms.map((p) => `"${p}"`).join(' or ')}, or left out`)

@@ -1,13 +1,13 @@
 /**
- * Rules of an ensemble that can be checked without its composing models: every tensor has exactly one origin and somebody who
- * uses it. What the composing models say about it is checked when they are loaded.
+ * Rules of an ensemble that do not need its composing models: every tensor has exactly one producer and at least one
+ * consumer. The composing models are checked when they are loaded.
  */
 import { invalid } from './error.js'
 import type { ModelConfig, ModelEnsembling } from './generated/model_config_pb.js'
 
-/** A tensor of the ensemble and the models' ends that it is tied to. */
+/** A tensor of the ensemble with the models' tensors mapped to it. */
 interface Node {
-  /** An input of the ensemble; a step may write it too. */
+  /** True for an input of the ensemble; a step may write it too. */
   isInput: boolean
   produced: boolean
   consumed: boolean
@@ -44,7 +44,7 @@ export function validateEnsemble(ensemble: ModelEnsembling, config: ModelConfig)
   }
 }
 
-/** The tensor farthest back from `output` that is not connected either; undefined when there is none but the output itself. */
+/** The tensor farthest back from `output` that is not connected; undefined if only the output itself is not. */
 function unconnectedSource(output: string, nodes: Map<string, Node>, connected: Set<string>): string | undefined {
   const seen = new Set([output])
   let at = output
@@ -93,7 +93,7 @@ function buildGraph(ensemble: ModelEnsembling, config: ModelConfig): Map<string,
   return nodes
 }
 
-/** Tensors that exist once every step ran whose inputs exist. A cycle feeds nothing. */
+/** Tensors that exist after every step ran whose inputs exist. A cycle feeds nothing. */
 function connectedTensors(nodes: Map<string, Node>): Set<string> {
   const connected = new Set([...nodes].filter(([, node]) => node.isInput).map(([tensor]) => tensor))
   for (let grew = true; grew; ) {

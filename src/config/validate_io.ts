@@ -13,7 +13,7 @@ import {
 
 const INT64_MAX = 9223372036854775807n
 
-/** A mistake whose text is whole as it is. */
+/** An error whose text gets no ` for <model>`. */
 class Nameless extends ConfigError {}
 
 export function validateIo(config: ModelConfig): void {
@@ -61,7 +61,7 @@ function validateShape(io: ModelInput | ModelOutput, maxBatchSize: number, prefi
   if (shape.some(isBadDim)) throw invalid(`${who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension`)
 
   const dimsCount = elementCount(io.dims, `${io.name} dims`)
-  // No dimensions is one element, which is what an empty reshape stands for.
+  // No dimensions mean one element, and so does an empty reshape.
   const shapeCount = elementCount(shape, `${io.name} reshape`)
   if (dimsCount !== shapeCount) throw invalid(`${who} has different size for dims and reshape`)
   if (dimsCount !== null) return
@@ -75,7 +75,7 @@ function isBadDim(dim: bigint): boolean {
   return dim < 1n && dim !== -1n
 }
 
-/** Product of the dims; null when one of them is variable. */
+/** Product of the dims; null if one of them is variable. */
 function elementCount(dims: bigint[], what: string): bigint | null {
   if (dims.includes(-1n)) return null
   let count = 1n
@@ -106,7 +106,7 @@ function validateBatchInputs(config: ModelConfig): void {
     const kind = BatchInput_KindSchema.value[entry.kind]?.name
     if (kind === undefined) throw invalid(`unknown batch input kind '${entry.kind}'`)
     if (entry.sourceInput.length !== 1) throw invalid(`batch input kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
-    // Without the model's name, unlike every other text here.
+    // The only text here without the model's name.
     if (entry.dataType === DataType.TYPE_INVALID) throw new Nameless('INVALID_ARG', "unexpected batch input data type 'TYPE_INVALID'")
     if (entry.dataType !== DataType.TYPE_INT32 && entry.dataType !== DataType.TYPE_FP32) {
       throw invalid('batch input data type must be TYPE_INT32 or TYPE_FP32')

@@ -1,4 +1,4 @@
-/** Rules of `dynamic_batching` and `sequence_batching`, in the reference's order. */
+/** Rules of `dynamic_batching` and `sequence_batching`, in Triton's order. */
 import { invalid } from './error.js'
 import {
   DataType,
@@ -35,7 +35,7 @@ export function validateDynamicBatching(batching: ModelDynamicBatching, config: 
   }
 }
 
-/** Whether a request that timed out may be overtaken by later ones. */
+/** True if later requests may overtake one that timed out. */
 function delays(policy: ModelQueuePolicy | undefined): boolean {
   return policy !== undefined && policy.defaultTimeoutMicroseconds !== 0n && policy.timeoutAction === TimeoutAction.DELAY
 }
@@ -74,14 +74,14 @@ export function validateSequenceBatching(batching: ModelSequenceBatching, config
   }
   if (strategy.case === 'direct') {
     const utilization = strategy.value.minimumSlotUtilization
-    // Negated so that NaN, which is in no range, is refused too.
+    // Negated so that NaN, which is in no range, is rejected too.
     if (!(utilization >= 0 && utilization <= 1)) {
       throw invalid(`sequence batching minimum slot utilization must be in range (0.0, 1.0] for ${model}`)
     }
   }
 }
 
-/** The control tensor that carries `kind`, and how; null when the model does not want it. */
+/** The control tensor of `kind` with its values; null if the model does not use it. */
 export function controlOf(
   batching: ModelSequenceBatching,
   kind: Control,
@@ -121,10 +121,7 @@ function valueLists(control: ModelSequenceBatching_Control): [string, number][] 
   ]
 }
 
-/**
- * Rules of the initial states of implicit state, which run at load. Whether a data file is long enough shows only when
- * it is read, in the core.
- */
+/** Load-time rules of the initial states of implicit state. The core checks the length of a data file later. */
 export function validateInitialStates(batching: ModelSequenceBatching): void {
   const seen = new Set<string>()
   for (const state of batching.state) {

@@ -1,15 +1,15 @@
-/** Which versions of a model are served, of those that exist. */
+/** Selects the versions of a model that are served. */
 import { invalid, noLog, type Log } from './error.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
-/** Missing versions that are named in the log, a line each; the rest are counted. */
+/** Missing versions that are logged by number, a line each; further ones are counted. */
 const MISSING_LOGGED_MAX = 16
 
 /**
  * The versions that the version policy selects, ascending.
  *
- * @param hint what is known of a model without versions; goes behind the error
- * @throws {ConfigError} when it selects none
+ * @param hint text about a model without versions, which ends the error
+ * @throws {ConfigError} if it selects none
  */
 export function selectVersions(config: ModelConfig, available: readonly number[], log: Log = noLog, hint: () => string = () => ''): number[] {
   const existing = [...new Set(available)].sort((a, b) => a - b)
@@ -27,16 +27,16 @@ function select(config: ModelConfig, existing: number[], log: Log): number[] {
     case 'latest':
       return existing.slice(Math.max(0, existing.length - policy.value.numVersions))
     case 'specific': {
-      const wanted = new Set(policy.value.versions.map(Number))
-      const missing = [...wanted].filter((version) => !existing.includes(version))
+      const selected = new Set(policy.value.versions.map(Number))
+      const missing = [...selected].filter((version) => !existing.includes(version))
       for (const version of missing.slice(0, MISSING_LOGGED_MAX)) {
         log('error', `version ${version} is specified for model '${config.name}', but the version directory is not present`)
       }
       if (missing.length > MISSING_LOGGED_MAX) log('error', `and ${missing.length - MISSING_LOGGED_MAX} more versions that are not present for model '${config.name}'`)
-      return existing.filter((version) => wanted.has(version))
+      return existing.filter((version) => selected.has(version))
     }
     default:
-      // No policy at all does not get here: `normalise` writes latest 1. An empty policy message means all.
+      // `normalise` replaces a missing policy by latest 1. An empty policy message means all.
       return config.versionPolicy === undefined ? existing.slice(-1) : existing
   }
 }
