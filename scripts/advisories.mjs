@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * Known vulnerabilities of what is linked and packed: `node scripts/advisories.mjs`, or `npm test -- advisories`. cargo-deny asks RustSec's database, `npm audit` the
- * registry. Both are elsewhere: where they cannot be reached a check has not run, says so, and fails nothing.
+ * Known vulnerabilities of linked and packed libraries: `node scripts/advisories.mjs`, or `npm test -- advisories`.
+ * cargo-deny reads RustSec's database, `npm audit` the registry. A check without network reports that it did not run,
+ * and fails nothing.
  *
- * What is in the packages fails the suite; tools that only build and test are named.
+ * Vulnerabilities in the packages fail the suite; those of build and test tools are only named.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,13 +15,13 @@ import { packedLibraries } from './package/licences.mjs'
 import { ROOT } from './setup.mjs'
 import { CLOUD } from './stores.mjs'
 
-/** Longer than a slow network takes; one that hangs is one that is not there. */
+/** More than a slow network needs; a command that hangs longer counts as unreachable. */
 const MS_MAX = 60_000
-/** In the package of a platform as the library alone. */
+/** The platform's package contains only its library. */
 const ONNXRUNTIME = 'onnxruntime-node'
 
 /**
- * What `npm audit --json` printed.
+ * Reads the output of `npm audit --json`.
  *
  * @param packed names of libraries that are in the packages
  * @returns {{ notRun?: string, bad: string[], tools: string[] }}
@@ -31,7 +32,7 @@ export function readAudit(text, packed) {
   try {
     report = JSON.parse(text.slice(at, text.lastIndexOf('}') + 1))
   } catch {
-    // A registry that answers with something else.
+    // The registry answered with something else.
   }
   if (report?.vulnerabilities === undefined) return { notRun: reason(report?.message ?? text), bad: [], tools: [] }
   const found = Object.values(report.vulnerabilities)
@@ -40,7 +41,7 @@ export function readAudit(text, packed) {
 }
 
 /**
- * What `cargo deny --format json check advisories` printed. Without its summary it came to nothing.
+ * Reads the output of `cargo deny --format json check advisories`; without a summary the check did not run.
  *
  * @returns {{ notRun?: string, bad: string[], tools: string[] }}
  */
@@ -70,7 +71,7 @@ async function audit(directory, packed) {
 
 const CHECKS = {
   'npm audit': () => audit('.', [ONNXRUNTIME, ...packedLibraries().map(({ name }) => name)]),
-  // Whatever is installed there is packed, or may be.
+  // Anything installed there is packed, or may be.
   async 'npm audit of cloud storage'() {
     const { packages } = JSON.parse(readFileSync(join(ROOT, CLOUD, 'package-lock.json'), 'utf8'))
     return audit(CLOUD, Object.keys(packages).map((path) => path.replace(/^.*node_modules\//, '')))

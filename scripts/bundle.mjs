@@ -1,29 +1,30 @@
 /**
- * Packs src/ and the libraries it needs, all of them, into the few files of dist/, so that the package depends on nothing. A start reads some ten files then instead of
- * some 150, and opening and linking files is most of what a start does. Declarations are the TypeScript compiler's.
+ * Packs src/ with all libraries it needs into the few files of dist/, so that the package has no dependencies. A start
+ * reads some ten files instead of 150, and opening and linking files is most of a start's work. The TypeScript compiler
+ * writes the declarations.
  *
- * A chunk is a source directory: names in stack traces and log lines stay telling, and the parts that most runs never need
- * stay in files of their own, behind the dynamic imports that load them.
+ * A chunk is a source directory: names in stack traces and log lines stay meaningful, and rarely used parts stay in
+ * files of their own, behind dynamic imports.
  */
 import { join } from 'node:path'
 import { rolldown } from 'rolldown'
 
-/** Reached by dynamic imports only, and to stay so: in a chunk with others they would be read by every start. */
+/** Modules behind dynamic imports: in a chunk with others, every start would read them. */
 const LAZY = /\/src\/(cli\/version|metrics\/(?:process|server))\.ts$/
-/** Likewise: what sends spans, with its libraries. */
+/** Sending spans, with its libraries; lazy too. */
 const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 
-/** Likewise: what the metrics of the process are measured with. */
+/** Libraries that measure the process; lazy too. */
 const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
 
-/** Likewise: `doctor`, with what it reads and writes files with. */
+/** `doctor` with its parsers and writers; lazy too. */
 const DOCTOR = /\/src\/commands\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
 
-/** What the command line needs before it starts loading the server itself. */
+/** Modules that the command line needs before it loads the server. */
 const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
 
 function chunkOf(id) {
-  // Entries keep their own place; nothing else imports src/shm.
+  // Entries keep their own paths; nothing else imports src/shm.
   if (id.endsWith('/src/cli/main.ts') || id.includes('/src/shm/')) return null
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
@@ -37,12 +38,12 @@ function chunkOf(id) {
   return /\/src\/(\w+)\//.exec(id)?.[1] ?? null
 }
 
-/** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
+/** A chunk includes its imports, unless an earlier one has them: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
-// Commands beside serving: read when they are asked for.
+// Commands other than serving are read when they are called.
 const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
-/** Bundles one set of entries. A dependency that cannot be resolved must not become an import that fails at the user's. */
+/** Bundles one set of entries. Fails on an unresolved dependency, which users' machines could not import. */
 async function pack(options, output) {
   const bundled = await rolldown({
     platform: 'node',
@@ -65,20 +66,20 @@ export async function bundle(root) {
   const options = {
     cwd: root,
     input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts', 'cli/main': 'src/cli/main.ts' },
-    // The ES modules of a package, where it has both: of CommonJS nothing could be left out.
+    // Prefer a package's ES modules: unused parts of CommonJS cannot be dropped.
     resolve: {
       extensionAlias: { '.js': ['.ts', '.js'] },
       mainFields: ['module', 'main'],
-      // To Node it offers CommonJS only.
+      // It offers only CommonJS to Node.
       alias: { yaml: join(root, 'node_modules/yaml/browser/dist/index.js') },
     },
   }
   const output = await pack(options, {
     dir: join(root, 'dist'),
     sourcemap: true,
-    // Read at every start and never by a person: the source map leads to where they are.
+    // Every start reads the comments, and no person does: the source map leads to the sources.
     comments: { legal: true, annotation: false, jsdoc: false },
-    // The native module and package.json are found two levels up, in dist as in src.
+    // The native module and package.json are two levels up, in dist as in src.
     chunkFileNames: 'lib/[name].js',
     codeSplitting: {
       groups: CHUNKS.map((name, i) => ({ name, test: (id) => chunkOf(id) === name, priority: CHUNKS.length - i })),
@@ -87,12 +88,12 @@ export async function bundle(root) {
   return output.filter((part) => part.type === 'chunk').map((part) => part.fileName)
 }
 
-/** The thread that reads a repository of a cloud: one file, which no start reads that has no such repository. */
+/** The thread that reads a cloud repository: one file, read only by starts with such a repository. */
 export async function bundleStoreThread(root) {
   await pack({ cwd: root, input: { store_thread: 'src/stores/worker.ts' } }, { dir: join(root, 'dist/lib'), comments: { legal: true, annotation: false, jsdoc: false } })
 }
 
-/** The client: two entries, and what both share in a chunk of its own: that of browsers must not lead to anything of Node. */
+/** The client: two entries and a shared chunk, because the browser entry must not import anything of Node. */
 export async function bundleClient(root) {
   const output = await pack({ cwd: root, input: { index: 'client/src/index.ts', node: 'client/src/node.ts' }, platform: 'neutral' }, {
     dir: join(root, 'client/dist'),

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * `npm run docs [-- --out DIR]`: the pages of docs/ as static files, in target/site or DIR. The generator has packages of its own, in docs/site;
- * they are installed on the first call.
+ * `npm run docs [-- --out DIR]`: the pages of docs/ as static files, in target/site or DIR. The generator's own
+ * packages, in docs/site, are installed on the first call.
  */
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -17,7 +17,7 @@ async function must(command, args) {
   if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${code}:\n${text}`)
 }
 
-/** Builds the pages; nothing of an earlier build stays in `out`, which must be empty or one of those. */
+/** Builds the pages. Replaces an earlier build in `out`, which must be empty or such a build. */
 export async function buildDocs(out) {
   const stamps = new Stamps(ROOT, 'docs/site/node_modules/.nereid-docs.json')
   const inputs = filesBelow(ROOT, ['docs/site/package-lock.json'])

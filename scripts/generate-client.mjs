@@ -1,6 +1,7 @@
 /**
- * Makes the tables by which the client reads and writes messages of gRPC: `generate-client.mjs <descriptor set> <output file>`. One line for each message
- * and each enum of the service, as client/src/grpc/schema.ts reads them: generated code for all of them would be larger than the rest of the client.
+ * Makes the tables with which the client reads and writes gRPC messages: `generate-client.mjs <descriptor set> <output
+ * file>`. One line for each message and enum of the service, as client/src/grpc/schema.ts reads them: generated code
+ * for all of them would be larger than the rest of the client.
  */
 import { fromBinary, isFieldSet } from '@bufbuild/protobuf'
 import { FieldDescriptorProtoSchema, FieldDescriptorProto_Label as Label, FieldDescriptorProto_Type as Type, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
@@ -19,10 +20,10 @@ const SCALARS = {
   [Type.DOUBLE]: 'double',
 }
 
-/** 64-bit fields that the JSON form of a configuration has as strings, as in src/config/json_out.ts. */
+/** 64-bit fields that are strings in the JSON form of a configuration, as in src/config/json_out.ts. */
 const STRING_INTEGERS = new Set(['ModelInstanceGroup.SecondaryDevice.device_id', 'ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim', 'ModelSequenceBatching.InitialState.dims'])
 
-/** Read and written by hand, in client/src/grpc/infer.ts. */
+/** Messages with hand-written code in client/src/grpc/infer.ts. */
 const BY_HAND = /^(ModelInferRe|ModelStreamInfer|InferTensorContents|InferParameter)/
 
 const short = (name) => name.replace(/^\.?inference\./, '')
@@ -39,7 +40,7 @@ function linesOf(message, name) {
   const entries = new Map(message.nestedType.filter((one) => one.options?.mapEntry).map((one) => [`${name}.${one.name}`, one]))
   const fields = message.field.map((field) => {
     const entry = field.type === Type.MESSAGE ? entries.get(short(field.typeName)) : undefined
-    // Keys of all maps are strings.
+    // All maps have string keys.
     if (entry !== undefined) return `${field.name} ${field.number} ${kindOf(entry.field[1], name)}{}`
     const label = field.label === Label.REPEATED ? '*' : isFieldSet(field, FieldDescriptorProtoSchema.field.oneofIndex) ? '?' : ''
     return `${field.name} ${field.number} ${kindOf(field, name)}${label}`

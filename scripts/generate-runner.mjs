@@ -1,7 +1,8 @@
 /**
- * Makes the constants and layouts of the runner protocol for Rust, C and Python out of `shm/protocol.json`: `generate-runner.mjs [--check]`.
+ * Makes the constants and layouts of the runner protocol for Rust, C and Python from `shm/protocol.json`:
+ * `generate-runner.mjs [--check]`.
  *
- * With --check nothing is written; fails when what is committed differs. Needs `rustfmt`.
+ * --check writes nothing and fails if the committed files differ. Needs `rustfmt`.
  */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -18,7 +19,7 @@ const upper = (name) => words(name).toUpperCase()
 const camel = (name) => name.toLowerCase().replace(/(?:^|_)([a-z0-9])/g, (_, first) => first.toUpperCase())
 const sizeOf = (fields) => fields.reduce((sum, [, type]) => sum + SIZES[type], 0)
 
-/** Bits that are set beside one another, not numbers of which there is one. */
+/** True for bits that can be combined, false for exclusive numbers. */
 const isFlags = (name) => name.endsWith('Flag')
 
 function rustEnum(name, members) {

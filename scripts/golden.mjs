@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * Replays the recorded answers of Triton against the server and compares the outcome with the `known-differences.json` beside them.
+ * Replays Triton's recorded responses against the server and compares the outcome with `known-differences.json` in the
+ * same directory.
  *
- * `--help` says how it is called. Fails on a mismatch that is not listed, and on a listed case that passes: a list that outlives its
- * reasons hides things.
+ * `--help` prints the usage. Fails on an unlisted mismatch, and on a listed case that passes: an obsolete list would
+ * hide later mismatches.
  */
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -27,7 +28,7 @@ a server of its own, and four run at once: some two minutes on two cores. With -
 
 Suites: `
 
-/** A directory of recordings: its answers, its replay tool and the list of known differences. */
+/** Paths in a directory of recordings: its responses, its replay tool and the list of known differences. */
 export function recording(name) {
   const directory = join(ROOT, 'test', name)
   const suites = JSON.parse(readFileSync(join(directory, 'suites.json'), 'utf8')).suites.map((suite) => suite.name)
@@ -35,25 +36,25 @@ export function recording(name) {
 }
 
 const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
-/** What a replay writes, whole: both answers of each mismatch. */
+/** Report of a replay, with both responses of each mismatch. */
 const reportOf = (title, suite) => join(ROOT, 'target', 'reports', `${title.replaceAll(/\W/g, '-')}-${suite}.json`)
-/** Suites that are replayed only when they are asked for. */
+/** Suites that are replayed only on request. */
 const isLong = (suite) => /^(?:crash|fatal|opt)_|^hang$/.test(suite)
 
-/** What a suite needs beside the flags of its recording. */
+/** Flags that a suite needs in addition to those of its recording. */
 const EXTRA_FLAGS = {
-  // Their repositories hold models of features that are still missing: these must not decide whether the rest is ready.
+  // Their repositories contain models of missing features, which must not decide the readiness of the rest.
   main: '--strict-readiness=false',
   forward: '--strict-readiness=false',
-  // Recorded with requests held together by the queue delay, which an idle instance does not wait out without it.
+  // Recorded with requests that the queue delay batched; without this flag an idle instance does not wait.
   ragged: '--strict-batching-delay=true',
   infer: '--strict-batching-delay=true',
   responses: '--strict-batching-delay=true',
 }
 
 /**
- * `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` → a function from suite and id to the
- * reasons. A case that ends in `*` stands for every id with that beginning.
+ * Reads `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` into a function from suite
+ * and id to the reasons. A case that ends in `*` matches every id with that prefix.
  */
 function knownDifferences({ directory }, more = {}) {
   const file = join(directory, 'known-differences.json')
@@ -68,13 +69,13 @@ function knownDifferences({ directory }, more = {}) {
   return { entries, find: (suite, id) => entries.filter((e) => e.suite === suite && fits(e.pattern, id)) }
 }
 
-/** Servers at once: most of a replay is waiting, and two cores are kept busy by so many. */
+/** Concurrent servers: replays mostly wait, and this many keep two cores busy. */
 const SERVERS_MAX = 4
 
-/** Suites that take longest, in that order: what begins last should be short. Only the order depends on them. */
+/** The slowest suites, slowest first, so that the last to begin are short. Only the order depends on them. */
 const LONG = ['life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'decoupled', 'ensemble', 'poll', 'infer', 'rate']
 
-/** Replays wait here until one of so many others has ended. */
+/** Limits the number of concurrent replays. */
 export class Lanes {
   #free = SERVERS_MAX
   #waiting = []
@@ -84,10 +85,10 @@ export class Lanes {
     this.#progress = new Progress(name)
   }
 
-  /** Runs `replay` when there is room; of those that wait, the one whose suite takes longest. */
+  /** Runs `replay` when a lane is free, the slowest waiting suite first. */
   async run(title, suite, replay) {
     const place = LONG.includes(suite) ? LONG.indexOf(suite) : LONG.length
-    // All that are asked for at once are in the line before the first begins.
+    // All requests made in this turn are queued before the first one runs.
     await new Promise((resolve) => {
       this.#waiting.push({ place, resolve })
       queueMicrotask(() => this.#next())
@@ -116,10 +117,10 @@ export class Lanes {
   }
 }
 
-/** One run of the replay, of one suite. Resolves with its report, or with what it said last when it had no result. */
+/** Replays one suite once. Resolves with its report, or with its last output if it has none. */
 async function replay({ name, directory }, suite, { only, cases, server, report }) {
   const ports = await freePorts(3)
-  // A model that leaves a request unanswered must not hold the end of its server for half a minute.
+  // A model that leaves a request unanswered must not delay the end of its server by half a minute.
   const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0', '--exit-timeout-secs=2']
   const extra = EXTRA_FLAGS[suite]
   if (extra !== undefined) flags.push(extra)
@@ -131,23 +132,24 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   if (cases !== null) args.push('--cases', cases)
   mkdirSync(dirname(report), { recursive: true })
   rmSync(report, { force: true })
-  // Mismatches are printed by `replayed`, once it is known which of them were expected.
+  // `replayed` prints mismatches, after it has separated the expected ones.
   const env = { ...process.env, ...pythonModels(), PYTHONUNBUFFERED: '1' }
   const { code, text } = await capture(PYTHON, args, { env, quiet: true })
-  // Python prints NaN where an answer holds one.
+  // Python prints NaN for such a value.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
   process.stderr.write(`golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`)
   return { said: text.trim().split('\n').at(-1) }
 }
 
-/** Ids in the file of a sample, by suite. */
+/** Ids in a sample file, by suite. */
 const idsOf = (file) => new Map(Object.entries(JSON.parse(readFileSync(file, 'utf8'))).map(([suite, ids]) => [suite, Object.keys(ids)]))
 
 /**
- * Replays the suites of one recording, each against a server of its own, as `lanes` has room. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the
- * first two. A server that is not this clone's has a `title`, and may have `differences` of its own.
+ * Replays the suites of one recording, each against a server of its own, as `lanes` permits. Resolves with `{ passed,
+ * failed, known, failures }`; listed differences count only as known. A server other than this clone's has a `title`,
+ * and may have its own `differences`.
  *
- * @param cases a file with the ids to ask, `{ "<suite>": { "<id>": "why" } }`; without one, all
+ * @param cases a file with the ids to replay, `{ "<suite>": { "<id>": "why" } }`; all without one
  */
 export async function replayed(from, suites, { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} }) {
   const asked = cases === null ? null : idsOf(cases)
@@ -192,7 +194,7 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
       process.stdout.write(`${title}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
     }
   }
-  // Only a full run of a suite, or a sample with the very case, can tell that a listed case passes now.
+  // Only a full run of a suite, or a sample with this case, shows that a listed case now passes.
   const wasAsked = ({ suite, pattern }) => report.suites[suite]?.error === undefined && suite in report.suites && (asked === null || asked.get(suite).includes(pattern))
   const stale = only !== null ? [] : known.entries.filter((e) => e.hits === 0 && wasAsked(e))
   failures.push(...stale.map(({ suite, pattern }) => `${title}: ${suite}/${pattern} passes now: take it off the list`))
@@ -203,17 +205,17 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
   return { passed: report.passed, failed, known: expected, failures }
 }
 
-/** An emulated server, or one in a container, takes its time to load many models. */
+/** An emulated or containerised server loads many models slowly. */
 const OTHER_START_SECONDS_MAX = 300
 
-/** How a server is started: what a shell reads, before the flags. */
+/** The shell command that starts a server, before the flags. */
 const OWN_SERVER = `${process.execPath} ${join(ROOT, 'dist/cli/main.js')}`
 
 /**
  * Replays and compares.
  *
- * @param suites names of suites; without any, those that take seconds, or all with `all`
- * @param server the command of another server than this clone's; its Python models run under `NEREID_PYTHON`, where that is set
+ * @param suites names of suites; by default the quick ones, or all with `all`
+ * @param server command of another server than this clone's; its Python models run under `NEREID_PYTHON`, if set
  */
 export async function golden({ all = false, suites = [], only = null, write = false, server = OWN_SERVER } = {}) {
   await pythonEnvironment()
@@ -233,7 +235,7 @@ export async function golden({ all = false, suites = [], only = null, write = fa
   return total
 }
 
-/** What the command line asks for. @throws {SetupError} for anything it does not know: a mistyped option must not replay everything. */
+/** Reads the command line. @throws {SetupError} for anything unknown: a mistyped option must not replay everything. */
 function asked(args) {
   const options = { all: false, suites: [], only: null, write: false, server: OWN_SERVER }
   for (const argument of args) {

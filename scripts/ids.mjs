@@ -1,16 +1,17 @@
 /**
- * `npm test -- ids [--all] [--strict]`: each row of docs/spec about many answers, many steps and Python models, with the tests that cite it. Rows come from
- * the tables of the pages, tests from the sources of tests: nothing is listed by hand but the sections. `--all` prints the rows of every page,
- * `--strict` fails for a row that no test cites, unless COMPAT.md says that it is not in this release.
+ * `npm test -- ids [--all] [--strict]`: each row of docs/spec about decoupled responses, multiple steps and Python
+ * models, with the tests that cite it. Rows come from the tables of the pages, tests from the test sources: only the
+ * sections are listed by hand. `--all` prints the rows of every page; `--strict` fails for a row without a test, unless
+ * COMPAT.md lists it as not in this release.
  *
- * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`, `b_py_21_…`), in its text, or in the comment above it; a citation before the first test of a
- * file is the whole file's. `P-147..P-150` stands for each of them. Recorded cases cite in the text of their file, which counts unless all of
- * them are known to be answered differently.
+ * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`, `b_py_21_…`), in its text, or in the comment above it; a
+ * citation before the first test of a file applies to the whole file. `P-147..P-150` means each of them. Recorded cases
+ * cite in the text of their file, which counts unless all of them are known to be answered differently.
  */
 import { readFileSync, readdirSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
-/** Sections about sequences, ensembles, decoupled models, cache, rate limiter, agents, traces and Python models: by page. */
+/** Sections about sequences, ensembles, decoupled models, cache, rate limiter, agents, traces and Python models. */
 export const SECTIONS = {
   'scheduling.md': ['4', '5', '6', '7', '8', '9', '10', '11', '12'],
   'model-configuration.md': ['6', '10'],
@@ -23,16 +24,19 @@ export const SECTIONS = {
 }
 
 const ROW = /^\| *((?:B-[A-Z]+|[A-Z])-\d+[a-z]?) *\|/
-/** Columns that name the section of a row, and how they name other pages. */
+/** Columns with the section of a row, which may be on another page. */
 const PLACE_COLUMNS = new Set(['Ref', '§', 'Where'])
 const OTHER_PAGES = { native: 'backends-native.md', python: 'backends-python.md', 'c-abi': 'backends-c-abi.md', mc: 'model-configuration.md' }
 const REQUIREMENT_COLUMNS = new Set(['requirement', 'Requirement', 'Capability'])
 
-/** Rows and citations are written `P-001`, `O-3` or `R-01`; leading zeros do not matter. */
+/** Rows and citations are written `P-001`, `O-3` or `R-01`; leading zeros are dropped. */
 const normal = (id) => id.replace(/-0+(?=\d)/, '-')
 const cellsOf = (line) => line.split(/(?<!\\)\|/).slice(1, -1).map((cell) => cell.trim())
 
-/** The rows of one page: `{ id, requirement, page, section }`. A row whose table names no section belongs to the one it stands in. */
+/**
+ * The rows of one page: `{ id, requirement, page, section }`. Without a column for it, the section is the surrounding
+ * one.
+ */
 export function rowsOf(page, text) {
   const rows = []
   let section = ''
@@ -46,7 +50,7 @@ export function rowsOf(page, text) {
     if (id === undefined || !/^id$/i.test(head[0] ?? '')) continue
     const cells = cellsOf(line)
     const cell = (names) => cells[head.findIndex((name) => names.has(name))]
-    // Of several places the first.
+    // The first of several sections.
     const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)(?:, |$)/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
     rows.push({ id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page), section: at ?? section })
   }
@@ -63,7 +67,7 @@ export function cited(text) {
   for (const [, kind, first, last] of text.matchAll(CITATION)) {
     for (let n = Number(first); n <= Math.max(Number(first), Number(last ?? first)); n += 1) found.push(`${kind}${n}`)
   }
-  // In names of functions there is no hyphen; `p2_5` is a section.
+  // Function names have no hyphen; `p2_5` is a section.
   for (const [, name] of text.matchAll(/\b(?:fn|def) (\w+)/g)) {
     for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:core|py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
   }
@@ -83,14 +87,14 @@ function attributesAbove(lines, at) {
   return lines.slice(from, at).join('\n')
 }
 
-/** Lines of a Rust source that are tests: all of a file of tests, else what stands behind `#[cfg(test)]` and a module. */
+/** Lines of a Rust source at which tests begin: the first of a test file, else those of `#[cfg(test)]` modules. */
 function testsBegin(path, lines) {
   if (!path.endsWith('.rs') || /\/tests?(?:\/|\.rs$)|_tests?\.rs$|\/testing\.rs$/.test(path)) return 0
   const at = lines.findIndex((line, i) => /^\s*#\[cfg\((?:all\()?test\b/.test(line) && /^\s*(?:pub(?:\(.*\))? )?mod \w+ \{/.test(lines.slice(i + 1).find((next) => !/^\s*#\[/.test(next)) ?? ''))
   return at === -1 ? Infinity : at
 }
 
-/** Citations of one source of tests: `{ id, test }`; `test` is `null` where the whole file is meant. */
+/** Citations in one test source: `{ id, test }`; `test` is `null` for the whole file. */
 export function citationsOf(path, text) {
   const language = LANGUAGES.find(({ ending }) => path.endsWith(ending))
   if (language === undefined) return []
@@ -109,7 +113,7 @@ export function citationsOf(path, text) {
     if (name !== null) above = name
     const ids = cited(lines[at])
     if (name !== null || !language.comment.test(lines[at])) {
-      // Comments directly above belong to what they stand above.
+      // Comments directly above a test belong to it.
       const isHeading = name !== null
       for (const id of waiting) found.push({ id, test: isHeading ? name : above })
       waiting = []
@@ -122,7 +126,7 @@ export function citationsOf(path, text) {
   return found
 }
 
-/** Files of recorded cases that prove nothing yet: every suite that runs them is known to be answered differently as a whole. */
+/** Files of recorded cases that prove nothing yet: all suites that run them are known to be answered differently. */
 function unservedCases(root) {
   const out = new Set()
   for (const name of readdirSync(join(root, 'test')).filter((directory) => directory.startsWith('golden'))) {
@@ -147,7 +151,7 @@ function* filesBelow(root, directory) {
   }
 }
 
-/** What COMPAT.md says is not in this release: the feature by the id of its row. */
+/** Features that COMPAT.md lists as not in this release, by the id of their rows. */
 export function laterRows(compat) {
   const [, list = ''] = compat.split(/^## Not in this release$/m)
   const features = new Map()
@@ -158,7 +162,7 @@ export function laterRows(compat) {
   return features
 }
 
-/** The table: each row with its tests, and with the feature that is not in this release if it is part of one. */
+/** The table: each row with its tests, and with the missing feature that it belongs to. */
 export function idTable(root, { all = false } = {}) {
   const spec = join(root, 'docs/spec')
   const rows = readdirSync(spec).flatMap((page) => rowsOf(page, readFileSync(join(spec, page), 'utf8')))
@@ -166,7 +170,7 @@ export function idTable(root, { all = false } = {}) {
   const tests = new Map()
   const unserved = unservedCases(root)
   for (const path of [...filesBelow(root, 'crates'), ...filesBelow(root, 'shm'), ...filesBelow(root, 'test')]) {
-    // A citation here is about the tool, not about the server.
+    // A citation here concerns the tool, not the server.
     if (path.startsWith('test/docs/') || unserved.has(path)) continue
     for (const { id, test } of citationsOf(path, readFileSync(join(root, path), 'utf8'))) {
       const where = test === null ? path : `${path}: ${test}`
@@ -177,7 +181,7 @@ export function idTable(root, { all = false } = {}) {
   return wanted.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null }))
 }
 
-/** `npm test -- ids`. A row without a test is told and not counted, unless it is asked for strictly. */
+/** `npm test -- ids`. A row without a test is printed, and fails only with `strict`. */
 export function ids(root, { all = false, strict = false } = {}) {
   const rows = idTable(root, { all })
   const width = Math.max(...rows.map(({ id }) => id.length))

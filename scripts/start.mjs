@@ -10,7 +10,7 @@ import { ROOT, orExplain, setup } from './setup.mjs'
 await orExplain(() => setup(undefined, { tools: false }))
 
 const flags = process.argv.slice(2)
-// These answer a question and need no repository.
+// These flags only print, and need no repository.
 const asks = flags.some((flag) => ['--help', '-h', '--version', '-v'].includes(flag))
 const named = flags.some((flag) => /^--model-(repository|store)(=|$)/.test(flag))
 if (!named && !asks) flags.unshift(`--model-repository=${join(ROOT, 'examples', 'models')}`)

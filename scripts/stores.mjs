@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm run stores`: the clients of cloud storage, each with the library of its cloud in one file: dist/stores/s3.mjs, gs.mjs and as.mjs. Their packages are in
- * src/stores/cloud, installed on the first call: they are many times what a start needs, and a server reads them only when a repository is in a cloud. What is up
- * to date is not made again.
+ * `npm run stores`: the cloud storage clients, each with its cloud's library in one file: dist/stores/s3.mjs, gs.mjs
+ * and as.mjs. Their packages are in src/stores/cloud, installed on the first call: they are many times larger than a
+ * start's, and a server reads them only for a repository in a cloud. Up-to-date files are kept.
  */
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -10,7 +10,7 @@ import { capture } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
 import { ROOT, STAMPS, SetupError, orExplain, setup } from './setup.mjs'
 
-/** What has packages of its own. */
+/** Directory with packages of its own. */
 export const CLOUD = 'src/stores/cloud'
 const SCHEMES = ['s3', 'gs', 'as']
 const outputs = SCHEMES.map((scheme) => `dist/stores/${scheme}.mjs`)
@@ -29,14 +29,14 @@ async function bundle() {
       platform: 'node',
       external: (id) => id.startsWith('node:'),
       resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
-      // A dependency that cannot be resolved must not become an import that fails at the user's.
+      // An unresolved dependency would become an import that fails at the user's.
       onLog(level, log, handler) {
         if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message)
         if (level !== 'warn') handler(level, log)
       },
     })
     try {
-      // The map is for scripts/package/licences.mjs: it names the libraries that are in the file.
+      // The map is for scripts/package/licences.mjs: it names the libraries in the file.
       await bundled.write({ file: join(ROOT, `dist/stores/${scheme}.mjs`), format: 'esm', minify: true, sourcemap: 'hidden', codeSplitting: false, comments: { legal: true, annotation: false, jsdoc: false } })
     } finally {
       await bundled.close()
@@ -44,7 +44,7 @@ async function bundle() {
   }
 }
 
-/** Installs the libraries. @throws {SetupError} when npm cannot fetch them */
+/** Installs the libraries. @throws {SetupError} if npm cannot fetch them */
 export async function storePackages() {
   const stamps = new Stamps(ROOT, STAMPS)
   const inputs = filesBelow(ROOT, [`${CLOUD}/package-lock.json`, '.npmrc'])
@@ -54,7 +54,10 @@ export async function storePackages() {
   stamps.record('packages of stores', inputs)
 }
 
-/** Makes what is missing. Resolves with the paths of the files. @throws {SetupError} when npm cannot fetch the packages, or the compiler finds something */
+/**
+ * Makes missing files. Resolves with their paths. @throws {SetupError} if npm cannot fetch the packages, or the
+ * compiler finds errors
+ */
 export async function stores() {
   await setup(['npm packages'])
   await storePackages()

@@ -1,12 +1,13 @@
 /**
- * The suites of `npm test`, each with where it may run, and what it runs.
+ * The suites of `npm test`, each with its restrictions and its command.
  *
- * - `lane`: `compile` (Cargo, one after the other), `serve` (waits on servers: several at once), `alone` (measures time or memory, so
- *   nothing else runs).
- * - `clocks`: looks at clocks, on a machine that may be shared, so a few failed tests are tried once more (lib/twice.mjs).
+ * - `lane`: `compile` (Cargo, one at a time), `serve` (waits on servers: several at once), `alone` (measures time or
+ *   memory, so nothing else runs).
+ * - `clocks`: depends on clocks, on a machine that may be shared, so a few failed tests are retried once
+ *   (lib/twice.mjs).
  * - `python`: needs the environment of the Python tests.
- * - `fetches`: has npm or a browser get something from beyond this machine, with the certificates that its environment names.
- * - `nightly`: runs only with `--nightly`; `asked`: runs only when it is named.
+ * - `fetches`: npm or a browser downloads something, with the certificates that the environment names.
+ * - `nightly`: runs only with `--nightly`; `asked`: runs only if it is named.
  */
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -35,7 +36,7 @@ import { storePackages, stores } from './stores.mjs'
 
 export const REPORTS = join(ROOT, 'target', 'reports')
 
-/** The path of a report, which is removed first: one of an earlier run must not be taken for this one's. */
+/** Path of a report, whose old file is removed: it must not be taken for the new one. */
 function report(name) {
   mkdirSync(REPORTS, { recursive: true })
   const file = join(REPORTS, name)
@@ -43,14 +44,16 @@ function report(name) {
   return file
 }
 
-/** The exit code of pytest after it ran all tests and some failed. A larger one is an interruption, or an error of pytest or of its use. */
+/**
+ * pytest's exit code if all tests ran and some failed. A larger one is an interruption, or a usage or internal error.
+ */
 const PYTEST_FAILED = 1
 
-/** The tests of files or directories, in the Python environment of the tests. */
+/** Runs tests of files or directories in the Python environment. */
 async function pytest(name, ...places) {
   await pythonEnvironment()
   const file = report(name)
-  // Which tests failed is remembered, for `again`.
+  // Records failed tests for `again`.
   const cache = join(REPORTS, `${name}.cache`)
   rmSync(cache, { recursive: true, force: true })
   const settings = ['-o', 'addopts=-q --timeout=120 --tb=short', '-o', `cache_dir=${cache}`]
@@ -65,11 +68,11 @@ async function pytest(name, ...places) {
   const unsteady = [`pytest ended with ${first.code} before it had run all tests`]
   process.stdout.write(`\n== ${unsteady[0]}: all of them once more\n`)
   const second = await run()
-  // It must not be forgiven again, for the tests that did not run.
+  // A second retry would forgive tests that did not run.
   return { ...second.counts, unsteady, again: second.code <= PYTEST_FAILED ? again : undefined }
 }
 
-/** The tests of vitest below these places. */
+/** Runs the vitest tests below these paths. */
 async function vitest(name, ...places) {
   const run = async (at, to = name) => {
     const file = report(to)
@@ -79,7 +82,7 @@ async function vitest(name, ...places) {
   return { ...(await run(places)), again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))], `again-${name}`) }
 }
 
-/** A row of the suite attacks that failed, once more and alone. */
+/** Runs a failed row of the suite attacks again, alone. */
 const attacksAgain = (options) => async (failures) => {
   const runs = []
   for (const row of failures) runs.push(await attacks({ ...options, phase: null, only: row }))
@@ -89,14 +92,14 @@ const attacksAgain = (options) => async (failures) => {
 const SECONDS_FUZZ = { usual: 2, nightly: 60 }
 
 /**
- * Each gets `{ nightly, all, strict, triton, only, tarballs, together }`, where `together` says that other suites run at the same time, and
- * resolves with `{ passed, failed, failures, known?, skipped?, again? }`.
+ * Each receives `{ nightly, all, strict, triton, only, tarballs, together }`, where `together` is true if other suites
+ * run at the same time, and resolves with `{ passed, failed, failures, known?, skipped?, again? }`.
  */
 export const SUITES = {
   rust: { lane: 'compile', clocks: true, run: () => rustTests(ROOT) },
   /** Every interleaving of the lock-free parts. */
   loom: { lane: 'compile', run: () => loomTests(ROOT) },
-  /** A few seconds of damaged input for every parser; fuzz/README.md says how to run them for longer. */
+  /** A few seconds of damaged input for every parser; fuzz/README.md describes longer runs. */
   fuzz: {
     lane: 'compile',
     async run({ nightly }) {
@@ -106,7 +109,7 @@ export const SUITES = {
       return lastLineCounts(code, text)
     },
   },
-  /** Committed generated files are what the generators write. */
+  /** Compares committed generated files with the generators' output. */
   generated: {
     lane: 'compile',
     async run() {
@@ -115,7 +118,7 @@ export const SUITES = {
     },
   },
   lint: { lane: 'compile', asked: 'lint', run: () => lint() },
-  /** Instructions per request against the record; a count does not depend on what else the machine does. Where CI is set it must be had. */
+  /** Instructions per request against the record, regardless of the machine's load. Required if CI is set. */
   guard: {
     lane: 'compile',
     async run({ nightly }) {
@@ -126,8 +129,8 @@ export const SUITES = {
     },
   },
   /**
-   * The unsafe code below everything, in an interpreter that knows what is undefined. It maps no files, raises no signals and schedules no
-   * threads as the kernel does: tests of those are left out where they stand (`not(miri)`).
+   * The lowest unsafe code, in an interpreter that detects undefined behaviour. It maps no files, raises no signals and
+   * schedules no threads like the kernel: tests of those are marked `not(miri)`.
    */
   miri: {
     lane: 'compile',
@@ -135,7 +138,7 @@ export const SUITES = {
       if (ask('cargo', ['+nightly', 'miri', '--version']) === null) {
         return { passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src' }
       }
-      // The thread that unmaps memory lives as long as the process, which Miri calls a leak.
+      // The thread that unmaps memory lives as long as the process, which Miri reports as a leak.
       const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'miri'), MIRIFLAGS: '-Zmiri-ignore-leaks' }
       const args = ['+nightly', 'miri', 'test', '--no-fail-fast', '--lib', '-p', 'nereid-tensor', '-p', 'nereid-memory']
       const { code, text } = await capture('cargo', args, { cwd: ROOT, env, quiet: true })
@@ -145,9 +148,9 @@ export const SUITES = {
   },
   python: { lane: 'serve', clocks: true, python: true, run: () => pytest('pytest.xml', 'test/python') },
   vitest: { lane: 'serve', clocks: true, python: true, run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**', '--exclude=test/stores/**') },
-  /** Recorded answers of Triton. */
+  /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
-  /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
+  /** Pages, README.md and ARCHITECTURE.md: named things exist, links work, examples do what they say. */
   docs: {
     lane: 'serve',
     python: true,
@@ -155,20 +158,20 @@ export const SUITES = {
       return sumOf([await vitest('docs.json', 'test/docs'), await pytest('pages.xml', 'test/pages')])
     },
   },
-  /** The tables of SECURITY.md: every verb, from where, with what, and what is answered. */
+  /** The tables of SECURITY.md: every verb with its origin, its credentials and the response. */
   exposed: { lane: 'serve', python: true, run: () => exposed() },
-  /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
+  /** The npm packages: packed, published on loopback, installed and used. `--tarballs` uses those of a release. */
   package: { lane: 'serve', python: true, fetches: true, run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }) },
-  /** Recorded answers out of other servers that have the API inside: a sample of them, or all. */
+  /** Recorded responses from other servers that embed the API: a sample, or all. */
   embed: { lane: 'serve', python: true, run: ({ nightly }) => embedded(undefined, { all: nightly }) },
-  /** HTTP/2 as others read its documents, on the gRPC port or on both; needs Go. */
+  /** HTTP/2 against the specification's test suite, on the gRPC port or on both; needs Go. */
   h2spec: { lane: 'serve', run: ({ nightly }) => h2spec({ all: nightly }) },
-  /** The TypeScript client against this server, Triton and in a browser; names the targets that are not here. */
+  /** The TypeScript client against this server, Triton and in a browser; names missing targets. */
   client: {
     lane: 'serve',
     fetches: true,
     async run({ triton, nightly }) {
-      // Without a network it is one of the targets that are absent.
+      // Without a network it counts as missing.
       const say = (text) => process.stdout.write(`${text}\n`)
       if (triton || nightly) await peerEnvironment(ROOT, 'pytriton', [PYTRITON], say).catch((error) => say(error.message))
       const absent = report('client-absent.txt')
@@ -177,7 +180,7 @@ export const SUITES = {
       return { ...counts, skipped: reasons.map((line) => `absent: ${line}`).join('; ') }
     },
   },
-  /** The clients of cloud storage against an emulator of S3; those of the other clouds are heavy suites. */
+  /** The cloud storage clients against an emulator of S3; the other clouds are heavy suites. */
   stores: {
     lane: 'serve',
     fetches: true,
@@ -192,7 +195,7 @@ export const SUITES = {
       return vitest('stores.json', 'test/stores')
     },
   },
-  /** Everything about devices, against stand-ins of the drivers: what `rust`, `vitest` and `python` run of it among others. */
+  /** All tests about devices, against stand-ins of the drivers; a part of `rust`, `vitest` and `python`. */
   devices: {
     lane: 'serve',
     asked: 'devices',
@@ -208,11 +211,11 @@ export const SUITES = {
   },
   /** The runtime of Python models under every other interpreter. */
   interpreters: { lane: 'serve', nightly: true, python: true, run: () => interpreters() },
-  /** Known vulnerabilities of what is linked and packed; needs the network. */
+  /** Known vulnerabilities of linked and packed libraries; needs the network. */
   advisories: { lane: 'serve', fetches: true, run: () => advisories() },
   /** Rows of docs/spec, each with the tests that cite it. */
   ids: { lane: 'serve', run: ({ all, strict }) => ids(ROOT, { all, strict }) },
-  /** Rows of docs/limits.md over real sockets: first those that measure nothing, several at once. */
+  /** Rows of docs/limits.md over real sockets: first those without measurements, several at once. */
   attacks: {
     lane: 'serve',
     clocks: true,

@@ -1,19 +1,21 @@
 #!/usr/bin/env node
 /**
- * `npm test [-- suite …] [-- flags]`: set-up, then every suite, going on after failures. Suites that wait on servers run beside those that
- * compile (scripts/suites.mjs); what a suite prints is shown when it is over. A table tells what each did: tests that passed and failed,
- * differences from Triton that are listed as known, seconds beside those of the record, CPU seconds, which are the same on a busy machine,
- * and what could not run here and why. Names of all tests that failed follow; the last line is `N passed, N failed`, summed over all suites.
+ * `npm test [-- suite …] [-- flags]`: set-up, then every suite, continuing after failures. Suites that wait on servers
+ * run while others compile (scripts/suites.mjs); the output of a suite is printed when it ends. A table shows for each:
+ * passed and failed tests, known differences from Triton, seconds next to the recorded ones, CPU seconds, which do not
+ * depend on the machine's load, and what could not run here and why. The names of all failed tests follow; the last
+ * line is `N passed, N failed`, summed over all suites.
  *
- *   --lint           adds the linters
- *   --nightly        adds what takes long: Triton and a browser as targets of the client, other Python interpreters, all of embed and h2spec,
- *                    the package and the guard with the shipped profile, longer fuzzing, attacks of 100,000 requests
- *   --all            replays every recorded answer, and shows the rows of every page in the suite ids
- *   --strict         makes the suite ids fail for rows without a test
- *   --only=TEXT      limits the suite attacks to rows with this text
- *   --triton         installs the Triton of nvidia-pytriton for the suite client
- *   --tarballs=DIR   gives the suite package the tarballs of a release
- *   --record         writes the seconds of this run to scripts/record.json
+ * --lint           adds the linters
+ * --nightly        adds slow tests: Triton and a browser as targets of the client, other Python interpreters, all of
+ *                  embed and h2spec, the package and the guard with the shipped profile, longer fuzzing, attacks of
+ *                  100,000 requests
+ * --all            replays every recorded response, and shows the rows of every page in the suite ids
+ * --strict         makes the suite ids fail for rows without a test
+ * --only=TEXT      limits the suite attacks to rows with this text
+ * --triton         installs the Triton of nvidia-pytriton for the suite client
+ * --tarballs=DIR   gives the suite package the tarballs of a release
+ * --record         writes the seconds of this run to scripts/record.json
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -27,7 +29,7 @@ import { ROOT, SetupError, setup } from './setup.mjs'
 import { REPORTS, SUITES } from './suites.mjs'
 
 const RECORD = join(ROOT, 'scripts', 'record.json')
-/** Suites of the lane `serve` that run at once: they mostly wait. */
+/** Concurrent suites of the lane `serve`: they mostly wait. */
 const SERVE_MAX = 2
 const PROGRESS_MS = 30_000
 
@@ -38,7 +40,7 @@ const options = { nightly: has('nightly'), all: has('all'), strict: has('strict'
 
 const KNOWN_FLAGS = ['lint', 'nightly', 'all', 'strict', 'triton', 'record', 'suite-report']
 
-/** Names of the suites to run. @throws {SetupError} for names and flags that do not exist */
+/** Names of the suites to run. @throws {SetupError} for unknown names and flags */
 function chosen() {
   const unknownFlags = flags.filter((flag) => !KNOWN_FLAGS.includes(flag.slice(2)) && !/^--(only|tarballs|suite-report)=/.test(flag))
   if (unknownFlags.length > 0) throw new SetupError(`no flag ${unknownFlags.join(', ')}: there are ${KNOWN_FLAGS.filter((name) => name !== 'suite-report').map((name) => `--${name}`).join(', ')}, --only=TEXT, --tarballs=DIR`)
@@ -55,7 +57,7 @@ function chosen() {
 
 /** Runs a suite in this process; a suite that throws counts as one failure. */
 async function run(name) {
-  // Node reads all certificates of that file whenever it starts, for 90 ms of CPU: more than the rest of its start.
+  // Node reads all certificates of that file at every start, for 90 ms of CPU: more than the rest of its start.
   if (!SUITES[name].fetches) delete process.env.NODE_EXTRA_CA_CERTS
   const [from, cpuFrom] = [Date.now(), cpuSeconds()]
   let counts
@@ -69,14 +71,14 @@ async function run(name) {
   return { name, counts, seconds: (Date.now() - from) / 1000, cpu: cpuFrom === null ? null : cpuSeconds() - cpuFrom }
 }
 
-/** Runs a suite in a process of its own. Its output is printed, whole, when it is over. */
+/** Runs a suite in a process of its own. Its whole output is printed when it ends. */
 function runApart(name, running) {
   const from = Date.now()
   mkdirSync(REPORTS, { recursive: true })
   const report = join(REPORTS, `suite-${name}.json`)
   rmSync(report, { force: true })
   const command = [process.execPath, fileURLToPath(import.meta.url), name, ...flags, `--suite-report=${report}`]
-  // The compiler takes what the servers leave of the machine.
+  // The compiler gets the CPU time that servers leave.
   const [program, ...args] = SUITES[name].lane === 'compile' ? ['nice', '-n', '10', ...command] : command
   running.set(name, from)
   process.stdout.write(`test: ${name} begins\n`)
@@ -98,7 +100,7 @@ function runApart(name, running) {
   })
 }
 
-/** Runs suites in their lanes. `results` gets each when it is over. */
+/** Runs suites in their lanes. `results` receives each result. */
 async function inLanes(names, results) {
   const running = new Map()
   const line = () => process.stdout.write(`test: running ${[...running].map(([name, from]) => `${name} ${Math.round((Date.now() - from) / 1000)} s`).join(', ')}\n`)
@@ -113,7 +115,7 @@ async function inLanes(names, results) {
   clearInterval(timer)
 }
 
-/** Prints the table and what failed; the last line is the sum. */
+/** Prints the table and the failures; the last line is the sum. */
 function printTable(results, record) {
   const total = { passed: 0, failed: 0 }
   const [rows, failures, second] = [[], [], []]
@@ -128,7 +130,7 @@ function printTable(results, record) {
   }
   const head = `${'suite'.padEnd(12)}${['passed', 'failed', 'known', 'seconds', 'record', 'CPU s'].map((n) => n.padStart(7)).join(' ')}`
   process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n`)
-  // At the very end: of a long log, CI may show no more than that.
+  // At the very end, because CI may show only the end of a long log.
   if (failures.length > 0) process.stdout.write(`failed:\n${failures.join('\n')}\n\n`)
   if (second.length > 0) process.stdout.write(`passed at the second attempt, to be looked into:\n${second.join('\n')}\n\n`)
   process.stdout.write(`${total.passed} passed, ${total.failed} failed\n`)
@@ -143,18 +145,18 @@ function readRecord() {
 
 async function main() {
   const names = chosen()
-  // Read by tests that do more of the same then.
+  // Tests that read it run longer.
   if (options.nightly) process.env.NEREID_NIGHTLY = '1'
-  // Byte code is kept: each of a thousand processes of Python models would compile our runtime for itself, for a third of the CPU of its start.
+  // Byte code is kept: compiling our runtime takes a third of the CPU of a Python model's start.
   process.env.PYTHONDONTWRITEBYTECODE = ''
   const report = valueOf('suite-report')
   if (report !== null) {
     writeFileSync(report, JSON.stringify(await run(names[0])))
-    // A row that failed by its time limit may leave a handle open, which would keep this process, and everything that waits for it, for ever.
+    // A row that failed by its time limit may leave an open handle, which would keep this process alive.
     process.exit(0)
   }
   const from = Date.now()
-  // What suites need is made before they start: a test that waits for pip fails by its time limit.
+  // Prepare the suites' needs first: a test that waits for pip fails by its time limit.
   await Promise.all([setup(), names.some((name) => SUITES[name].python) ? pythonEnvironment() : null])
   const results = [{ name: 'setup', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000, cpu: cpuSeconds() }]
   if (names.length === 1) results.push(await run(names[0]))

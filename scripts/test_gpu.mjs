@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * `npm run test:gpu [-- --require-gpu] [--only=ROW …] [--provider-directory=DIR] [--python=PATH] [--out=DIR] [--mock]`: the rows of test/gpu/rows.json on this
- * machine, each passed, failed or not run, with the reason. Without a GPU it builds nothing, says so for each row, and exits with 0; `--require-gpu` makes that an error.
- * Results of a GPU go to test/gpu/results, or `--out`. `--mock` tries the rows themselves with a stand-in of the driver. `--pack` makes a bundle for a GPU machine without
- * a network: test/gpu/pack/pack.mjs says with which options.
+ * `npm run test:gpu [-- --require-gpu] [--only=ROW …] [--provider-directory=DIR] [--python=PATH] [--out=DIR] [--mock]`:
+ * the rows of test/gpu/rows.json on this machine, each passed, failed or not run, with the reason. Without a GPU it
+ * builds nothing, reports that for each row, and exits with 0; `--require-gpu` makes that an error. Results of a GPU go
+ * to test/gpu/results, or `--out`. `--mock` tests the rows themselves with a stand-in of the driver. `--pack` makes a
+ * bundle for a GPU machine without a network, with the options of test/gpu/pack/pack.mjs.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +17,10 @@ const RUN = join(ROOT, 'test/gpu/run.py')
 
 const given = (words, name) => words.find((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3)
 
-/** The interpreter of the rows: as given, the one of an active environment or of this machine where there is a GPU, else that of the tests, which has tritonclient. */
+/**
+ * Interpreter of the rows: the given one; with a GPU that of an active environment or of this machine; else that of the
+ * tests, which has tritonclient.
+ */
 async function interpreter(words, hasGpu) {
   const named = given(words, 'python')
   if (named !== undefined) return named
@@ -33,7 +37,8 @@ async function main() {
   if (!isMock && probed === null) throw new SetupError('python3 is not on the PATH, or the probe failed: python3 test/gpu/probe.py')
   const hasGpu = isMock || JSON.parse(probed).driver === null
   if (hasGpu) {
-    // Rows over the stand-in measure nothing; a build of another profile would also replace the module under the tests that run beside them.
+    // Rows over the stand-in measure nothing; a build of another profile would also replace the module under tests that
+    // run at the same time.
     await setup(undefined, isMock ? {} : { profile: 'release' })
     if (!existsSync(join(ROOT, 'target/release/nereid-bench')) && !isMock) {
       if ((await show('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT })) !== 0) throw new SetupError('the load generator does not build')

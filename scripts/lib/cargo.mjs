@@ -1,19 +1,20 @@
 /**
- * The Rust tests: all of them are compiled by one call of Cargo, and each test binary is run by itself. One call, because Cargo
- * compiles a dependency once for each set of features, and `-p CRATE` asks for another set than the workspace.
+ * Runs the Rust tests: one call of Cargo compiles all, then each test binary runs by itself. One call, because Cargo
+ * compiles a dependency once for each set of features, and `-p CRATE` selects another set than the workspace.
  */
 import { dirname } from 'node:path'
 import { cargoCounts, ignored, sumOf } from './counts.mjs'
 import { capture } from './run.mjs'
 
-/** The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it. */
+/** The binding is a library for Node and cannot be linked into a test; vitest and pytest test it. */
 const WORKSPACE = ['--workspace', '--exclude=nereid-node']
 
-/** Prints what the compiler said, without the lines of crates that compiled. */
+/** Prints the compiler's messages without the lines of compiled crates. */
 const complain = (errors) => process.stdout.write(errors.split('\n').filter((line) => !/^\s+(?:Compiling|Finished|Running|Download|Locking|Blocking)/.test(line)).join('\n'))
 
 /**
- * Compiles with `cargo COMMAND --message-format=json` and resolves with the executables, or with null after printing the errors.
+ * Compiles with `cargo COMMAND --message-format=json`; resolves with the executables, or with null after printing the
+ * errors.
  *
  * @returns {Promise<{crate: string, target: string, executable: string, directory: string}[] | null>}
  */
@@ -22,7 +23,7 @@ export async function compiled(root, command, args) {
   const onLine = (line) => {
     const message = line.startsWith('{') ? JSON.parse(line) : {}
     if (message.reason !== 'compiler-artifact' || message.executable === null) return
-    // `cargo test` also builds the programs and examples that tests may start.
+    // `cargo test` also builds programs and examples that tests may start.
     if (command === 'test' && !message.profile.test) return
     const { manifest_path: manifest, executable, target } = message
     const kind = target.kind[0] === 'test' ? `--test ${target.name}` : target.kind[0] === 'bin' ? `--bin ${target.name}` : '--lib'
@@ -37,7 +38,7 @@ export async function compiled(root, command, args) {
 
 const BROKEN = (what) => ({ passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`] })
 
-/** Runs one test binary as `cargo test` would; `filters` are arguments of the test harness. Names of failures begin with the binary's. */
+/** Runs one test binary like `cargo test` does, with arguments `filters`. Names of failures begin with the binary's. */
 async function runOne({ crate, target, executable, directory }, filters = []) {
   const env = { ...process.env, CARGO_MANIFEST_DIR: directory, CARGO_PKG_NAME: crate }
   const from = Date.now()
@@ -47,7 +48,7 @@ async function runOne({ crate, target, executable, directory }, filters = []) {
   return { ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`), seconds: (Date.now() - from) / 1000 }
 }
 
-/** All tests of the workspace, those of documentation included; going on after failures. */
+/** Runs all tests of the workspace, those of documentation included; continues after failures. */
 export async function rustTests(root) {
   const binaries = await compiled(root, 'test', [...WORKSPACE, '--no-run'])
   if (binaries === null) return BROKEN('the Rust tests')
@@ -60,7 +61,7 @@ export async function rustTests(root) {
   const docs = cargoCounts(code, text)
   const every = [...all.map(({ counts }) => counts), docs]
   const total = { ...sumOf(every), skipped: ignored(every.reduce((n, { unran }) => n + unran, 0)) }
-  /** Each failed test once more, alone; a binary that ended without naming a test, whole. */
+  /** Runs each failed test again, alone; and a binary that ended without naming a test as a whole. */
   const again = async (failures) => {
     const counts = []
     for (const failure of failures) {
@@ -74,20 +75,20 @@ export async function rustTests(root) {
   return { ...total, again }
 }
 
-/** Every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
+/** Runs every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
 export async function loomTests(root) {
   const binaries = await compiled(root, 'test', [...WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'])
   if (binaries === null) return BROKEN('the loom tests')
   return sumOf(await Promise.all(binaries.map((one) => runOne(one))))
 }
 
-/** A program of the workspace, compiled as the tests are; null after printing why it does not compile. */
+/** Compiles a program of the workspace like the tests; null after printing the errors. */
 export async function program(root, name) {
   const found = await compiled(root, 'build', [...WORKSPACE, `--bin=${name}`])
   return found?.find((one) => one.name === name)?.executable ?? null
 }
 
-/** Tests of some crates, by arguments of `cargo test`. */
+/** Runs the tests of some crates, by arguments of `cargo test`. */
 export async function cargoTests(root, args) {
   const { code, text } = await capture('cargo', ['test', '--no-fail-fast', ...args], { cwd: root, quiet: true })
   if (code !== 0) process.stdout.write(`${text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-400).join('\n')}\n`)

@@ -1,16 +1,16 @@
 /**
- * Reads which tests passed and failed out of what each runner leaves behind: `{ passed, failed, failures }`, where `failures` names those
- * that failed, in the words with which one would look for them.
+ * Reads passed and failed tests from the output of each runner: `{ passed, failed, failures }`, where `failures` names
+ * the failed tests as a search finds them.
  */
 import { existsSync, readFileSync } from 'node:fs'
 
-/** A runner that ended badly without naming a failed test (it could not compile, say) counts as one failure. */
+/** Counts a runner that failed without naming a failed test (it could not compile, say) as one failure. */
 function orOne(code, { passed, failed, failures }) {
   if (failed > 0 || code === 0) return { passed, failed, failures }
   return { passed, failed: 1, failures: failures.length > 0 ? failures : [`the runner ended with ${code} and named no test: what it said is above`] }
 }
 
-/** Several runs as one. */
+/** Adds up several runs. */
 export function sumOf(counts) {
   const sum = (key) => counts.reduce((n, one) => n + one[key], 0)
   return {
@@ -22,7 +22,7 @@ export function sumOf(counts) {
   }
 }
 
-/** `cargo test`: one `test result:` line per test binary, and at the end the binaries that failed. */
+/** Reads `cargo test`: a `test result:` line per test binary, and at the end the failed binaries. */
 export function cargoCounts(code, text) {
   let passed = 0
   let failed = 0
@@ -33,23 +33,23 @@ export function cargoCounts(code, text) {
     unran += Number(i)
   }
   const tests = [...text.matchAll(/^test (.+?)(?: - should panic)? \.\.\. FAILED$/gm)].map(([, name]) => name)
-  // A binary that a signal ended names no test, and a crate that does not compile has none.
+  // A binary that a signal ended names no test, and neither does a crate that does not compile.
   const targets = [...text.matchAll(/^ {4}`(-p [^`]+)`$/gm)].map(([, target]) => target)
   const broken = [...text.matchAll(/^error: could not compile (.*)$/gm)].map(([, what]) => `could not compile ${what}`)
   return { ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), unran, skipped: ignored(unran) }
 }
 
-/** What the table says of tests with `#[ignore]`. */
+/** Note of the table about tests with `#[ignore]`. */
 export const ignored = (count) => (count === 0 ? '' : `${count} of its tests; #[ignore] beside each says why`)
 
-/** A runner of ours, whose last line is `N passed, N failed`, and which begins the line of what failed with FAILED. */
+/** Reads a runner of ours: its last line is `N passed, N failed`, and lines of failures begin with FAILED. */
 export function lastLineCounts(code, text) {
   const found = [...text.matchAll(/^(\d+) passed, (\d+) failed$/gm)].at(-1)
   const failures = [...text.matchAll(/^FAILED +(.*)$/gm)].map(([, what]) => what)
   return orOne(code, { passed: Number(found?.[1] ?? 0), failed: Number(found?.[2] ?? 0), failures })
 }
 
-/** vitest's JSON report. A file that cannot be imported has no tests, and must still count. */
+/** Reads vitest's JSON report. A file that cannot be imported has no tests, and counts as a failure. */
 export function vitestCounts(code, file) {
   if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0, failures: [] })
   const report = JSON.parse(readFileSync(file, 'utf8'))
@@ -70,7 +70,7 @@ const unescaped = (text) =>
     name === undefined ? String.fromCodePoint(decimal === undefined ? Number.parseInt(hex, 16) : Number(decimal)) : (XML_NAMES[name] ?? whole),
   )
 
-/** pytest's JUnit report. */
+/** Reads pytest's JUnit report. */
 export function junitCounts(code, file) {
   if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0, failures: [] })
   const text = readFileSync(file, 'utf8')
@@ -79,7 +79,7 @@ export function junitCounts(code, file) {
   const failed = read('failures') + read('errors')
   const unran = read('skipped')
   const failures = []
-  // The text between two of these is one test; what a test printed is escaped in it.
+  // Each part is one test; the output of a test is escaped in it.
   for (const one of text.split(/(?=<testcase )/).slice(1)) {
     if (!/<(?:failure|error)[ >]/.test(one)) continue
     const [, opening = ''] = /^<testcase ([^>]*)>/.exec(one) ?? []

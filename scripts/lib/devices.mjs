@@ -1,11 +1,11 @@
-/** Which tests are about devices, by where they stand and what they are called: nothing is listed. */
+/** Finds the tests about devices by path and name, without a list. */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 
 /**
- * - `rust`: arguments of `cargo test`, a list for each call: all of `device`; files `device*.rs` of tests of other crates; unit tests with
- *   `device` in the names of their modules or in their own.
- * - `vitest`, `python`: places that there are.
+ * - `rust`: arguments of `cargo test`, a list for each call: all of `device`; files `device*.rs` of tests of other
+ *   crates; unit tests with `device` in the names of their modules or in their own.
+ * - `vitest`, `python`: existing paths.
  */
 export function deviceTests(root) {
   const crates = readdirSync(join(root, 'crates')).filter((crate) => crate !== 'device' && crate !== 'node')

@@ -1,12 +1,12 @@
-/** The failed tests of a suite, as `npm test` names them at its end. */
+/** Lists the failed tests of a suite at the end of `npm test`. */
 
-/** Names shown per suite: a server that does not start fails thousands of recorded answers, and hides the other suites. */
+/** Names shown per suite: a server that does not start fails thousands of cases, and would hide the other suites. */
 const NAMES_MAX = 60
 const NAME_CHARS_MAX = 300
 
-/** One line per failed test of a suite: `  suite     name`. `failed` is how many there are, `names` those that are known. */
+/** One line per failed test of a suite: `  suite     name`. `failed` is their number, `names` the known ones. */
 export function failureLines(suite, failed, names) {
-  // A name or a message may have lines of its own, which nobody could tell from the next test.
+  // Line feeds in a name or a message would look like another test.
   const short = (name) => name.replaceAll(/\s+/g, ' ').trim().slice(0, NAME_CHARS_MAX)
   const lines = names.slice(0, NAMES_MAX).map(short)
   const more = Math.max(names.length, failed) - lines.length

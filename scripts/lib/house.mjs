@@ -1,8 +1,9 @@
 /**
- * Counts what makes the code hard to read or to change, and compares the counts with their limits in scripts/house.json.
+ * Counts what makes the code hard to read or to change, and compares the counts with their limits in
+ * scripts/house.json.
  *
- * A limit only falls: `--write` lowers each to what is counted now and never raises one. A feature that needs more lines raises that limit
- * by hand, where the review sees it.
+ * A limit only falls: `--write` lowers each to the current count and never raises one. A feature that needs more lines
+ * raises that limit by hand, where the review sees it.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
@@ -10,13 +11,13 @@ import { productModules, usesOf } from './rust_files.mjs'
 
 export const LINES_MAX = 600
 export const FIELDS_MAX = 15
-/** Limits of lines are round, so that a small change is no new limit. */
+/** Limits of lines are round, so that a small change needs no new limit. */
 const LINES_STEP = 100
 const LIMITS = 'scripts/house.json'
 const PAGE = 'CONTRIBUTING.md'
 const [BEGIN, END] = ['<!-- house: begin -->', '<!-- house: end -->']
 
-/** Files below a directory, as paths from `root`; none where the directory is missing. */
+/** Files below a directory, as paths from `root`; none if the directory is missing. */
 function filesBelow(root, directory, suffix) {
   let entries
   try {
@@ -36,7 +37,7 @@ function filesBelow(root, directory, suffix) {
 
 const isGenerated = (file, text) => file.includes('/generated/') || /generated from/i.test(text.slice(0, 300))
 
-/** Groups of nodes that reach each other (Tarjan); `uses` maps a node to those it points at. */
+/** Groups of nodes that reach each other (Tarjan); `uses` maps a node to its targets. */
 export function circles(uses) {
   const order = new Map()
   const lowest = new Map()
@@ -68,7 +69,7 @@ function largeStructs(file, text) {
   })
 }
 
-/** Methods that a trait declares. */
+/** Number of methods that a trait declares. */
 function methodsOf(text, trait) {
   const body = new RegExp(`^pub trait ${trait}\\b.*?^\\}`, 'ms').exec(text)?.[0] ?? ''
   return body.match(/^ {4}fn \w+/gm)?.length ?? 0
@@ -77,15 +78,15 @@ function methodsOf(text, trait) {
 const STATIC = /\b(?:from|import) '(\.[^']+)'/g
 const DYNAMIC = /\bimport\('(\.[^']+)'\)/g
 
-/** The files that a file of TypeScript imports, types included; `pattern` is one of the two above. */
+/** Files that a TypeScript file imports, types included; `pattern` is one of the two above. */
 function importsOf(file, text, pattern) {
   return [...text.matchAll(pattern)].map(([, path]) => normalize(join(dirname(file), path)).replace(/\.js$/, '.ts'))
 }
 
-/** The folder of `src` that a file is in; `src` for those beside the folders. */
+/** Folder of `src` that contains a file; `src` for files outside the folders. */
 const folderOf = (file) => (file.split('/').length > 2 ? file.split('/')[1] : 'src')
 
-/** Imports between folders of `src` that the settings do not name. */
+/** Imports between folders of `src` that the settings do not permit. */
 function wrongImports(sources, { folders, loads }) {
   const wrong = circles(new Map(Object.entries(folders))).map((circle) => `${LIMITS}: folders import each other: ${circle.join(', ')}`)
   const compare = (file, text, pattern, allowed, verb) => {
@@ -103,7 +104,7 @@ function wrongImports(sources, { folders, loads }) {
   return wrong
 }
 
-/** Every count of the code below `root`: a value by name, and what was counted where that is a list. */
+/** All counts of the code below `root`: a value by name, with the counted items if they form a list. */
 export function count(root, records = {}) {
   const read = (file) => readFileSync(join(root, file), 'utf8')
   const crates = readdirSync(join(root, 'crates')).toSorted()
@@ -118,7 +119,7 @@ export function count(root, records = {}) {
   }
   for (const file of filesBelow(root, 'src', '.ts')) texts.TypeScript.set(file, read(file))
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
-  // A dynamic import is made when it is called, after both files were read, so it closes no circle.
+  // A dynamic import runs after both files were read, so it closes no circle.
   circular.set('src', circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))))
 
   const long = []
@@ -156,14 +157,14 @@ export function count(root, records = {}) {
 
 const table = (head, rows) => [`| ${head.join(' | ')} |`, `|${head.map(() => '---|').join('')}`, ...rows.map((row) => `| ${row.join(' | ')} |`)].join('\n')
 
-/** What stands in CONTRIBUTING.md: the limits, and the structs that are exempt. */
+/** The section of CONTRIBUTING.md: the limits, and the exempt structs. */
 export function section({ limits, records }) {
   const exempt = Object.entries(records).map(([id, reason]) => [`\`${id}\``, reason])
   const rows = Object.entries(limits).map(([name, limit]) => [name, limit])
   return `${table(['counted', 'limit'], rows)}\n\n${table([`struct with more than ${FIELDS_MAX} fields`, 'why it may'], exempt)}\n`
 }
 
-/** Compares the code below `root` with its limits. `wrong` is what is to be mended, `table` the counts beside their limits. */
+/** Compares the code below `root` with its limits. `wrong` lists errors, `table` the counts with their limits. */
 export function house(root, { write = false } = {}) {
   const settings = JSON.parse(readFileSync(join(root, LIMITS), 'utf8'))
   const { counts, parts, structs, sources } = count(root, settings.records)

@@ -1,6 +1,7 @@
 /**
- * The tests of the Python runtime (test/python/runner) under every other CPython that is found: each minor version once, in an environment of its own
- * below target/interpreters, the oldest one also with the oldest numpy. They need pytest and numpy, nothing else.
+ * Runs the tests of the Python runtime (test/python/runner) under every other CPython on this machine: each minor
+ * version once, in its own environment below target/interpreters, the oldest one also with the oldest numpy. They need
+ * only pytest and numpy.
  */
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { homedir } from 'node:os'
@@ -10,9 +11,9 @@ import { junitCounts } from './counts.mjs'
 import { ask, capture } from './run.mjs'
 import { PYTHON } from './venv.mjs'
 
-/** What the runtime is for. */
+/** Supported minor versions. */
 const MINORS = [9, 10, 11, 12, 13, 14]
-/** [minor version of Python, requirement]: the oldest numpy that the runtime takes. */
+/** [minor version of Python, requirement]: the oldest supported numpy. */
 const OLDEST = [9, 'numpy==1.22.4']
 const TESTS = 'test/python/runner'
 
@@ -29,7 +30,7 @@ function found() {
   return out
 }
 
-/** Python of an environment with these requirements, or null where they cannot be had. */
+/** Python of an environment with these requirements, or null if they cannot be installed. */
 async function environment(python, name, requirements) {
   const directory = join(ROOT, 'target', 'interpreters', name)
   const own = join(directory, 'bin', 'python')
@@ -49,7 +50,7 @@ export async function interpreters() {
   const runs = [...pythons].filter(([minor]) => MINORS.includes(minor)).map(([minor, python]) => ({ minor, python, numpy: 'numpy' }))
   if (pythons.has(OLDEST[0])) runs.push({ minor: OLDEST[0], python: pythons.get(OLDEST[0]), numpy: OLDEST[1] })
   for (const { minor, python, numpy } of runs) {
-    // The suite python runs them with the usual one.
+    // The suite python covers this combination.
     if (minor === usual && numpy === 'numpy') continue
     const name = `3.${minor}${numpy === 'numpy' ? '' : `-${numpy.replace('==', '-')}`}`
     const own = await environment(python, name, [numpy])

@@ -1,19 +1,19 @@
 /**
- * Builds the native module of this machine with Cargo alone, so that it can begin before npm has installed anything. Its
- * declarations, src/native/generated, are committed; scripts/generate.sh writes them.
+ * Builds the native module of this machine with Cargo alone, so that it can begin before npm has installed anything.
+ * Its declarations, src/native/generated, are committed; scripts/generate.sh writes them.
  */
 import { copyFileSync, mkdirSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { TARGETS, moduleName, ownTarget } from '../package/targets.mjs'
 import { capture } from './run.mjs'
 
-/** Where the module stands below `directory`, under the name that src/native/platform.ts looks for. */
+/** Path of the module below `directory`, with the name that src/native/platform.ts expects. */
 export const moduleIn = (directory) => join(directory, moduleName(here()))
 
-/** Platforms without a package are built for, too. */
+/** The module can also be built on platforms without a package. */
 const here = () => ownTarget() ?? { suffix: `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`, built: TARGETS.find(({ manifest }) => manifest.os.includes(process.platform))?.built }
 
-/** Crates that the module is made of, itself included; null where Cargo cannot tell. */
+/** Number of crates in the module, itself included; null if Cargo fails. */
 async function cratesOf(root) {
   const args = ['tree', '--package=nereid-node', '--edges=normal,build', '--prefix=none', '--no-dedupe', '--quiet']
   const { code, text } = await capture('cargo', args, { cwd: root, quiet: true })
@@ -21,7 +21,8 @@ async function cratesOf(root) {
 }
 
 /**
- * Builds the module with a Cargo profile and puts it into `native/`. `onProgress` gets texts such as `57 of 143 crates`.
+ * Builds the module with a Cargo profile and copies it to `native/`. `onProgress` receives texts such as `57 of 143
+ * crates`.
  *
  * @returns {Promise<string | null>} null, or what failed; the compiler's messages are printed
  */
@@ -46,7 +47,7 @@ export async function buildModule(root, profile, onProgress) {
   }
   const native = join(root, 'native')
   mkdirSync(native, { recursive: true })
-  // Renamed into place: a server that runs has the old file mapped, and writing into it would end that server.
+  // Renamed into place: a running server has the old file mapped and would crash if it were overwritten.
   const module = join(root, moduleIn('native'))
   copyFileSync(library, `${module}.new`)
   renameSync(`${module}.new`, module)

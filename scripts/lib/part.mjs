@@ -1,4 +1,4 @@
-/** Parts of pages that programs write, between marks that name the program. */
+/** Replaces generated parts of pages, between marks that name the program. */
 
 /** The text with a part between its marks. @throws {Error} without the marks */
 export function withPart(text, program, part) {

@@ -1,15 +1,15 @@
-/** Ports for servers that scripts, tests and benches start, and the flags that make Nereid listen there. */
+/** Finds ports for servers of scripts, tests and benches, and makes the flags that use them. */
 import { createServer } from 'node:net'
 
 /**
- * Where ports are looked for. Not where the kernel finds one for whoever asks for any: that would give them to a client, or to another test,
- * between this look and the start of the server.
+ * First port tried. Outside the kernel's ephemeral range, which it could assign to a client or another test between
+ * this check and the start of the server.
  */
 const FIRST = 10_000
 const LAST = 29_999
 const LOOKS_MAX = 100
 
-/** Loopback ports nobody listens on; held together until all are known, so that they differ. */
+/** Free loopback ports; all are held until the last is found, so that they differ. */
 export async function freePorts(count) {
   const servers = await Promise.all(Array.from({ length: count }, () => listening()))
   const ports = servers.map((one) => one.address().port)
@@ -37,7 +37,7 @@ function listeningAt(port) {
 
 const SERVICES = ['http', 'grpc', 'metrics']
 
-/** The flags that make a Nereid listen on loopback, at these ports. */
+/** Flags of a Nereid that listens on loopback, at these ports. */
 export function listenFlags(ports) {
   return SERVICES.flatMap((service, i) => [`--${service}-address=127.0.0.1`, `--${service}-port=${ports[i]}`])
 }

@@ -1,6 +1,6 @@
 /**
- * Reports jobs that run at the same time. On a terminal one line shows those that are running, and how far they are; elsewhere a
- * line appears every ten seconds, so that a log shows that something happens.
+ * Reports jobs that run at the same time. On a terminal one line shows them with their progress; elsewhere a line is
+ * printed every ten seconds, so that a log shows activity.
  */
 const LINE_MS = 10_000
 const TERMINAL_MS = 500
@@ -21,7 +21,7 @@ export class Progress {
     this.#running.set(job, { from: Date.now(), done: '' })
   }
 
-  /** How far a job is: `57 of 143 crates`. */
+  /** Sets a job's progress: `57 of 143 crates`. */
   tell(job, done) {
     const one = this.#running.get(job)
     if (one !== undefined) one.done = done
@@ -49,7 +49,7 @@ export class Progress {
     }
   }
 
-  /** The line of the terminal is written over by whatever comes next. */
+  /** The next output overwrites the line. */
   #clear() {
     if (this.#out.isTTY) this.#out.write('\r\x1b[K')
   }

@@ -1,6 +1,6 @@
 /**
- * The reference of the TypeScript API, out of the declarations that the compiler writes: what a module exports, in its order, each with
- * its comment and its declaration. Reads text, not types: declarations have one form, since one tool prints them.
+ * Makes the reference of the TypeScript API from the compiler's declarations: the exports of a module in order, each
+ * with its comment and its declaration. Reads text, not types: one tool prints all declarations, in one form.
  */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -13,7 +13,7 @@ What the package exports, as its declarations say. [TypeScript](typescript.md) s
 the [flags](flags.md) in camelCase.
 `
 
-/** What a module exports: `[name, file that declares it]`, in its order. */
+/** The exports of a module in order: `[name, file that declares it]`. */
 function exportsOf(file) {
   const text = readFileSync(file, 'utf8')
   const found = []
@@ -27,7 +27,7 @@ function exportsOf(file) {
 
 const resolve = (file, from) => join(dirname(file), from.replace(/\.js$/, '.d.ts'))
 
-/** Where a name comes from that a module imports and exports again. */
+/** File of a name that a module imports and exports again. */
 function imported(text, file, name) {
   for (const [, names, from] of text.matchAll(/^import (?:type )?\{ ([^}]*) \} from '([^']*)';/gm)) {
     if (names.split(',').some((one) => one.trim().replace(/^type /, '') === name)) return resolve(file, from)
@@ -35,7 +35,7 @@ function imported(text, file, name) {
   return file
 }
 
-/** The comment above a declaration, and the declaration to its end; follows modules that only pass the name on. */
+/** The comment above a declaration, and the whole declaration; follows modules that re-export the name. */
 function declarationOf(name, file) {
   const text = readFileSync(file, 'utf8')
   const start = new RegExp(`^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`, 'm').exec(text)
@@ -45,11 +45,11 @@ function declarationOf(name, file) {
     return declarationOf(name, onward[1])
   }
   const lines = text.slice(start.index).split('\n')
-  // Declarations end where the indentation does.
+  // The indentation shows where a declaration ends.
   const last = /[;}]$/.test(lines[0]) ? 0 : lines.findIndex((line, i) => i > 0 && /^\S/.test(line))
   const comment = /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\s*$/.exec(text.slice(0, start.index))?.[1] ?? ''
   const code = lines.slice(0, last + 1).join('\n')
-  // A type that lists the items of a constant says nothing without them.
+  // A type that lists the items of a constant is meaningless without them.
   return { comment: prose(comment), code: code.replaceAll(/\(typeof (\w+)\)\[number\]/g, (all, constant) => itemsOf(text, constant) ?? all) }
 }
 
@@ -62,7 +62,7 @@ const prose = (comment) =>
     .join('\n')
     .trim()
 
-/** Without what only the compiler needs. */
+/** Removes what only the compiler needs. */
 const shown = (code) =>
   code
     .replaceAll(/^ +(?:#private|private .*|constructor\((?:native|core): .*);\n/gm, '')
@@ -78,10 +78,10 @@ function section(title, file, except = []) {
   return `## ${title}\n\n${parts.join('\n')}`
 }
 
-/** The page, of what the compiler wrote to `dist`. */
+/** The page, made from the compiler's output in `dist`. */
 export function reference(dist) {
   const main = join(dist, 'index.d.ts')
-  // What both modules export stands once.
+  // Shared exports are listed once.
   const shared = exportsOf(main).map(([name]) => name)
   return [HEAD, section("import from 'nereid'", main), section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared)].join('\n')
 }

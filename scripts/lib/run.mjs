@@ -1,20 +1,20 @@
-/** Running other programs: quietly when they succeed, with everything they said when they do not. */
+/** Runs other programs: quietly if they succeed, with their whole output if they fail. */
 import { spawn, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 
-/** Output of a short command, or null when it cannot be run. */
+/** Output of a short command, or null if it cannot run. */
 export function ask(command, args, options = {}) {
   const done = spawnSync(command, args, { encoding: 'utf8', ...options })
   return done.status === 0 ? done.stdout.trim() : null
 }
 
-/** What /proc counts in, on every Linux that Node runs on. */
+/** Unit of /proc on every Linux that Node supports. */
 const TICKS_PER_SECOND = 100
 
-/** CPU seconds of this process and of those it started that have ended, with all of theirs; null without /proc. */
+/** CPU seconds of this process and of its ended children, with their descendants; null without /proc. */
 export function cpuSeconds() {
   try {
-    // The name, in brackets, may have blanks. Behind it: state, and 10 fields more, then user and system time, own and of children.
+    // The name in brackets may contain blanks. Then come state, 10 fields, user and system time, own and of children.
     const stat = readFileSync('/proc/self/stat', 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_PER_SECOND
@@ -36,8 +36,8 @@ export function show(command, args, options = {}) {
 }
 
 /**
- * Resolves with the exit code, everything that was printed (`text`) and what was printed to the error stream (`errors`); prints it too
- * unless `quiet`. `onLine` gets each line of the output as soon as it is complete.
+ * Resolves with the exit code, all output (`text`) and the output of the error stream (`errors`); prints it too unless
+ * `quiet`. `onLine` receives each complete line.
  */
 export function capture(command, args, { quiet = false, onLine = () => {}, ...options } = {}) {
   return new Promise((resolve) => {

@@ -1,13 +1,14 @@
 /**
- * Which file of a crate uses which: what `house.mjs` counts circles with. Reads text and knows no types, so a method that is called on a
- * value is no use of the file that defines it; paths are (`crate::a::B`, `super::B`, `child::B`, groups of `use`), also through re-exports.
+ * Finds which file of a crate uses which, for the circles in `house.mjs`. Reads text without types, so a method call on
+ * a value is no use of the file that defines it; paths are (`crate::a::B`, `super::B`, `child::B`, groups of `use`),
+ * also through re-exports.
  */
 
 const TEST_MODULE = /^#\[cfg\([^\]]*\btest\b[^\]]*\)\]\n(?:#.*\n)*(?:pub(?:\([^)]*\))? )?mod \w+ \{\n[\s\S]*?^\}\n/gm
 const TEST_FILE = /^#\[cfg\([^\]]*\btest\b[^\]]*\)\]\n(?:#.*\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);/gm
 const COMMENT = /(^|\s)\/\/.*$/gm
 
-/** The text of a file without its modules of tests. */
+/** Removes test modules from a file's text. */
 const withoutTests = (text) => text.replace(TEST_MODULE, '')
 
 const inside = (module, name) => (module === '' ? name : `${module}::${name}`)
@@ -16,7 +17,7 @@ const parentOf = (module) => module.split('::').slice(0, -1).join('::')
 /** The module of a file of `src`: `a/b.rs` and `a/b/mod.rs` are `a::b`; `lib.rs` and `main.rs` are ``. */
 const moduleOf = (file) => file.replace(/\.rs$/, '').replace(/(^|\/)(mod|lib|main)$/, '').replaceAll('/', '::')
 
-/** The files of a crate by module, without those that are compiled for tests only. `files` maps a path below `src` to its text. */
+/** Files of a crate by module, without those compiled only for tests. `files` maps a path below `src` to its text. */
 export function productModules(files) {
   const ofTests = [...files].flatMap(([file, text]) => [...text.matchAll(TEST_FILE)].map((found) => inside(moduleOf(file), found[1])))
   const isOfTests = (module) => ofTests.some((one) => module === one || module.startsWith(`${one}::`))
@@ -25,7 +26,7 @@ export function productModules(files) {
   return modules
 }
 
-/** The paths that begin at `at`, `a::{b, c::d}` being two, and where they end. */
+/** Paths that begin at `at`, two in `a::{b, c::d}`, and the position of their end. */
 function pathsAt(text, at) {
   const name = /^\s*(\w+|\*)/.exec(text.slice(at, at + 200))
   if (name === null) return [[], at]
@@ -48,7 +49,7 @@ function pathsAt(text, at) {
   return [rest.map((path) => [name[1], ...path]), end]
 }
 
-/** What each module re-exports, by name: the whole path of each. */
+/** Re-exports of each module: the whole path by name. */
 function reexports(modules) {
   const all = new Map()
   for (const [module, { text }] of modules) {
@@ -65,7 +66,7 @@ function reexports(modules) {
   return all
 }
 
-/** Which modules each module uses. The root of the crate only puts it together, so it is not among them. */
+/** Modules that each module uses. The root of the crate only combines them, so it is left out. */
 export function usesOf(modules) {
   const exported = reexports(modules)
   const follow = (from, path, depth) => {
@@ -76,7 +77,7 @@ export function usesOf(modules) {
         continue
       }
       const elsewhere = exported.get(module)?.get(name)
-      // A re-export of a re-export ends somewhere; two that name each other do not compile.
+      // A chain of re-exports ends; two that name each other do not compile.
       return elsewhere === undefined || depth === 0 ? module : follow('', [...elsewhere, ...path.slice(at + 1)], depth - 1)
     }
     return module
@@ -92,7 +93,7 @@ export function usesOf(modules) {
   for (const [module, { text }] of modules) {
     if (module === '') continue
     const children = [...modules.keys()].filter((one) => one !== '' && one !== module && parentOf(one) === module).map((one) => one.split('::').at(-1))
-    // A re-export is followed from where it is used; that a module has one is no use.
+    // Re-exports count where they are used, not in the module that has them.
     const code = text.replace(COMMENT, '').replace(/^pub(?:\([^)]*\))? use [^;]*;/gm, '')
     const found = new Set()
     for (const start of code.matchAll(new RegExp(`(?<![\\w:$.])(?=(?:${['crate', 'self', 'super', ...children].join('|')})::)`, 'g')))

@@ -1,14 +1,14 @@
 /**
  * Decides whether a step's output still matches its inputs.
  *
- * A fingerprint is the list of input files with size and modification time; the hash of their contents is consulted only
- * when the fingerprint moved, so a checkout that touches files without changing them rebuilds nothing.
+ * A fingerprint lists the input files with size and modification time; the hash of their contents is read only if the
+ * fingerprint changed, so a checkout that touches files without changing them rebuilds nothing.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** Every file below `paths`, sorted. A path that does not exist contributes nothing. */
+/** Every file below `paths`, sorted. A missing path contributes nothing. */
 export function filesBelow(root, paths, keep = () => true) {
   const out = []
   const visit = (path) => {
@@ -46,12 +46,12 @@ export class Stamps {
     try {
       return JSON.parse(readFileSync(this.file, 'utf8'))
     } catch {
-      // No stamp, or one that a crash cut short: everything is out of date, which is only slower.
+      // Without a stamp, or after a crash cut it short, everything counts as out of date, which is only slower.
       return {}
     }
   }
 
-  /** True if `files` are what they were at the last `record`, every output still exists, and the recorded variant is one of `variants`. */
+  /** True if `files` are unchanged since the last `record`, all outputs exist, and `variants` has the recorded one. */
   isFresh(step, files, outputs, variants = [undefined]) {
     const last = this.known[step]
     if (last === undefined || !variants.includes(last.variant) || !outputs.every((path) => existsSync(join(this.root, path)))) return false
@@ -61,12 +61,12 @@ export class Stamps {
     return true
   }
 
-  /** Remembers `files` as the inputs of the output that exists now; `variant` tells outputs of the same inputs apart. */
+  /** Records `files` as the inputs of the existing output; `variant` distinguishes outputs of the same inputs. */
   record(step, files, variant) {
-    // Read again: another process may have recorded a step of its own.
+    // Read again: another process may have recorded another step.
     this.known = { ...this.#read(), [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant } }
     mkdirSync(dirname(this.file), { recursive: true })
-    // Renamed into place: two set-ups at once must not leave half a file.
+    // Renamed into place: two concurrent set-ups must not leave half a file.
     const temporary = `${this.file}.${process.pid}`
     writeFileSync(temporary, JSON.stringify(this.known))
     renameSync(temporary, this.file)

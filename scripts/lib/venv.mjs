@@ -1,4 +1,4 @@
-/** The Python environment of the tests, `.venv`: made when it is missing, refreshed when the requirements change. */
+/** The Python environment of the tests, `.venv`: created if missing, updated if the requirements change. */
 import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -11,13 +11,13 @@ const REQUIREMENTS = 'test/python/requirements.txt'
 
 export const PYTHON = join(DIRECTORY, 'bin', 'python')
 
-/** The variable by which a server finds this environment for its Python models. */
+/** Variable that makes a server use this environment for its Python models. */
 export const pythonModels = () => ({ VIRTUAL_ENV: DIRECTORY })
 
-/** Held by the process that makes the environment, with its id: test files run in processes of their own, and several want it. */
+/** Lock of the process that creates the environment, with its id: several processes of test files need it. */
 const LOCK = join(ROOT, 'target/python.lock')
 
-/** Runs `run` while this process holds the lock. A lock whose process has ended is taken over. */
+/** Runs `run` while this process holds the lock. Takes over the lock of a process that has ended. */
 async function locked(run) {
   mkdirSync(dirname(LOCK), { recursive: true })
   for (let told = false; !taken(); told = true) {
@@ -32,7 +32,7 @@ async function locked(run) {
 }
 
 function taken() {
-  // Linked into place with its content: a lock is never seen without its owner.
+  // Linked into place with its content: a lock is never visible without its owner.
   const own = `${LOCK}.${process.pid}`
   writeFileSync(own, String(process.pid))
   try {
@@ -48,7 +48,7 @@ function taken() {
   }
 }
 
-/** Removes the lock of a process that has ended, unless another waiter did so first and holds it now. */
+/** Removes the lock of an ended process, unless another waiter already did so and holds it now. */
 function removeLockOf(pid) {
   const old = `${LOCK}.${process.pid}.old`
   try {
@@ -61,7 +61,7 @@ function removeLockOf(pid) {
   }
 }
 
-/** Id of the process that holds the lock; null when it has just been given back. */
+/** Id of the process that holds the lock; null if it was just released. */
 function owner(file = LOCK) {
   try {
     return Number(readFileSync(file, 'utf8'))
@@ -79,7 +79,7 @@ function isAlive(pid) {
   }
 }
 
-/** @throws {SetupError} when Python 3.10 or newer, or its venv module, is not there. */
+/** @throws {SetupError} if Python 3.10 or newer, or its venv module, is missing */
 export async function pythonEnvironment() {
   const stamps = new Stamps(ROOT, STAMPS)
   if (!stamps.isFresh('python', filesBelow(ROOT, [REQUIREMENTS]), ['.venv/bin/pytest'])) await locked(make)
@@ -88,7 +88,7 @@ export async function pythonEnvironment() {
 async function make() {
   const stamps = new Stamps(ROOT, STAMPS)
   const inputs = filesBelow(ROOT, [REQUIREMENTS])
-  // Another may have made it while this one waited.
+  // Another process may have created it during the wait.
   if (stamps.isFresh('python', inputs, ['.venv/bin/pytest'])) return
   const version = ask('python3', ['-c', 'import sys, venv, ensurepip; print(sys.version_info >= (3, 10))'])
   if (version !== 'True') {

@@ -20,7 +20,7 @@ export function writeExamples(root) {
     config: config('onnxruntime', 8, ...pair('TYPE_INT32', [16])),
     versions: { 1: addSub() },
   })
-  // Without max_batch_size a model that batches is completed with a warning.
+  // Without max_batch_size the completion of a batching model warns.
   writeModel(root, 'simple_auto', { config: 'max_batch_size: 8\n', versions: { 1: addSub() } })
   writeModel(root, 'simple_string', {
     config: config('onnxruntime', 8, ...pair('TYPE_STRING', [16])),

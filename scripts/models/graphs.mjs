@@ -1,4 +1,4 @@
-/** The graphs that the example repository and the tests share. */
+/** Graphs of the example repository and the tests. */
 import { TYPE, initializer, model, node, noise, raw, subgraph, value } from './onnx.mjs'
 
 /** OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1. */
@@ -10,7 +10,7 @@ export function addSub(type = TYPE.INT32, shape = ['batch', 16]) {
   })
 }
 
-/** The same on decimal numbers written as strings. */
+/** `addSub` on decimal numbers written as strings. */
 export function addSubStrings() {
   const shape = ['batch', 16]
   const cast = (from, to, type) => node('Cast', [from], [to], { to: type })
@@ -61,7 +61,7 @@ export function arithmetic(op, operand) {
   })
 }
 
-/** OUTPUT0 = how often a loop of COUNT iterations went round: the cost is in the data. */
+/** OUTPUT0 = the number of iterations of a loop, COUNT: the input decides the cost. */
 export function loop() {
   const body = subgraph({
     nodes: [node('Identity', ['go'], ['go_on']), node('Add', ['x', 'one'], ['y'])],
@@ -94,8 +94,8 @@ export const CLASSES = [
 ]
 
 /**
- * A 3x32x32 image to ten probabilities. The shape of a real classifier, with weights that were never trained: it shows
- * images in, labels out, and says nothing true about the picture.
+ * A 3x32x32 image to ten probabilities, shaped like a real classifier. Its weights are untrained, so labels mean
+ * nothing.
  */
 export function classifier() {
   const random = noise(2024)

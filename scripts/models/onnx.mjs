@@ -1,8 +1,8 @@
 /**
- * Writes ONNX files: enough of the protobuf format for small graphs, and nothing else.
+ * Writes ONNX files: the part of the protobuf format that small graphs need.
  *
- * The example repository and the test models must be there without Python, a network or a framework, and must have the
- * same bytes on every machine. It does not check graphs: `onnx.checker` does that in the Python tests.
+ * The example repository and the test models must be made without Python, a network or a framework, with the same bytes
+ * on every machine. Graphs are not checked here: `onnx.checker` does that in the Python tests.
  */
 
 export const TYPE = {
@@ -55,7 +55,7 @@ const float = (field, value) => {
 }
 const message = (field, ...parts) => bytes(field, Buffer.concat(parts.flat()))
 
-/** AttributeProto: the kind follows from the value. `{ float }` marks a number that is not an integer, `{ graph }` a subgraph. */
+/** AttributeProto: the value decides the kind. `{ float }` marks a non-integer number, `{ graph }` a subgraph. */
 function attribute([name, value]) {
   const typed = (kind, ...parts) => message(5, bytes(1, name), ...parts, int(20, kind))
   if (Array.isArray(value)) return typed(7, value.map((v) => int(8, v)))
@@ -77,7 +77,7 @@ export function node(op, inputs, outputs, attributes = {}) {
   )
 }
 
-/** A constant with a name. `data` is raw little-endian contents, or an array of strings for STRING. */
+/** A named constant. `data` is raw little-endian contents, or an array of strings for STRING. */
 export function initializer(name, type, dims, data) {
   const contents = type === TYPE.STRING ? data.map((s) => bytes(6, s)) : [bytes(9, data)]
   return { body: Buffer.concat([...dims.map((d) => int(1, d)), int(2, type), ...contents, bytes(8, name)]) }

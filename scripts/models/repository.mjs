@@ -1,7 +1,7 @@
 /**
  * Writes a model repository: `config.pbtxt`, label files and `<version>/model.onnx`.
  *
- * A file that already has the right bytes is not touched, so a repository that is being polled does not reload.
+ * A file that already has the right bytes stays untouched, so that a polled repository does not reload.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -18,7 +18,9 @@ function write(path, data) {
  *
  * @param versions version number → bytes of `model.onnx`, or null for an empty version directory
  * @param config text of `config.pbtxt`, or null to leave completion to the server
- * @param {{ config?: string | null, versions?: Record<string, Buffer | null>, files?: Record<string, string | Buffer> }} model
+ * @param {{
+ *   config?: string | null, versions?: Record<string, Buffer | null>, files?: Record<string, string | Buffer>
+ * }} model
  */
 export function writeModel(root, name, { config = null, versions = { 1: null }, files = {} }) {
   for (const [version, bytes] of Object.entries(versions)) {
@@ -43,11 +45,11 @@ export function config(backend, batch, inputs, outputs, more = '') {
   return `backend: "${backend}"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}${more}`
 }
 
-/** A step of an ensemble, of a model with one input and one output. */
+/** An ensemble's step that calls a model with one input and one output. */
 export const step = (model, version, from, to) =>
   `{ model_name: "${model}" model_version: ${version} input_map { key: "INPUT0" value: "${from}" } output_map { key: "OUTPUT0" value: "${to}" } }`
 
-/** Steps that call these models in turn, each with the output of the one before. */
+/** Steps that call these models in turn, each with the output of the previous one. */
 export function chained(models) {
   const tensor = (i) => (i === 0 ? 'INPUT0' : i === models.length ? 'OUTPUT0' : `between_${i}`)
   return models.map((model, i) => step(model, -1, tensor(i), tensor(i + 1)))

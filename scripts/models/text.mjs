@@ -1,8 +1,8 @@
 /**
- * What the folders `examples/text*` need beside what stands in them: vocabularies, the networks, and files that two of them share.
- * `node scripts/models/text.mjs [DIR]`.
+ * Completes the folders `examples/text*`: vocabularies, networks, and files shared by two of them. `node
+ * scripts/models/text.mjs [DIR]`.
  *
- * The networks are not trained, they are written down: a word stands for a topic, and a word follows another as it does in a rhyme.
+ * The networks are not trained but written: a word stands for a topic, and words follow each other as in a rhyme.
  */
 import { cpSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ import { writeModel } from './repository.mjs'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 
-/** Labels of the classifier, in the order of its logits, each with words that speak for it. */
+/** Labels of the classifier, in the order of its logits, each with its words. */
 const TOPICS = {
   food: 'soup bread cheese butter apple rice salt sugar pepper coffee tea cake kitchen cook bake eat taste dinner lunch delicious fresh sweet recipe oven spoon',
   music: 'song sing guitar piano violin drum band concert melody rhythm chord note tune orchestra album record listen loud sound play voice dance jazz rock opera',
@@ -33,10 +33,10 @@ export const LABELS = Object.keys(TOPICS)
 export const PIECES = [...new Set([...SPECIAL, ...Object.values(TOPICS).flatMap(words), ...words(OTHER), ...ENDINGS, ...LETTERS, ...LETTERS.map((l) => `##${l}`), ...'.,!?'])]
 
 const WIDTH = 16
-/** A mean of words is a tenth of one that speaks for a topic; this makes a label of it. */
+/** The mean over a text has about a tenth of a topic's word; this factor makes a clear label of it. */
 const SHARPNESS = 12
 
-/** A direction for each topic. Its words point there; what a text says is the mean of its words. */
+/** A direction for each topic. Its words point there; a text's topic is the mean of its words. */
 function classifier() {
   const random = noise(9)
   const directions = LABELS.map(() => {
@@ -71,12 +71,12 @@ function classifier() {
   })
 }
 
-/** No word comes twice, so each has one that follows it. */
+/** No word is repeated, so each has one successor. */
 const RHYME = 'a small server woke before dawn and answered every question kindly until nobody asked anything'
 const START = 'once'
 export const WORDS = ['[UNK]', '[END]', START, ...words(RHYME)]
 
-/** Which word follows which: a row of logits for each. Of an unknown one the rhyme begins. */
+/** The next word: a row of logits for each word. An unknown word starts the rhyme. */
 function nextToken() {
   const table = new Float32Array(WORDS.length ** 2)
   const first = WORDS.indexOf(START) + 1
@@ -92,7 +92,7 @@ function nextToken() {
   })
 }
 
-/** Completes `text`, `text_bls` and `text_stream` below a directory, copying there what stands in examples if it is another. */
+/** Completes `text`, `text_bls` and `text_stream` below a directory; copies them from examples if it is another. */
 export function writeText(root = EXAMPLES) {
   if (root !== EXAMPLES) {
     for (const folder of ['text', 'text_bls', 'text_stream']) cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
@@ -103,7 +103,7 @@ export function writeText(root = EXAMPLES) {
   const [ensemble, bls, stream] = ['text', 'text_bls', 'text_stream'].map((folder) => join(root, folder))
   writeModel(ensemble, 'tokenizer', { files: vocabulary })
   writeModel(ensemble, 'classifier', network)
-  // A version directory is needed, and git keeps no empty one.
+  // A version directory is required, and git keeps no empty one.
   mkdirSync(join(ensemble, 'text', '1'), { recursive: true })
   writeModel(bls, 'text_bls', { files: { ...vocabulary, '1/wordpiece.py': wordpiece } })
   writeModel(bls, 'classifier', network)

@@ -1,6 +1,6 @@
-/** What a module must not have in it before it is released. Pure: bytes in, sentences out. */
+/** Checks a module before its release. Pure: bytes in, sentences out. */
 
-/** Sentences about what is wrong; `places` are directories of the machine that built it. */
+/** Sentences about defects; `places` are directories of the machine that built it. */
 export function flaws(bytes, { glibc, places }) {
   const text = bytes.toString('latin1')
   const found = []
@@ -15,7 +15,7 @@ export function flaws(bytes, { glibc, places }) {
   return found
 }
 
-/** The newest version of glibc that a module asks for; null when it asks for none. */
+/** Newest glibc version that a module requires; null if none. */
 export function glibcNeeded(bytes) {
   return glibcOf(bytes.toString('latin1'))
 }
@@ -26,8 +26,9 @@ const SYMBOL_VERSIONS = 0x6fffffff
 const GLOBAL = 1
 
 /**
- * Functions that a module of Linux calls and that no library it was linked with has: the linker leaves them for the process that loads the module.
- * Node.js has its own there; any other name is one of a newer C library, and the module would not load. Weak ones may be missing.
+ * Functions that a Linux module calls and that none of its linked libraries has: the linker leaves them to the process
+ * that loads the module. Node.js provides its own; any other name belongs to a newer C library, and the module would
+ * not load. Weak ones may be missing.
  */
 export function unknownFunctions(bytes) {
   if (!bytes.subarray(0, ELF64.length).equals(ELF64)) return []
@@ -40,7 +41,7 @@ export function unknownFunctions(bytes) {
   for (let at = 24; at < symbols.size; at += 24) {
     const symbol = symbols.offset + at
     const isCalled = bytes[symbol + 4] >> 4 === GLOBAL && bytes.readUInt16LE(symbol + 6) === 0
-    // 0 and 1 say that no version of a library is asked for.
+    // Versions 0 and 1 require no version of a library.
     const version = versions === undefined ? 0 : bytes.readUInt16LE(versions.offset + at / 12)
     const start = names.offset + bytes.readUInt32LE(symbol)
     const name = bytes.toString('latin1', start, bytes.indexOf(0, start))
@@ -49,7 +50,7 @@ export function unknownFunctions(bytes) {
   return found
 }
 
-/** The section headers of a 64-bit ELF file: offsets and sizes are in bytes. */
+/** The section headers of a 64-bit ELF file: offsets and sizes in bytes. */
 function sectionsOf(bytes) {
   const [table, size, count] = [Number(bytes.readBigUInt64LE(40)), bytes.readUInt16LE(58), bytes.readUInt16LE(60)]
   return Array.from({ length: count }, (_, n) => {

@@ -1,6 +1,6 @@
 /**
- * The licences of what others wrote and is in the packages: crates linked into the native module, libraries packed into dist/. From what is there:
- * `cargo metadata` with the sources it names, and the source maps of dist/.
+ * Licences of third-party code in the packages: crates linked into the native module, libraries packed into dist/. Read
+ * from `cargo metadata` with its sources, and from the source maps of dist/.
  */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -11,8 +11,8 @@ import { ROOT, SetupError } from '../setup.mjs'
 const RULE = '='.repeat(100)
 
 /**
- * Crates of others that are linked into the module for a target, as `cargo metadata` has them. Which they are says `cargo tree`: metadata are of the
- * whole workspace, with features that the module does not ask for.
+ * Third-party crates linked into the module for a target, as `cargo metadata` describes them. `cargo tree` selects
+ * them: the metadata cover the whole workspace, with features that the module does not use.
  */
 export function linkedCrates(triple) {
   const cargo = (...args) => {
@@ -20,22 +20,22 @@ export function linkedCrates(triple) {
     if (text === null) throw new SetupError(`cargo ${args[0]} failed`)
     return text
   }
-  // A macro runs in the compiler only.
+  // Macros run only in the compiler.
   const tree = cargo('tree', '--package', 'nereid-node', '--target', triple, '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}')
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
   const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
   return packages.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
 }
 
-/** Their licences. */
+/** Licences of those crates. */
 export function cratesText(triple) {
   const parts = linkedCrates(triple).map((one) => ({ title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path) }))
   return textOf('Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):', parts)
 }
 
-/** Libraries whose code is in dist/: name, version, licence and where each is. */
+/** Libraries whose code is in dist/: name, version, licence and directory. */
 export function packedLibraries() {
-  // Those of dist/stores are in a node_modules of their own, and may be in another version.
+  // Those of dist/stores are in another node_modules, perhaps in another version.
   const found = new Map()
   for (const { path } of filesBelow(ROOT, ['dist'], (name) => name.endsWith('.map'))) {
     for (const source of JSON.parse(readFileSync(join(ROOT, path), 'utf8')).sources) {
@@ -49,7 +49,7 @@ export function packedLibraries() {
   return [...new Map([...found.values()].map((one) => [`${one.name} ${one.version}`, one])).values()]
 }
 
-/** Their licences. */
+/** Licences of those libraries. */
 export function librariesText() {
   const parts = packedLibraries().map(({ name, version, license, directory }) => ({ title: `${name} ${version}`, licence: license, directory }))
   return textOf('Libraries whose code is in dist/:', parts)
@@ -57,7 +57,7 @@ export function librariesText() {
 
 const isLicence = (name) => /^(licen[cs]e|copying|notice|unlicense|copyright)/i.test(name)
 
-/** A list, then every text once, with those it holds for. */
+/** A list, then each text once with the libraries that it covers. */
 function textOf(head, parts) {
   parts.sort((a, b) => (a.title < b.title ? -1 : 1))
   const texts = new Map()
@@ -65,7 +65,7 @@ function textOf(head, parts) {
     const files = existsSync(directory) ? readdirSync(directory, { withFileTypes: true }).filter((one) => one.isFile() && isLicence(one.name)) : []
     for (const { name } of files.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const text = readFileSync(join(directory, name), 'utf8').replaceAll('\r\n', '\n').trim()
-      // The same words, laid out in another way, are one text.
+      // Texts that differ only in layout count as one.
       const words = text.replaceAll(/\s+/g, ' ')
       const known = texts.get(words) ?? { text, titles: [] }
       texts.set(words, { text: known.text, titles: [...known.titles, title] })

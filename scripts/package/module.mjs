@@ -1,6 +1,6 @@
 /**
- * The native module as it is released: for the oldest C library that the package promises, without symbols, and without a trace of where it was
- * built, so that two builds of one commit with one toolchain are equal.
+ * Builds the native module for release: for the oldest supported C library, without symbols, and without paths of the
+ * build machine, so that two builds of one commit with one toolchain are equal.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { homedir } from 'node:os'
@@ -10,10 +10,10 @@ import { ROOT, SetupError } from '../setup.mjs'
 import { zigbuild } from './zig.mjs'
 
 const BUILD = join(ROOT, 'target', 'package', 'build')
-/** As old as the libonnxruntime for macOS asks for. */
+/** Same minimum as the libonnxruntime for macOS. */
 const MACOS_MIN = '14.0'
 
-/** Why this machine cannot build for a target, with the command that changes it; null where it can. */
+/** Reason why this machine cannot build for a target, with the command that fixes it; null if it can. */
 export function obstacle(target) {
   if (ask('cargo', ['--version']) === null) return 'cargo is not on the PATH: https://rustup.rs'
   const libraries = join(ask('rustc', ['--print', 'sysroot']) ?? '', 'lib', 'rustlib', target.triple, 'lib')
@@ -22,9 +22,9 @@ export function obstacle(target) {
 }
 
 /**
- * Builds the module for a target and returns its path; `part` names another part of the workspace, and the file that becomes of it.
+ * Builds the module for a target and returns its path; `part` names another part of the workspace and its file.
  *
- * @throws {SetupError} when it cannot be built.
+ * @throws {SetupError} if the build fails
  */
 export async function buildModule(target, part = { package: 'nereid-node', built: target.built }) {
   const { command, zig } = await zigbuild()
@@ -46,12 +46,12 @@ export async function buildModule(target, part = { package: 'nereid-node', built
   return join(BUILD, target.triple, 'release', part.built)
 }
 
-/** What a developer sets for quick builds must not decide what is released: that is in Cargo.toml. */
+/** Drops a developer's settings for quick builds: Cargo.toml decides the release. */
 function withoutProfile(env) {
   return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('CARGO_PROFILE_RELEASE_') && name !== 'RUSTFLAGS'))
 }
 
-/** Directories of this machine, with what stands for them in texts of panics. */
+/** Directories of this machine, with their replacements in texts of panics. */
 function places() {
   const cargo = process.env.CARGO_HOME ?? join(homedir(), '.cargo')
   const sources = join(cargo, 'registry', 'src')
@@ -62,15 +62,15 @@ function places() {
     [cargo, '/cargo'],
     ...registries,
     ...(sysroot === null ? [] : [[sysroot, '/rust']]),
-    // What the compiler says itself where the sources of the standard library are not installed.
+    // The compiler's own replacement if the sources of the standard library are not installed.
     ...(sysroot === null || commit === undefined ? [] : [[join(sysroot, 'lib', 'rustlib', 'src', 'rust'), `/rustc/${commit}`]]),
     [ROOT.replace(/\/$/, ''), '/nereid'],
     [BUILD, '/build'],
   ]
 }
 
-/** The last that fits is taken: a directory stands before those inside it. */
+/** The last match wins: a directory precedes those inside it. */
 const remapped = () => places().map(([from, to]) => `--remap-path-prefix=${from}=${to}`)
 
-/** Directories whose names must not be found in a released module. */
+/** Directories whose names must not occur in a released module. */
 export const privatePlaces = () => [...new Set([...places().map(([from]) => from), homedir()])]

@@ -1,26 +1,26 @@
-/** Tools from PyPI, pinned, each set in an environment of its own below target/. */
+/** Installs pinned tools from PyPI, each set in an environment of its own below target/. */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, show } from '../lib/run.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
 
-/** What pip writes of a package beside it: its presence says that this very version is installed. */
+/** Directory that pip creates for a package: its presence proves that this version is installed. */
 function infoOf(pinned) {
   const [name, version] = pinned.split('==')
   return `${name.replaceAll('-', '_')}-${version}.dist-info`
 }
 
-/** The directories in which an environment has its packages. */
+/** Package directories of an environment. */
 const sitePackages = (directory) => {
   const lib = join(directory, 'lib')
   return (existsSync(lib) ? readdirSync(lib) : []).map((python) => join(lib, python, 'site-packages'))
 }
 
 /**
- * Installs `pinned` (`name==version`) where it is not there. Resolves with the environment's `bin` and its directories of packages.
+ * Installs `pinned` (`name==version`) if missing. Resolves with the environment's `bin` and its package directories.
  *
- * @param what the tools as people call them, for an error
- * @throws {SetupError} without Python, or when they cannot be installed.
+ * @param what the tools' common name, for an error
+ * @throws {SetupError} without Python, or if the installation fails
  */
 export async function toolsOfPypi(name, pinned, what) {
   const directory = join(ROOT, 'target', 'package', name)

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
 /**
- * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built]`: writes the tarballs of the npm packages, `nereid`,
- * `nereid-client` and one for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--wheel` adds the wheels for
- * pip, one for each target on Linux. `--module=built` takes the module that `npm start` built instead of building one for release: quick, for tests on this machine.
+ * `npm run package -- [--out DIR] [--target=linux-x64|linux-arm64|darwin-arm64 …] [--wheel] [--module=built]`: writes
+ * the tarballs of the npm packages `nereid`, `nereid-client` and one for each target; without `--target`, for every
+ * target that this machine can build, with advice for the others. `--wheel` adds the wheels for pip, one for each Linux
+ * target. `--module=built` uses the module that `npm start` built instead of a release build: quick, for tests on this
+ * machine.
  */
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -23,9 +25,11 @@ const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const say = (text) => process.stdout.write(`${text}\n`)
 
 /**
- * Packs `nereid`, the packages of `targets` and `nereid-client` into `out`; with `built`, those of this machine's own module; with `wheel`, also the wheels.
+ * Packs `nereid`, the packages of `targets` and `nereid-client` into `out`; `built` uses this machine's own module,
+ * `wheel` adds the wheels.
  *
- * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, the client last, behind it the wheels
+ * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, then the client, then
+ * the wheels
  */
 export async function writePackages(out, targets, { built = false, wheel = false } = {}) {
   await stores()
@@ -50,7 +54,7 @@ async function releaseBuild(target) {
   return module
 }
 
-/** A copy, without symbols, of the module that `setup` built. */
+/** A copy of the module that `setup` built, without symbols. */
 async function strippedBuild(target) {
   if (target !== ownTarget()) throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
   const directory = join(ROOT, 'target', 'package', 'built')
@@ -65,7 +69,7 @@ async function strippedBuild(target) {
   return copy
 }
 
-/** The targets asked for, or all that can be built. */
+/** The given targets, or all that can be built. */
 function chosen(names) {
   if (names !== undefined) {
     return names.map((name) => {

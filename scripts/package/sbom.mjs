@@ -1,6 +1,6 @@
 /**
- * What is in a package, for programs that look for known vulnerabilities: a bill of materials in CycloneDX's JSON. It has neither a time nor a number at
- * random, so that two builds of a commit are equal.
+ * Lists the contents of a package for vulnerability scanners: a bill of materials in CycloneDX's JSON. Has no time and
+ * no random number, so that two builds of a commit are equal.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -8,23 +8,23 @@ import { basename, join } from 'node:path'
 import { ROOT, SetupError } from '../setup.mjs'
 import { linkedCrates, packedLibraries } from './licences.mjs'
 
-/** As CycloneDX calls such files. */
+/** CycloneDX's name for such files. */
 export const SBOM = 'bom.cdx.json'
 
-/** An expression of SPDX; crates of old times have a slash for OR. */
+/** An SPDX expression; old crates have a slash for OR. */
 const licences = (expression) => [{ expression: expression.replaceAll(/\s*\/\s*/g, ' OR ') }]
 
-/** Checksums as Cargo.lock has them: those of the archives that crates came in. */
+/** Checksums in Cargo.lock: those of the crates' archives. */
 function crateChecksums() {
   const text = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8')
   const found = text.matchAll(/\[\[package\]\]\nname = "([^"]+)"\nversion = "([^"]+)"\nsource = "[^"]+"\nchecksum = "([^"]+)"/g)
   return new Map([...found].map(([, name, version, checksum]) => [`${name} ${version}`, checksum]))
 }
 
-/** Of what the start needs, and of the clients of cloud storage. */
+/** Lock files of the start's packages, and of the cloud storage clients. */
 const LOCKS = ['package-lock.json', 'src/stores/cloud/package-lock.json']
 
-/** The SHA-512 of the archive that a package of npm came in, from package-lock.json. @throws {SetupError} when it is not there */
+/** The SHA-512 of an npm package's archive, from package-lock.json. @throws {SetupError} if it is missing */
 function npmChecksum(name, version) {
   const packages = LOCKS.flatMap((path) => Object.entries(JSON.parse(readFileSync(join(ROOT, path), 'utf8')).packages))
   const found = packages.find(([path, one]) => path.endsWith(`node_modules/${name}`) && one.version === version)
@@ -65,7 +65,7 @@ function npmComponents(libraries) {
   }))
 }
 
-/** The text of a bill: of the package itself, and of what others wrote in it. */
+/** The text of a bill: the package itself, and its third-party code. */
 function bill({ name, version, license }, components) {
   const ref = `npm:${name}@${version}`
   const sorted = components.toSorted((a, b) => (a['bom-ref'] < b['bom-ref'] ? -1 : 1))
@@ -82,13 +82,13 @@ function bill({ name, version, license }, components) {
   return `${JSON.stringify(json)}\n`
 }
 
-/** Of the main package: libraries whose code is in dist/. */
+/** Bill of the main package: libraries whose code is in dist/. */
 export const mainBill = (manifest) => bill(manifest, npmComponents(packedLibraries()))
 
-/** Of the client, which has nothing of others in it. */
+/** Bill of the client, which has no third-party code. */
 export const clientBill = (manifest) => bill(manifest, [])
 
-/** Of the package of a platform: crates that are linked into its module, and ONNX Runtime, with the digest of its library as it is packed. */
+/** Bill of a platform's package: crates linked into its module, and ONNX Runtime with the digest of its library. */
 export function platformBill(manifest, target, library, onnxruntime) {
   const [archive] = npmComponents([{ name: 'onnxruntime-node', version: onnxruntime.version, license: onnxruntime.license }])
   const file = {

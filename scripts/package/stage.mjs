@@ -1,6 +1,7 @@
 /**
- * Lays out the directories that become the npm packages: what stands in `files` of package.json for the main one; module, library and licences for that
- * of a platform. `npm pack` makes the tarballs of them, sorted and without times, so that equal directories give equal bytes.
+ * Prepares the directories of the npm packages: the `files` of package.json for the main one; module, library and
+ * licences for a platform's. `npm pack` makes their tarballs, sorted and without times, so that equal directories give
+ * equal bytes.
  */
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
@@ -16,7 +17,7 @@ const ONNXRUNTIME = join(ROOT, 'node_modules', 'onnxruntime-node')
 
 const manifestOf = (directory) => JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
 
-/** An empty directory. */
+/** Makes an empty directory. */
 export function fresh(name) {
   const directory = join(STAGE, name)
   rmSync(directory, { recursive: true, force: true })
@@ -27,21 +28,21 @@ export function fresh(name) {
 const write = (directory, name, text) => writeFileSync(join(directory, name), text)
 const writeManifest = (directory, manifest) => write(directory, 'package.json', `${JSON.stringify(manifest, null, 2)}\n`)
 
-/** `package.json` as it is published: without what builds and tests. Libraries from npm are bundled or copied, so nothing else is installed. */
+/** The published `package.json`, without tools and dependencies: npm libraries are bundled or copied. */
 export function publishedManifest() {
   const { scripts: _s, dependencies: _l, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
   return manifest
 }
 
-/** The package `nereid`: JavaScript, declarations and what Python models need. The same for every platform. */
+/** The package `nereid`: JavaScript, declarations and the files of Python models. The same for every platform. */
 export function stageMain() {
   const manifest = publishedManifest()
   const directory = fresh('nereid')
   const declarations = reachableDeclarations()
-  // In a clone the module is built there; here the package of the platform brings it.
+  // A clone has its own module; here the platform's package brings it.
   const files = manifest.files.filter((path) => path !== 'native')
   for (const { path } of filesBelow(ROOT, files)) {
-    // Maps lead to sources that are not in the package.
+    // Maps refer to sources that are not in the package.
     if (/\.(map|pyc)$/.test(path) || (path.endsWith('.d.ts') && !declarations.has(path))) continue
     const to = join(directory, path)
     mkdirSync(dirname(to), { recursive: true })
@@ -55,14 +56,14 @@ export function stageMain() {
   writeManifest(directory, {
     ...manifest,
     files: [...files, 'CHANGELOG.md', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM],
-    // Of this very version: the boundary between both halves is not a public one.
+    // Exactly this version: the boundary between both halves is not public.
     optionalDependencies: Object.fromEntries(TARGETS.map((target) => [packageName(target), manifest.version])),
     publishConfig: { access: 'public' },
   })
   return directory
 }
 
-/** The package `nereid-client`: the same files as `nereid/client`, by themselves. */
+/** The package `nereid-client`: the same files as `nereid/client`. */
 export function stageClient() {
   const source = join(ROOT, 'client')
   const directory = fresh('nereid-client')
@@ -82,7 +83,10 @@ export function stageClient() {
   return directory
 }
 
-/** Declarations that the entry points of a package lead to. @throws {SetupError} when one of them needs a package that users do not have. */
+/**
+ * Declarations reachable from a package's entry points. @throws {SetupError} if one needs a package that users do not
+ * have
+ */
 function reachableDeclarations(root = ROOT) {
   const found = new Set()
   const outside = []
@@ -101,7 +105,7 @@ function reachableDeclarations(root = ROOT) {
   return found
 }
 
-/** The package of a platform: `module` under its name, libonnxruntime, and the licences of all that is linked into them. */
+/** A platform's package: `module` under its name, libonnxruntime, and the licences of everything linked into them. */
 export function stagePlatform(target, module) {
   const { version, license, engines, repository } = manifestOf(ROOT)
   const directory = fresh(target.suffix)
@@ -134,7 +138,9 @@ export function stagePlatform(target, module) {
 
 const onnxruntimeVersion = () => manifestOf(ONNXRUNTIME).version
 
-/** The texts as onnxruntime's wheel on PyPI has them, since the npm package has none. @throws {SetupError} when they are of another version. */
+/**
+ * The texts of onnxruntime's wheel on PyPI, since the npm package has none. @throws {SetupError} if the versions differ
+ */
 function onnxruntimeLicences() {
   const directory = join(ROOT, 'scripts', 'package', 'onnxruntime', onnxruntimeVersion())
   if (existsSync(directory)) return directory

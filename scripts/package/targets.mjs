@@ -1,9 +1,9 @@
-/** The platforms that have a package, once: the builder, the manifests and `npm start` read this; src/native/platform.ts is compared with it by a test. */
+/** The platforms that have a package. A test compares src/native/platform.ts with this table. */
 
 /**
- * - `name`: as in `--target=`, and as Node names platform and architecture.
+ * - `name`: for `--target=`, made of Node's names of platform and architecture.
  * - `suffix`: of the package's and of the module's name.
- * - `triple`: Rust's name. `zig`: the same with the oldest C library that the module is to load with.
+ * - `triple`: Rust's name. `zig`: the same with the oldest C library that the module supports.
  * - `library`: libonnxruntime in onnxruntime-node.
  */
 export const TARGETS = [
@@ -36,7 +36,7 @@ export const TARGETS = [
     zig: 'aarch64-apple-darwin',
     glibc: null,
     built: 'libnereid_node.dylib',
-    // Otherwise the library carries the path at which it was linked as its name.
+    // Otherwise the library's name is the path at which it was linked.
     rustFlags: ['-Clink-arg=-Wl,-install_name,@rpath/nereid.darwin-arm64.node'],
     library: 'darwin/arm64/libonnxruntime.1.dylib',
     manifest: { os: ['darwin'], cpu: ['arm64'] },
@@ -46,5 +46,5 @@ export const TARGETS = [
 export const packageName = (target) => `@nereid/${target.suffix}`
 export const moduleName = (target) => `nereid.${target.suffix}.node`
 
-/** The target that this machine is; undefined where there is no package for it. */
+/** The target of this machine; undefined if it has no package. */
 export const ownTarget = () => TARGETS.find((one) => one.name === `${process.platform}-${process.arch}`)

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * `node scripts/package/twice.mjs [--target=NAME …]`: builds the packages of this commit, wheels included, here and again in a clone elsewhere, and compares them byte by byte.
- * Whatever differs is named, file by file; then it ends with 1. Takes two release builds.
+ * `node scripts/package/twice.mjs [--target=NAME …]`: builds the packages of this commit, wheels included, here and
+ * again in a clone elsewhere, and compares them byte by byte. Names each file that differs, and then exits with 1.
+ * Takes two release builds.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
@@ -19,7 +20,7 @@ async function must(command, args, cwd) {
   if ((await show(command, args, { cwd })) !== 0) throw new SetupError(`${[command, ...args].join(' ')} failed`)
 }
 
-/** Sentences about what differs between the tarballs of two directories; none where all bytes are equal. */
+/** Sentences about differences between the tarballs of two directories; none if all bytes are equal. */
 export async function differences(one, other, scratch) {
   const names = [...new Set([one, other].flatMap((directory) => readdirSync(directory)))].sort()
   const found = []
@@ -40,7 +41,7 @@ export async function differences(one, other, scratch) {
   return found
 }
 
-/** Paths of an archive with the digest of each. */
+/** Paths in an archive with their digests. */
 async function unpack(archive, directory) {
   mkdirSync(directory, { recursive: true })
   if (archive.endsWith('.whl')) await must('python3', ['-m', 'zipfile', '-e', archive, directory], ROOT)
@@ -57,7 +58,7 @@ async function main() {
   try {
     const clone = join(scratch, 'a-clone-elsewhere')
     await must('git', ['clone', '--quiet', '--no-hardlinks', ROOT, clone], scratch)
-    // The compiler is the same; that it is not installed twice saves a minute.
+    // Sharing the installed compiler saves a minute.
     mkdirSync(join(clone, 'target', 'package'), { recursive: true })
     symlinkSync(join(ROOT, 'target', 'package', 'zig'), join(clone, 'target', 'package', 'zig'))
     const outs = [ROOT, clone].map((directory, i) => [directory, join(scratch, `tarballs-${i}`)])

@@ -1,12 +1,15 @@
 #!/usr/bin/env node
-/** `node scripts/package/version.mjs vVERSION`: ends with 1 unless every part that carries a version has this one, and CHANGELOG.md a dated section for it. */
+/**
+ * `node scripts/package/version.mjs vVERSION`: exits with 1 unless every versioned part has this version, and
+ * CHANGELOG.md a dated section for it.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
-/** Sentences about what is not ready for a release of `version`; `read` gives a file's text. */
+/** Sentences about what prevents a release of `version`; `read` returns a file's text. */
 export function unready(version, read) {
   const found = []
   const expect = (path, pattern) => {

@@ -1,6 +1,6 @@
 /**
- * The wheel `nereid-server` for pip: packaging/wheel with the npm packages `nereid` and that of a platform inside, laid out as npm installs them. hatchling
- * builds it: sorted and without times, so that equal directories give equal bytes.
+ * The wheel `nereid-server` for pip: packaging/wheel with the npm packages `nereid` and that of a platform inside, laid
+ * out as npm installs them. hatchling builds it: sorted and without times, so that equal directories give equal bytes.
  */
 import { cpSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -35,7 +35,7 @@ export async function packWheel(target, { main, platform }, out) {
   return { path, bytes: statSync(path).size, unpacked }
 }
 
-/** The platform that pip compares with its own: `needs` is the glibc of the module, which is newer than promised where it is not built for release. */
+/** The platform tag for pip: `needs` is the module's glibc, newer than promised outside release builds. */
 export function wheelTag(target, needs) {
   const [promised, needed] = [target.glibc, needs ?? target.glibc].map((version) => Number(version.split('.')[1]))
   return `py3-none-manylinux_2_${Math.max(promised, needed)}_${target.triple.split('-')[0]}`
