@@ -1,49 +1,50 @@
 /**
- * One request of an outer server through the core: its reply, and its events as they come. What the servers differ in (how a body is read and a
- * reply written) is theirs.
+ * Passes one request of an outer server through the core: its response, and its events as they come. Reading the body
+ * and writing the response is up to the handler of each server.
  */
 
 import type { Core, EmbeddedAnswer, EmbeddedRequest, Embedding } from '../native/index.js'
 
-/** Bodies up to this size are read before the core is asked, which then needs no second question. */
+/** Bodies up to this size are read before the call of the core, which then needs no second call. */
 export const READ_AHEAD_BYTES_MAX = 64 * 1024
 
-/** A request as its server has it. */
+/** A request of the outer server. */
 export interface OuterRequest extends Omit<EmbeddedRequest, 'body'> {
-  /** What the head says of the body's length; null where it does not. */
+  /** Length of the body by the head; null if unknown. */
   length: number | null
-  /** Reads the body: all of it, as it came, or, where it has more than `bytesMax`, how much there was when that showed. */
+  /** Reads the whole body in pieces; if it exceeds `bytesMax`, returns the number of bytes seen so far. */
   read(bytesMax: number): Promise<Buffer[] | number>
 }
 
-/** Leaving the loop ends the request. */
+/** Leaving the loop cancels the request. */
 export interface Events extends AsyncIterableIterator<Buffer, undefined, undefined> {
   return(): Promise<IteratorReturnResult<undefined>>
 }
 
-/** A reply that is complete but for its events. */
+/** A response, complete except for its events. */
 export interface OuterReply {
   status: number
-  /** Names and values; length and connection are not among them. */
+  /** Names and values, without length and connection. */
   fields: [string, string][]
-  /** May be given back to `replies` by whoever knows that nobody reads it any more. */
+  /** May be given back to `replies` once it is not read any more. */
   body: Buffer
-  /** The length of the body is told; false where it is sent in chunks, as Triton sends what `generate` answers. */
+  /** True if the response has a length; false for chunks, which Triton uses for `generate`. */
   sized: boolean
-  /** What follows the body, as it comes; null when nothing does. */
+  /** Events that follow the body; null if there are none. */
   events: Events | null
 }
 
-/** Asks the core. `signal` aborted ends the request there, too, until its last event; the promise, or the next event, then rejects with `CANCELLED`. */
+/** Runs a request. Aborting `signal` cancels it; the promise, or the next event, then rejects with `CANCELLED`. */
 export async function exchange(core: Core, request: OuterRequest, signal: AbortSignal): Promise<OuterReply> {
   const { method, target, fields, peer, local, length } = request
   const isBodyless = length === 0 || method === 'GET' || method === 'HEAD'
   const ahead = isBodyless ? [] : length !== null && length <= READ_AHEAD_BYTES_MAX ? await request.read(length) : null
-  const embedding = core.embed({ method, target, fields, peer, local, body: ahead === null || typeof ahead === 'number' ? null : whole(ahead) })
-  const giveUp = (): void => embedding.giveUp()
-  const settled = (): void => signal.removeEventListener('abort', giveUp)
-  signal.addEventListener('abort', giveUp, { once: true })
-  if (signal.aborted) giveUp()
+  const read = ahead === null || typeof ahead === 'number' ? null : whole(ahead)
+  const embedding = core.embed({ method, target, fields, peer, local, body: read })
+  const cancel = (): void => embedding.cancel()
+  const settled = (): void => signal.removeEventListener('abort', cancel)
+  signal.addEventListener('abort', cancel, { once: true })
+  if (signal.aborted) cancel()
   try {
     let answer = await embedding.answer
     if (answer.wanted !== null) {
@@ -55,20 +56,23 @@ export async function exchange(core: Core, request: OuterRequest, signal: AbortS
     return reply
   } catch (error) {
     settled()
-    embedding.giveUp()
+    embedding.cancel()
     throw error
   }
 }
 
-const whole = (pieces: Buffer[]): Buffer => (pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces))
+const whole = (pieces: Buffer[]): Buffer =>
+  pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces)
 
-function replyOf(embedding: Embedding, { status, fields, body, more, sized }: EmbeddedAnswer, settled: () => void): OuterReply {
+function replyOf(embedding: Embedding, answer: EmbeddedAnswer, settled: () => void): OuterReply {
+  const { status, fields, body, more, sized } = answer
   const flat = fields ?? []
   const pairs = flat.flatMap((name, at): [string, string][] => (at % 2 === 0 ? [[name, flat[at + 1] ?? '']] : []))
-  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events: more === true ? eventsOf(embedding, settled) : null }
+  const events = more === true ? eventsOf(embedding, settled) : null
+  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events }
 }
 
-/** Not a generator: one that has not begun does nothing when it is left. */
+/** Not a generator: `return` of one that has not begun would not cancel the request. */
 function eventsOf(embedding: Embedding, settled: () => void): Events {
   let isOver = false
   const over = (): IteratorReturnResult<undefined> => {
@@ -87,7 +91,7 @@ function eventsOf(embedding: Embedding, settled: () => void): Events {
       }
     },
     async return() {
-      embedding.giveUp()
+      embedding.cancel()
       return over()
     },
   }

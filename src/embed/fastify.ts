@@ -1,24 +1,27 @@
-/** The plugin for Fastify. Its types are those it uses, so that Fastify is no dependency. */
+/** The plugin for Fastify. It declares the types that it uses, so that Fastify is not a dependency. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { NodeHandler } from './node.js'
 
-/** What the plugin needs of Fastify 4 and 5. */
+type BodyParser = (request: unknown, payload: unknown, done: (error: Error | null, body?: unknown) => void) => void
+type RawHandler = (request: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }) => void
+
+/** The part of Fastify 4 and 5 that the plugin uses. */
 export interface FastifyLike {
   removeAllContentTypeParsers(): unknown
-  addContentTypeParser(type: string, parser: (request: unknown, payload: unknown, done: (error: Error | null, body?: unknown) => void) => void): unknown
-  all(path: string, handler: (request: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }) => void): unknown
+  addContentTypeParser(type: string, parser: BodyParser): unknown
+  all(path: string, handler: RawHandler): unknown
 }
 
-/** Encapsulated: content type parsers of the application are not touched outside of it. */
+/** Encapsulated: does not affect the application's own content type parsers. */
 export type FastifyPlugin = (fastify: FastifyLike, options: unknown, done: (error?: Error) => void) => void
 
 export function fastifyPlugin(handler: NodeHandler): FastifyPlugin {
   return (fastify, _options, done) => {
-    // Bodies are tensors, and go to the core as they are.
+    // Bodies are tensors, which the core reads unparsed.
     fastify.removeAllContentTypeParsers()
     fastify.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
-    const handle = ({ raw }: { raw: IncomingMessage }, reply: { raw: ServerResponse; hijack(): unknown }): void => {
+    const handle: RawHandler = ({ raw }, reply) => {
       reply.hijack()
       handler(raw, reply.raw)
     }

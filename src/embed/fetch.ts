@@ -1,10 +1,10 @@
-/** The handler for servers that speak in `Request` and `Response`: Hono, Bun, Deno's, and tests without a socket. */
+/** The handler for servers that use `Request` and `Response`: Hono, Bun, Deno, and tests without a socket. */
 
 import { exchange } from './exchange.js'
 import type { Core } from '../native/index.js'
 
 export interface FetchOptions {
-  /** `address:port` of the client, for those who know it: whoever may change settings is decided by it. Unknown counts as a network. */
+  /** `address:port` of the client, if known; decides whether it may change settings. Unknown counts as remote. */
   peer?: string
   local?: string
 }

@@ -1,21 +1,21 @@
 /**
- * The services for grpc-js. Its types are those they use, so that grpc-js is no dependency: whoever has a server of it has the package.
+ * The services for grpc-js. They declare the types that they use, so that grpc-js is not a dependency.
  *
- * Messages pass as bytes. What a call means, its checks, texts and limits are the core's, which serves it by the code that serves the gRPC port.
+ * Messages pass as bytes. The core serves the calls with the code of the gRPC port, including checks, texts and limits.
  */
 
 import type { Core, EmbeddedCallAnswer, EmbeddedCallEnd, EmbeddedCalling } from '../native/index.js'
 import { asServerError, type ErrorCode } from '../native/index.js'
 import { address } from './node.js'
 
-/** Messages up to this size are handed over with their call. */
+/** Maximum size of a message that is passed with its call. */
 const WHOLE_BYTES_MAX = 64 * 1024
-/** Larger ones in pieces of this size, each when the core has read what was before it. */
+/** Larger messages are passed in pieces of this size, each after the core has read the previous one. */
 const PIECE_BYTES = 256 * 1024
-/** Of `grpc-message` as it is sent. Clients take 8 KiB of metadata and fail the whole call beyond. */
+/** Maximum size of `grpc-message` as sent: clients fail the call beyond 8 KiB of metadata. */
 const DETAILS_BYTES_MAX = 7 * 1024
 
-/** What is needed of grpc-js's `Metadata`. */
+/** The part of grpc-js's `Metadata` that is used. */
 export interface MetadataLike {
   add(name: string, value: string): void
   toHttp2Headers(): Record<string, unknown>
@@ -28,7 +28,7 @@ interface CallLike<M> {
   on(event: 'cancelled', listener: () => void): unknown
 }
 
-/** What is needed of its calls. */
+/** The part of grpc-js's calls that is used. */
 export interface UnaryCallLike<M> extends CallLike<M> {
   readonly request: Buffer
 }
@@ -55,7 +55,9 @@ interface StatusLike<M> {
   metadata: M
 }
 
-export type UnaryHandler = <M extends MetadataLike>(call: UnaryCallLike<M>, respond: (error: StatusLike<M> | null, message?: Buffer, trailers?: M) => void) => void
+export type UnaryHandler = <M extends MetadataLike>(
+  call: UnaryCallLike<M>, respond: (error: StatusLike<M> | null, message?: Buffer, trailers?: M) => void,
+) => void
 export type ServerStreamHandler = <M extends MetadataLike>(call: WritableCallLike<M> & UnaryCallLike<M>) => void
 export type DuplexHandler = <M extends MetadataLike>(call: DuplexCallLike<M>) => void
 
@@ -69,37 +71,44 @@ export interface MethodDefinition {
   responseDeserialize(bytes: Buffer): Buffer
 }
 
-/** For `addService(definition, implementation)` of a grpc-js server. */
+/** Arguments for `addService(definition, implementation)` of a grpc-js server. */
 export interface GrpcService {
   definition: Record<string, MethodDefinition>
   implementation: Record<string, UnaryHandler | ServerStreamHandler | DuplexHandler>
 }
 
 export interface GrpcOptions {
-  /** Also `grpc.health.v1.Health`. Default true; for programs that answer it themselves, false. */
+  /** Also serve `grpc.health.v1.Health`; default true. */
   health?: boolean
 }
 
-/** The methods of the services; the test compares them with `proto/`. */
-const INFERENCE = `ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelConfig ModelStatistics RepositoryIndex RepositoryModelLoad
-  RepositoryModelUnload SystemSharedMemoryStatus SystemSharedMemoryRegister SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister
-  CudaSharedMemoryUnregister TraceSetting LogSettings`.split(/\s+/)
+/** The methods of the services; a test compares them with `proto/`. */
+const INFERENCE = `
+  ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelConfig ModelStatistics RepositoryIndex
+  RepositoryModelLoad RepositoryModelUnload SystemSharedMemoryStatus SystemSharedMemoryRegister
+  SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister CudaSharedMemoryUnregister TraceSetting
+  LogSettings`.trim().split(/\s+/)
+
+type Handler = UnaryHandler | ServerStreamHandler | DuplexHandler
 
 const same = (bytes: Buffer): Buffer => bytes
+const CODECS = { requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same }
 
 export function grpcServiceOf(core: () => Core, { health = true }: GrpcOptions): GrpcService {
   const service: GrpcService = { definition: {}, implementation: {} }
-  const add = (of: string, method: string, [requestStream, responseStream]: [boolean, boolean], handler: (path: string) => UnaryHandler | ServerStreamHandler | DuplexHandler): void => {
+  const add = (
+    of: string, method: string, requestStream: boolean, responseStream: boolean, handler: (path: string) => Handler,
+  ): void => {
     const path = `/${of}/${method}`
-    service.definition[method] = { path, requestStream, responseStream, requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same }
+    service.definition[method] = { path, requestStream, responseStream, ...CODECS }
     service.implementation[method] = handler(path)
   }
   const unary = (path: string): UnaryHandler => unaryHandler(core, path)
-  for (const method of INFERENCE) add('inference.GRPCInferenceService', method, [false, false], unary)
-  add('inference.GRPCInferenceService', 'ModelStreamInfer', [true, true], (path) => duplexHandler(core, path))
+  for (const method of INFERENCE) add('inference.GRPCInferenceService', method, false, false, unary)
+  add('inference.GRPCInferenceService', 'ModelStreamInfer', true, true, (path) => duplexHandler(core, path))
   if (health) {
-    add('grpc.health.v1.Health', 'Check', [false, false], unary)
-    add('grpc.health.v1.Health', 'Watch', [false, true], (path) => serverStreamHandler(core, path))
+    add('grpc.health.v1.Health', 'Check', false, false, unary)
+    add('grpc.health.v1.Health', 'Watch', false, true, (path) => serverStreamHandler(core, path))
   }
   return service
 }
@@ -132,11 +141,11 @@ function duplexHandler(core: () => Core, path: string): DuplexHandler {
   return (call) => {
     streamed(call, () => {
       const calling = begin(core, path, call, null)
-      // One at a time: grpc-js reads no further while this rests, and with it the client is held up.
+      // One message at a time: while paused, grpc-js reads no further, which applies back pressure to the client.
       let last = Promise.resolve()
       const next = (work: () => Promise<void>): void => {
         call.pause()
-        // Of a call that is over nothing is read any more; how it ended is told by its answer.
+        // After the end of the call its messages are discarded; the answer reports how it ended.
         const goOn = (): unknown => call.resume()
         last = last.then(work)
         last.then(goOn, goOn)
@@ -148,14 +157,14 @@ function duplexHandler(core: () => Core, path: string): DuplexHandler {
   }
 }
 
-/** Begins a call; `message` is its only one, or null where they follow. */
+/** Begins a call; `message` is its only message, or null if messages follow. */
 function begin(core: () => Core, path: string, call: CallLike<MetadataLike>, message: Buffer | null): EmbeddedCalling {
   const isWhole = message !== null && message.length <= WHOLE_BYTES_MAX
   const calling = core().embedCall({ path, fields: fields(call), ...ends(call), message: isWhole ? message : null })
-  // Also emitted when the call is over, which is then nothing new to the core.
-  call.on('cancelled', () => calling.giveUp())
-  if (call.cancelled) calling.giveUp()
-  // One that ends before all of its message was read says so in its answer.
+  // Also emitted after the end of the call, when the core ignores it.
+  call.on('cancelled', () => calling.cancel())
+  if (call.cancelled) calling.cancel()
+  // If the call ends before the message was read, its answer reports that.
   if (message !== null && !isWhole) push(calling, message, true).catch(() => {})
   return calling
 }
@@ -167,7 +176,7 @@ async function push(calling: EmbeddedCalling, message: Buffer, ends: boolean): P
   }
 }
 
-/** Writes what is answered, as fast as the client takes it. What it does not take waits in the core, where it is counted. */
+/** Writes responses as fast as the client reads. The others wait in the core, where they are counted. */
 function streamed<M extends MetadataLike>(call: WritableCallLike<M>, start: () => EmbeddedCalling): void {
   const written = async (): Promise<void> => {
     const calling = start()
@@ -197,7 +206,7 @@ function status<M extends MetadataLike>(call: CallLike<M>, { code, text, trailer
   return { code, details: fitting(text), metadata: metadata(call, trailers) }
 }
 
-/** As much of a text as clients take when it is escaped: grpc-js escapes more than has to be. */
+/** Cuts a text to what clients accept after escaping; grpc-js escapes more than necessary. */
 function fitting(text: string): string {
   if (text.length * 9 <= DETAILS_BYTES_MAX) return text
   let [bytes, end] = [0, 0]
@@ -209,7 +218,7 @@ function fitting(text: string): string {
   return text.slice(0, end)
 }
 
-/** New metadata, of the class of that of the call. */
+/** New metadata of the same class as the metadata of the call. */
 function metadata<M extends MetadataLike>(call: CallLike<M>, flat: string[]): M {
   const made = new (call.metadata.constructor as new () => M)()
   flat.forEach((name, at) => at % 2 === 0 && made.add(name, flat[at + 1] ?? ''))
@@ -218,13 +227,13 @@ function metadata<M extends MetadataLike>(call: CallLike<M>, flat: string[]): M 
 
 const FAILED: Partial<Record<ErrorCode, number>> = { CANCELLED: 1, RESOURCE_EXHAUSTED: 8, UNAVAILABLE: 14 }
 
-/** What has no end of its own: the core takes no calls, or ended while this one was open. */
+/** End of a call that the core did not end: the core is closed or closed meanwhile. */
 function failure(error: unknown): EmbeddedCallEnd {
   const { code, message } = asServerError(error)
   return { code: FAILED[code] ?? 13, text: message, trailers: [] }
 }
 
-/** Names and values by turns. Without what says how messages are packed, which grpc-js does and undoes. */
+/** Alternating names and values. The compression headers are omitted, because grpc-js handles compression. */
 function fields(call: CallLike<MetadataLike>): string[] {
   const flat: string[] = []
   for (const [name, values] of Object.entries(call.metadata.toHttp2Headers())) {
@@ -235,12 +244,12 @@ function fields(call: CallLike<MetadataLike>): string[] {
   return flat
 }
 
-/** At most eight digits and a unit. */
+/** `grpc-timeout` has at most eight digits and a unit. */
 function timeout(ms: number): string {
   return ms < 1e8 ? `${Math.ceil(ms)}m` : `${Math.min(Math.ceil(ms / 1000), 99_999_999)}S`
 }
 
-/** Both ends of the connection, as far as this grpc-js tells them. Where it does not, the caller is a stranger. */
+/** Addresses of the connection, if this version of grpc-js exposes them; an unknown peer counts as remote. */
 function ends(call: object): { peer: string | null; local: string | null } {
   interface Connection {
     remoteAddress?: string

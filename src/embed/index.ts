@@ -1,6 +1,6 @@
 /**
- * `nereid/embed`: the v2 API of an in-process server inside somebody else's HTTP or gRPC server. Routing, checks, texts and limits are those of the server's
- * own ports; connections are the outer server's.
+ * `nereid/embed`: the v2 API of an in-process server inside another HTTP or gRPC server. Routing, checks, texts and
+ * limits are those of the server's own ports; the connections belong to the outer server.
  *
  * ```ts
  * const server = await Server.start({ modelRepository: './models' })
@@ -22,24 +22,27 @@ export type { GrpcOptions, GrpcService, MethodDefinition } from './grpc.js'
 export type { NodeHandler } from './node.js'
 export type { UwsApp, UwsOptions, UwsRequest, UwsResponse } from './uws.js'
 
-/** For `node:http`, and as middleware for Express and Connect, in front of body parsers. */
+/** Handler for `node:http`, and middleware for Express and Connect (before body parsers). */
 export const httpHandler = (server: Server): NodeHandler => nodeHandler(() => server[CORE]())
 
-/** For `fastify.register`. */
+/** Plugin for `fastify.register`. */
 export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(httpHandler(server))
 
-/** For servers that speak in `Request` and `Response`, such as Hono and Bun. */
+/** Handler for servers that use `Request` and `Response`, such as Hono and Bun. */
 export const fetch = (server: Server): FetchHandler => fetchHandler(() => server[CORE]())
 
-/** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and gives it back. */
-export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A => uwsRoutes(() => server[CORE](), app, options)
+/** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and returns it. */
+export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A =>
+  uwsRoutes(() => server[CORE](), app, options)
 
 /**
- * For `addService` of a grpc-js server: `inference.GRPCInferenceService`, and `grpc.health.v1.Health` unless `health` is false.
+ * Services for `addService` of a grpc-js server: `inference.GRPCInferenceService`, and `grpc.health.v1.Health` unless
+ * `health` is false.
  *
  * ```ts
  * const { definition, implementation } = grpcService(server)
  * outer.addService(definition, implementation)
  * ```
  */
-export const grpcService = (server: Server, options: GrpcOptions = {}): GrpcService => grpcServiceOf(() => server[CORE](), options)
+export const grpcService = (server: Server, options: GrpcOptions = {}): GrpcService =>
+  grpcServiceOf(() => server[CORE](), options)

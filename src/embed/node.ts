@@ -1,33 +1,36 @@
-/** The handler for `node:http` and what is built on it: Express, Connect, Fastify's raw requests. */
+/** The handler for `node:http` and servers built on it: Express, Connect, Fastify's raw requests. */
 
 import { ServerResponse, type IncomingMessage } from 'node:http'
 import { exchange, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
 import { replies } from '../native/buffers.js'
 
-/** As node:http has them: what stands in their place may keep what it is given. */
+/** The original methods of node:http: replacements may keep the buffers that they receive. */
 const { write: WRITE, end: END } = ServerResponse.prototype
 
-/** Calls `next` for paths that are not the API's, where there is one; else these are answered 404, as by the server itself. */
+/** Calls `next`, if given, for paths outside the API; otherwise answers them with 404, as the server itself. */
 export type NodeHandler = (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void) => void
 
 export function nodeHandler(core: () => Core): NodeHandler {
   return (request, response, next) => {
-    // Express takes the path it is mounted on off `url`.
+    // Express removes its mount path from `url`.
     const target = (request as { originalUrl?: string }).originalUrl ?? request.url ?? '/'
     if (next !== undefined && !isOfApi(target)) return next()
     handle(core, target, request, response).catch((error: unknown) => {
-      // Nobody is there any more, or the server ends: what can still be said is that it went wrong.
-      if (!response.headersSent && !response.destroyed) response.writeHead(503, { 'content-type': 'application/json' }).end('{"error":"Server exiting"}')
+      // The client has disconnected or the server is closing, so an error status is all that can be sent.
+      if (!response.headersSent && !response.destroyed)
+        response.writeHead(503, { 'content-type': 'application/json' }).end('{"error":"Server exiting"}')
       else response.destroy(error instanceof Error ? error : undefined)
     })
   }
 }
 
-/** `/v2`, and what is below it; also of a target that names scheme and host, as clients of proxies send it. */
+/** True for `/v2` and paths below it, also in absolute form, as clients of proxies send it. */
 const isOfApi = (target: string): boolean => /^(?:[hH][tT][tT][pP]:\/\/[^/?#]*)?\/v2(?:[/?]|$)/.test(target)
 
-async function handle(core: () => Core, target: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function handle(
+  core: () => Core, target: string, request: IncomingMessage, response: ServerResponse,
+): Promise<void> {
   const gone = new AbortController()
   response.once('close', () => gone.abort())
   const { socket, method = 'GET', rawHeaders } = request
@@ -54,7 +57,7 @@ export function address(host: string | undefined, port: number | undefined): str
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
-/** Also of a body that something else of the outer server has read and parsed: then it has to be bytes still. */
+/** Also accepts a body that the outer server has already read, if it is still bytes. */
 async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[] | number> {
   const parsed = (request as { body?: unknown }).body
   if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : [parsed]
@@ -63,7 +66,7 @@ async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[
   }
   const chunks: Buffer[] = []
   let bytes = 0
-  // Not to be destroyed with the loop: its connection still has to carry the refusal.
+  // The loop must not destroy the stream: the error response still needs its connection.
   for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length
     if (bytes > bytesMax) return bytes
@@ -77,7 +80,7 @@ async function write({ status, fields, body, sized, events }: OuterReply, respon
   if (events === null) {
     const { socket } = response
     if (response.write === WRITE && response.end === END) {
-      // Of a connection that broke off nobody says when its writes are over.
+      // After a broken connection nothing tells when its writes are over, so the buffer is not reused.
       response.once('finish', () => {
         if (socket?.destroyed === false) replies.give(body)
       })
@@ -89,8 +92,9 @@ async function write({ status, fields, body, sized, events }: OuterReply, respon
   response.write(body)
   for await (const event of events) {
     if (response.destroyed) return
-    // What the client does not take waits in the core, where it is counted.
-    if (!response.write(event)) await new Promise<void>((resolve) => void response.once('drain', resolve).once('close', resolve))
+    // Events that the client does not read yet wait in the core, where they are counted.
+    if (!response.write(event))
+      await new Promise<void>((resolve) => void response.once('drain', resolve).once('close', resolve))
   }
   response.end()
 }

@@ -1,15 +1,15 @@
 /**
- * Routes for uWebSockets.js. Its types are those it uses, so that it is no dependency.
+ * Routes for uWebSockets.js. They declare the types that they use, so that it is not a dependency.
  *
- * Its rules decide how this is written: a request is there only while its handler runs; the bytes of a body only while `onData` does; a response is gone once it was aborted or has
- * ended; what is written later is written in `cork`.
+ * Its rules shape this code: a request is valid only during its handler; the bytes of a body only during `onData`; a
+ * response is invalid once it was aborted or has ended; later writes must happen inside `cork`.
  */
 
 import { STATUS_CODES } from 'node:http'
 import { READ_AHEAD_BYTES_MAX, exchange, type Events, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
 
-/** What the routes need of a request of uWebSockets.js 20. */
+/** The part of a request of uWebSockets.js 20 that is used. */
 export interface UwsRequest {
   getMethod(): string
   getUrl(): string
@@ -18,7 +18,7 @@ export interface UwsRequest {
   forEach(each: (name: string, value: string) => void): void
 }
 
-/** What they need of a response. */
+/** The part of a response that is used. */
 export interface UwsResponse {
   onAborted(handler: () => void): unknown
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): unknown
@@ -38,30 +38,34 @@ export interface UwsResponse {
   getRemotePort?(): number
 }
 
-/** What they need of an `App` or `SSLApp`. */
+/** The part of an `App` or `SSLApp` that is used. */
 export interface UwsApp {
   any(pattern: string, handler: (response: UwsResponse, request: UwsRequest) => void): unknown
 }
 
 export interface UwsOptions {
-  /** `address:port` that the app listens at, which uWebSockets.js does not say of a connection: whoever may change settings is decided by it. Unknown counts as a network. */
+  /**
+   * `address:port` that the app listens on, which uWebSockets.js does not expose; decides whether a client may change
+   * settings. Unknown counts as remote.
+   */
   local?: string
 }
 
 export function uwsRoutes<A extends UwsApp>(core: () => Core, app: A, { local }: UwsOptions): A {
-  const handle = (response: UwsResponse, request: UwsRequest): void => new Exchange(response).run(core, request, local ?? null)
+  const handle = (response: UwsResponse, request: UwsRequest): void =>
+    new Exchange(response).run(core, request, local ?? null)
   app.any('/v2', handle)
   app.any('/v2/*', handle)
   return app
 }
 
-/** One request. Nothing of `#response` is called once `#gone` is aborted or the reply has ended. */
+/** One request. `#response` must not be used after `#gone` is aborted or the response has ended. */
 class Exchange {
   readonly #response: UwsResponse
   readonly #gone = new AbortController()
   readonly #body: Body
   #hasStatus = false
-  /** Told when the connection takes more, and when it is gone. */
+  /** Called when the connection accepts more, and when it is closed. */
   #writable: (() => void) | null = null
 
   constructor(response: UwsResponse) {
@@ -95,7 +99,7 @@ class Exchange {
   async #answer(core: () => Core, outer: Parameters<typeof exchange>[1]): Promise<void> {
     const reply = await exchange(core(), outer, this.#gone.signal)
     if (this.#gone.signal.aborted) return
-    // What is left of a body that nobody reads goes by: the connection is there for the next request.
+    // Discard the unread rest of the body, so that the connection is ready for the next request.
     this.#body.skip()
     if (reply.events === null) this.#whole(reply, outer.method === 'HEAD')
     else await this.#stream(reply, reply.events)
@@ -128,7 +132,7 @@ class Exchange {
     })
   }
 
-  /** Hands over what the connection takes now, and the rest when it takes more. */
+  /** Writes as much as the connection accepts now, and the rest when it accepts more. */
   #tryEnd(body: Buffer): void {
     const response = this.#response
     const from = response.getWriteOffset()
@@ -152,7 +156,7 @@ class Exchange {
       if (reply.body.length > 0) takesMore = response.write(reply.body)
     })
     for (;;) {
-      // What the client does not take waits in the core, where it is counted.
+      // Events that the client does not read yet wait in the core, where they are counted.
       if (!takesMore) await new Promise<void>((resolve) => (this.#writable = resolve))
       if (this.#gone.signal.aborted) return
       const event = await events.next()
@@ -163,7 +167,7 @@ class Exchange {
     response.cork(() => response.end())
   }
 
-  /** Nobody is there any more, or the server ends: what can still be said is that it went wrong. */
+  /** The client has disconnected or the server is closing, so an error status is all that can be sent. */
   #fail(): void {
     if (this.#gone.signal.aborted) return
     if (this.#hasStatus) return void this.#response.close()
@@ -176,12 +180,12 @@ class Exchange {
   }
 }
 
-/** The body of a request, from the moment its handler runs: bytes that come before they are wanted have to be kept, and are few. */
+/** The body of a request from the start of its handler; keeps the few bytes that arrive before `read`. */
 class Body {
   readonly #response: UwsResponse
   #chunks: Buffer[] = []
   #bytes = 0
-  /** Until its limit is known so much is kept, and what came with it in one read; then the connection waits. */
+  /** Until `read` sets the limit, about this much is kept (plus the rest of one read), then the connection pauses. */
   #bytesMax = READ_AHEAD_BYTES_MAX
   #isComplete = false
   #isPaused = false
@@ -200,7 +204,7 @@ class Body {
     this.#bytes += chunk.byteLength
     const isWanted = this.#settle !== null
     if (this.#bytes > this.#bytesMax && isWanted) return this.#end()
-    // Copied: the memory is the server's again when this returns.
+    // Copied, because the memory is only valid during this call.
     this.#chunks.push(Buffer.from(new Uint8Array(chunk)))
     if (isWanted) {
       if (isLast) this.#end()
@@ -210,7 +214,7 @@ class Body {
     }
   }
 
-  /** All of it, or how much there was when it had more than `bytesMax`. */
+  /** Returns the whole body; if it exceeds `bytesMax`, the number of bytes seen so far. */
   async read(bytesMax: number): Promise<Buffer[] | number> {
     const end = await new Promise<Buffer[] | number | Error>((resolve) => {
       this.#settle = resolve
@@ -229,7 +233,7 @@ class Body {
     this.#chunks = []
   }
 
-  /** Nothing more is kept. */
+  /** Discards the rest. */
   skip(): void {
     this.#isSkipped = true
     this.#chunks = []

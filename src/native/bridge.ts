@@ -1,25 +1,28 @@
 /**
- * Makes the `Core` of contract.ts out of the class the native module exports: calls that it starts under a ticket become promises, and what
- * it throws becomes a `ServerError`. Nothing is decided here.
+ * Implements `Core` of contract.ts with the class of the native module: calls that it starts under a ticket become
+ * promises, and its errors become `ServerError`. Decides nothing.
  */
 
 import { replies } from './buffers.js'
-import { STARTED, type Core, type Embedding, type EmbeddedAnswer, type EmbeddedCallAnswer, type EmbeddedCalling, type Failure, type Ticket } from './contract.js'
+import {
+  STARTED, type Core, type Embedding, type EmbeddedAnswer, type EmbeddedCallAnswer, type EmbeddedCalling, type Failure,
+  type Ticket,
+} from './contract.js'
 import { asServerError, ServerError } from './errors.js'
 
-/** What the native module exports. */
+/** Exports of the native module. */
 export type NativeModule = typeof import('./generated/index.js')
 
 type Method = (...args: unknown[]) => unknown
 
-interface Waiting {
+interface PendingCall {
   resolve: (value: unknown) => void
   reject: (error: ServerError) => void
 }
 
 const TICKET_MAX = 0xffffffff
 
-/** Calls, with what they throw as a `ServerError`. */
+/** Runs `call` and converts its errors to `ServerError`. */
 export function now<T>(call: () => T): T {
   try {
     return call()
@@ -28,15 +31,15 @@ export function now<T>(call: () => T): T {
   }
 }
 
-/** The core of `module`; the arguments are those of its class but for the callback of tickets. */
+/** Creates the core of `module`. The arguments are those of its class without the callback of tickets. */
 export function createBridge(
   { NativeCore }: NativeModule,
   ...[options, onControl, onLog, onTraces, onDeviceFailure]: CoreArguments
 ): Core {
-  const waiting = new Map<number, Waiting>()
+  const pending = new Map<number, PendingCall>()
   const onSettled = (ticket: number, failure: Failure | null, value: unknown): void => {
-    const call = waiting.get(ticket)
-    waiting.delete(ticket)
+    const call = pending.get(ticket)
+    pending.delete(ticket)
     if (failure === null) call?.resolve(value)
     else call?.reject(new ServerError(failure.code, failure.message))
   }
@@ -46,24 +49,28 @@ export function createBridge(
   const takeTicket = (): number => (lastTicket = lastTicket === TICKET_MAX ? 1 : lastTicket + 1)
   const start = <T>(call: (ticket: Ticket<T>) => unknown, ticket = takeTicket()): Promise<T> =>
     new Promise<T>((resolve, reject) => {
-      waiting.set(ticket, { resolve: resolve as Waiting['resolve'], reject })
+      pending.set(ticket, { resolve: resolve as PendingCall['resolve'], reject })
       try {
         call(ticket as Ticket<T>)
       } catch (error) {
-        waiting.delete(ticket)
+        pending.delete(ticket)
         reject(asServerError(error))
       }
     })
 
   const methods = raw as unknown as Record<string, Method>
   const started = new Set<string>(STARTED)
-  const passed = Object.getOwnPropertyNames(NativeCore.prototype).filter((name) => name !== 'constructor').map((name): [string, Method] => {
+  const names = Object.getOwnPropertyNames(NativeCore.prototype).filter((name) => name !== 'constructor')
+  const passed = names.map((name): [string, Method] => {
     const call: Method = (...args) => methods[name]?.(...args)
-    return [name, started.has(name) ? (...args) => start((ticket) => call(ticket, ...args)) : (...args) => now(() => call(...args))]
+    if (!started.has(name)) return [name, (...args) => now(() => call(...args))]
+    return [name, (...args) => start((ticket) => call(ticket, ...args))]
   })
 
-  /** The answer to a call about an embedded request, with its body where that is large. */
-  const answered = async (call: (ticket: Ticket<EmbeddedAnswer>) => void, ticket = takeTicket()): Promise<EmbeddedAnswer> => {
+  /** Starts a call about an embedded request and fetches the body of its response if that is large. */
+  const answered = async (
+    call: (ticket: Ticket<EmbeddedAnswer>) => void, ticket = takeTicket(),
+  ): Promise<EmbeddedAnswer> => {
     const answer = await start(call, ticket)
     if (answer.large === null) return answer
     try {
@@ -71,7 +78,7 @@ export function createBridge(
       raw.embedTake(ticket, body)
       return { ...answer, body }
     } catch (error) {
-      // There is no memory for it here: it is not to stay there.
+      // Allocation failed here, so the core must free its copy.
       raw.embedTake(ticket)
       throw error
     }
@@ -84,9 +91,12 @@ export function createBridge(
       const first = takeTicket()
       return {
         answer: answered((t) => raw.embed(t, request), first),
-        body: (body) => answered((t) => (typeof body === 'number' ? raw.embedBody(t, first, null, body) : raw.embedBody(t, first, body, 0))),
+        body: (body) =>
+          answered((t) =>
+            typeof body === 'number' ? raw.embedBody(t, first, null, body) : raw.embedBody(t, first, body, 0),
+          ),
         next: () => answered((t) => raw.embedNext(t, first)),
-        giveUp: () => raw.embedGiveUp(first),
+        cancel: () => raw.embedGiveUp(first),
       }
     },
     embedCall(request): EmbeddedCalling {
@@ -95,7 +105,7 @@ export function createBridge(
         answer: start((t: Ticket<EmbeddedCallAnswer>) => raw.embedCall(t, request), first),
         piece: (piece, length, ends) => start((t) => raw.embedPiece(t, first, piece, length, ends)),
         next: () => start((t: Ticket<EmbeddedCallAnswer>) => raw.embedNext(t, first)),
-        giveUp: () => raw.embedGiveUp(first),
+      cancel: () => raw.embedGiveUp(first),
       }
     },
   }
@@ -104,4 +114,7 @@ export function createBridge(
 
 type Constructor = ConstructorParameters<NativeModule['NativeCore']>
 /** Options and callbacks of the core. The callbacks run on the JavaScript thread, never inside a call into the core. */
-export type CoreArguments = [options: Constructor[0], onControl: Constructor[1], onLog: Constructor[2], onTraces: Constructor[4], onDeviceFailure: Constructor[5]]
+export type CoreArguments = [
+  options: Constructor[0], onControl: Constructor[1], onLog: Constructor[2], onTraces: Constructor[4],
+  onDeviceFailure: Constructor[5],
+]

@@ -1,25 +1,26 @@
 /**
- * Memory for large bodies of replies, used again: a fresh buffer of a megabyte costs a garbage collection per few of them, and a page fault for each of its pages.
+ * Pool of memory for large response bodies. A fresh buffer of a megabyte costs a page fault for each of its pages, and
+ * a garbage collection for every few buffers.
  *
- * Who has written a body out gives its buffer back. One that is not given back is the garbage collector's, as any other.
+ * A buffer is given back after its body was written out. Buffers that are not given back are garbage-collected.
  */
 
-/** Of the buffers that are kept for the next bodies, together. */
+/** Maximum total size of the buffers in the pool. */
 const KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 export class Buffers {
-  /** By length, a power of two. */
+  /** Free buffers by length, a power of two. */
   readonly #kept = new Map<number, ArrayBufferLike[]>()
   #bytes = 0
-  /** Handed out. What is not among them is not taken back. */
+  /** Buffers handed out; others are not taken back. */
   readonly #lent = new WeakSet<ArrayBufferLike>()
 
-  /** Bytes that are kept. */
+  /** Total size of the buffers in the pool. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** A buffer of exactly this length; what it holds is not said. */
+  /** Returns a buffer of exactly this length with unspecified contents. */
   take(length: number): Buffer {
     const size = 2 ** Math.ceil(Math.log2(Math.max(1, length)))
     if (size > KEPT_BYTES_MAX) return Buffer.allocUnsafeSlow(length)
@@ -30,7 +31,7 @@ export class Buffers {
     return Buffer.from(memory, 0, length)
   }
 
-  /** Nobody reads or writes `buffer` any more. Others than those of `take`, and those that were given back before, are let be. */
+  /** Takes back an unused buffer. Ignores buffers that are not from `take` or were given back before. */
   give({ buffer: memory }: Buffer): void {
     const size = memory.byteLength
     if (!this.#lent.delete(memory) || this.#bytes + size > KEPT_BYTES_MAX) return
@@ -41,5 +42,5 @@ export class Buffers {
   }
 }
 
-/** Of the process: servers of one process have one event loop. */
+/** Process-wide, because the servers of a process share one event loop. */
 export const replies = new Buffers()

@@ -1,4 +1,4 @@
-/** The datatypes of the protocol, each in one row. Pure. */
+/** The datatypes of the protocol, one row each. */
 
 type ArrayType =
   | typeof Float32Array
@@ -13,19 +13,19 @@ type ArrayType =
   | typeof BigUint64Array
 
 export interface Datatype {
-  /** As clients write it. */
+  /** Name in the protocol. */
   name: string
-  /** `inference.DataType` of configurations. */
+  /** Number in `inference.DataType` of configurations. */
   number: number
-  /** `onnx.TensorProto.DataType`. */
+  /** Number in `onnx.TensorProto.DataType`. */
   onnx: number
-  /** As ONNX Runtime writes it. */
+  /** Name in messages of ONNX Runtime. */
   onnxName: string
   /** Type of the arrays that hold its elements; null for BYTES, whose elements differ in size. */
   array: ArrayType | null
 }
 
-/** The first datatype of an array type is the one inferred from it. FP16 and BF16 are their bits. */
+/** An array type means the first datatype that has it. FP16 and BF16 are represented by their bits. */
 const ROWS: readonly Datatype[] = [
   { name: 'FP32', number: 11, onnx: 1, onnxName: 'FLOAT', array: Float32Array },
   { name: 'FP64', number: 12, onnx: 11, onnxName: 'DOUBLE', array: Float64Array },
@@ -43,7 +43,7 @@ const ROWS: readonly Datatype[] = [
   { name: 'BYTES', number: 13, onnx: 8, onnxName: 'STRING', array: null },
 ]
 
-/** By name. */
+/** Datatypes by name. */
 export const DATATYPES: ReadonlyMap<string, Datatype> = new Map(ROWS.map((row) => [row.name, row]))
 
 export const datatypeNumbered = (number: number): Datatype | undefined => ROWS.find((row) => row.number === number)

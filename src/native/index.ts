@@ -1,9 +1,8 @@
 /**
  * Loads the Rust core. The only module that touches the `.node` file.
  *
- * The file is that of the installed package for this platform and of this version (`platform.ts`); without one, that which a clone
- * built in `native/`. Nothing is downloaded, and nothing else is tried: a server that quietly runs some other binary is worse than one
- * that says what is missing.
+ * Uses the file of the installed package for this platform and version (`platform.ts`), else the one that a clone built
+ * in `native/`. Nothing else is tried or downloaded: failing is better than silently running another binary.
  */
 
 import { createRequire } from 'node:module'
@@ -23,12 +22,12 @@ let note: string | null = null
 /**
  * The native module, loaded once per process.
  *
- * @throws {ServerError} `UNAVAILABLE` when no binary for this platform is there or it can not be opened.
+ * @throws {ServerError} `UNAVAILABLE` when there is no binary for this platform or it cannot be opened.
  */
 export function loadNative(): NativeModule {
   if (loaded !== null) return loaded
-  // When ONNX Runtime is loaded it opens a database of telemetry in the home directory, makes an id of the device, and has
-  // what it takes to send both; that its environment is told to keep none comes after that. Read once, by the library.
+  // While loading, ONNX Runtime opens a telemetry database in the home directory and creates a device id, before its
+  // environment could be told not to. The library reads this variable once.
   process.env['ORT_DISABLE_TELEMETRY'] ??= '1'
   const require = createRequire(import.meta.url)
   const tried: string[] = []
@@ -44,7 +43,7 @@ export function loadNative(): NativeModule {
   const installed = findPlatformPackage()
   const from = clone()
   if ('missing' in installed) {
-    // Nobody who works in a clone misses it.
+    // In a clone the package is not expected.
     if (from === null) tried.push(installed.missing)
   } else {
     const [file = ''] = nativeFileNames(process.platform, process.arch)
@@ -56,32 +55,33 @@ export function loadNative(): NativeModule {
     }
   }
   const { present, looked } = builtModules()
-  if (present.length === 0) tried.push(from === null ? `there is none of ${looked.join(', ')}` : 'this clone is not built')
+  if (present.length === 0)
+    tried.push(from === null ? `there is none of ${looked.join(', ')}` : 'this clone is not built')
   for (const path of present) {
     // The musl binary on a glibc system (or the reverse) fails here; the next one may fit.
     const module = open(path)
     if (module !== null) return module
   }
-  const { platform, arch } = process
-  throw new ServerError('UNAVAILABLE', noModuleText({ platform, arch, glibc: glibcVersion(), clone: from }, ownVersion(), tried))
+  const host = { platform: process.platform, arch: process.arch, glibc: glibcVersion(), clone: from }
+  throw new ServerError('UNAVAILABLE', noModuleText(host, ownVersion(), tried))
 }
 
-/** What a user should know of the choice of the module: that the one of a clone is not used. Null when there was none. */
+/** Warning that the module of a clone is not used; null when there is nothing to warn of. */
 export function nativeNote(): string | null {
   return note
 }
 
-/** Version of the glibc that runs this process, null without one. Takes milliseconds: asked after a failure only. */
+/** Version of this process's glibc, null without one. Takes milliseconds, so it is only used after a failure. */
 function glibcVersion(): string | null {
-  // Otherwise the report asks for the names of all network peers.
+  // Without this, the report resolves the names of all network peers.
   if (process.report !== undefined) Object.assign(process.report, { excludeNetwork: true })
   const report: unknown = process.report?.getReport()
   return (report as { header?: { glibcVersionRuntime?: string } } | undefined)?.header?.glibcVersionRuntime ?? null
 }
 
 /**
- * Starts loading ONNX Runtime on a thread of its own, before there is a core. Saves time and decides nothing: whatever goes
- * wrong is told to the first model that needs the library, or by `createCore`.
+ * Starts loading ONNX Runtime on its own thread before the core exists, to save time. Errors are reported later: by
+ * `createCore`, or to the first model that needs the library.
  */
 export function preloadOnnxRuntime(library: string, settings: Setting[]): void {
   let native: NativeModule
@@ -91,14 +91,14 @@ export function preloadOnnxRuntime(library: string, settings: Setting[]): void {
     return
   }
   native.preloadOnnxruntime(library, settings)
-  // An exit in the middle of the loading might crash in the library, and the crash would replace the exit code.
+  // An exit during loading might crash in the library and replace the exit code.
   process.once('exit', () => native.awaitPreload())
 }
 
 /**
- * What of ONNX Runtime's providers for devices is on this machine.
+ * Reports which device providers of ONNX Runtime are available on this machine.
  *
- * @param library npm's ONNX Runtime; null without
+ * @param library npm's ONNX Runtime; null if absent
  * @param settings of the backend `onnxruntime`
  */
 export function findProviders(library: string | null, settings: Setting[]): ProviderReport {
@@ -106,53 +106,55 @@ export function findProviders(library: string | null, settings: Setting[]): Prov
 }
 
 /**
- * Ends the process while the core may be loading or running a model. `process.exit` would destroy ONNX Runtime's static objects
- * under its threads, which ends in a crash now and then instead of in `code`. No exit listener runs.
+ * Ends the process while the core may load or run a model. `process.exit` would destroy ONNX Runtime's static objects
+ * under its threads, which sometimes crashes instead of exiting with `code`. Exit listeners do not run.
  */
 export function exitNow(code: number): never {
   loaded?.exitNow(code)
   process.exit(code)
 }
 
-/** Sends one message to the service manager that listens at `socket`, without waiting. */
+/** Sends one message to the service manager at `socket`, without waiting. */
 export function notifyManager(socket: string, message: string): void {
   loadNative().notify(socket, message)
 }
 
 /**
- * What a descriptor is that the service manager gave. Programs that are started later do not inherit it.
+ * Describes a descriptor from the service manager, and sets close-on-exec for it.
  *
- * @throws {ServerError} `INVALID_ARG` when it is no open socket.
+ * @throws {ServerError} `INVALID_ARG` when it is not an open socket.
  */
 export function describeSocket(fd: number): GivenSocket {
   return now(() => loadNative().describeSocket(fd))
 }
 
-/** The routing table of HTTP, as the core reads it. */
+/** The routing table of HTTP. */
 export function describeRoutes(): Route[] {
   return (JSON.parse(loadNative().describeRoutes()) as { routes: Route[] }).routes
 }
 
 /**
- * Reads the text of a keys file as a server does.
+ * Validates the text of a keys file as a server does.
  *
- * @throws {ServerError} `INVALID_ARG` with the line, the field and what is wrong.
+ * @throws {ServerError} `INVALID_ARG` with the line, the field and the error.
  */
 export function checkKeys(text: string): void {
   now(() => loadNative().checkKeys(text))
 }
 
-/** The devices of this process. The first call opens the driver, which takes up to a second where there is one. */
+/** The devices of this process. The first call opens the driver, which may take a second. */
 export function listDevices(): DeviceList {
   return loadNative().listDevices()
 }
 
-/** The devices of the machine, by NVML; `visible` is the value of CUDA_VISIBLE_DEVICES. Waits for the devices: for commands, not for a server. */
+/**
+ * The devices of the machine, by NVML; `visible` is the value of CUDA_VISIBLE_DEVICES. Waits for the devices, so only
+ * for commands.
+ */
 export function listMachineDevices(visible: string | null): MachineDevices {
   return loadNative().listMachineDevices(visible)
 }
 
-/** Creates a core. */
 export function createCore(...args: CoreArguments): Core {
   return createBridge(loadNative(), ...args)
 }

@@ -1,7 +1,6 @@
 /**
- * Finds the files of this platform on disk: those of the installed platform package, of this very version, or those that a clone built.
- *
- * A package of another version is not used: a server that quietly runs some other core is worse than one that says what is missing.
+ * Finds the native files of this platform: of the installed platform package, which must have exactly this version, or
+ * built by a clone.
  */
 
 import { existsSync, readFileSync } from 'node:fs'
@@ -13,16 +12,16 @@ import { nativeFileNames, platformPackage } from './platform.js'
 /** Root of this package. `dist/lib` and `src/native` are both two levels below it. */
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url))
 
-/** The clone that this program runs from; null where it is a package, which has no sources of the core. */
+/** Root of the clone that this program runs from; null for a package, which has no sources of the core. */
 export const clone = (): string | null => (existsSync(join(ROOT, 'Cargo.toml')) ? ROOT : null)
 
 export interface Installed {
-  /** Name and version, for people. */
+  /** Name and version, for messages. */
   title: string
   directory: string
 }
 
-/** The platform package of this version; otherwise what was looked for, and what is there instead. */
+/** The platform package of this version, or a text that tells what is missing or there instead. */
 export function findPlatformPackage(): Installed | { missing: string } {
   const name = platformPackage(process.platform, process.arch)
   if (name === null) return { missing: 'there is no package for it' }
@@ -34,11 +33,11 @@ export function findPlatformPackage(): Installed | { missing: string } {
     return { missing: `the package ${name} ${wanted} is not installed` }
   }
   const found = versionIn(manifest)
-  if (found !== wanted) return { missing: `the package ${name} in ${dirname(manifest)} has version ${found}, not ${wanted}` }
+  if (found !== wanted)
+    return { missing: `the package ${name} in ${dirname(manifest)} has version ${found}, not ${wanted}` }
   return { title: `${name} ${found}`, directory: dirname(manifest) }
 }
 
-/** The version of this package. */
 export function ownVersion(): string {
   return versionIn(join(ROOT, 'package.json'))
 }
@@ -48,7 +47,7 @@ function versionIn(manifest: string): string {
   return String((parsed as { version?: unknown }).version ?? 'unknown')
 }
 
-/** Files of the module in `native/`, where a clone builds it; those that exist, and all that were looked for. */
+/** The modules in `native/`, where a clone builds them: existing ones, and all candidates. */
 export function builtModules(): { present: string[]; looked: string[] } {
   const looked = nativeFileNames(process.platform, process.arch).map((name) => join(ROOT, 'native', name))
   return { present: looked.filter((path) => existsSync(path)), looked }

@@ -1,16 +1,16 @@
 /**
- * Names and options that Rust has as plain text or as JSON: crates/node/src/{objects,core}.rs write them in `ts_type`, and
- * src/native/generated imports them from here.
+ * Names and options that cross to Rust as plain text or JSON: crates/node/src/{objects,core}.rs use them in `ts_type`,
+ * and src/native/generated imports them from here.
  */
 
 export type { ErrorCode } from './errors.js'
 
 export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
 
-/** `loading` is `initializing` with open ports: live, and not ready. */
+/** `loading` is `initializing` with open ports: live but not ready. */
 export type ServerState = 'initializing' | 'loading' | 'ready' | 'exiting' | 'failed'
 
-/** Control operations that arrive at a Rust listener and are decided in TypeScript. */
+/** Operations that arrive at a Rust listener and are decided in TypeScript. */
 export type ControlOperation =
   | 'repository_index'
   | 'repository_load'
@@ -24,22 +24,25 @@ export type ControlOperation =
 
 export type TraceMode = 'triton' | 'opentelemetry'
 
-/** One `--http-restricted-api` or `--grpc-restricted-protocol` group. */
+/** One group of `--http-restricted-api` or `--grpc-restricted-protocol`. */
 export interface Restriction {
-  /** `health`, `metadata`, `inference`, `shared-memory`, `model-config`, `model-repository`, `statistics`, `trace`, `logging`. */
+  /**
+   * Any of `health`, `metadata`, `inference`, `shared-memory`, `model-config`, `model-repository`, `statistics`,
+   * `trace`, `logging`.
+   */
   apis: string[]
   key: string
   value: string
 }
 
-/** Files in PEM of a listener that speaks TLS; read again when they change. */
+/** PEM files of a TLS listener; reread when they change. */
 export interface TlsOptions {
-  /** The certificate of the server, and those that lead from it to a root. */
+  /** The server's certificate chain. */
   certificate: string
   key: string
-  /** Roots of clients; empty = none. */
+  /** Root certificates for clients; empty = none. */
   roots: string
-  /** Whether clients must show a certificate of one of the roots. */
+  /** True if clients must present a certificate that leads to one of the roots. */
   mutual: boolean
 }
 
@@ -52,9 +55,9 @@ export interface ControlOptions {
   tls: TlsOptions | null
 }
 
-/** A front end. It also has what flags of its part pass on (`to` in src/cli/flags.ts): crates/frontend/src/options.rs reads all of it. */
+/** A front end. Also has the flags that are passed on unchanged (`to` in src/cli/flags.ts; frontend/src/options.rs). */
 export interface FrontendOptions extends ControlOptions {
-  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `bind` on. */
+  /** Descriptor of an inherited socket; null = bind. For HTTP and gRPC the core owns it from `bind` on. */
   givenFd: number | null
   restrictions: Restriction[]
 }
@@ -62,48 +65,48 @@ export interface FrontendOptions extends ControlOptions {
 export interface ListenOptions {
   http: FrontendOptions | null
   grpc: FrontendOptions | null
-  /** null = operations that manage the server are answered with the others. */
+  /** null = management operations share the other listeners. */
   control: ControlOptions | null
-  /** Mode of the files of Unix sockets, 0 to 0o777. */
+  /** Mode of Unix socket files, 0 to 0o777. */
   unixSocketMode: number
   gate: {
-    /** Take changes of settings from anywhere; otherwise from this machine, and from those who show a secret for them. */
+    /** Allow changes of settings from anywhere; else only from this machine or with a secret. */
     allowRemoteSettings: boolean
   }
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
   reactorThreads: number
 }
 
-/** Logs of requests and of control calls. */
+/** Logs of requests and of control operations. */
 export interface RequestLogOptions {
   /** A file, or `-` for standard output; empty = no access log. */
   access: string
-  /** Share of the requests that succeed, from 0 to 1. */
+  /** Share of the successful requests that are logged, from 0 to 1. */
   accessRate: number
-  /** As `access`. */
+  /** Audit log, as `access`. */
   audit: string
 }
 
 /** A row of the core's routing table. */
 export interface Route {
   method: 'GET' | 'POST'
-  /** With names in braces: `{model}`, `{version}`, `{region}`. Where there are two, the second names a version. */
+  /** Paths with names in braces: `{model}`, `{version}`, `{region}`. Of two paths, the second has a version. */
   paths: string[]
-  /** What `--http-restricted-api` calls it. */
+  /** Its name in `--http-restricted-api`. */
   category: string
-  /** Absent for a route that no document describes. */
+  /** Absent for routes that are not documented. */
   documentation?: RouteDocumentation
 }
 
-/** What a document says of a route. `request` and `response` name schemas; without one there is no body. */
+/** OpenAPI documentation of a route. `request` and `response` are names of schemas; absent = no body. */
 export interface RouteDocumentation {
   id: string
   summary: string
   request?: string
   response?: string
-  /** `optional-body`: the request may come without its body. `tensors`: they may follow the JSON in binary. `page`: HTML, for clients that ask for it. */
+  /** `optional-body`: the body may be absent. `tensors`: binary tensors may follow the JSON. `page`: HTML. */
   form: 'json' | 'optional-body' | 'tensors' | 'events' | 'page'
 }
 
-/** Number of a call, under which its end is reported: a `T`, or why it failed. The property is there for the compiler only. */
+/** Number of a call whose end is reported later with a `T` or an error. The property exists only for the compiler. */
 export type Ticket<T> = number & { readonly settlesWith: T }

@@ -1,14 +1,11 @@
-/** Finds the ONNX Runtime library that npm brought along. */
+/** Finds the ONNX Runtime library that npm installed. */
 
 import { existsSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { findPlatformPackage } from './locate.js'
 
-/**
- * Absolute path of the library for this platform: that in the package of this platform, else that of `onnxruntime-node`, which a clone
- * has. Null without either.
- */
+/** Absolute path of the library: from the platform package, else from `onnxruntime-node` (in a clone); else null. */
 export function findOnnxRuntime(): string | null {
   const installed = findPlatformPackage()
   return ('missing' in installed ? null : libraryIn(installed.directory)) ?? ofOnnxRuntimeNode()
