@@ -1,19 +1,19 @@
 /**
- * POSIX shared memory as a file in /dev/shm. Node has no `mmap`, so tensors are read and written with `pread` and `pwrite`: one copy each, by
- * the kernel, and no SIGBUS when somebody cuts the file short. Linux only.
+ * POSIX shared memory as a file in /dev/shm. Node has no `mmap`, so `pread` and `pwrite` copy tensors: one copy each,
+ * in the kernel, and no SIGBUS when the file is truncated. Linux only.
  */
 
 import { randomBytes } from 'node:crypto'
 import { closeSync, constants, fstatSync, openSync, readSync, unlinkSync, writeSync } from 'node:fs'
-import { refused } from './layout.js'
+import { invalid } from './layout.js'
 
 const DIRECTORY = '/dev/shm'
-/** Of a file's name. */
+/** Limit of a file name. */
 const KEY_BYTES_MAX = 255
 const ZEROS_BYTES = 1 << 20
 const OPEN = constants.O_RDWR | constants.O_NOFOLLOW
 
-/** A key that no other process has: its owner's process id, for whoever looks at /dev/shm, and 64 random bits. */
+/** Generates a unique key: the process id, for people who inspect /dev/shm, and 64 random bits. */
 export function freshKey(): string {
   return `/nereid-${process.pid}-${randomBytes(8).toString('hex')}`
 }
@@ -21,14 +21,15 @@ export function freshKey(): string {
 export function pathOf(key: string): string {
   const name = key.replace(/^\/+/, '')
   if (name === '' || name === '.' || name === '..' || /[/\0]/.test(name) || Buffer.byteLength(name) > KEY_BYTES_MAX) {
-    throw refused(`key '${key.slice(0, KEY_BYTES_MAX)}': a name of 1 to ${KEY_BYTES_MAX} bytes without inner slashes is needed`)
+    const name = key.slice(0, KEY_BYTES_MAX)
+    throw invalid(`key '${name}': a name of 1 to ${KEY_BYTES_MAX} bytes without inner slashes is needed`)
   }
   return `${DIRECTORY}/${name}`
 }
 
 /**
- * The descriptor of a new file of `byteSize` zero bytes, readable by this user only. The zeros are written, so that a /dev/shm that is full is an
- * error here (ENOSPC), not a failure of the request that touches the last page.
+ * Creates a file of `byteSize` zero bytes, accessible to this user only, and returns its descriptor. Writes the zeros,
+ * so that a full /dev/shm is an error here (ENOSPC), not in the request that touches the last page.
  */
 export function createFile(key: string, byteSize: number): number {
   const path = pathOf(key)
@@ -44,31 +45,31 @@ export function createFile(key: string, byteSize: number): number {
   }
 }
 
-/** The descriptor of an existing file. @throws {ServerError} `INVALID_ARG` when it has less than `byteSize`. */
+/** Opens an existing file. @throws {ServerError} `INVALID_ARG` when it is shorter than `byteSize`. */
 export function openFile(key: string, byteSize: number): number {
   const descriptor = openSync(pathOf(key), OPEN)
   const { size } = fstatSync(descriptor)
   if (size >= byteSize) return descriptor
   closeSync(descriptor)
-  throw refused(`region ${key}: the file has ${size} bytes, the tensors take ${byteSize}`)
+  throw invalid(`region ${key}: the file has ${size} bytes, the tensors take ${byteSize}`)
 }
 
 export function writeAll(descriptor: number, bytes: Uint8Array, offset: number): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(descriptor, bytes, at, bytes.length - at, offset + at)
 }
 
-/** `length` bytes in a buffer of their own. @throws {ServerError} `INVALID_ARG` when the file has been cut short. */
+/** Reads `length` bytes into a new buffer. @throws {ServerError} `INVALID_ARG` when the file was truncated. */
 export function readAll(descriptor: number, length: number, offset: number): Buffer {
   const bytes = Buffer.alloc(length)
   for (let at = 0; at < length; ) {
     const count = readSync(descriptor, bytes, at, length - at, offset + at)
-    if (count === 0) throw refused(`the file of the region ends ${length - at} bytes too early`)
+    if (count === 0) throw invalid(`the file of the region ends ${length - at} bytes too early`)
     at += count
   }
   return bytes
 }
 
-/** Removes the file, unless it is gone. */
+/** Removes the file, if it exists. */
 export function unlinkFile(key: string): void {
   try {
     unlinkSync(pathOf(key))

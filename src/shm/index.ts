@@ -1,8 +1,8 @@
 /**
  * Tensors in system shared memory, for clients of a server on the same machine: `import { Region } from 'nereid/shm'`.
  *
- * One region holds all tensors of a request and of its answer: it is created once, registered once, and named by each request. Needs no
- * native module.
+ * One region holds all tensors of a request and of its response: it is created once, registered once, and named by each
+ * request. Needs no native module.
  *
  * ```ts
  * const region = Region.create({ INPUT0: data, INPUT1: data, OUTPUT0: { datatype: 'INT32', shape: [1, 16] } })

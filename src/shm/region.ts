@@ -1,32 +1,33 @@
-/** A region of system shared memory that holds the tensors of a request and of its answer. */
+/** A region of system shared memory for the tensors of a request and of its response. */
 
 import { closeSync } from 'node:fs'
 import { Tensor, toNative, type TensorInput } from '../api/tensor.js'
 import { ServerError, type ErrorCode } from '../native/index.js'
 import { createFile, freshKey, openFile, pathOf, readAll, unlinkFile, writeAll } from './file.js'
-import { byteSize, checkFits, Layout, refused, shapeText, type SpaceOptions } from './layout.js'
+import { byteSize, checkFits, invalid, Layout, shapeText, type SpaceOptions } from './layout.js'
 import { stringsLength } from './strings.js'
 
-/** `parameters` of an input, or of an output that is asked for. */
+/** `parameters` of an input or of a requested output. */
 export interface RegionParameters {
   shared_memory_region: string
   shared_memory_offset: number
   shared_memory_byte_size: number
 }
 
-/** Data to put there at once, or what is wanted of a tensor that comes later. */
+/** Data to write at once, or the description of a tensor that comes later. */
 export type RegionTensors = Readonly<Record<string, TensorInput | SpaceOptions>>
 
 export interface RegionNames {
-  /** A file's name in /dev/shm, with a slash in front; one that nobody has unless given. */
+  /** A file name in /dev/shm, with a leading slash; unique by default. */
   key?: string
-  /** What requests call the region: the key without its slash, unless given. */
+  /** Name in requests; by default the key without its slash. */
   name?: string
 }
 
-const CODES: Readonly<Record<number, ErrorCode>> = { 400: 'INVALID_ARG', 404: 'NOT_FOUND', 501: 'UNSUPPORTED', 503: 'UNAVAILABLE' }
+const CODES: Readonly<Record<number, ErrorCode>> =
+  { 400: 'INVALID_ARG', 404: 'NOT_FOUND', 501: 'UNSUPPORTED', 503: 'UNAVAILABLE' }
 
-/** Files to remove when this process exits by itself. */
+/** Files to remove on a normal exit of this process. */
 const owned = new Set<string>()
 
 function removeOwned(): void {
@@ -34,11 +35,11 @@ function removeOwned(): void {
 }
 
 /**
- * All tensors of a request and of its answer, in one file of /dev/shm that this process and the server share.
+ * All tensors of a request and of its response, in one file of /dev/shm that this process and the server share.
  *
- * Buffers: what `write` is given may be reused when it returns, what `read` returns is the caller's own. The server writes an output from the moment a
- * request names it until it is answered. The file lives until `unlink`, `close` or the exit of this process; after a signal that ends it, it
- * stays, unless `unlink` was called before.
+ * Buffers: `write` does not keep its argument, and the caller owns the result of `read`. The server writes an output
+ * from the moment a request names it until its response. The file exists until `unlink`, `close` or the exit of this
+ * process; a signal that ends the process leaves it, unless `unlink` was called before.
  */
 export class Region {
   readonly layout: Layout
@@ -54,20 +55,22 @@ export class Region {
     this.name = name ?? key.slice(1)
     this.#descriptor = descriptor
     this.#owns = owns
-    for (const { name, datatype, shape } of layout.spaces.values()) this.#tensors.set(name, { shape, bytes: byteSize(datatype, shape) })
+    for (const { name, datatype, shape } of layout.spaces.values())
+      this.#tensors.set(name, { shape, bytes: byteSize(datatype, shape) })
     if (!owns) return
     if (owned.size === 0) process.once('exit', removeOwned)
     owned.add(key)
   }
 
   /**
-   * Makes a region for `tensors`; data among them is written at once.
+   * Creates a region for `tensors` and writes the data among them.
    *
-   * @throws {ServerError} `INVALID_ARG` for tensors that have no place.
-   * @throws {Error} of the file system: `EEXIST` for a key that is there already, `ENOSPC` when /dev/shm has not enough room.
+   * @throws {ServerError} `INVALID_ARG` for tensors that do not fit.
+   * @throws {Error} of the file system: `EEXIST` for an existing key, `ENOSPC` when /dev/shm is full.
    */
   static create(tensors: RegionTensors, names: RegionNames = {}): Region {
-    const layout = new Layout(Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, optionsOf(name, value)])))
+    const options = Object.entries(tensors).map(([name, value]) => [name, optionsOf(name, value)] as const)
+    const layout = new Layout(Object.fromEntries(options))
     const key = keyOf(names.key ?? freshKey())
     const region = new Region(layout, key, names.name, createFile(key, layout.byteSize), true)
     try {
@@ -79,22 +82,22 @@ export class Region {
     }
   }
 
-  /** Opens a region that another process made, with the same tensors. That process removes the file; `close` here does not. */
+  /** Opens a region that another process created, with the same tensors. Only that process removes the file. */
   static attach(key: string, tensors: Readonly<Record<string, SpaceOptions>>, name?: string): Region {
     const layout = new Layout(tensors)
     return new Region(layout, keyOf(key), name, openFile(key, layout.byteSize), false)
   }
 
-  /** Bytes of the whole region. */
+  /** Size of the region in bytes. */
   get byteSize(): number {
     return this.layout.byteSize
   }
 
-  /** Copies data into a tensor. Its shape may be another than before, if it fits. */
+  /** Copies data into a tensor. Its shape may differ from the previous one, if it fits. */
   write(name: string, input: TensorInput): void {
     const space = this.layout.space(name)
     const { datatype, shape, data } = toNative(name, withDatatype(input, space.datatype))
-    if (datatype !== space.datatype) throw refused(`tensor '${name}': an array of ${datatype} is not ${space.datatype}`)
+    if (datatype !== space.datatype) throw invalid(`tensor '${name}': an array of ${datatype} is not ${space.datatype}`)
     checkElements(name, datatype, shape, data.length)
     checkFits(space, shape, data.length)
     writeAll(this.#open, data, space.offset)
@@ -102,14 +105,14 @@ export class Region {
   }
 
   /**
-   * A copy of a tensor. `shape` is that of the answer, for tensors whose shape was not known.
+   * Returns a copy of a tensor. `shape` is the shape in the response, for tensors with an unknown shape.
    *
-   * @throws {ServerError} `INVALID_ARG` when the shape is not known or does not fit, or strings reach past the end.
+   * @throws {ServerError} `INVALID_ARG` when the shape is unknown or does not fit, or strings reach past the end.
    */
   read(name: string, shape: readonly number[] = this.#state(name).shape): Tensor {
     const space = this.layout.space(name)
     if (shape.some((dim) => !(Number.isSafeInteger(dim) && dim >= 0))) {
-      throw refused(`tensor '${name}': its shape ${shapeText(shape)} is not known; give the one of the answer`)
+      throw invalid(`tensor '${name}': its shape ${shapeText(shape)} is not known; give the one of the answer`)
     }
     const size = byteSize(space.datatype, shape)
     if (size !== null) checkFits(space, shape, size)
@@ -121,16 +124,16 @@ export class Region {
     return new Tensor({ name, datatype: space.datatype, shape: [...shape], data })
   }
 
-  /** What a server is told: the body of POST /v2/systemsharedmemory/region/{name}/register. */
+  /** The body of POST /v2/systemsharedmemory/region/{name}/register. */
   get registration(): { key: string; offset: number; byte_size: number } {
     return { key: this.key, offset: 0, byte_size: this.byteSize }
   }
 
-  /** The `parameters` of an input, which has as many bytes as were written, or of an output, which may have all that were kept for it. */
+  /** The `parameters` of a tensor. Their size is the written one for an input, the capacity for an output. */
   parameters(name: string, use: 'input' | 'output'): RegionParameters {
     const { offset, capacity } = this.layout.space(name)
     const size = use === 'output' ? capacity : this.#state(name).bytes
-    if (size === null) throw refused(`tensor '${name}': put an array there first; its shape and size are not known`)
+    if (size === null) throw invalid(`tensor '${name}': put an array there first; its shape and size are not known`)
     return { shared_memory_region: this.name, shared_memory_offset: offset, shared_memory_byte_size: size }
   }
 
@@ -156,14 +159,14 @@ export class Region {
     await post(url, `region/${encodeURIComponent(this.name)}/register`, JSON.stringify(this.registration))
   }
 
-  /** Ends the registration; requests in flight keep the memory until they are answered. One that is not registered is no error. */
+  /** Unregisters the region, if registered; running requests keep the memory until their response. */
   async unregister(url: string): Promise<void> {
     await post(url, `region/${encodeURIComponent(this.name)}/unregister`, '')
   }
 
   /**
-   * Removes the file now. Who has opened it goes on using it, a server that registered it too; nobody else can open it.
-   * Called after `register`, nothing stays behind however this process ends.
+   * Removes the file now. Processes that opened it, such as the server, can still use it; others cannot open it any
+   * more. After `register` and this call, nothing is left behind however this process ends.
    */
   unlink(): void {
     if (!this.#owns || !owned.delete(this.key)) return
@@ -171,7 +174,7 @@ export class Region {
     unlinkFile(this.key)
   }
 
-  /** Removes the file, if this region made it, and closes it. Twice is as good as once. */
+  /** Removes the file, if this region created it, and closes it. May be called twice. */
   close(): void {
     this.unlink()
     if (this.#descriptor !== null) closeSync(this.#descriptor)
@@ -183,7 +186,7 @@ export class Region {
   }
 
   get #open(): number {
-    if (this.#descriptor === null) throw refused(`region ${this.name}: it is closed`)
+    if (this.#descriptor === null) throw invalid(`region ${this.name}: it is closed`)
     return this.#descriptor
   }
 
@@ -195,13 +198,13 @@ export class Region {
   }
 }
 
-/** One slash in front, and nothing that is no file's name. */
+/** Normalises a key to one leading slash and validates it. */
 function keyOf(key: string): string {
   pathOf(key)
   return `/${key.replace(/^\/+/, '')}`
 }
 
-/** Data, rather than what is wanted of a tensor. */
+/** True for data, false for the description of a tensor. */
 function isInput(value: TensorInput | SpaceOptions): value is TensorInput {
   return Array.isArray(value) || ArrayBuffer.isView(value) || 'data' in value
 }
@@ -213,7 +216,7 @@ function optionsOf(name: string, value: TensorInput | SpaceOptions): SpaceOption
   return datatype === 'BYTES' ? { datatype, shape, capacity: data.length } : { datatype, shape }
 }
 
-/** An array without a datatype is what the space says: `Uint16Array` may stand for FP16. */
+/** Gives an array without a datatype that of the space: `Uint16Array` may stand for FP16. */
 function withDatatype(input: TensorInput, datatype: string): TensorInput {
   const whole: { data: unknown; shape?: readonly number[]; datatype?: string } =
     'data' in input && !Array.isArray(input) && !ArrayBuffer.isView(input) ? input : { data: input }
@@ -223,7 +226,7 @@ function withDatatype(input: TensorInput, datatype: string): TensorInput {
 function checkElements(name: string, datatype: string, shape: readonly number[], bytes: number): void {
   const needed = byteSize(datatype, shape)
   if (needed !== null && needed !== bytes) {
-    throw refused(`tensor '${name}': ${datatype} ${shapeText(shape)} takes ${needed} bytes, the data has ${bytes}`)
+    throw invalid(`tensor '${name}': ${datatype} ${shapeText(shape)} takes ${needed} bytes, the data has ${bytes}`)
   }
 }
 
@@ -233,13 +236,13 @@ async function post(url: string, path: string, body: string): Promise<void> {
   if (!answer.ok) throw new ServerError(CODES[answer.status] ?? 'INTERNAL', errorText(text))
 }
 
-/** The text of an error's body, which is JSON unless something else than the server answered. */
+/** The text of an error body, which is JSON unless another server answered. */
 function errorText(body: string): string {
   try {
     const { error } = JSON.parse(body) as { error?: unknown }
     if (typeof error === 'string') return error
   } catch {
-    // As it came, then.
+    // Not JSON: return the body itself.
   }
   return body
 }

@@ -1,9 +1,9 @@
-/** The extent of a BYTES tensor in a region: nobody says how many bytes an output has, only how many elements. */
+/** The size of a BYTES tensor in a region: a response only tells the number of its elements. */
 
-import { refused } from './layout.js'
+import { invalid } from './layout.js'
 
 /**
- * How many bytes the first `count` elements take: a little-endian u32 length and that many bytes each.
+ * Returns the size of the first `count` elements: a little-endian u32 length and that many bytes each.
  *
  * @throws {ServerError} `INVALID_ARG` when they reach past the end of `bytes`.
  */
@@ -11,7 +11,8 @@ export function stringsLength(name: string, bytes: Buffer, count: number): numbe
   let at = 0
   for (let i = 0; i < count; i += 1) {
     const end = at + 4 <= bytes.length ? at + 4 + bytes.readUInt32LE(at) : Infinity
-    if (end > bytes.length) throw refused(`tensor '${name}': element ${i} of ${count} reaches past its ${bytes.length} bytes`)
+    if (end > bytes.length)
+      throw invalid(`tensor '${name}': element ${i} of ${count} reaches past its ${bytes.length} bytes`)
     at = end
   }
   return at
