@@ -1,24 +1,24 @@
 /**
- * Mode opentelemetry: from `--trace-config=opentelemetry,…` and the environment to what the exporter is told (O 3.1). Pure, and without the
- * exporter's libraries: it is read at every start that sets such a value.
+ * Options of the OpenTelemetry exporter, from `--trace-config=opentelemetry,…` and the environment (O 3.1). Does not
+ * load the exporter's libraries, because every start with such a flag reads this.
  */
 
 /** How spans are collected and sent. */
 export interface ExporterOptions {
-  /** Of the collector, with its path; null = what the environment says, else `http://localhost:4318/v1/traces`. */
+  /** URL of the collector with its path; null = from the environment, else `http://localhost:4318/v1/traces`. */
   url: string | null
-  /** From the command line, stronger than those of the environment. */
+  /** From the command line; override those of the environment. */
   resource: [key: string, value: string][]
-  /** Spans that wait to be sent. */
+  /** Maximum number of queued spans. */
   queueSpansMax: number
-  /** How long the first of them waits at most. */
+  /** Maximum time that a span waits for a full batch. */
   delayMs: number
-  /** Spans in one message to the collector. */
+  /** Maximum number of spans in one message. */
   batchSpansMax: number
   protocol: 'http/protobuf' | 'http/json'
 }
 
-/** Most that a setting may ask for: a span in the queue is about 2 KiB of memory. */
+/** Upper limits of the settings: a queued span takes about 2 KiB of memory. */
 const QUEUE_SPANS_MAX = 262_144
 const DELAY_MS_MAX = 3_600_000
 const RESOURCE_PAIRS_MAX = 128
@@ -26,11 +26,13 @@ const RESOURCE_PAIRS_MAX = 128
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /**
- * Reads the settings of mode opentelemetry, `[key, value]` as given, in order; unknown keys are ignored, as in the reference.
+ * Reads the settings of mode opentelemetry, `[key, value]` in the given order; ignores unknown keys, as Triton does.
  *
- * @throws {RangeError} with a text for the user, when a value is out of its range.
+ * @throws {RangeError} with a text for the user, when a value is out of range.
  */
-export function exporterOptions(given: readonly (readonly [string, string])[], environment: Environment): ExporterOptions {
+export function exporterOptions(
+  given: readonly (readonly [string, string])[], environment: Environment,
+): ExporterOptions {
   const last = new Map(given)
   const count = (key: string, variable: string, usual: number, max: number): number => {
     const text = last.get(key)
@@ -40,35 +42,38 @@ export function exporterOptions(given: readonly (readonly [string, string])[], e
       }
       return Number(text)
     }
-    // As OpenTelemetry has it for variables: what is no such number is as good as not there.
+    // By the OpenTelemetry specification, an invalid variable counts as absent.
     const value = Number(environment[variable]?.trim() || Number.NaN)
     return Number.isInteger(value) && value >= 1 ? Math.min(value, max) : usual
   }
   const queueSpansMax = count('bsp_max_queue_size', 'OTEL_BSP_MAX_QUEUE_SIZE', 2048, QUEUE_SPANS_MAX)
   const batchSpansMax = count('bsp_max_export_batch_size', 'OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 512, QUEUE_SPANS_MAX)
   const resource = given.filter(([key]) => key === 'resource').map(([, pair]) => readPair(pair))
-  if (resource.length > RESOURCE_PAIRS_MAX) throw new RangeError(`at most ${RESOURCE_PAIRS_MAX} opentelemetry,resource values may be given`)
+  if (resource.length > RESOURCE_PAIRS_MAX)
+    throw new RangeError(`at most ${RESOURCE_PAIRS_MAX} opentelemetry,resource values may be given`)
   const url = last.get('url')
   return {
     url: url === undefined ? null : readUrl(url),
     resource,
     queueSpansMax,
     delayMs: count('bsp_schedule_delay', 'OTEL_BSP_SCHEDULE_DELAY', 5000, DELAY_MS_MAX),
-    // More than the queue holds could never be there.
+    // A batch cannot be larger than the queue.
     batchSpansMax: Math.min(batchSpansMax, queueSpansMax),
     protocol: readProtocol(environment),
   }
 }
 
-/** What the settings endpoints answer: the three numbers in any case, the others when they are given (O 3.2). */
-export function exporterAnswer(options: ExporterOptions, given: readonly (readonly [string, string])[]): [string, string][] {
+/** The values that the settings endpoints return: the three numbers always, the others if given (O 3.2). */
+export function exporterAnswer(
+  options: ExporterOptions, given: readonly (readonly [string, string])[],
+): [string, string][] {
   const answer = new Map([
     ['bsp_max_queue_size', String(options.queueSpansMax)],
     ['bsp_schedule_delay', String(options.delayMs)],
     ['bsp_max_export_batch_size', String(options.batchSpansMax)],
     ...given,
   ])
-  // Triton repeats the member, of which JSON keeps one.
+  // Triton repeats the member `resource`, of which a JSON parser keeps one.
   if (options.resource.length > 0) answer.set('resource', options.resource.map((pair) => pair.join('=')).join(','))
   return [...answer].sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b))
 }
@@ -89,8 +94,8 @@ function readUrl(text: string): string {
   return full
 }
 
-/** JSON where it is asked for; all else, gRPC too, is protobuf over HTTP. */
+/** JSON only on request; anything else, including gRPC, becomes protobuf over HTTP. */
 function readProtocol(environment: Environment): ExporterOptions['protocol'] {
-  const asked = environment['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL'] ?? environment['OTEL_EXPORTER_OTLP_PROTOCOL']
-  return asked?.trim() === 'http/json' ? 'http/json' : 'http/protobuf'
+  const protocol = environment['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL'] ?? environment['OTEL_EXPORTER_OTLP_PROTOCOL']
+  return protocol?.trim() === 'http/json' ? 'http/json' : 'http/protobuf'
 }

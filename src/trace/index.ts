@@ -1,4 +1,4 @@
-/** Traces of requests: records of the core go to the exporter of the server's trace mode. */
+/** Request traces: passes records of the core to the exporter of the server's trace mode. */
 
 import type { TraceDefaults } from './settings.js'
 import type { Log } from '../config/index.js'
@@ -10,17 +10,17 @@ import { tritonExporter } from './triton.js'
 
 export type { TraceExporter } from './exporter.js'
 
-/** How long records may wait after the first of them: that many are taken at once, and this thread is woken less often. */
+/** Delay after the first record: records are then taken together, and this thread wakes less often. */
 const DRAIN_MS = 20
-/** Records that are taken at once; other work of this thread has its turn between. */
+/** Records taken at once; other work of this thread runs in between. */
 const RECORDS_PER_TURN = 256
 
-/** The exporter that a server with these settings has, whatever its trace level is now: the level may be changed while it runs. */
+/** Creates the exporter for these settings, regardless of the trace level, which may change at run time. */
 export function openExporter(settings: TraceDefaults, log: Log): TraceExporter {
   return settings.mode === 'opentelemetry' ? openTelemetryExporter(settings, log) : tritonExporter(settings, log)
 }
 
-/** Takes records from the core, when it says that there are some, and gives them to the exporter. */
+/** Takes records from the core when it signals them, and passes them to the exporter. */
 export class TraceDrain {
   readonly #core: Pick<Core, 'takeTraces' | 'closeTraces'>
   readonly #exporter: TraceExporter
@@ -35,19 +35,19 @@ export class TraceDrain {
     this.#log = log
   }
 
-  /** Records that were lost on this side of the core, by reason. */
+  /** Records lost on this side of the core, by reason. */
   get lost(): ReadonlyMap<string, number> {
     return this.#defects === 0 ? this.#exporter.lost : new Map(this.#exporter.lost).set('defect', this.#defects)
   }
 
-  /** There are records. */
+  /** Called when the core has records. */
   wake(): void {
     if (this.#isDue || this.#isClosed) return
     this.#isDue = true
     setTimeout(() => this.#turn(), DRAIN_MS).unref()
   }
 
-  /** Ends sampling and exports what there is. The core has no requests any more. */
+  /** Ends sampling and exports the rest. Called when the core has no requests any more. */
   async close(): Promise<void> {
     this.#isClosed = true
     this.#core.closeTraces()
@@ -63,7 +63,7 @@ export class TraceDrain {
     else setImmediate(() => this.#turn())
   }
 
-  /** Whether all were taken. */
+  /** Takes some records; returns true if none are left. */
   #take(): boolean {
     const { records, ended, isAll } = this.#core.takeTraces(RECORDS_PER_TURN, process.hrtime.bigint())
     for (const record of records) this.#export(record)
@@ -71,7 +71,7 @@ export class TraceDrain {
     return isAll
   }
 
-  /** An exporter that throws has a defect, which is to cost a trace and not the server. */
+  /** An exporter that throws has a defect, which must only cost the trace. */
   #export(record: TraceRecord): void {
     try {
       this.#exporter.take(record)

@@ -1,6 +1,6 @@
 /**
- * Mode opentelemetry: spans over OTLP/HTTP (O 3.6). What makes and sends them is loaded with the first record: a server whose level is OFF
- * has none of it.
+ * Mode opentelemetry: spans over OTLP/HTTP (O 3.6). The first record loads the libraries, so a server with level OFF
+ * never loads them.
  */
 
 import type { TraceDefaults } from './settings.js'
@@ -9,7 +9,7 @@ import type { TraceRecord } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'
 import type { SpanExporter } from './opentelemetry/index.js'
 
-/** How long a server that stops waits for a collector. */
+/** How long a closing server waits for the collector. */
 const FLUSH_MS_MAX = 3000
 
 class OpenTelemetryExporter implements TraceExporter {
@@ -17,7 +17,7 @@ class OpenTelemetryExporter implements TraceExporter {
   readonly #log: Log
   #loading: Promise<void> | null = null
   #spans: SpanExporter | null = null
-  /** Records that came while the exporter was loaded, which takes some milliseconds. */
+  /** Records that arrive while the exporter loads, which takes some milliseconds. */
   #early: TraceRecord[] = []
   #earlyLost = 0
   #isBroken = false
@@ -27,13 +27,10 @@ class OpenTelemetryExporter implements TraceExporter {
     this.#log = log
   }
 
-  /** Spans, by reason. */
+  /** Lost spans by reason. */
   get lost(): ReadonlyMap<string, number> {
     const { dropped = 0, failed = 0 } = this.#spans?.counts() ?? {}
-    return new Map([
-      ['span_queue_full', dropped + this.#earlyLost],
-      ['spans_not_taken', failed],
-    ])
+    return new Map([['span_queue_full', dropped + this.#earlyLost], ['spans_not_taken', failed]])
   }
 
   settingBegan(): void {}
@@ -55,7 +52,8 @@ class OpenTelemetryExporter implements TraceExporter {
   async #load(): Promise<void> {
     try {
       const { startExporter } = await import('./opentelemetry/index.js')
-      this.#spans = startExporter(this.#settings.spans, () => process.hrtime.bigint(), (text) => this.#log('warning', text))
+      const warn = (text: string): void => this.#log('warning', text)
+      this.#spans = startExporter(this.#settings.spans, () => process.hrtime.bigint(), warn)
       this.#spans.add(this.#early)
     } catch (error) {
       this.#isBroken = true
@@ -66,8 +64,9 @@ class OpenTelemetryExporter implements TraceExporter {
   }
 }
 
-/** An exporter to the collector that `exporter` (`url`, `resource`, `bsp_…`) of the command line names. */
+/** Creates the exporter to the collector of the command line (`url`, `resource`, `bsp_…`). */
 export function openTelemetryExporter(settings: TraceDefaults, log: Log): TraceExporter {
-  if (settings.levels.includes('TENSORS')) log('error', 'trace level TENSORS is not supported in mode opentelemetry, and ignored')
+  if (settings.levels.includes('TENSORS'))
+    log('error', 'trace level TENSORS is not supported in mode opentelemetry, and ignored')
   return new OpenTelemetryExporter(settings, log)
 }

@@ -1,8 +1,8 @@
-/** What a trace can be set to, and what it is where nothing is set. */
+/** Trace settings and their defaults. */
 
 import { type ExporterOptions, exporterOptions } from './exporter_options.js'
 
-/** In the order of the answer. */
+/** In the order of responses. */
 export const TRACE_LEVELS = ['TIMESTAMPS', 'TENSORS'] as const
 export type TraceLevel = (typeof TRACE_LEVELS)[number]
 
@@ -15,14 +15,14 @@ export interface TraceFields {
   logFrequency: number
 }
 
-/** What the command line says; `null` on a global key returns to it. */
+/** Settings of the command line; `null` for a global key restores them. */
 export interface TraceDefaults extends TraceFields {
   mode: 'triton' | 'opentelemetry'
-  /** Mode triton. Empty = none. */
+  /** For mode triton; empty = none. */
   file: string
-  /** Mode opentelemetry: `url`, `resource`, `bsp_…`, in the order of the answer. */
+  /** For mode opentelemetry: `url`, `resource`, `bsp_…`, in the order of responses. */
   exporter: [string, string][]
-  /** Mode opentelemetry: what the exporter is told. */
+  /** For mode opentelemetry: options of the exporter. */
   spans: ExporterOptions
 }
 

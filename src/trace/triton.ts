@@ -1,9 +1,9 @@
 /**
- * Mode triton: files of Triton's form (O 3.5), for its `trace_summary.py` and whatever else reads them.
+ * Mode triton: files in Triton's format (O 3.5), for its `trace_summary.py` and other readers.
  *
- * Without a log frequency traces are kept until their setting ends, and then go to the one file: an array that is closed when the
- * server stops. With one, each so many traces of a setting make a file of their own, `<file>.<index>`. What is kept is bounded: beyond
- * that it is written earlier.
+ * Without a log frequency, traces are kept until their setting ends and then written to one file: an array that is
+ * closed when the server stops. With a log frequency, every so many traces of a setting become a file `<file>.<index>`.
+ * The traces in memory are bounded: beyond the limit they are written earlier.
  */
 
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs'
@@ -12,11 +12,11 @@ import type { Log } from '../config/index.js'
 import type { TraceActivity, TraceCall, TraceRecord, TraceTensor } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'
 
-/** Characters of traces that are kept, all settings together. */
+/** Maximum characters of traces in memory, for all settings together. */
 export const TRACES_KEPT_MAX = 32 * 1024 * 1024
 /**
- * Indexed files of a process: with a log frequency of 1 each request makes one, and clients could else fill a directory with files.
- * Those that are there are kept; the traces of further ones are lost, counted, and told once.
+ * Maximum number of indexed files per process: with a log frequency of 1 each request makes one, so clients could fill
+ * a directory. Existing files stay; further traces are lost, counted, and logged once.
  */
 export const TRACE_FILES_MAX = 10_000
 
@@ -24,7 +24,7 @@ export const TRACE_FILES_MAX = 10_000
 interface Kept {
   fields: TraceFields
   traces: string[]
-  /** All that there were. */
+  /** Number of traces so far, including written ones. */
   collected: number
 }
 
@@ -37,7 +37,7 @@ class TritonExporter implements TraceExporter {
   readonly #kept = new Map<number, Kept>()
   #keptLength = 0
   #index = 0
-  /** Of the one file; null before the first traces are in it. */
+  /** Descriptor of the one file; null before the first write. */
   #descriptor: number | null = null
   #hasFailed = false
 
@@ -62,7 +62,7 @@ class TritonExporter implements TraceExporter {
     this.#keptLength += text.length
     const { rate, count, logFrequency } = kept.fields
     const isFull = logFrequency > 0 && kept.traces.length >= logFrequency
-    // Used up: as in Triton, where only rate 1 can tell that none is on its way.
+    // The setting is used up. As in Triton, only with rate 1 is it certain that no trace is pending.
     const isLast = rate === 1 && count > 0 && kept.collected === count
     if (isFull || isLast) this.#writeIndexed(kept)
     else if (this.#keptLength > TRACES_KEPT_MAX) for (const one of this.#kept.values()) this.#flush(one)
@@ -88,7 +88,7 @@ class TritonExporter implements TraceExporter {
     })
   }
 
-  /** Writes what is kept, to where the setting wants it. */
+  /** Writes the traces in memory to the file of their setting. */
   #flush(kept: Kept): void {
     if (kept.fields.logFrequency > 0) return this.#writeIndexed(kept)
     const { count, text } = this.#takeOut(kept)
@@ -99,7 +99,7 @@ class TritonExporter implements TraceExporter {
       try {
         append(descriptor, `[${text}`)
       } catch (error) {
-        // An array does not begin with a comma: the next traces begin the file anew.
+        // Without its opening bracket the file is useless, so the next traces start it again.
         closeSync(descriptor)
         throw error
       }
@@ -112,7 +112,8 @@ class TritonExporter implements TraceExporter {
     if (count === 0) return
     const path = `${this.#path}.${this.#index}`
     if (this.#index >= TRACE_FILES_MAX) {
-      this.#fail(count, 'files', `${TRACE_FILES_MAX} trace files were written, and no more are: use a higher log-frequency`)
+      const text = `${TRACE_FILES_MAX} trace files were written, and no more are: use a higher log-frequency`
+      this.#fail(count, 'files', text)
       return
     }
     this.#index += 1
@@ -133,7 +134,7 @@ class TritonExporter implements TraceExporter {
     return { count: traces.length, text: traces.join(',') }
   }
 
-  /** Runs a write. One that fails loses its traces, and never more: a full disk may have room again. */
+  /** Runs a write. A failure loses only its own traces: a full disk may have room again. */
   #guarded(count: number, path: string, write: () => void): void {
     try {
       write()
@@ -145,27 +146,29 @@ class TritonExporter implements TraceExporter {
     }
   }
 
-  /** Counts what is lost; says why once, until a write succeeds. */
+  /** Counts lost traces; logs the reason once, until a write succeeds. */
   #fail(count: number, reason: string, why: string): void {
     this.lost.set(reason, (this.lost.get(reason) ?? 0) + count)
-    if (!this.#hasFailed) this.#log('error', `${why}; traces are lost until that changes (nereid_trace_records_lost_total)`)
+    if (!this.#hasFailed)
+      this.#log('error', `${why}; traces are lost until that changes (nereid_trace_records_lost_total)`)
     this.#hasFailed = true
   }
 }
 
-/** An exporter to the file that the command line names. */
+/** Creates an exporter to the file of the command line. */
 export function tritonExporter(settings: TraceDefaults, log: Log): TraceExporter {
-  if (settings.levels.includes('TENSORS')) log('warning', `trace level TENSORS writes what clients send and what they are answered to '${settings.file}'`)
+  if (settings.levels.includes('TENSORS'))
+    log('warning', `trace level TENSORS writes what clients send and what they are answered to '${settings.file}'`)
   return new TritonExporter(settings.file, log)
 }
 
-/** Not blocking: a FIFO without a reader is an error, and no wait. What others cut off its file is not written as zeros in its place. */
+/** Opens without blocking, so a FIFO without a reader is an error. O_APPEND avoids a hole if the file is truncated. */
 function create(path: string): number {
   const { O_WRONLY, O_CREAT, O_TRUNC, O_APPEND, O_NONBLOCK } = constants
   return openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NONBLOCK, 0o666)
 }
 
-/** Appends a text, or nothing: a part of it would spoil the array for those before and behind it. */
+/** Appends a text completely or not at all: a part would spoil the array. */
 function append(descriptor: number, text: string): void {
   const bytes = Buffer.from(text, 'utf8')
   let written = 0
@@ -183,11 +186,11 @@ function takeBack(descriptor: number, bytes: number): void {
     const { size } = fstatSync(descriptor)
     ftruncateSync(descriptor, Math.max(0, size - bytes))
   } catch {
-    // A FIFO does not give back what is in it.
+    // Data in a FIFO cannot be taken back.
   }
 }
 
-/** The objects of a record, joined by commas: each trace in the order of its events, parents before their children. */
+/** The JSON objects of a record, joined by commas: each trace in the order of its events, parents before children. */
 function traceText(record: TraceRecord): string {
   const [first, ...others] = record.calls
   const objects = callObjects(record.id, first, record.activities)
@@ -197,7 +200,7 @@ function traceText(record: TraceRecord): string {
 
 function callObjects(id: number, call: TraceCall | undefined, front: readonly TraceActivity[]): string[] {
   const activities = [...front, ...(call?.activities ?? [])]
-  // Stable: of two at one moment the front end's is first, and those of a call stay in their order.
+  // The sort is stable: at equal times the front end's activity is first, and those of a call stay in order.
   activities.sort((a, b) => (a.ns < b.ns ? -1 : a.ns > b.ns ? 1 : 0))
   const of = (activity: TraceTensor['activity']): string[] =>
     (call?.tensors ?? []).filter((tensor) => tensor.activity === activity).map((tensor) => tensorObject(id, tensor))
@@ -215,7 +218,8 @@ function callObjects(id: number, call: TraceCall | undefined, front: readonly Tr
 function headObject(call: TraceCall): string {
   const requestId = call.requestId === '' ? '' : `,"request_id":${JSON.stringify(call.requestId)}`
   const parent = call.parentId === 0 ? '' : `,"parent_id":${call.parentId}`
-  return `{"id":${call.id},"model_name":${JSON.stringify(call.model)},"model_version":${call.version}${requestId}${parent}}`
+  const model = `"model_name":${JSON.stringify(call.model)},"model_version":${call.version}`
+  return `{"id":${call.id},${model}${requestId}${parent}}`
 }
 
 function tensorObject(id: number, { activity, name, data, shape, datatype }: TraceTensor): string {

@@ -1,14 +1,14 @@
 /**
- * Spans on their way to a collector: a bounded queue, sent in batches, one message at a time. Nothing waits for it: a span that finds the
- * queue full is dropped and counted, and so are those of a batch that the collector does not take.
+ * A bounded queue of spans for a collector, sent in batches, one message at a time. Nothing waits for it: spans that
+ * find the queue full are dropped and counted, and so are those of a batch that the collector rejects.
  *
- * The batch span processor of the SDK drops without a count that others could read, and says so in words of its own; operators look for
- * those of the reference.
+ * Replaces the SDK's batch span processor, which does not expose its count of dropped spans and logs them in other
+ * words than Triton, whose operators search for them.
  */
 
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 
-/** Sends one batch. Rejects when the collector did not take it; must end in a bounded time. */
+/** Sends one batch. Rejects when the collector did not accept it; must settle in a bounded time. */
 export type SendSpans = (spans: ReadableSpan[]) => Promise<void>
 
 export interface SpanQueueOptions {
@@ -19,9 +19,9 @@ export interface SpanQueueOptions {
 
 export interface SpanCounts {
   exported: number
-  /** The queue was full. */
+  /** Dropped because the queue was full. */
   dropped: number
-  /** The collector did not take them, or not in time. */
+  /** Rejected by the collector, or not accepted in time. */
   failed: number
 }
 
@@ -30,13 +30,13 @@ export class SpanQueue {
   readonly #send: SendSpans
   readonly #options: SpanQueueOptions
   readonly #warn: (text: string) => void
-  #waiting: ReadableSpan[] = []
+  #queued: ReadableSpan[] = []
   #timer: NodeJS.Timeout | null = null
-  /** The message on its way. */
+  /** The message that is being sent. */
   #sending: Promise<void> | null = null
-  /** The one message about each kind of loss was logged; a batch that arrives makes both new. */
-  #toldFull = false
-  #toldFailed = false
+  /** Each kind of loss is logged once, until a batch succeeds. */
+  #loggedFull = false
+  #loggedFailed = false
 
   constructor(send: SendSpans, options: SpanQueueOptions, warn: (text: string) => void) {
     this.#send = send
@@ -44,77 +44,80 @@ export class SpanQueue {
     this.#warn = warn
   }
 
-  /** Spans that wait; those of the message on its way are no part of them. */
+  /** Number of queued spans, without those being sent. */
   get waiting(): number {
-    return this.#waiting.length
+    return this.#queued.length
   }
 
   add(spans: readonly ReadableSpan[]): void {
-    const room = this.#options.queueSpansMax - this.#waiting.length
-    this.#waiting.push(...spans.slice(0, room))
+    const room = this.#options.queueSpansMax - this.#queued.length
+    this.#queued.push(...spans.slice(0, room))
     if (spans.length > room) this.drop(spans.length - room)
     this.#next()
   }
 
   get isFull(): boolean {
-    return this.#waiting.length >= this.#options.queueSpansMax
+    return this.#queued.length >= this.#options.queueSpansMax
   }
 
-  /** Counts spans that there is no room for: who sees that it is full need not make them. */
+  /** Counts spans that do not fit; a caller that checks `isFull` need not create them. */
   drop(count: number): void {
     this.counts.dropped += count
-    if (!this.#toldFull) this.#warn('BatchSpanProcessor queue is full - dropping span.')
-    this.#toldFull = true
+    if (!this.#loggedFull) this.#warn('BatchSpanProcessor queue is full - dropping span.')
+    this.#loggedFull = true
   }
 
-  /** Sends what is there. Resolves when it is sent or lost, at the latest after `timeoutMs`; what is left then is counted as failed. */
+  /** Sends the queue. Resolves when all is sent or lost, at the latest after `timeoutMs`; the rest counts as failed. */
   async flush(timeoutMs: number): Promise<void> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<'late'>((resolve) => (timer = setTimeout(resolve, timeoutMs, 'late')))
-    while (this.#sending !== null || this.#waiting.length > 0) {
+    while (this.#sending !== null || this.#queued.length > 0) {
       this.#start()
       if ((await Promise.race([this.#sending, late])) === 'late') break
     }
     clearTimeout(timer)
     if (this.#timer !== null) clearTimeout(this.#timer)
     this.#timer = null
-    this.counts.failed += this.#waiting.length
-    this.#waiting = []
+    this.counts.failed += this.#queued.length
+    this.#queued = []
   }
 
-  /** Sends at once when there is a batch, else when the first span has waited its time. */
+  /** Sends a full batch at once, or a partial one after the delay. */
   #next(): void {
-    if (this.#sending !== null || this.#waiting.length === 0) return
-    if (this.#waiting.length >= this.#options.batchSpansMax) return this.#start()
+    if (this.#sending !== null || this.#queued.length === 0) return
+    if (this.#queued.length >= this.#options.batchSpansMax) return this.#start()
     if (this.#timer !== null) return
     this.#timer = setTimeout(() => {
       this.#timer = null
       this.#start()
     }, this.#options.delayMs)
-    // Ending is not to wait for it: who ends, flushes.
+    // The timer must not keep the process alive; closing flushes.
     this.#timer.unref()
   }
 
   #start(): void {
-    if (this.#sending !== null || this.#waiting.length === 0) return
+    if (this.#sending !== null || this.#queued.length === 0) return
     if (this.#timer !== null) clearTimeout(this.#timer)
     this.#timer = null
-    const batch = this.#waiting.splice(0, this.#options.batchSpansMax)
-    this.#sending = this.#send(batch).then(
-      () => {
-        this.counts.exported += batch.length
-        this.#toldFull = false
-        this.#toldFailed = false
-      },
-      (error: unknown) => {
-        this.counts.failed += batch.length
-        const why = error instanceof Error ? error.message : String(error)
-        if (!this.#toldFailed) this.#warn(`the collector of traces does not take spans, which are lost until it does: ${why}`)
-        this.#toldFailed = true
-      },
-    ).then(() => {
-      this.#sending = null
-      this.#next()
-    })
+    const batch = this.#queued.splice(0, this.#options.batchSpansMax)
+    this.#sending = this.#send(batch)
+      .then(
+        () => {
+          this.counts.exported += batch.length
+          this.#loggedFull = false
+          this.#loggedFailed = false
+        },
+        (error: unknown) => {
+          this.counts.failed += batch.length
+          const why = error instanceof Error ? error.message : String(error)
+          if (!this.#loggedFailed)
+            this.#warn(`the collector of traces does not take spans, which are lost until it does: ${why}`)
+          this.#loggedFailed = true
+        },
+      )
+      .then(() => {
+        this.#sending = null
+        this.#next()
+      })
   }
 }

@@ -1,24 +1,26 @@
 /**
- * From what was noted of a request to OpenTelemetry spans, as Triton names and nests them (O 3.6). Pure: ids and the clock are arguments.
+ * Converts trace records to OpenTelemetry spans as in Triton (O 3.6). Pure: ids and the clock are arguments.
  *
- *     InferRequest                what the front end did
+ *     InferRequest                work of the front end
  *     └ <model>                   a call of a model or an ensemble
- *       ├ compute                 its execution; ensembles have none
- *       ├ CUSTOM_ACTIVITY …       what its backend reported; these may be nested
+ *       ├ compute                 its execution; absent for ensembles
+ *       ├ CUSTOM_ACTIVITY …       reported by its backend; may be nested
  *       └ <model of a step> …
  */
 
-import { type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags, createTraceState } from '@opentelemetry/api'
+import {
+  type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags, createTraceState,
+} from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { TraceActivity, TraceCall, TraceRecord } from '../../native/contract.js'
 
-/** What every span of this process has in common, and where the rest comes from. */
+/** Inputs that all spans of this process share. */
 export interface SpanSource {
   resource: Resource
-  /** Random lower-case hexadecimal digits, not all of them 0. */
+  /** Generates random lower-case hexadecimal digits, not all of them 0. */
   randomHex: (digits: number) => string
-  /** Added to a time of a record, it gives nanoseconds since 1970. */
+  /** Offset from the clock of the records to nanoseconds since 1970. */
   epochOffsetNs: bigint
 }
 
@@ -29,14 +31,17 @@ const COMPUTE = new Set(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_S
 /** The spans of one request, parents first. */
 export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[] {
   const caller = callerOf(record)
-  // A model may have been told which they are, and have made spans of its own below them.
+  // The record may already have ids: its model got them and may have made spans below them.
   const traceId = caller?.traceId ?? (record.traceId || source.randomHex(32))
   const spans: ReadableSpan[] = []
-  const add = (name: string, parent: SpanContext | undefined, events: readonly TraceActivity[], attributes: ReadableSpan['attributes'] = {}, spanId = ''): SpanContext => {
+  const add = (
+    name: string, parent: SpanContext | undefined, events: readonly TraceActivity[],
+    attributes: ReadableSpan['attributes'] = {}, spanId = '',
+  ): SpanContext => {
     const context: SpanContext = {
       traceId,
       spanId: spanId || source.randomHex(16),
-      // The sampled flag of the caller decides nothing, as in Triton: what was traced is told.
+      // As in Triton, the caller's sampled flag is ignored: every recorded trace is exported.
       traceFlags: TraceFlags.SAMPLED,
       ...(caller?.traceState === undefined ? {} : { traceState: caller.traceState }),
     }
@@ -45,7 +50,7 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   }
 
   let root = caller
-  // What came through no front end has no span of one.
+  // Requests that came through no front end have no such span.
   if (record.activities.length > 0) root = add('InferRequest', caller, record.activities)
   const calls = new Map<number, SpanContext>()
   for (const call of record.calls) {
@@ -60,27 +65,28 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   return spans
 }
 
-/** How many they would be. */
+/** The number of spans that `spansOf` would return. */
 export function spanCount({ activities, calls }: TraceRecord): number {
   const executed = calls.filter((call) => call.activities.some(({ name }) => COMPUTE.has(name))).length
   const custom = calls.reduce((sum, call) => sum + call.activities.filter(opensSpan).length, 0)
   return (activities.length > 0 ? 1 : 0) + calls.length + executed + custom
 }
 
-/** Whether this is the begin of an activity that a backend reported. */
-const opensSpan = ({ name }: TraceActivity): boolean => name.endsWith('_START') && !REQUEST.has(name) && !COMPUTE.has(name)
+/** Reports whether an activity of a backend opens a span. */
+const opensSpan = ({ name }: TraceActivity): boolean =>
+  name.endsWith('_START') && !REQUEST.has(name) && !COMPUTE.has(name)
 const closesSpan = ({ name }: TraceActivity): boolean => name.endsWith('_END') && !REQUEST.has(name)
 
 interface Nested {
   name: string
-  /** Index of the span around it. */
+  /** Index of the enclosing span. */
   parent: number
   events: TraceActivity[]
 }
 
 /**
- * A call's own span, and the spans of what its backend reported: an activity that ends in `_START` opens a span inside the one that is
- * open, one that ends in `_END` closes it, and any other is an event of the span that is open. Parents first.
+ * The span of a call followed by the spans that its backend reported: an activity ending in `_START` opens a span
+ * inside the open one, one ending in `_END` closes it, and any other is an event of the open span. Parents first.
  */
 function nestedIn(call: TraceCall): [Nested, ...Nested[]] {
   const own: Nested = { name: call.model, parent: 0, events: [] }
@@ -109,7 +115,7 @@ function attributesOf(call: TraceCall): ReadableSpan['attributes'] {
   }
 }
 
-/** The caller's span. The core has checked the form of `traceparent`: version, trace, span, flags. */
+/** The span of the client. The core has checked the form of `traceparent`: version, trace, span, flags. */
 function callerOf({ context }: TraceRecord): SpanContext | undefined {
   if (context === null) return undefined
   const { traceparent, tracestate } = context
@@ -125,20 +131,17 @@ function callerOf({ context }: TraceRecord): SpanContext | undefined {
 }
 
 function spanOf(
-  name: string,
-  context: SpanContext,
-  parent: SpanContext | undefined,
-  events: readonly TraceActivity[],
-  attributes: ReadableSpan['attributes'],
-  { resource, epochOffsetNs }: SpanSource,
+  name: string, context: SpanContext, parent: SpanContext | undefined, events: readonly TraceActivity[],
+  attributes: ReadableSpan['attributes'], { resource, epochOffsetNs }: SpanSource,
 ): ReadableSpan {
-  // Streams note what they send as they send it, and their calls end in between.
+  // Events of a stream are not in order: responses are recorded as they are sent, and calls end in between.
   let [start, end] = [events[0]?.ns ?? 0n, events[0]?.ns ?? 0n]
   for (const { ns } of events) {
     if (ns < start) start = ns
     if (ns > end) end = ns
   }
-  const kept = events.length <= EVENTS_MAX ? events : [...events.slice(0, EVENTS_MAX - EVENTS_LAST), ...events.slice(-EVENTS_LAST)]
+  const kept =
+    events.length <= EVENTS_MAX ? events : [...events.slice(0, EVENTS_MAX - EVENTS_LAST), ...events.slice(-EVENTS_LAST)]
   const at = (ns: bigint): HrTime => hrTime(ns + epochOffsetNs)
   return {
     name,
@@ -161,7 +164,7 @@ function spanOf(
   }
 }
 
-/** Events of one span: a stream has three for each answer. The first ones and the last are told; how many are not, too. */
+/** Maximum number of events of one span: a stream has three per response. Keeps the first and last; counts the rest. */
 const EVENTS_MAX = 128
 const EVENTS_LAST = 8
 
