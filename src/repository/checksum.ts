@@ -88,7 +88,7 @@ async function openInside(modelDirectory: string, name: string): Promise<FileHan
   try {
     const path = await realpath(named)
     if (!inside(path, await realpath(modelDirectory))) throw unreadable(OUTSIDE)
-  // Checked before opening: opening a device may have effects, and opening a FIFO waits for a writer.
+    // Checked before opening: opening a device may have effects, and opening a FIFO waits for a writer.
     const found = await stat(path)
     if (found.isDirectory()) throw unreadable('Is a directory')
     if (!found.isFile()) throw unreadable('Not a regular file')
