@@ -86,7 +86,7 @@ impl SlabPool {
             let pool = Self::new(RETAINED_BYTES_MAX);
             reclaim::keep_trimmed(|| Self::global().trim());
             // Buffers that are no slabs leave the same to others.
-            allowance::take_with(room::take_with);
+            allowance::allocate_with(room::take_with);
             pool
         })
     }

@@ -1,8 +1,8 @@
-//! Large buffers that are made from what a client sent, or for its answer: code that makes one asks first.
+//! Permission to allocate a large buffer for a request or a response.
 //!
-//! Parsers and printers are pure and know of no budget and no pool. The thread that calls them says [`within`] what they may make
-//! buffers, and of which memory; they ask here before they do. Without such a call, and for small buffers, there is nothing to ask,
-//! and memory is plain: only the system can say no.
+//! Parsers and printers know neither the memory budget nor the pool. The thread that calls them sets both with
+//! [`within`], and they ask here before they allocate. Small buffers, and threads outside [`within`], use plain memory
+//! without asking: only the system can fail them.
 
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -10,55 +10,56 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Buffers up to this size are made without a question.
+/// Largest buffer that is allocated without asking.
 pub const UNASKED_BYTES_MAX: usize = 64 << 10;
 
-/// Decides whether so many bytes more may be held.
+/// Returns an error if this many more bytes may not be allocated.
 pub type Ask = Box<dyn FnMut(usize) -> Result<()>>;
 
-/// Memory for one large buffer. What it holds at first is unspecified: the borrower writes all that is frozen.
+/// Memory for one large buffer. Its initial contents are unspecified: the borrower writes every byte that it freezes.
 pub trait Lent: Send {
-    /// A part that is about to be written; empty beyond the end. Other parts need not take memory yet.
+    /// A part that is about to be written; empty beyond the end. Other parts need no memory yet.
     fn window(&mut self, range: Range<usize>) -> &mut [u8];
 
-    /// The first `len` bytes, immutable. The memory goes back with their last view.
+    /// The first `len` bytes, immutable. The memory returns to the lender with their last view.
     fn freeze(self: Box<Self>, len: usize) -> Bytes;
 }
 
-/// Lends memory for so many bytes.
+/// Lends this many bytes.
 pub type Lend = fn(usize) -> Result<Box<dyn Lent>>;
 
-/// Does what gets so many bytes from the system, and says whether it got them; or does not do it, where the system is to keep them.
-pub type Take = fn(usize, &mut dyn FnMut() -> bool) -> bool;
+/// Runs the closure, which allocates this many bytes and returns whether it could; or returns false without running it
+/// to leave the memory to the system.
+pub type Allocate = fn(usize, &mut dyn FnMut() -> bool) -> bool;
 
-static TAKE: OnceLock<Take> = OnceLock::new();
+static ALLOCATE: OnceLock<Allocate> = OnceLock::new();
 
-/// Has all large plain buffers of the process be got `with` this. The first one counts.
-pub fn take_with(with: Take) {
-    _ = TAKE.set(with);
+/// Allocates all large plain buffers of the process through `with`. Only the first call has an effect.
+pub fn allocate_with(with: Allocate) {
+    _ = ALLOCATE.set(with);
 }
 
 thread_local! { static MEANS: RefCell<Option<(Ask, Lend)>> = const { RefCell::new(None) }; }
 
-/// Puts back what was there before, also when the work panics.
-struct Before(Option<(Ask, Lend)>);
+/// Restores the previous means, also when the work panics.
+struct Restore(Option<(Ask, Lend)>);
 
-impl Drop for Before {
+impl Drop for Restore {
     fn drop(&mut self) {
         MEANS.set(self.0.take());
     }
 }
 
-/// Does `work`, whose large buffers are `ask`ed for, and are `lend`'s where it can do with a [`Buffer`].
+/// Runs `work`: its large buffers are first allowed by `ask`, and each [`Buffer`] is lent by `lend`.
 pub fn within<T>(ask: Ask, lend: Lend, work: impl FnOnce() -> T) -> T {
-    let _before = Before(MEANS.replace(Some((ask, lend))));
+    let _restore = Restore(MEANS.replace(Some((ask, lend))));
     work()
 }
 
-/// Asks for so many bytes more.
+/// Asks for this many more bytes.
 ///
 /// # Errors
-/// Whatever the answer is.
+/// The error of the thread's [`Ask`].
 pub fn ask(bytes: usize) -> Result<()> {
     if bytes <= UNASKED_BYTES_MAX {
         return Ok(());
@@ -66,7 +67,7 @@ pub fn ask(bytes: usize) -> Result<()> {
     MEANS.with_borrow_mut(|means| means.as_mut().map_or(Ok(()), |(ask, _)| ask(bytes)))
 }
 
-/// Who lends memory for a buffer of `len` bytes; `None` where it is plain.
+/// The lender of a buffer of `len` bytes; `None` if it uses plain memory.
 pub fn lender(len: usize) -> Option<Lend> {
     if len <= UNASKED_BYTES_MAX {
         return None;
@@ -74,7 +75,7 @@ pub fn lender(len: usize) -> Option<Lend> {
     MEANS.with_borrow(|means| means.as_ref().map(|(_, lend)| *lend))
 }
 
-/// A buffer of known length. What it holds at first is unspecified: its owner writes all that is frozen.
+/// A buffer of known length. Its initial contents are unspecified: its owner writes every byte that it freezes.
 pub struct Buffer(Memory);
 
 enum Memory {
@@ -83,7 +84,7 @@ enum Memory {
 }
 
 impl Buffer {
-    /// A buffer of `len` bytes.
+    /// Allocates a buffer of `len` bytes.
     ///
     /// # Errors
     /// As [`reserve`].
@@ -105,7 +106,7 @@ impl Buffer {
         }
     }
 
-    /// The first `len` bytes, immutable and counted.
+    /// The first `len` bytes, immutable and reference-counted.
     pub fn freeze(self, len: usize) -> Bytes {
         match self.0 {
             Memory::Plain(mut plain) => {
@@ -117,10 +118,10 @@ impl Buffer {
     }
 }
 
-/// Makes room for `more` bytes behind what is in `buffer`. Asked for bit by bit it grows like any `Vec`.
+/// Makes room for `more` bytes at the end of `buffer`, which at least doubles when it grows.
 ///
 /// # Errors
-/// Those of [`ask`]; RESOURCE_EXHAUSTED when the system gives no memory.
+/// Those of [`ask`]; RESOURCE_EXHAUSTED when the system has no memory.
 #[inline]
 pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if buffer.capacity() - buffer.len() >= more { Ok(()) } else { grow(buffer, more) }
@@ -131,7 +132,7 @@ fn grow(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     grow_by(buffer, more.max(buffer.len()))
 }
 
-/// As [`reserve`], so many bytes and no more: for callers that grow in steps of their own.
+/// Makes room for exactly `more` bytes, for callers that choose their own growth steps.
 ///
 /// # Errors
 /// As [`reserve`].
@@ -140,13 +141,13 @@ pub fn grow_by(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     allocate(buffer, more)
 }
 
-/// An empty buffer with room for `len` bytes, which the caller asks for when it knows how many it will write.
+/// An empty buffer with room for `len` bytes. The caller asks later, when it knows how many it will write.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when the system gives no memory.
+/// RESOURCE_EXHAUSTED when the system has no memory.
 #[inline]
 pub fn unasked(len: usize) -> Result<Vec<u8>> {
-    // Most answers; so little is asked of the allocator as everywhere.
+    // Most responses: small enough to use the infallible allocation.
     if len <= UNASKED_BYTES_MAX {
         return Ok(Vec::with_capacity(len));
     }
@@ -156,12 +157,12 @@ pub fn unasked(len: usize) -> Result<Vec<u8>> {
 }
 
 fn allocate(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
-    let mut take = || buffer.try_reserve_exact(more).is_ok();
-    let is_taken = match TAKE.get().filter(|_| more > UNASKED_BYTES_MAX) {
-        Some(with) => with(more, &mut take),
-        None => take(),
+    let mut reserve = || buffer.try_reserve_exact(more).is_ok();
+    let is_reserved = match ALLOCATE.get().filter(|_| more > UNASKED_BYTES_MAX) {
+        Some(with) => with(more, &mut reserve),
+        None => reserve(),
     };
-    if is_taken {
+    if is_reserved {
         return Ok(());
     }
     Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory to give")))
@@ -173,10 +174,10 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// Memory that was used before.
-    struct Used(Vec<u8>);
+    /// Lent memory that is not zeroed.
+    struct Dirty(Vec<u8>);
 
-    impl Lent for Used {
+    impl Lent for Dirty {
         fn window(&mut self, range: Range<usize>) -> &mut [u8] {
             self.0.get_mut(range).unwrap_or_default()
         }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     fn lend(len: usize) -> Result<Box<dyn Lent>> {
-        Ok(Box::new(Used(vec![7; len])))
+        Ok(Box::new(Dirty(vec![7; len])))
     }
 
     fn contents(buffer: Result<Buffer>, len: usize) -> Result<(usize, Option<u8>)> {
@@ -195,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a megabyte takes Miri minutes, and there is nothing unsafe in it")]
-    fn large_buffers_are_asked_for_and_lent_and_small_ones_are_not() {
+    #[cfg_attr(miri, ignore = "a megabyte takes minutes under Miri, and the code has no unsafe")]
+    fn only_large_buffers_are_asked_for_and_lent() {
         let asked = Rc::new(Cell::new(0));
         let seen = asked.clone();
         let allow = move |bytes| {
@@ -217,7 +218,7 @@ mod tests {
             assert_eq!((asked.get(), vector.capacity()), (300_000, 200_000), "grows by doubling");
             assert_eq!(contents(Buffer::new(1 << 20), 0), Err(Error::exhausted("enough")));
         });
-        assert_eq!(contents(Buffer::new(1 << 20), 1 << 20), Ok((1 << 20, Some(0))), "nobody to ask");
+        assert_eq!(contents(Buffer::new(1 << 20), 1 << 20), Ok((1 << 20, Some(0))), "outside within");
         assert!(contents(Buffer::new(usize::MAX / 2), 0).is_err_and(|e| e.message().contains("no memory to give")));
     }
 }

@@ -1,38 +1,38 @@
-//! The bytes of a tensor, and the place where they lie.
+//! The contents of a tensor and their location.
 
 use crate::region::{Base, RegionRef};
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::fmt;
 
-/// Where the bytes of a tensor lie. Decides who may read them how, and what it takes to bring them elsewhere.
+/// Memory that holds the contents of a tensor. It decides how they may be read and copied.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive] // pinned memory follows
+#[non_exhaustive] // pinned memory will be added
 pub enum Location {
-    /// Memory of this process that does not change: may be a slice, may be sent as it is.
+    /// Immutable memory of this process: can be used as a slice and sent without a copy.
     Host,
-    /// Memory shared with a client or another process: only copied, or handed to a library by address.
+    /// Memory shared with a client or another process: only copied, or passed to a library by address.
     Region,
-    /// Memory of the device with this ordinal, shared with a client: only copied, or handed to a library that runs there.
+    /// Memory of the device with this ordinal: only copied, or passed to a library that runs there.
     Device(u32),
 }
 
-/// The bytes of one tensor. Cheap to clone: bytes are counted, not copied.
+/// Contents of one tensor. Cheap to clone: the memory is reference-counted, not copied.
 #[derive(Clone)]
 pub enum Data {
-    /// Memory of this process, counted; immutable.
+    /// Immutable memory of this process.
     Bytes(Bytes),
-    /// Shared memory. Its owner may change it under us, so it is never a slice.
+    /// Shared memory. Its owner may change it at any time, so it is never a slice.
     Region(RegionRef),
 }
 
 impl Data {
-    /// No bytes.
+    /// Empty contents.
     pub const fn empty() -> Self {
         Self::Bytes(Bytes::new())
     }
 
-    /// Where the bytes lie.
+    /// The memory that holds the contents.
     pub fn location(&self) -> Location {
         match self {
             Self::Bytes(_) => Location::Host,
@@ -43,7 +43,7 @@ impl Data {
         }
     }
 
-    /// The bytes, where they lie in the host's own memory.
+    /// The bytes if they are in `Location::Host`.
     pub fn host(&self) -> Option<&Bytes> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -59,7 +59,7 @@ impl Data {
         }
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -67,7 +67,7 @@ impl Data {
     /// Copies the bytes from `offset` on into `to`.
     ///
     /// # Errors
-    /// INTERNAL when there are fewer than `offset + to.len()`: callers check sizes, so this is a mistake of ours.
+    /// INTERNAL when the contents end before `offset + to.len()`: a bug of the caller, which checks sizes.
     pub fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         match self {
             Self::Bytes(bytes) => {
@@ -80,7 +80,7 @@ impl Data {
         }
     }
 
-    /// The `N` bytes at `offset`, each read once.
+    /// Reads the `N` bytes at `offset`, each once.
     ///
     /// # Errors
     /// As `copy_to`.
@@ -93,10 +93,10 @@ impl Data {
         }
     }
 
-    /// A copy of all bytes. A region may be larger than memory: callers limit what they copy.
+    /// Copies all bytes. A region may be larger than memory: callers limit the size.
     ///
     /// # Errors
-    /// What the driver of a device said.
+    /// INTERNAL when the driver of a device fails.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.to_vec()),
@@ -108,7 +108,7 @@ impl Data {
         }
     }
 
-    /// The bytes in the host's own memory: the same ones where they are there already, else a copy, as by `to_vec`.
+    /// The contents in host memory: shared if they are there already, otherwise copied.
     ///
     /// # Errors
     /// As `to_vec`.

@@ -1,4 +1,4 @@
-//! The fourteen element types of the protocol and their names in its three vocabularies (C-04, P 1.12.3).
+//! The fourteen datatypes of the protocol, with their numbers, protocol names and configuration names (C-04, P 1.12.3).
 
 /// Element type of a tensor. The discriminant is the number in `inference.DataType`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,7 +22,7 @@ pub enum DataType {
     Bf16 = 14,
 }
 
-/// All of them in the order of their numbers: the name of clients, the name in config.pbtxt, bytes per element.
+/// Every type in the order of its number: name in the protocol, name in config.pbtxt, bytes per element.
 const ROWS: [(DataType, &str, &str, Option<usize>); 14] = [
     (DataType::Bool, "BOOL", "TYPE_BOOL", Some(1)),
     (DataType::Uint8, "UINT8", "TYPE_UINT8", Some(1)),
@@ -41,7 +41,7 @@ const ROWS: [(DataType, &str, &str, Option<usize>); 14] = [
 ];
 
 impl DataType {
-    /// All of them, in the order of their numbers.
+    /// Every type, in the order of its number.
     pub const ALL: [Self; 14] = {
         let mut all = [Self::Bool; 14];
         let mut i = 0;
@@ -52,19 +52,19 @@ impl DataType {
         all
     };
 
-    /// The name clients use, `FP32`, `BYTES`, ….
+    /// Name in the protocol: `FP32`, `BYTES`, ….
     pub fn name(self) -> &'static str {
         ROWS[self as usize - 1].1
     }
 
-    /// Reads a protocol name; case matters.
+    /// Reads a name of the protocol; case matters.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::from_bytes(name.as_bytes())
     }
 
-    /// As [`Self::from_name`], of text that was not looked at: no name is anything but ASCII.
+    /// Reads a name of the protocol from bytes that need not be UTF-8.
     pub fn from_bytes(name: &[u8]) -> Option<Self> {
-        // What `name` says, the other way round; a search through all names would cost more than the rest of a small input.
+        // Repeats `ROWS`, because a search there would cost more than the rest of a small input.
         Some(match name {
             b"BOOL" => Self::Bool,
             b"UINT8" => Self::Uint8,
@@ -84,17 +84,17 @@ impl DataType {
         })
     }
 
-    /// Reads the number used in `inference.DataType`; 0 and unknown numbers are no type.
+    /// Reads a number of `inference.DataType`; `None` for 0 and unknown numbers.
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
     }
 
-    /// The name used in config.pbtxt, `TYPE_FP32`, `TYPE_STRING`, ….
+    /// Name in config.pbtxt: `TYPE_FP32`, `TYPE_STRING`, ….
     pub fn config_name(self) -> &'static str {
         ROWS[self as usize - 1].2
     }
 
-    /// Bytes per element; `None` for BYTES, whose elements differ.
+    /// Bytes per element; `None` for BYTES, whose elements vary.
     pub fn byte_size(self) -> Option<usize> {
         ROWS[self as usize - 1].3
     }

@@ -1,5 +1,5 @@
-//! The one error type that reaches clients. Code decides status and behaviour; the text is for people,
-//! and is Triton's text wherever Triton has one, because clients match on it (P 0.1).
+//! The only error type that reaches clients. The code decides status and behaviour. The text is for people, and is
+//! Triton's text where Triton has one, because clients match on it (P 0.1).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::fmt;
 /// Result of anything a client can cause to fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Bytes of an error's text. Texts repeat names and values of requests and files, whose authors chose their length; what
-/// is longer is cut, with a note. It also keeps a text inside the 8 KiB of metadata that gRPC clients take.
+/// Longest text of an error in bytes; a longer one is cut, with a note. Texts repeat names and values from requests and
+/// files, which may have any length, and gRPC clients accept 8 KiB of metadata.
 pub const ERROR_BYTES_MAX: usize = 4096;
 
-/// Class of a failure: the only thing code and clients may branch on.
+/// Class of a failure: the only part of an error that code and clients may branch on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -82,7 +82,7 @@ impl Code {
         }
     }
 
-    /// The class as it stands in state reasons, `Invalid argument: …`.
+    /// The class as state reasons spell it, `Invalid argument: …`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown",
@@ -107,12 +107,12 @@ pub struct Error {
 
 macro_rules! constructors {
     ($($(#[$doc:meta])* $name:ident => $code:ident),* $(,)?) => {
-        $( $(#[$doc])* pub fn $name(message: impl Into<Cow<'static, str>>) -> Self { Self::new(Code::$code, message) } )*
+        $($(#[$doc])* pub fn $name(message: impl Into<Cow<'static, str>>) -> Self { Self::new(Code::$code, message) })*
     };
 }
 
 impl Error {
-    /// An error of the given class.
+    /// An error of this class; a long text is cut.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: cut(message.into()) }
     }
@@ -120,11 +120,11 @@ impl Error {
     constructors! {
         /// Class UNKNOWN.
         unknown => Unknown,
-        /// Class INTERNAL: our fault, a backend's fault, or broken JSON.
+        /// Class INTERNAL: a bug of the server or of a backend, or malformed JSON.
         internal => Internal,
         /// Class NOT_FOUND.
         not_found => NotFound,
-        /// Class INVALID_ARG: the request cannot be right.
+        /// Class INVALID_ARG: the request can never succeed.
         invalid => InvalidArg,
         /// Class UNAVAILABLE: the same request may succeed later.
         unavailable => Unavailable,
@@ -134,7 +134,7 @@ impl Error {
         already_exists => AlreadyExists,
         /// Class CANCELLED.
         cancelled => Cancelled,
-        /// Class RESOURCE_EXHAUSTED: there is no memory for it now.
+        /// Class RESOURCE_EXHAUSTED: there is not enough memory now.
         exhausted => ResourceExhausted,
     }
 
@@ -148,7 +148,7 @@ impl Error {
         &self.message
     }
 
-    /// The same class with `prefix` put before the text.
+    /// The error with `prefix` before its text.
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
         Self::new(self.code, format!("{prefix}{}", self.message))
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_characters_and_says_so() {
+    fn a_long_text_is_cut_between_characters_with_a_note() {
         for long in ["x".repeat(20 << 20), "é".repeat(ERROR_BYTES_MAX), "中".repeat(ERROR_BYTES_MAX)] {
             for error in [
                 Error::invalid(long.clone()),

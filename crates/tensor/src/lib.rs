@@ -1,5 +1,5 @@
-//! What a tensor is: datatype, shape, bytes, and the closed set of ways handling one can fail.
-//! No I/O, no threads; no unsafe beyond copying out of and into shared memory, and naming parts of it (`region`, `part`).
+//! Tensors: datatype, shape, contents, and the closed set of errors.
+//! No I/O, no threads; unsafe only to copy from and to shared memory and to name parts of it (`region`, `part`).
 
 pub mod allowance;
 mod buffer;

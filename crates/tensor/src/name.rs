@@ -1,10 +1,10 @@
-//! Names and ids: UTF-8 text that is a slice of the request it came in, so that a request allocates none of them.
+//! Names and ids: UTF-8 text that shares the buffer of its request, so that a request allocates none of them.
 
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Deref;
 
-/// Immutable text, cheap to clone: a counted view into whatever buffer it was parsed from.
+/// Immutable text, cheap to clone: a reference-counted view of the buffer that it was parsed from.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Bytes);
 
@@ -14,24 +14,24 @@ impl Name {
         Self(Bytes::new())
     }
 
-    /// A name over static text; no allocation, no counting.
+    /// A view of static text, without allocation or reference counting.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// A view over `bytes`, or the bytes back when they are not UTF-8.
+    /// A view of `bytes`; returns `bytes` as the error if they are not UTF-8.
     pub fn from_utf8(bytes: Bytes) -> Result<Self, Bytes> {
         if is_short_ascii(&bytes) || std::str::from_utf8(&bytes).is_ok() { Ok(Self(bytes)) } else { Err(bytes) }
     }
 
-    /// A view over `bytes`; a copy with U+FFFD in the place of what is not UTF-8.
+    /// A view of `bytes`, or a copy with U+FFFD for each sequence that is not UTF-8.
     pub fn from_utf8_lossy(bytes: Bytes) -> Self {
         Self::from_utf8(bytes).unwrap_or_else(|b| Self::from(String::from_utf8_lossy(&b).into_owned()))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // Checked once in the constructors; checking again costs ~1 ns per short name and keeps this module free of unsafe.
+        // The constructors checked it; checking again costs ~1 ns per short name and avoids unsafe code.
         std::str::from_utf8(&self.0).unwrap_or("")
     }
 
@@ -41,23 +41,23 @@ impl Name {
     }
 
     /// Length in bytes.
-    // As `str::len`, which would look at the bytes to make the text first.
+    // Without it `str::len` would apply, through `as_str`, which checks the text again.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no text.
+    /// True if the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The counted bytes of the text.
+    /// The reference-counted bytes of the text.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 }
 
-/// Whether these are at most 16 bytes of ASCII, which most names are: one look instead of a loop (a name of six bytes: 70 → 10 instructions).
+/// True if these are at most 16 bytes of ASCII, as in most names: no loop (a name of six bytes: 70 → 10 instructions).
 #[inline]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     let wide = |chunk: Option<&[u8; 8]>| chunk.map_or(u64::MAX, |c| u64::from_le_bytes(*c));
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_utf8_whatever_its_length() {
+    fn names_of_any_length_must_be_utf8() {
         for length in 0..40 {
             let plain = vec![b'a'; length];
             assert!(is_short_ascii(&plain) == (length <= 16) && Name::from_utf8(plain.clone().into()).is_ok());

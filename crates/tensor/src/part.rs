@@ -1,7 +1,7 @@
-//! Parts of a region, and parts that abut, as a region: what a batch gave is divided between its requests, and put in a row again for the
-//! next model, without a byte being copied.
+//! Regions made of others: a part of one, or adjacent parts joined. The output of a batch is split between its requests
+//! and joined again for the next model without a copy.
 
-#![allow(unsafe_code)] // vouches for ranges inside of regions, and for memory of a device that is one range
+#![allow(unsafe_code)] // implements the contract of `RegionMemory` for parts and joined parts
 
 use crate::region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};
 use crate::{Error, Result};
@@ -14,10 +14,10 @@ struct Part {
     len: usize,
 }
 
-/// `len` bytes of a region, from `start` on; all of them are the region itself.
+/// `len` bytes of a region from `start` on; returns the region itself if that is all of it.
 ///
 /// # Errors
-/// INTERNAL for a range that does not lie inside.
+/// INTERNAL for a range that is not inside.
 pub fn part(whole: &RegionRef, start: usize, len: usize) -> Result<RegionRef> {
     if start == 0 && len == whole.len() {
         return Ok(whole.clone());
@@ -32,11 +32,11 @@ pub fn part(whole: &RegionRef, start: usize, len: usize) -> Result<RegionRef> {
     Ok(Arc::new(Part { whole: whole.clone(), start, len }))
 }
 
-// SAFETY: the range was checked to lie inside the region, which lives as long as the value.
+// SAFETY: `part` checked that the range is inside the region, which lives as long as the value.
 unsafe impl RegionMemory for Part {
     fn base(&self) -> Base<'_> {
         match self.whole.base() {
-            // SAFETY: inside memory that is one allocation by the trait's contract.
+            // SAFETY: inside one allocation, by the trait's contract.
             Base::Host(first) => Base::Host(unsafe { first.add(self.start) }),
             Base::Device(_) => Base::Device(self),
         }
@@ -69,7 +69,7 @@ impl Part {
     fn memory(&self) -> Result<&dyn DeviceMemory> {
         match self.whole.base() {
             Base::Device(memory) => Ok(memory),
-            Base::Host(_) => Err(Error::internal("memory of the host was taken for memory of a device")),
+            Base::Host(_) => Err(Error::internal("host memory was used as device memory")),
         }
     }
 }
@@ -93,14 +93,14 @@ impl DeviceMemory for Part {
     }
 }
 
-/// Parts of one allocation of a device that lie one behind the other.
+/// Adjacent parts of one device allocation.
 struct Joined {
     parts: Box<[RegionRef]>,
     len: usize,
 }
 
-/// The regions as one, where they are memory of one allocation of a device and each begins where the one before ends. `None` otherwise, and of
-/// none. One is itself.
+/// Joins regions that are adjacent parts of one device allocation, in order; a single region is returned as it is.
+/// `None` if they are not adjacent or there are none.
 pub fn joined<'a>(regions: impl IntoIterator<Item = &'a RegionRef>) -> Option<RegionRef> {
     let parts: Box<[RegionRef]> = regions.into_iter().cloned().collect();
     let (first, rest) = parts.split_first()?;
@@ -128,7 +128,8 @@ impl Joined {
         self.parts.first()
     }
 
-    /// Calls `each` with the parts of a range: the part's memory, the offset in it, and the range of the caller's bytes.
+    /// Calls `each` for every part that the range touches: its memory, the offset in it, the range of the caller's
+    /// bytes.
     fn each(
         &self,
         offset: usize,
@@ -150,8 +151,8 @@ impl Joined {
     }
 }
 
-// SAFETY: the parts are neighbours in one allocation of a device, so that `len` bytes are there from the first address on, and each is
-// kept by the value.
+// SAFETY: the parts are adjacent in one device allocation, so `len` bytes follow the first address; the value keeps
+// them.
 unsafe impl RegionMemory for Joined {
     fn base(&self) -> Base<'_> {
         Base::Device(self)
@@ -210,14 +211,14 @@ mod tests {
     use crate::{Code, Data, Location};
     use std::sync::Mutex;
 
-    /// Memory of a device, which here is a vector.
+    /// Device memory, simulated by a vector.
     struct OnDevice {
         device: u32,
         bytes: Arc<Mutex<Vec<u8>>>,
         fails: bool,
     }
 
-    // SAFETY: nobody goes to its address.
+    // SAFETY: nothing dereferences its address.
     unsafe impl RegionMemory for OnDevice {
         fn base(&self) -> Base<'_> {
             Base::Device(self)
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_those_bytes_of_the_region() {
+    fn a_part_reads_and_writes_its_range_of_the_region() {
         for whole in [on_device(0, b"0123456789"), Arc::new(Heap::new(b"0123456789")) as RegionRef] {
             let middle = part(&whole, 2, 5).expect("inside");
             let inner = part(&middle, 1, 3).expect("inside");
@@ -280,16 +281,16 @@ mod tests {
             for (start, len) in [(9, 2), (11, 0), (usize::MAX, 2)] {
                 assert_eq!(part(&whole, start, len).err().map(|e| e.code()), Some(Code::Internal));
             }
-            assert_eq!(inner.copy_to(3, &mut [0]).map_err(|e| e.code()), Err(Code::Internal), "its own end counts");
+            assert_eq!(inner.copy_to(3, &mut [0]).map_err(|e| e.code()), Err(Code::Internal), "past its own end");
             assert_eq!(inner.kept_len(), 10);
         }
     }
 
     #[test]
-    fn parts_that_abut_are_one_again() {
+    fn adjacent_parts_are_joined() {
         let whole = on_device(1, b"0123456789");
         let of = |start, len| part(&whole, start, len).expect("inside");
-        let row = joined(&[of(1, 3), of(4, 0), of(4, 2), of(6, 4)]).expect("they abut");
+        let row = joined(&[of(1, 3), of(4, 0), of(4, 2), of(6, 4)]).expect("adjacent");
         assert_eq!((all(&row), Data::Region(row.clone()).location()), (b"123456789".to_vec(), Location::Device(1)));
         row.copy_from(2, b"abcd").expect("over the borders of parts");
         let mut some = [0; 5];
@@ -300,7 +301,7 @@ mod tests {
             Base::Host(_) => None,
         };
         assert_eq!((exported(&whole), exported(&of(4, 2)), exported(&row)), (Some(1000), Some(1004), Some(1001)));
-        assert!(joined(&[of(4, 2), of(1, 3)]).is_none(), "the other way round");
+        assert!(joined(&[of(4, 2), of(1, 3)]).is_none(), "in reverse order");
         assert!(joined(&[of(1, 3), of(5, 2)]).is_none(), "a gap");
         assert!(
             joined(&[of(1, 3), part(&on_device(1, b"0123456789"), 4, 2).expect("inside")]).is_some(),
@@ -312,7 +313,7 @@ mod tests {
         );
         let host: RegionRef = Arc::new(Heap::new(b"0123"));
         let half = |start| part(&host, start, 2).expect("inside");
-        assert!(joined(&[half(0), half(2)]).is_none(), "pages of the host may go away one by one");
+        assert!(joined(&[half(0), half(2)]).is_none(), "host pages may be lost one by one");
         assert!(joined(&[]).is_none());
     }
 

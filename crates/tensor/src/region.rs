@@ -1,116 +1,115 @@
-//! Bytes of a shared memory region: memory a client, another process or another request may write at any moment.
+//! Shared memory regions: memory that a client, another process or another request may write at any time.
 //!
-//! They are never a Rust slice, nor a reference of any kind: `&[u8]` promises that its bytes do not change, which cannot be promised
-//! here. What is wanted is copied out, or read once at a named offset, and only the copy is looked at.
+//! No Rust reference to these bytes ever exists: `&[u8]` promises that its bytes do not change. Code copies the bytes
+//! out, or reads a value once at an offset, and works on the copy only.
 //!
 //! # Why a copy that races with a writer is acceptable
-//! To the compiler these bytes are what device memory is: reachable only through raw pointers that came out of a system call, changed
-//! by the outside world. Bulk copies are one call of `memmove`, in a function that is never inlined; each byte of the copy is a value
-//! that byte had at some time during the call, and nothing decides anything from the region itself, so the compiler has no load that
-//! it could repeat or replace by another. A reader may see a mixture of old and new bytes, as with a `read` of a file that is being
-//! written. Byte-wise atomics would say the same in the language's own terms, at a tenth of the speed; single values, whose one
-//! reading does matter, are read volatile.
+//! The compiler must treat these bytes like device memory: they are reachable only through raw pointers from a system
+//! call and are changed from outside. A bulk copy is one `memmove` in a function that is never inlined. Each byte of
+//! the copy is a value that it had at some time during the call, and no decision depends on the region itself, so there
+//! is no load that the compiler could repeat or replace. A reader may see old and new bytes mixed, as with a `read` of
+//! a file that is being written. Byte-wise atomics would express this in the language's own terms, at a tenth of the
+//! speed. Single values, which must be read exactly once, are read volatile.
 
-#![allow(unsafe_code)] // copies and reads through the pointer the region's owner vouches for
+#![allow(unsafe_code)] // copies and reads through the region's pointer
 
 use crate::{Error, Result};
 use std::sync::Arc;
 
-/// A part of a shared memory region, pinned for as long as the value lives. Implemented by `memory`.
+/// A part of a region, kept mapped or allocated while the value lives. Implemented by `memory`.
 ///
 /// # Safety
-/// A host address that `base()` gives must stay valid for reads *and writes* of `len()` bytes until the value is dropped, even when
-/// the process at the other end truncates or unlinks the object (the implementation replaces lost pages and then reports
-/// `is_intact() == false`). No reference to these bytes exists or is ever made. Neither the base nor the length changes. Memory of a
-/// device that `base()` gives has at its `address()` `len()` bytes, which stay allocated until the value is dropped.
+/// A host address from `base()` must stay valid for reads *and writes* of `len()` bytes until the value is dropped,
+/// even if another process truncates or unlinks the object (the implementation replaces lost pages and then returns
+/// `is_intact() == false`). No reference to these bytes ever exists. Base and length do not change. Device memory from
+/// `base()` has `len()` bytes at its `address()`, which stay allocated until the value is dropped.
 pub unsafe trait RegionMemory: Send + Sync {
-    /// Where the bytes are. For backends that hand the address to a library which reads or writes in place; everyone else copies.
+    /// Start of the memory, for backends that pass the address to a library. All other code copies.
     fn base(&self) -> Base<'_>;
     /// Length in bytes.
     fn len(&self) -> usize;
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// False once the owner took the memory away; whatever was read from it since is meaningless. Of memory that nobody can take away
-    /// always true.
+    /// False once the owner has removed the memory; bytes that were read since then are meaningless.
     fn is_intact(&self) -> bool {
         true
     }
-    /// Whether its pages of the host stay where they are, so that devices read and write them directly. Tells only how to copy.
+    /// True if the host pages are locked, so that devices can access them directly. Only affects the speed of copies.
     fn is_page_locked(&self) -> bool {
         false
     }
-    /// Name the region was registered under, for error texts; of memory that no client registered "".
+    /// Name under which the region was registered, for error texts; empty if no client registered it.
     fn region_name(&self) -> &str {
         ""
     }
-    /// Where the bytes lie in the object behind them. One object may be registered under several names and mapped at several
-    /// addresses, so addresses do not tell whether two parts share bytes.
+    /// Range in the underlying object. One object may be registered under several names and mapped at several
+    /// addresses, so addresses do not show whether two parts share bytes.
     fn extent(&self) -> Extent;
-    /// Whether others than this server may write there at any moment.
+    /// True if another process may write to the memory at any time.
     fn is_shared(&self) -> bool {
         true
     }
-    /// Bytes that stay allocated as long as this value lives: more than `len()` of a part of something larger.
+    /// Bytes that this value keeps allocated: more than `len()` for a part of something larger.
     fn kept_len(&self) -> usize {
         self.len()
     }
 }
 
-/// Where the bytes of a region are.
+/// Start of a region's memory.
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
-    /// In memory that this process has mapped: the first byte.
+    /// First byte, in memory that this process has mapped.
     Host(*mut u8),
-    /// In memory of a device, which only the device reaches.
+    /// Memory that only the device can access.
     Device(&'a dyn DeviceMemory),
 }
 
-/// Memory of a device, or a part of it: read and written by copies that wait.
+/// Device memory, or a part of it, with blocking copies.
 pub trait DeviceMemory: Send + Sync {
-    /// The device, as an ordinal of this process.
+    /// Ordinal of the device in this process.
     fn device(&self) -> u32;
-    /// Address of its first byte in that device's memory, for libraries and copies that run there.
+    /// Device address of the first byte, for libraries and copies that run on the device.
     fn address(&self) -> u64;
     /// Copies the bytes from `offset` on into `to`.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said.
+    /// INTERNAL, with the error of the driver.
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
-    /// Copies `from` to the bytes from `offset` on; others see them when it returns.
+    /// Copies `from` to `offset`; when it returns, other processes see the bytes.
     ///
     /// # Errors
     /// As `read`.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
-    /// How another process reaches these bytes; `None` where none can. What was written is there: nothing is still on its way.
+    /// The export of these bytes to another process; `None` if it is impossible. All earlier writes are complete.
     fn exported(&self) -> Option<Exported> {
         None
     }
 }
 
-/// What another process opens to reach memory of a device (CUDA IPC).
+/// Device memory as another process opens it (CUDA IPC).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exported {
-    /// Of a whole allocation; opaque.
+    /// Opaque handle of the whole allocation.
     pub handle: [u8; 64],
     /// First byte in the allocation.
     pub offset: u64,
 }
 
-/// A place in a shared object.
+/// A position in a shared object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Tells objects apart: device and inode of a file, ordinal and address of memory of a device.
+    /// Identity of the object: device and inode of a file, or ordinal and address of device memory.
     pub object: (u64, u64),
     /// First byte in the object.
     pub start: u64,
 }
 
-/// A counted, pinned part of a region.
+/// A reference-counted part of a region.
 pub type RegionRef = Arc<dyn RegionMemory>;
 
-/// Bytes carried at a time when one object is copied onto itself through two mappings, and on the way from or to a device.
+/// Bytes per step of a copy between two mappings of one object, or from or to a device.
 const PIECE_BYTES: usize = 4096;
 const DEVICE_PIECE_BYTES: usize = 1 << 20;
 
@@ -122,7 +121,7 @@ enum Range<'a> {
 }
 
 impl dyn RegionMemory + '_ {
-    /// The first byte, of a region that this process has mapped.
+    /// The first byte, if this process has mapped the region.
     pub fn host(&self) -> Option<*mut u8> {
         match self.base() {
             Base::Host(first) => Some(first),
@@ -133,20 +132,19 @@ impl dyn RegionMemory + '_ {
     /// Copies the bytes from `offset` on into `to`.
     ///
     /// # Errors
-    /// INTERNAL when the part ends before `offset + to.len()`: callers check sizes, so this is a mistake of ours. Of a device also with
-    /// what its driver said.
+    /// INTERNAL when the part ends before `offset + to.len()`, a bug of the caller, or the driver of a device fails.
     pub fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         match self.at(offset, to.len())? {
             Range::Device(memory, at) => memory.read(at, to),
             Range::Host(from) => {
-                // SAFETY: `from` was checked; `to` is ours alone, and no reference leads into a region, so they are different memory.
+                // SAFETY: `at` checked `from`. `to` is exclusive, and no reference points into a region: no overlap.
                 unsafe { move_bytes(from, to.as_mut_ptr(), to.len()) };
                 Ok(())
             }
         }
     }
 
-    /// Copies `from` to the bytes from `offset` on.
+    /// Copies `from` to `offset`.
     ///
     /// # Errors
     /// As `copy_to`.
@@ -154,15 +152,16 @@ impl dyn RegionMemory + '_ {
         match self.at(offset, from.len())? {
             Range::Device(memory, at) => memory.write(at, from),
             Range::Host(to) => {
-                // SAFETY: `to` was checked, and as no reference leads into a region, `from` is other memory, which is not written meanwhile.
+                // SAFETY: `at` checked `to`. No reference points into a region, so `from` is other memory and
+                // immutable.
                 unsafe { move_bytes(from.as_ptr(), to, from.len()) };
                 Ok(())
             }
         }
     }
 
-    /// Copies `len` bytes of `source`, from `source_offset` on, to the bytes from `offset` on. The two may share bytes, under whatever
-    /// names and at whatever addresses they are mapped: the result is as if all bytes were read before the first was written.
+    /// Copies `len` bytes from `source_offset` in `source` to `offset`. The two may overlap, even under different names
+    /// and at different addresses: the result is as if all bytes were read before the first was written.
     ///
     /// # Errors
     /// As `copy_to`, for either side.
@@ -181,12 +180,12 @@ impl dyn RegionMemory + '_ {
         if let (Range::Host(to), Range::Host(from)) = (to, from) {
             let same_mapping = (to as usize).wrapping_sub(from as usize) as u64 == here_at.wrapping_sub(there_at);
             if !shares || same_mapping {
-                // SAFETY: both sides were checked; `move_bytes` allows overlap, which addresses show here.
+                // SAFETY: `at` checked both sides; `move_bytes` allows overlap, and here the addresses show it.
                 unsafe { move_bytes(from, to, len) };
                 return Ok(());
             }
         }
-        // The same bytes at two addresses, or a device. In pieces, beginning at the end that is not overwritten before it was read.
+        // The same bytes at two addresses, or a device: the order of the pieces reads each byte before overwriting it.
         let both_host = matches!((to, from), (Range::Host(_), Range::Host(_)));
         let piece_bytes = if both_host { PIECE_BYTES } else { DEVICE_PIECE_BYTES };
         let mut piece = vec![0; piece_bytes.min(len)];
@@ -200,7 +199,7 @@ impl dyn RegionMemory + '_ {
         Ok(())
     }
 
-    /// Moves `len` bytes from `from` to `to` inside the part; the two may overlap.
+    /// Copies `len` bytes from `from` to `to` within this part; the ranges may overlap.
     ///
     /// # Errors
     /// As `copy_to`.
@@ -208,14 +207,14 @@ impl dyn RegionMemory + '_ {
         self.copy_from_region(to, self, from, len)
     }
 
-    /// The `N` bytes at `offset`, each read exactly once: what the caller decides from the value stays true of the value, whatever
-    /// the client writes meanwhile.
+    /// Reads the `N` bytes at `offset`, each exactly once, so that decisions about the value hold even if the client
+    /// writes to the region.
     ///
     /// # Errors
     /// As `copy_to`.
     pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
         match self.at(offset, N)? {
-            // SAFETY: `from` was checked for `N` bytes; a byte has no alignment.
+            // SAFETY: `at` checked `N` bytes; a byte has no alignment.
             Range::Host(from) => Ok(std::array::from_fn(|i| unsafe { from.add(i).read_volatile() })),
             Range::Device(memory, at) => {
                 let mut found = [0; N];
@@ -224,7 +223,7 @@ impl dyn RegionMemory + '_ {
         }
     }
 
-    /// The little-endian number at `offset`, read once.
+    /// Reads the little-endian number at `offset` once.
     ///
     /// # Errors
     /// As `copy_to`.
@@ -232,13 +231,13 @@ impl dyn RegionMemory + '_ {
         self.read_at(offset).map(u32::from_le_bytes)
     }
 
-    /// Writes `byte` over `len` bytes from `offset` on.
+    /// Writes `byte` to `len` bytes from `offset` on.
     ///
     /// # Errors
     /// As `copy_to`.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<()> {
         match self.at(offset, len)? {
-            // SAFETY: checked for `len` bytes, writable by the trait's contract.
+            // SAFETY: `at` checked `len` bytes; they are writable by the trait's contract.
             Range::Host(to) => unsafe { to.write_bytes(byte, len) },
             Range::Device(memory, at) => {
                 let piece = vec![byte; DEVICE_PIECE_BYTES.min(len)];
@@ -250,7 +249,7 @@ impl dyn RegionMemory + '_ {
         Ok(())
     }
 
-    /// Whether the two parts share bytes, under whatever names their objects were registered.
+    /// True if the two parts share bytes, even under different names.
     pub fn overlaps(&self, other: &dyn RegionMemory) -> bool {
         let (a, b) = (self.extent(), other.extent());
         a.object == b.object
@@ -258,13 +257,13 @@ impl dyn RegionMemory + '_ {
             && b.start < a.start.saturating_add(self.len() as u64)
     }
 
-    /// The range from `offset` on, of `len` bytes.
+    /// Checks that `len` bytes from `offset` on are inside.
     fn at(&self, offset: usize, len: usize) -> Result<Range<'_>> {
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
             return Err(self.outside(offset, len));
         }
         Ok(match self.base() {
-            // SAFETY: at most one past the end of memory that is one allocation by the trait's contract.
+            // SAFETY: at most one past the end of one allocation, by the trait's contract.
             Base::Host(first) => Range::Host(unsafe { first.add(offset) }),
             Base::Device(memory) => Range::Device(memory, offset),
         })
@@ -280,13 +279,13 @@ impl dyn RegionMemory + '_ {
     }
 }
 
-/// `memmove`, out of the optimiser's sight (see the module).
+/// `memmove`, hidden from the optimiser (see the module).
 ///
 /// # Safety
 /// `len` bytes at `from` are readable and `len` bytes at `to` writable.
 #[inline(never)]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: by contract; `copy` allows overlap and wants no alignment of bytes.
+    // SAFETY: by contract; `copy` allows overlap, and bytes need no alignment.
     unsafe { std::ptr::copy(from, to, len) };
 }
 
@@ -296,7 +295,7 @@ pub(crate) mod tests {
     use crate::{Code, Data, Location};
     use std::cell::UnsafeCell;
 
-    /// A region of heap memory, or a part of one.
+    /// Heap memory as a region, or a part of one.
     #[derive(Clone)]
     pub(crate) struct Heap {
         memory: Arc<[UnsafeCell<u8>]>,
@@ -314,7 +313,7 @@ pub(crate) mod tests {
         }
     }
 
-    // SAFETY: the tests use a region from one thread.
+    // SAFETY: each test uses its regions on one thread.
     unsafe impl Send for Heap {}
     // SAFETY: as above.
     unsafe impl Sync for Heap {}
@@ -345,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bytes_go_in_and_out_at_any_offset() {
+    fn bytes_are_copied_at_any_offset() {
         let r = Heap::new(&[0; 10]).part(0, 10);
         r.copy_from(3, b"abc").expect("inside");
         r.fill(8, 2, 7).expect("inside");
@@ -356,11 +355,11 @@ pub(crate) mod tests {
         assert_eq!(r.read_at::<3>(3).expect("inside"), *b"abc");
         r.copy_from(1, &0x0403_0201u32.to_le_bytes()).expect("inside");
         assert_eq!(r.read_u32_at(1).expect("unaligned is fine"), 0x0403_0201);
-        r.copy_to(10, &mut []).expect("no bytes at the end are inside");
+        r.copy_to(10, &mut []).expect("an empty range at the end is inside");
     }
 
     #[test]
-    fn outside_is_refused_and_nothing_is_touched() {
+    fn a_range_outside_the_part_is_rejected_and_nothing_is_written() {
         let whole = Heap::new(&[5; 10]);
         let r = whole.part(2, 4);
         let check = |result: Result<()>| assert_eq!(result.map_err(|e| e.code()), Err(Code::Internal));
@@ -396,7 +395,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn parts_know_whether_they_share_bytes() {
+    fn overlap_of_parts_is_found() {
         let (a, b) = (Heap::new(&[0; 10]), Heap::new(&[0; 10]));
         let check = |x: RegionRef, y: RegionRef, expected| assert_eq!((x.overlaps(&*y), y.overlaps(&*x)), expected);
         check(a.part(0, 5), a.part(4, 1), (true, true));
@@ -406,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn data_say_where_they_lie_and_are_read_alike() {
+    fn contents_in_every_location_are_read_alike() {
         let host = Data::from(bytes::Bytes::from_static(b"hello"));
         let region = Data::Region(Heap::new(b"hello").part(0, 5));
         for (data, location) in [(&host, Location::Host), (&region, Location::Region)] {

@@ -1,10 +1,11 @@
-//! Between the shapes clients see and the shapes models see (`reshape`, model-configuration.md 3.3).
+//! Converts between the shapes of clients and of models (`reshape`, model-configuration.md 3.3).
 
 use crate::Shape;
 
-/// The shape the model sees for an input: `shape` as requested, batch dimension first when `batching`.
+/// The model's shape for an input with the client's `shape`, whose first dimension is the batch if `batching`.
 ///
-/// `dims` and `reshape` are the configured ones; -1 in `reshape` takes, in order, what `shape` has where `dims` has -1 (C-07).
+/// `dims` and `reshape` come from the configuration. Each -1 in `reshape` stands for the dimension of `shape` at the
+/// corresponding -1 of `dims`, in order (C-07).
 pub fn to_model(dims: &[i64], reshape: Option<&Shape>, shape: &[i64], batching: bool) -> Shape {
     match reshape {
         Some(reshape) => convert(dims, reshape, shape, batching).unwrap_or_else(|| Shape::from_slice(shape)),
@@ -12,7 +13,7 @@ pub fn to_model(dims: &[i64], reshape: Option<&Shape>, shape: &[i64], batching: 
     }
 }
 
-/// The shape the client sees for an output the model produced with `shape`; `None` when it does not fit `reshape`.
+/// The client's shape for an output with the model's `shape`; `None` if that does not match `reshape`.
 pub fn to_client(dims: &[i64], reshape: Option<&Shape>, shape: &[i64], batching: bool) -> Option<Shape> {
     match reshape {
         Some(reshape) => convert(reshape, dims, shape, batching),
@@ -20,7 +21,7 @@ pub fn to_client(dims: &[i64], reshape: Option<&Shape>, shape: &[i64], batching:
     }
 }
 
-/// `shape` matches `from`; the same elements in the form of `to`.
+/// Matches `shape` against `from` and returns it in the form of `to`.
 fn convert(from: &[i64], to: &[i64], shape: &[i64], batching: bool) -> Option<Shape> {
     let mut out = Shape::new();
     let mut rest = shape;
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_does_not_fit_is_noticed() {
+    fn an_output_that_does_not_match_reshape_is_rejected() {
         let reshape = Shape::from_slice(&[16]);
         assert_eq!(to_client(&[8, 2], Some(&reshape), &[1, 15], true), None);
         assert_eq!(to_client(&[8, 2], Some(&reshape), &[16], true), None);
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn without_reshape_nothing_changes() {
+    fn without_reshape_the_shape_is_unchanged() {
         assert_eq!(&to_model(&[-1], None, &[2, 5], true)[..], &[2, 5]);
         assert_eq!(to_client(&[-1], None, &[2, 5], true), Some(Shape::from_slice(&[2, 5])));
     }

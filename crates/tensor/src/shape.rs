@@ -1,12 +1,12 @@
-//! Shapes: signed because configurations use -1 for "any"; inline up to six dimensions because almost all are.
+//! Shapes: signed because -1 is a variable dimension in configurations; inline up to six dimensions, as almost all are.
 
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Dimensions, outermost first. In a configuration -1 means variable; in a request every entry is >= 0.
+/// Dimensions, outermost first. -1 is a variable dimension in a configuration; in a request every dimension is >= 0.
 pub type Shape = SmallVec<[i64; 6]>;
 
-/// Product of the dimensions; 1 for rank 0. `None` when a dimension is negative or the product exceeds `i64::MAX`.
+/// Product of the dimensions; 1 for rank 0. `None` if a dimension is negative or the product exceeds `i64::MAX`.
 pub fn element_count(dims: &[i64]) -> Option<i64> {
     // A zero anywhere makes the tensor empty, even when the other dimensions would overflow.
     if dims.iter().any(|&d| d < 0) {
@@ -18,7 +18,7 @@ pub fn element_count(dims: &[i64]) -> Option<i64> {
     dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d))
 }
 
-/// Prints `[1,16]`, without blanks, as every error text of the protocol does.
+/// Prints `[1,16]`, without spaces, as in the error texts of the protocol.
 pub struct ShapeDisplay<'a>(pub &'a [i64]);
 
 impl fmt::Display for ShapeDisplay<'_> {
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_without_blanks() {
+    fn prints_without_spaces() {
         assert_eq!(ShapeDisplay(&[-1, 16]).to_string(), "[-1,16]");
         assert_eq!(ShapeDisplay(&[]).to_string(), "[]");
     }

@@ -1,27 +1,25 @@
-//! The raw form of a BYTES tensor: each element is a little-endian `u32` length and then that many bytes (P 1.12.4).
+//! The binary form of a BYTES tensor: each element is a little-endian `u32` length and that many bytes (P 1.12.4).
 
 use crate::Data;
 
-/// Walks the elements of a raw BYTES tensor.
-///
-/// Yields `Ok(element)`, or one `Err` and then nothing: the walk cannot find its place again after a broken element.
+/// Iterates over the elements of a BYTES tensor. Ends after the first `Err`: no element can be found behind it.
 pub struct Strings<'a> {
     rest: &'a [u8],
 }
 
-/// Why a raw BYTES tensor cannot be walked to its end.
+/// Malformed contents of a BYTES tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// Fewer than four bytes were left where a length should be.
+    /// Fewer than the four bytes of a length are left.
     Length {
-        /// Bytes that were left.
+        /// Bytes left.
         available: usize,
     },
-    /// The element is shorter than its length says.
+    /// Fewer bytes than the element's length are left.
     Element {
-        /// Bytes announced.
+        /// Length of the element.
         expected: usize,
-        /// Bytes that were left.
+        /// Bytes left.
         available: usize,
     },
 }
@@ -56,10 +54,10 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// Walks the lengths of the elements of a raw BYTES tensor, wherever it lies, and reads each length once. What it says of a region
-/// may be different a moment later: elements that are to be used are copied out first and walked in the copy.
+/// Iterates over the lengths of the elements of a BYTES tensor in any location, and reads each length once. The result
+/// may be outdated at once in a shared region: copy the elements before using them, and check the copy.
 ///
-/// Yields as [`Strings`] does.
+/// Ends after the first `Err`, as [`Strings`] does.
 pub struct Lengths<'a> {
     data: &'a Data,
     at: usize,
@@ -94,7 +92,7 @@ impl Iterator for Lengths<'_> {
     }
 }
 
-/// Appends one element in its raw form. Elements of 4 GiB and more cannot be written and are cut: callers limit bodies to 2 GiB.
+/// Appends one element in binary form. Cuts an element of 4 GiB or more: callers limit bodies to 2 GiB.
 pub fn push(out: &mut Vec<u8>, element: &[u8]) {
     let length = u32::try_from(element.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn walks_what_push_wrote() {
+    fn strings_reads_back_pushed_elements() {
         let mut raw = Vec::new();
         for e in [&b"a"[..], b"", b"bcd"] {
             push(&mut raw, e);
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_those_of_the_strings_in_every_place() {
+    fn lengths_agree_with_strings_in_every_location() {
         let check = |raw: &[u8]| {
             let expected: Vec<_> = Strings::new(raw).map(|s| s.map(<[u8]>::len)).collect();
             let host = Data::Bytes(bytes::Bytes::copy_from_slice(raw));
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_element_ends_the_walk() {
+    fn iteration_ends_after_a_broken_element() {
         let mut s = Strings::new(&[1, 0, 0]);
         assert_eq!(s.next(), Some(Err(Broken::Length { available: 3 })));
         assert_eq!(s.next(), None);
