@@ -1,7 +1,7 @@
 //! What a client says on an HTTP/2 connection, behind the preface.
 
 use bytes::{Bytes, BytesMut};
-use http2::{Body, Field, Machine, Options, Responder};
+use http2::{Body, Field, Machine, Options, StreamWriter};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ fn quiet(frames: &[u8], pieces: usize) -> Option<Vec<Call>> {
 /// Answers while frames come, and checks what is sent.
 fn busy(frames: &[u8], pieces: usize, how: u8) {
     let mut machine = Machine::new(options());
-    let mut open: Vec<(http2::Request, Responder)> = Vec::new();
+    let mut open: Vec<(http2::Request, StreamWriter)> = Vec::new();
     let mut sent = Vec::new();
     feed(&mut machine, frames, pieces, |machine| {
         while let Some((request, mut respond)) = machine.accept() {
@@ -116,7 +116,7 @@ fn busy(frames: &[u8], pieces: usize, how: u8) {
     machine.transmit(&mut sent);
     check(&sent, frames);
     if how == 3 {
-        machine.leave();
+        machine.drain();
         drop(open);
         machine.transmit(&mut sent);
     }

@@ -1,7 +1,7 @@
 //! A large body on its way from the socket straight to its place, among other frames, wherever reads end.
 
 use bytes::{Bytes, BytesMut};
-use http2::{Body, Collect, Machine, NotCollected, Options, Reason, Request, Responder};
+use http2::{Body, Collect, Machine, NotCollected, Options, Reason, Request, StreamWriter};
 use std::cell::RefCell;
 use std::io::Read;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ fn cx() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-fn begin() -> (Machine, BytesMut, Request, Responder) {
+fn begin() -> (Machine, BytesMut, Request, StreamWriter) {
     // Windows beyond any input: what is read late must not differ for that.
     let options = Options {
         stream_window: 1 << 20,

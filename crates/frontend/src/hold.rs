@@ -11,7 +11,7 @@
 //!
 //! Work that consists of many pieces calls [`is_due`] between them, or awaits [`pause`], and continues in the next poll of its task.
 
-pub use http2::go_on_later;
+pub use http2::yield_turn;
 use memory::thread::{now_ns, read_cpu};
 use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
@@ -330,7 +330,7 @@ mod tests {
                 if std::mem::replace(&mut waited, true) {
                     return Poll::Ready(());
                 }
-                go_on_later(cx);
+                yield_turn(cx);
                 Poll::Pending
             })) as Pin<Box<dyn Future<Output = ()>>>
         };

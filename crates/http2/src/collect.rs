@@ -1,28 +1,28 @@
-//! Parts of bodies that are read into memory of the caller's choice.
+//! Reads parts of bodies into memory of the caller's choice.
 
 use crate::frame::Reason;
 use bytes::{Buf, Bytes};
 use std::task::{Context, Poll};
 
-/// Where a part of a body is collected whose length is known: memory of the caller's choice, which bytes are read into as they come.
+/// Target of a part of a body of known length: memory of the caller's choice that bytes are read into.
 pub trait Collect {
-    /// Where the next bytes go: as much as there is room for now, and no more than is missing. What was written there and not
-    /// `filled` stays until the next write.
+    /// Memory for the next bytes: as much as there is room for now, at most `missing`. Bytes that were written but not
+    /// `filled` stay until the next write.
     fn spare(&mut self) -> &mut [u8];
-    /// Asked for when `spare` is empty though bytes are missing: ready with true when it is no longer, with false when it will not be,
-    /// and the body is given up.
+    /// Called if `spare` is empty although bytes are missing. Ready with true once there is room, with false if there
+    /// will be none; then the body is dropped.
     fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<bool> {
         Poll::Ready(true)
     }
-    /// `n` bytes were written to the front of `spare`.
+    /// Counts `n` bytes that were written to the front of `spare`.
     fn filled(&mut self, n: usize);
     /// Bytes still to come.
     fn missing(&self) -> usize;
-    /// What was collected.
+    /// The collected bytes.
     fn into_bytes(self: Box<Self>) -> Bytes;
 }
 
-/// Moves the beginning of a piece to where it is collected, at most so many bytes; how many that were.
+/// Moves at most `most` bytes from the front of a piece into the target; returns their number.
 pub(crate) fn fill(target: &mut dyn Collect, piece: &mut Bytes, most: usize) -> usize {
     let spare = target.spare();
     let n = spare.len().min(piece.len()).min(most);
@@ -34,15 +34,15 @@ pub(crate) fn fill(target: &mut dyn Collect, piece: &mut Bytes, most: usize) -> 
     n
 }
 
-/// Why there is no collected part of a body.
+/// Why a part of a body was not collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCollected {
-    /// The place had no room, and was not to have any.
+    /// The target has no room and will not get any.
     NoRoom {
-        /// Bytes of it that did not come yet, or were not looked at.
+        /// Bytes that did not come yet or were not processed.
         missing: usize,
     },
-    /// The stream, or its connection, ended before.
+    /// The stream or its connection ended before.
     Ended(Reason),
 }
 
@@ -50,12 +50,12 @@ pub enum NotCollected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
-/// How far the collection of a part of a body is.
+/// Progress of collecting a part of a body.
 pub enum Collected {
-    /// It ended; nothing came of it when the body ended before.
-    Over(Option<Result<Bytes, NotCollected>>),
-    /// Its bytes are still to come.
-    Waits,
-    /// More of them are here, for another turn.
+    /// Finished; `None` if the body ended before.
+    Done(Option<Result<Bytes, NotCollected>>),
+    /// Bytes are missing.
+    Waiting,
+    /// More bytes are here, for another turn.
     HasMore,
 }

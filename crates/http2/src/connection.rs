@@ -1,11 +1,11 @@
-//! Drives a [`Machine`] over a socket: one read per turn, all calls it brought, one write.
+//! Drives a [`Machine`] over a socket: one read per turn, all calls it contained, one write.
 
 use crate::core::Machine;
-use crate::handle::{Request, Responder};
-use crate::later::go_on_later;
+use crate::handle::{Request, StreamWriter};
 use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX, TURN_BYTES};
 use crate::options::Options;
 use crate::socket::Socket;
+use crate::yielding::yield_turn;
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::IoSlice;
@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep};
 /// Slices of one vectored write.
 const SLICES: usize = 32;
 
-/// Whether others have their turn now. Asked again when as much was moved again.
+/// True if other tasks should have their turn. Asks again only after another `TURN_BYTES`.
 fn is_over(moved: &mut usize, is_turn_over: fn() -> bool) -> bool {
     if *moved < TURN_BYTES {
         return false;
@@ -30,36 +30,36 @@ fn is_over(moved: &mut usize, is_turn_over: fn() -> bool) -> bool {
     is_over
 }
 
-enum State {
+enum ConnectionState {
     Open,
-    /// The last word is written; the client gets a moment to read it, which it could not if we closed with something unread.
-    Lingers {
+    /// The last frame is written. Closing the socket with unread bytes would keep the client from reading that frame.
+    Lingering {
         left: usize,
         until: Pin<Box<Sleep>>,
     },
     Over,
 }
 
-/// A connection of a client.
+/// The server's side of one connection over a socket.
 pub struct Connection<T> {
     io: T,
     machine: Machine,
     buffer: BytesMut,
-    /// How much to read at once.
+    /// Size of the next read.
     read_bytes: usize,
-    /// The last read filled its buffer, or brought what a caller waits for or more than a turn looks at: others go first.
+    /// The last read filled its buffer, had bytes that a caller waits for, or exceeded a turn: others go first.
     is_full: bool,
-    /// Bytes read and written in this turn, or since it was found that it may go on.
+    /// Bytes read and written in this turn, or since `is_turn_over` last allowed more.
     moved: usize,
     is_turn_over: fn() -> bool,
-    state: State,
-    /// When the machine is to look at how long it has waited; set while it waits for something.
+    state: ConnectionState,
+    /// When the machine next checks its timeouts; set while one runs.
     timer: Option<Pin<Box<Sleep>>>,
     is_armed: bool,
 }
 
 impl<T: Socket> Connection<T> {
-    /// A connection that begins, of which `read` was read already.
+    /// A new connection, of which `read` was read already.
     pub fn new(io: T, read: BytesMut, options: Options) -> Self {
         let mut machine = Machine::new(options);
         let mut buffer = read;
@@ -74,26 +74,26 @@ impl<T: Socket> Connection<T> {
             is_full: false,
             moved: 0,
             is_turn_over: options.is_turn_over,
-            state: State::Open,
+            state: ConnectionState::Open,
             timer: None,
             is_armed: false,
         }
     }
 
-    /// The next call; `None` when there will be no more and everything is written.
+    /// Returns the next call; `None` when there will be no more and everything is written.
     ///
-    /// This also reads and writes. After a call it must be called again, in the same turn, until it is pending: only then what was
-    /// answered meanwhile is written, all of it together.
-    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, Responder)>> {
+    /// Also reads and writes. Poll again in the same turn until it is pending: responses are written then, all
+    /// together.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, StreamWriter)>> {
         self.machine.core.borrow_mut().in_turn = true;
         let poll = loop {
             let poll = self.poll_turn(cx);
-            if poll.is_ready() || !matches!(self.state, State::Open) {
+            if poll.is_ready() || !matches!(self.state, ConnectionState::Open) {
                 break poll;
             }
             match self.poll_timer(cx) {
                 Poll::Pending => break poll,
-                // What was given up may have left something to say.
+                // An ended stream may have left frames to write.
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => break self.end(),
             }
@@ -107,40 +107,40 @@ impl<T: Socket> Connection<T> {
         poll
     }
 
-    /// The socket of a client that does not speak HTTP/2, to which nothing was written, and what came from it. To be asked when `poll_accept`
-    /// has ended.
+    /// Returns the socket of a client that does not speak HTTP/2, with the bytes it sent; nothing was written to it.
+    /// For use after `poll_accept` has ended.
     pub fn into_stray(self) -> Option<(T, BytesMut)> {
         self.machine.is_stray().then_some((self.io, self.buffer))
     }
 
-    /// Asks the client to make no more calls. `poll_accept` ends when those under way are answered.
-    pub fn leave(&mut self) {
-        self.machine.leave();
+    /// Asks the client to make no more calls. `poll_accept` ends when the calls in progress are answered.
+    pub fn drain(&mut self) {
+        self.machine.drain();
     }
 
-    /// As `leave`, without waiting for what the client has under way: for a connection without calls, which `poll_accept` ends at once.
-    pub fn leave_now(&mut self) {
-        self.machine.leave_now();
+    /// Like `drain`, for a connection without calls: ends at once, without waiting for calls under way.
+    pub fn drain_now(&mut self) {
+        self.machine.drain_now();
     }
 
-    /// Whether the client has no stream open.
+    /// True if the client has no open stream.
     pub fn is_idle(&self) -> bool {
         self.machine.streams() == 0
     }
 
-    /// Asks the client whether it is there, with the next write; false when it is being asked, or may not be at this time.
+    /// Pings the client with the next write; returns false if a ping is unanswered or not allowed at this time.
     pub fn ping(&mut self) -> bool {
         self.machine.ping()
     }
 
-    /// Whether the client has answered since this was last asked.
+    /// Returns true if the client has answered a ping since the last call.
     pub fn take_pong(&mut self) -> bool {
         self.machine.take_pong()
     }
 
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, Responder)>> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, StreamWriter)>> {
         loop {
-            if !matches!(self.state, State::Open) {
+            if !matches!(self.state, ConnectionState::Open) {
                 return self.poll_linger(cx).map(|()| None);
             }
             if let Some(call) = self.machine.accept() {
@@ -151,16 +151,16 @@ impl<T: Socket> Connection<T> {
             };
             if is_written && self.machine.is_finished() {
                 if self.machine.is_failed() || self.machine.is_lingering() {
-                    self.state = State::Lingers { left: LINGER_BYTES_MAX, until: Box::pin(sleep(LINGER)) };
+                    self.state = ConnectionState::Lingering { left: LINGER_BYTES_MAX, until: Box::pin(sleep(LINGER)) };
                     continue;
                 }
-                // Everything was said on both sides.
+                // Both sides are finished.
                 let _ = Pin::new(&mut self.io).poll_shutdown(cx);
                 return self.end();
             }
-            // Those who wait for what came go first: it would pile up.
+            // The readers of the received bytes go first; otherwise these would pile up.
             if std::mem::take(&mut self.is_full) || is_over(&mut self.moved, self.is_turn_over) {
-                go_on_later(cx);
+                yield_turn(cx);
                 return Poll::Pending;
             }
             if self.machine.has_rest() {
@@ -186,8 +186,8 @@ impl<T: Socket> Connection<T> {
                     self.moved += n;
                     let filled = self.is_full;
                     self.receive();
-                    // A body that fills one read after the other is read in larger ones. Calls are not: those of one read are
-                    // all run before the first is answered.
+                    // A body that fills one read after the other is read in larger ones. Calls are not: all calls of
+                    // one read run before the first is answered.
                     self.read_bytes = match filled && !self.machine.has_calls() {
                         true => (2 * self.read_bytes).min(READ_BYTES_MAX),
                         false => READ_BYTES,
@@ -198,19 +198,19 @@ impl<T: Socket> Connection<T> {
         }
     }
 
-    /// Gives the machine what was read, and ends the turn when that was too much for one.
+    /// Passes received bytes to the machine, and ends the turn if they were too many for one.
     fn receive(&mut self) {
         self.machine.receive(&mut self.buffer, Instant::now());
         self.is_full |= self.machine.has_rest();
     }
 
-    /// Ready when the machine has looked at how long it has waited; false when there is no point in going on.
+    /// Ready when the machine has checked its timeouts; false if the connection has to close.
     ///
-    /// A timer that runs is not moved, so that a busy connection has one every few seconds and not one per call.
+    /// A running timer is not moved, so that a busy connection sets one every few seconds instead of one per call.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let Some(after) = self.machine.look_after() else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(after)));
-        // Only streams that linger are in more of a hurry than what it was set for.
+        // Only lingering streams can be due before the running timer.
         let is_late = || self.machine.is_lingering() && timer.deadline() > tokio::time::Instant::now() + after;
         if !self.is_armed || is_late() {
             timer.as_mut().reset(tokio::time::Instant::now() + after);
@@ -222,16 +222,16 @@ impl<T: Socket> Connection<T> {
         Poll::Ready(self.machine.look(tokio::time::Instant::now().into_std()))
     }
 
-    fn end(&mut self) -> Poll<Option<(Request, Responder)>> {
-        self.state = State::Over;
+    fn end(&mut self) -> Poll<Option<(Request, StreamWriter)>> {
+        self.state = ConnectionState::Over;
         self.machine.abandon();
         Poll::Ready(None)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        let want = self.machine.wanted().clamp(self.read_bytes, READ_BYTES_MAX);
+        let want = self.machine.bytes_missing().clamp(self.read_bytes, READ_BYTES_MAX);
         if self.buffer.is_empty() && want == READ_BYTES && self.buffer.capacity() > 4 * READ_BYTES {
-            // A large body is over: its buffer is not kept for small ones.
+            // A large body has ended: its buffer is not kept for small reads.
             self.buffer = BytesMut::new();
         }
         if self.buffer.capacity() - self.buffer.len() < want / 4 {
@@ -243,7 +243,7 @@ impl<T: Socket> Connection<T> {
         Poll::Ready(Ok(n))
     }
 
-    /// Writes what there is, as far as this turn goes; whether all of it went.
+    /// Writes output, bounded by the turn; returns true if all of it was written.
     fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
         let mut core = self.machine.core.borrow_mut();
         if core.holds_back() {
@@ -253,7 +253,7 @@ impl<T: Socket> Connection<T> {
             core.pump();
             let output = core.output();
             if output.is_empty() {
-                // A socket that encrypts may have some of it still.
+                // A socket that encrypts may still hold some of it.
                 return match Pin::new(&mut self.io).poll_flush(cx) {
                     Poll::Pending => Ok(false),
                     Poll::Ready(result) => result.map(|()| true),
@@ -284,7 +284,7 @@ impl<T: Socket> Connection<T> {
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let State::Lingers { left, until } = &mut self.state else { return Poll::Ready(()) };
+        let ConnectionState::Lingering { left, until } = &mut self.state else { return Poll::Ready(()) };
         if ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_ok() {
             loop {
                 self.buffer.clear();
@@ -297,7 +297,7 @@ impl<T: Socket> Connection<T> {
                 }
             }
         }
-        self.state = State::Over;
+        self.state = ConnectionState::Over;
         Poll::Ready(())
     }
 }

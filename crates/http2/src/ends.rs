@@ -1,4 +1,4 @@
-//! What both ends of a stream without a connection share: see `local`.
+//! State shared by both ends of a stream without a connection: see `local`.
 
 use crate::collect::{Collect, Collected, Gone, NotCollected, fill};
 use crate::frame::Reason;
@@ -10,19 +10,19 @@ use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-/// Names in lower case, and values.
+/// Names in lower case, with values.
 pub type Fields = Vec<(String, Vec<u8>)>;
 
-/// What the service sent.
+/// A part of the response, as the peer receives it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The head of its response.
+    /// Status and fields.
     Head(u16, Fields),
-    /// A part of its body, of any size.
+    /// A part of the body, of any size.
     Data(Bytes),
-    /// All of it was sent. Trailers, if there are any.
+    /// End of the response, with its trailers, if any.
     End(Fields),
-    /// The service gave the stream up.
+    /// The service reset the stream.
     Reset(Reason),
 }
 
@@ -38,22 +38,22 @@ pub(crate) struct Ends {
     pub fixed: &'static [(&'static str, &'static str)],
 
     pub received: Pieces,
-    /// Bytes of `received`.
+    /// Bytes in `received`.
     pub unread: usize,
     pub received_all: bool,
-    /// False once nothing reads it any more: what is pushed then is thrown away.
+    /// False once the reader is gone; bytes pushed after that are dropped.
     pub has_body: bool,
     pub target: Option<Box<dyn Collect>>,
     pub body_waker: Option<Waker>,
 
     pub sending: Sending,
     pub sent: VecDeque<Sent>,
-    /// Bytes of `sent`, and how many there may be before the responder has no more capacity.
+    /// Bytes in `sent`, and the limit at which the responder has no more capacity.
     pub queued: usize,
     pub room: usize,
     pub send_waker: Option<Waker>,
 
-    /// By the peer.
+    /// Reset by the peer.
     pub reset: Option<Reason>,
     pub handles: u8,
     pub peer_waker: Option<Waker>,
@@ -115,7 +115,7 @@ impl Ends {
         self.target = Some(target);
     }
 
-    /// Moves what is there to where it is wanted, a bounded part of it; whether there is more for another turn.
+    /// Moves a bounded part of the received bytes into the target; returns true if more are left for another turn.
     fn feed(&mut self) -> bool {
         let Some(mut target) = self.target.take() else { return false };
         let (mut taken, mut is_full) = (0, false);
@@ -140,7 +140,7 @@ impl Ends {
     pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Collected {
         if let Some(reason) = self.reset {
             self.target = None;
-            return Collected::Over(Some(Err(NotCollected::Ended(reason))));
+            return Collected::Done(Some(Err(NotCollected::Ended(reason))));
         }
         if let Some(target) = &mut self.target
             && target.missing() > 0
@@ -149,7 +149,7 @@ impl Ends {
         {
             let missing = target.missing();
             self.target = None;
-            return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
+            return Collected::Done(Some(Err(NotCollected::NoRoom { missing })));
         }
         let has_more = self.feed();
         let is_end = self.received_all && self.received.is_empty();
@@ -157,10 +157,10 @@ impl Ends {
             Some(target) if target.missing() > 0 && !is_end => {
                 self.target = Some(target);
                 register(&mut self.body_waker, cx);
-                if has_more { Collected::HasMore } else { Collected::Waits }
+                if has_more { Collected::HasMore } else { Collected::Waiting }
             }
-            Some(target) if target.missing() > 0 => Collected::Over(None),
-            target => Collected::Over(target.map(|target| Ok(target.into_bytes()))),
+            Some(target) if target.missing() > 0 => Collected::Done(None),
+            target => Collected::Done(target.map(|target| Ok(target.into_bytes()))),
         }
     }
 

@@ -1,19 +1,18 @@
 //! Frames as bytes: heads, types, flags, error codes.
 
-/// What a connection begins with.
+/// First bytes of every connection.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame head.
 pub const HEAD_BYTES: usize = 9;
-/// Largest frame that a peer accepts when it did not say otherwise, and the least it may say.
+/// Default and smallest allowed value of MAX_FRAME_SIZE.
 pub const FRAME_BYTES_MIN: u32 = 16_384;
-/// Largest frame there can be.
+/// Largest possible frame.
 pub const FRAME_BYTES_MAX: u32 = (1 << 24) - 1;
-/// Window of everybody who did not say otherwise.
+/// Initial window.
 pub const WINDOW_DEFAULT: u32 = 65_535;
-/// Largest window there can be.
+/// Largest possible window.
 pub const WINDOW_MAX: i64 = (1 << 31) - 1;
 
-/// Frame types.
 pub mod kind {
     #![allow(missing_docs)]
     pub const DATA: u8 = 0;
@@ -28,7 +27,6 @@ pub mod kind {
     pub const CONTINUATION: u8 = 9;
 }
 
-/// Frame flags.
 pub mod flag {
     #![allow(missing_docs)]
     pub const ACK: u8 = 1;
@@ -38,7 +36,6 @@ pub mod flag {
     pub const PRIORITY: u8 = 32;
 }
 
-/// Settings.
 pub mod setting {
     #![allow(missing_docs)]
     pub const HEADER_TABLE_SIZE: u16 = 1;
@@ -68,21 +65,21 @@ impl Reason {
     pub const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-/// The head of a frame.
+/// Head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Bytes that follow.
+    /// Length of the payload in bytes.
     pub length: usize,
     /// One of `kind`, or unknown.
     pub kind: u8,
-    /// Of `flag`.
+    /// Bits of `flag`.
     pub flags: u8,
-    /// 0 = the connection.
+    /// Stream id; 0 = the connection.
     pub stream: u32,
 }
 
 impl FrameHead {
-    /// Reads one; `None` while it is incomplete.
+    /// Reads a head; `None` while it is incomplete.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s, t, u, v] = bytes.first_chunk::<HEAD_BYTES>()?;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -91,14 +88,14 @@ impl FrameHead {
         Some(Self { length, kind, flags, stream })
     }
 
-    /// As it is sent.
+    /// Encodes the head.
     pub fn bytes(self) -> [u8; HEAD_BYTES] {
         let [_, a, b, c] = (self.length as u32).to_be_bytes();
         let [s, t, u, v] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, s, t, u, v]
     }
 
-    /// Whether a flag is set.
+    /// True if `flag` is set.
     pub fn has(self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -114,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_read_as_written_and_the_reserved_bit_does_not_count() {
+    fn heads_round_trip_and_the_reserved_bit_is_ignored() {
         for (length, stream) in [(0, 0), (1, 1), (16_384, 3), (FRAME_BYTES_MAX as usize, 0x7fff_ffff)] {
             let head = FrameHead { length, kind: kind::DATA, flags: flag::END_STREAM | flag::PADDED, stream };
             let mut bytes = head.bytes();

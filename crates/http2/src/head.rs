@@ -1,11 +1,11 @@
-//! The head of a request, checked: what HTTP/2 calls malformed never gets to a caller.
+//! Heads of requests. They are checked: a head that HTTP/2 calls malformed never reaches a caller.
 
-use crate::ledger::{Held, Ledger};
+use crate::ledger::{HeadCharge, HeadLedger};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::OnceCell;
 
-/// What a field counts besides its name and value.
+/// Bytes a field counts in addition to its name and value.
 const FIELD_BYTES: usize = 32;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,43 +14,42 @@ struct Span {
     end: u32,
 }
 
-/// A field: its name, and behind that its value.
+/// A field: its name, directly followed by its value.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct FieldSpan {
     start: u32,
     middle: u32,
     end: u32,
 }
 
-/// Why a head is refused.
+/// Why a head is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadHead {
-    /// Against the rules of HTTP/2.
+    /// Violates the rules of HTTP/2.
     Malformed,
-    /// Larger than allowed.
     TooLarge,
-    /// Those of the connection take too much together.
+    /// The heads of the connection take too much memory together.
     NoRoom,
 }
 
-/// Method, path and fields of a request. Shared by all requests whose head is known to be the same.
+/// Method, path and fields of a request. Shared by all requests with the same head.
 #[derive(Debug, Default)]
 pub struct RequestHead {
     text: Vec<u8>,
     method: Span,
     path: Span,
-    fields: SmallVec<[Place; 12]>,
+    fields: SmallVec<[FieldSpan; 12]>,
     content_length: Option<u64>,
     derived: OnceCell<Box<dyn Any>>,
-    /// Its part of what the heads of its connection may take.
-    held: Option<Held>,
+    /// Its charge in the connection's ledger.
+    held: Option<HeadCharge>,
 }
 
 impl RequestHead {
-    /// Has `ledger` count what this takes for as long as it lives; false when that is too much.
-    pub(crate) fn hold(&mut self, ledger: &Ledger) -> bool {
-        // Text grows to twice its size at most: what is left over is not worth a copy, but counts.
-        let fields = if self.fields.spilled() { self.fields.capacity() * size_of::<Place>() } else { 0 };
+    /// Charges the head to `ledger` for its lifetime; returns false if that is too much.
+    pub(crate) fn hold(&mut self, ledger: &HeadLedger) -> bool {
+        // Text grows to twice its size at most: the slack is not worth a copy, but counts.
+        let fields = if self.fields.spilled() { self.fields.capacity() * size_of::<FieldSpan>() } else { 0 };
         self.held = ledger.take(size_of::<Self>() + self.text.capacity() + fields);
         self.held.is_some()
     }
@@ -59,20 +58,20 @@ impl RequestHead {
         self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
-    fn name(&self, field: &Place) -> &[u8] {
+    fn name(&self, field: &FieldSpan) -> &[u8] {
         self.at(Span { start: field.start, end: field.middle })
     }
 
-    fn value(&self, field: &Place) -> &[u8] {
+    fn value(&self, field: &FieldSpan) -> &[u8] {
         self.at(Span { start: field.middle, end: field.end })
     }
 
-    /// The method as sent.
+    /// Method as sent.
     pub fn method(&self) -> &[u8] {
         self.at(self.method)
     }
 
-    /// The path as sent, with its query.
+    /// The path with its query, as sent.
     pub fn path(&self) -> &[u8] {
         self.at(self.path)
     }
@@ -81,42 +80,42 @@ impl RequestHead {
         self.path().first() == Some(&b'/') || (self.path() == b"*" && self.method() == b"OPTIONS")
     }
 
-    /// Fields in the order they came, names in lower case, without those that begin with a colon.
+    /// Fields in the order they came, names in lower case, without pseudo-header fields.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         // Names were checked to be tokens, which are ASCII.
         self.fields.iter().map(|f| (std::str::from_utf8(self.name(f)).unwrap_or_default(), self.value(f)))
     }
 
-    /// The first field of that name.
+    /// The first field with that name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.all(name).next()
     }
 
-    /// Fields of that name, in the order they came.
+    /// The fields with that name, in the order they came.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.fields.iter().filter(move |f| self.name(f) == name.as_bytes()).map(|f| self.value(f))
     }
 
-    /// The announced length of the body.
+    /// Announced length of the body.
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// What the caller made of this head, made once for all requests that share it: it must depend on nothing but the head and
-    /// things that never change. `None` when something of another type was kept here before: a server has one type.
+    /// A value that the caller derives from this head, computed once for all requests that share it: it must depend
+    /// only on the head and on constants. `None` if a value of another type is stored already: a server has one type.
     pub fn derived<T: 'static>(&self, make: impl FnOnce(&Self) -> T) -> Option<&T> {
         self.derived.get_or_init(|| Box::new(make(self))).downcast_ref()
     }
 }
 
-/// Collects the fields of one block, where the head is to have them: it is moved once, when it is whole.
+/// Collects the fields of one block in place: the head is moved once, when it is complete.
 pub struct Builder {
     head: RequestHead,
     has_method: bool,
     has_path: bool,
     has_scheme: bool,
     has_authority: bool,
-    /// The value of `:authority`, and of `host`.
+    /// The values of `:authority` and `host`.
     authority: Span,
     host: Option<Span>,
     size: usize,
@@ -125,7 +124,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For a head of at most `size_max` bytes.
+    /// A builder for a head of at most `size_max` bytes.
     pub fn new(size_max: usize) -> Self {
         Self {
             head: RequestHead { text: Vec::with_capacity(256), ..RequestHead::default() },
@@ -147,7 +146,7 @@ impl Builder {
         Span { start, end: self.head.text.len() as u32 }
     }
 
-    /// Takes a field. Whatever it is, the block must be read to its end: later ones depend on what it put into the table.
+    /// Adds a field. Even after an error the block must be read to its end: later blocks depend on its table entries.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         if self.bad.is_some() {
             return;
@@ -155,7 +154,7 @@ impl Builder {
         self.size += name.len() + value.len() + FIELD_BYTES;
         if self.size > self.size_max {
             self.bad = Some(BadHead::TooLarge);
-            // A client that sends an index for a long field, over and over, is given no memory for it.
+            // A client that repeats the index of a long field gets no memory for it.
             self.head = RequestHead::default();
         } else if !self.take(name, value) {
             self.bad = Some(BadHead::Malformed);
@@ -184,8 +183,8 @@ impl Builder {
         }
         let Span { start, end: middle } = self.put(name);
         let place = self.put(value);
-        self.head.fields.push(Place { start, middle, end: place.end });
-        // One, as over HTTP/1.
+        self.head.fields.push(FieldSpan { start, middle, end: place.end });
+        // At most one, as over HTTP/1.
         name != b"host" || self.host.replace(place).is_none()
     }
 
@@ -212,75 +211,78 @@ impl Builder {
         true
     }
 
-    /// Whether what was collected is the head of a request.
+    /// Checks that the fields are the head of a request.
     pub fn check(&self) -> Result<(), BadHead> {
         match self.bad {
             Some(bad) => Err(bad),
-            // A path is one of this server, or `*` where it means the whole of it (RFC 9113, 8.3.1).
+            // The path must start with a slash, or be `*` for the whole server (RFC 9113, 8.3.1).
             None if !self.has_one_host() => Err(BadHead::Malformed),
             None if self.has_method && self.has_path && self.has_scheme && self.head.has_good_path() => Ok(()),
             None => Err(BadHead::Malformed),
         }
     }
 
-    /// Whether `host` names whom `:authority` names (RFC 9113, 8.3.1): what is in front of this server may have gone by the other.
+    /// True if `host` and `:authority` name the same host (RFC 9113, 8.3.1): a proxy may have used either.
     fn has_one_host(&self) -> bool {
         let (Some(host), true) = (self.host, self.has_authority) else { return true };
         let (host, authority) = (self.head.at(host), self.head.at(self.authority));
         is_same_host(host, authority)
     }
 
-    /// The head as far as it was collected.
+    /// The head collected so far.
     pub fn head_mut(&mut self) -> &mut RequestHead {
         &mut self.head
     }
 
-    /// The head of a request, which was checked.
+    /// The head; call `check` first.
     #[inline]
     pub fn into_head(self) -> RequestHead {
         self.head
     }
 
-    /// Whether this may stand behind a body.
+    /// True if the fields may be trailers.
     pub fn are_trailers(&self) -> bool {
         self.bad.is_none() && !self.has_method && !self.has_path && !self.has_scheme && !self.has_authority
     }
 }
 
-/// Bytes of a name: a token, without capitals. A table, since every byte of every field that is not known already is looked up.
+/// Bytes of a name: a token without capitals. A table, because every byte of every unknown field is looked up.
 static NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
     while b < 256 {
-        table[b] = matches!(b as u8, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+        table[b] = matches!(
+            b as u8,
+            b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
+        );
         b += 1;
     }
     table
 };
 
-/// Whether a value has no control characters, tabs aside. Eight bytes at a time: trace headers are long, and differ from call to call
-/// (traceparent, 55 bytes: 500 → 100 instructions).
+/// True if a value has no control characters except tabs. Eight bytes at a time: trace headers are long and differ in
+/// each call (traceparent, 55 bytes: 500 → 100 instructions).
 fn is_value(value: &[u8]) -> bool {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES * 128;
-    // Where a byte is zero, or above one that is; in the sum that decides here either is as good as the other.
+    // High bit of each byte that is zero; a carry may also mark the byte above it, which does not change the result.
     let zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
     let suspicious = |x: u64| (x.wrapping_sub(ONES * 0x20) & !x & HIGH) | zero(x ^ (ONES * 0x7f));
     let (words, rest) = value.as_chunks::<8>();
     let found = words.iter().fold(0, |found, word| found | suspicious(u64::from_le_bytes(*word)));
     let is_good = |&b: &u8| b >= 0x20 && b != 0x7f || b == b'\t';
-    // A tab, or something that is refused.
+    // `found` may be a tab or an invalid byte.
     (found == 0 || words.as_flattened().iter().all(is_good)) && rest.iter().all(is_good)
 }
 
-/// Whether two names of a host say the same, in any case, and with or without the port that a scheme has anyway.
+/// True if two names mean the same host: case is ignored, and so is a default port of a scheme.
 fn is_same_host(one: &[u8], other: &[u8]) -> bool {
-    let has_port_more = |longer: &[u8], shorter: &[u8]| {
+    let adds_default_port = |longer: &[u8], shorter: &[u8]| {
         longer
             .split_at_checked(shorter.len())
             .is_some_and(|(host, port)| host.eq_ignore_ascii_case(shorter) && matches!(port, b":80" | b":443" | b":"))
     };
-    one.eq_ignore_ascii_case(other) || has_port_more(one, other) || has_port_more(other, one)
+    one.eq_ignore_ascii_case(other) || adds_default_port(one, other) || adds_default_port(other, one)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9113_8_1_1_malformed_heads_are_refused() {
+    fn rfc9113_8_1_1_malformed_heads_are_rejected() {
         let with = |more: &[(&'static str, &'static str)]| head(&[&GOOD, more].concat(), 10_000).err();
         assert_eq!(with(&[(":authority", "x"), ("te", "trailers"), ("a", "b\tc"), ("a", "")]), None);
         for bad in [
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9113_8_3_1_host_names_whom_the_authority_names() {
+    fn rfc9113_8_3_1_host_and_authority_must_name_the_same_host() {
         for (authority, hosts, is_good) in [
             (Some("a:8001"), &["a:8001"][..], true),
             (Some("A.example"), &["a.EXAMPLE:80"], true),
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn values_hold_no_control_characters_wherever_they_stand() {
+    fn control_characters_are_rejected_at_any_position_of_a_value() {
         for length in 1..30 {
             for at in 0..length {
                 for b in 0..=255u8 {
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_and_size_is_what_the_protocol_counts() {
+    fn fields_are_found_and_sizes_count_as_in_the_protocol() {
         let all = [&GOOD[..], &[("content-length", "12"), ("k", "1"), ("k", "2")]].concat();
         let size: usize = all.iter().map(|(n, v)| n.len() + v.len() + 32).sum();
         assert_eq!(head(&all, size - 1).err(), Some(BadHead::TooLarge));

@@ -1,5 +1,5 @@
-//! Heads that were decoded before. A client that makes the same call again sends the same indices: as long as neither they nor the
-//! table have changed, they mean the same, and a comparison of a dozen bytes is all there is to do.
+//! Cache of decoded heads. A client that repeats a call sends the same indices: while neither they nor the table
+//! change, comparing a dozen bytes replaces decoding.
 
 use crate::head::RequestHead;
 use crate::limits::{HEAD_BLOCK_BYTES_MAX, HEADS_MAX};
@@ -16,19 +16,18 @@ struct Known {
 #[derive(Default)]
 pub struct Heads {
     known: Vec<Known>,
-    /// Which is given up next.
+    /// Index that is replaced next.
     next: usize,
 }
 
 impl Heads {
-    /// The head of a block, if it is known and the table has not changed since.
+    /// Returns the head of a block if it is known and the table has not changed since.
     pub fn get(&self, block: &[u8], generation: u64) -> Option<Rc<RequestHead>> {
         let hash = hash_of(block);
         let is_same = |k: &&Known| k.hash == hash && k.generation == generation && k.block == block;
         Some(self.known.iter().find(is_same)?.head.clone())
     }
 
-    /// Forgets all.
     pub fn clear(&mut self) {
         self.known.clear();
         self.next = 0;
@@ -44,7 +43,7 @@ impl Heads {
             return self.known.push(Known { hash, block: block.to_vec(), generation, head });
         }
         if let Some(known) = self.known.get_mut(self.next) {
-            // In the memory of the one that is given up: with trace headers every call comes here.
+            // Reuses the memory of the replaced entry: with trace headers every call comes here.
             known.block.clear();
             known.block.extend_from_slice(block);
             (known.hash, known.generation, known.head) = (hash, generation, head);
@@ -53,14 +52,14 @@ impl Heads {
     }
 }
 
-/// A quick mix, so that blocks that differ are seldom compared; a client that finds two with the same gains a comparison.
+/// Fast, non-cryptographic hash, so that different blocks are seldom compared; a collision costs one comparison.
 fn hash_of(block: &[u8]) -> u64 {
     let mut hash = block.len() as u64;
     let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     let (words, rest) = block.as_chunks::<8>();
     words.iter().for_each(|w| mix(u64::from_le_bytes(*w)));
     match block.last_chunk::<8>() {
-        // The end once more, with what was mixed in before it.
+        // Mixes the last eight bytes, which overlap those mixed before.
         Some(last) if !rest.is_empty() => mix(u64::from_le_bytes(*last)),
         Some(_) => {}
         None => rest.iter().for_each(|&b| mix(u64::from(b))),

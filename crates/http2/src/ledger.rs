@@ -1,72 +1,71 @@
-//! What the decoded heads of one connection take together. A client that refers to long fields of its table makes a head of 64 KiB
-//! with 15 bytes, and may have thousands of streams open: only the sum says what that costs us.
+//! Accounts for the decoded heads of one connection. A client that refers to long fields of its table makes a head of
+//! 64 KiB with 15 bytes and may have thousands of streams open, so only the sum bounds the cost.
 //!
-//! Many connections are more than one: beyond what every connection may hold for nothing, the server is asked for room, a step at a
-//! time, and is given it back.
+//! Beyond the free bytes of a connection, room is reserved from the server, a step at a time, and released again.
 //!
-//! Invariant: `bytes` is the sum of all [`Held`] that live. `reserved` is a whole number of steps; with the free part it covers
-//! `bytes`, unless a single head that came to an empty ledger found no room.
+//! Invariant: `bytes` is the sum of all live [`HeadCharge`]. `reserved` is a whole number of steps; with the free part
+//! it covers `bytes`, unless a single head that came to an empty ledger found no room.
 
-use crate::limits::{FREED_BYTES_TOLD, HELD_HEAD_BYTES_FREE, HELD_HEAD_BYTES_MAX, HELD_HEAD_BYTES_STEP};
+use crate::limits::{FREED_BYTES_STEP, HELD_HEAD_BYTES_FREE, HELD_HEAD_BYTES_MAX, HELD_HEAD_BYTES_STEP};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The heads of one connection.
+/// HeadLedger of one connection's heads.
 #[derive(Debug)]
-pub struct Ledger(Rc<Sum>);
+pub struct HeadLedger(Rc<Sum>);
 
 #[derive(Debug)]
 struct Sum {
     bytes: Cell<usize>,
-    /// What the server has set aside for them.
+    /// Bytes that the server has reserved for them.
     reserved: Cell<usize>,
-    /// Given back since `told` was last called.
+    /// Bytes released since the last call of `on_freed`.
     freed: Cell<usize>,
-    told: fn(usize),
+    on_freed: fn(usize),
     room: Room,
 }
 
-/// How the server keeps account of what the heads of all connections take.
+/// The server's account of the heads of all connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Sets so many bytes aside; false when there is no room for them.
+    /// Reserves bytes; returns false if there is no room.
     pub reserve: fn(usize) -> bool,
-    /// Gives so many of them back.
+    /// Releases reserved bytes.
     pub release: fn(usize),
 }
 
 impl Default for Room {
-    /// As much as is asked for.
+    /// No limit.
     fn default() -> Self {
         Self { reserve: |_| true, release: |_| {} }
     }
 }
 
-/// A head's part of the sum.
+/// The charge of one head; dropping it releases the bytes.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeadCharge {
     bytes: usize,
     sum: Rc<Sum>,
 }
 
-impl Ledger {
-    /// An empty one. `told` learns, now and then, how many bytes were given back.
-    pub fn new(told: fn(usize), room: Room) -> Self {
-        Self(Rc::new(Sum { bytes: Cell::new(0), reserved: Cell::new(0), freed: Cell::new(0), told, room }))
+impl HeadLedger {
+    /// An empty ledger. `on_freed` is called, now and then, with the number of bytes released since the last call.
+    pub fn new(on_freed: fn(usize), room: Room) -> Self {
+        Self(Rc::new(Sum { bytes: Cell::new(0), reserved: Cell::new(0), freed: Cell::new(0), on_freed, room }))
     }
 
-    /// Takes in so many bytes. `None` when that is too much beside what is there: a single head always has room.
-    pub fn take(&self, bytes: usize) -> Option<Held> {
+    /// Charges `bytes`; `None` if they exceed the limit together with the others. A single head is always accepted.
+    pub fn take(&self, bytes: usize) -> Option<HeadCharge> {
         let before = self.0.bytes.get();
         let after = before.saturating_add(bytes);
         if before > 0 && (after > HELD_HEAD_BYTES_MAX || !self.0.cover(after)) {
             return None;
         }
         self.0.bytes.set(after);
-        Some(Held { bytes, sum: self.0.clone() })
+        Some(HeadCharge { bytes, sum: self.0.clone() })
     }
 
-    /// Bytes held now.
+    /// Bytes charged now.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.0.bytes.get()
@@ -74,7 +73,7 @@ impl Ledger {
 }
 
 impl Sum {
-    /// Has so many bytes set aside, but for the free ones; false when there is no room.
+    /// Reserves room for `bytes` beyond the free ones; returns false if there is none.
     fn cover(&self, bytes: usize) -> bool {
         let missing = bytes.saturating_sub(HELD_HEAD_BYTES_FREE).saturating_sub(self.reserved.get());
         let more = missing.next_multiple_of(HELD_HEAD_BYTES_STEP);
@@ -88,7 +87,7 @@ impl Sum {
         has_room
     }
 
-    /// Gives back what is set aside for nothing, but for a step: it is soon wanted again.
+    /// Releases unused room except for one step, which is likely to be used soon.
     fn uncover(&self) {
         let wanted = self.bytes.get().saturating_sub(HELD_HEAD_BYTES_FREE).next_multiple_of(HELD_HEAD_BYTES_STEP);
         let more = self.reserved.get().saturating_sub(wanted + HELD_HEAD_BYTES_STEP);
@@ -99,21 +98,21 @@ impl Sum {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeadCharge {
     fn drop(&mut self) {
         let sum = &self.sum;
         sum.bytes.set(sum.bytes.get().saturating_sub(self.bytes));
         sum.uncover();
         sum.freed.set(sum.freed.get() + self.bytes);
-        if sum.freed.get() >= FREED_BYTES_TOLD {
-            (sum.told)(sum.freed.take());
+        if sum.freed.get() >= FREED_BYTES_STEP {
+            (sum.on_freed)(sum.freed.take());
         }
     }
 }
 
 impl Drop for Sum {
     fn drop(&mut self) {
-        (self.told)(self.freed.get());
+        (self.on_freed)(self.freed.get());
         (self.room.release)(self.reserved.get());
     }
 }
@@ -126,8 +125,8 @@ mod tests {
     thread_local! { static TOLD: Cell<usize> = const { Cell::new(0) }; }
 
     #[test]
-    fn holds_so_much_and_one_head_however_large_and_tells_of_all_that_goes() {
-        let ledger = Ledger::new(|n| TOLD.set(TOLD.get() + n), Room::default());
+    fn charges_are_bounded_except_for_a_single_head_and_all_releases_are_reported() {
+        let ledger = HeadLedger::new(|n| TOLD.set(TOLD.get() + n), Room::default());
         let large = ledger.take(2 * HELD_HEAD_BYTES_MAX);
         assert!(large.is_some() && ledger.take(1).is_none());
         drop(large);
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_is_free_it_asks_for_room_and_gives_all_of_it_back() {
+    fn room_beyond_the_free_bytes_is_reserved_and_released() {
         thread_local! {
             static LEFT: Cell<usize> = const { Cell::new(0) };
             static ASKED: Cell<usize> = const { Cell::new(0) };
@@ -159,15 +158,15 @@ mod tests {
         };
         let all = 3 * HELD_HEAD_BYTES_STEP;
         LEFT.set(all);
-        let ledger = Ledger::new(|_| {}, room);
+        let ledger = HeadLedger::new(|_| {}, room);
         let first = ledger.take(HELD_HEAD_BYTES_FREE);
         assert_eq!((first.is_some(), ASKED.get(), LEFT.get()), (true, 0, all), "who holds little asks nobody");
         let mut held: Vec<_> = (0..all / 1000).map(|_| ledger.take(1000)).collect();
         assert!(held.iter().all(Option::is_some));
         assert_eq!((ASKED.get(), LEFT.get()), (3, 0), "a step at a time");
         assert!(ledger.take(1000).is_none(), "there is no room");
-        // Another connection, while there is none.
-        let other = Ledger::new(|_| {}, room);
+        // Another connection, while there is no room.
+        let other = HeadLedger::new(|_| {}, room);
         let one = other.take(2 * HELD_HEAD_BYTES_FREE);
         assert!(one.is_some() && other.take(1).is_none(), "a single head has room, and nothing beside it");
         held.truncate(held.len() / 3);

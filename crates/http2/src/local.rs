@@ -1,10 +1,10 @@
-//! A stream without a connection: in the place of the wire stands a caller in the same thread, the [`Peer`].
+//! A stream without a connection: its other end is a [`Peer`] in the same thread instead of a socket.
 //!
-//! [`Body`](crate::Body) and [`Responder`](crate::Responder) of such a stream do what those of a connection do, so that what serves a call does not
-//! know the difference. There are no frames and no header compression. Flow control is the peer's: it asks how much was not read yet
-//! before it pushes more, and what it does not take is what the responder has no capacity for.
+//! [`Body`](crate::Body) and [`StreamWriter`](crate::StreamWriter) behave as those of a connection, so the service
+//! cannot tell the difference. There are no frames and no header compression. The peer does the flow control: it polls
+//! how much is unread before it pushes more, and what it does not take reduces the responder's capacity.
 //!
-//! Not here: times. A peer that takes nothing, or sends nothing, is given up by whoever drives it.
+//! There are no timeouts here: the driver of a peer ends one that sends or takes nothing.
 
 use crate::ends::{Ends, Sending, Sent};
 use crate::frame::Reason;
@@ -16,16 +16,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// A stream's other end. Dropped, it resets the stream, if that is not over.
+/// The stream's other end. Dropping it resets a stream that is not over.
 pub struct Peer(Rc<RefCell<Ends>>);
 
-/// Why there is no stream: its fields are not those of a request, or are longer than allowed together.
+/// The fields are not those of a request, or exceed the allowed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadFields;
 
 impl Peer {
-    /// Begins a stream with a POST of `path`. Its fields may take `head_bytes_max` as HTTP/2 counts them, and the answer `room` bytes that are not
-    /// taken. Of the answer, `fixed` is what [`Field::Fixed`] means.
+    /// Begins a stream with a POST of `path`. Its fields may take `head_bytes_max` as HTTP/2 counts them; up to `room`
+    /// bytes of the response may wait to be taken. [`Field::Fixed`] is an index into `fixed`.
     ///
     /// # Errors
     /// [`BadFields`].
@@ -35,7 +35,7 @@ impl Peer {
         head_bytes_max: usize,
         fixed: &'static [(&'static str, &'static str)],
         room: usize,
-    ) -> Result<(Self, Request, crate::Responder), BadFields> {
+    ) -> Result<(Self, Request, crate::StreamWriter), BadFields> {
         let mut builder = Builder::new(head_bytes_max);
         let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", path)];
         pseudo.iter().for_each(|(name, value)| builder.field(name.as_bytes(), value.as_bytes()));
@@ -47,7 +47,7 @@ impl Peer {
         Ok((Self(ends), request, respond))
     }
 
-    /// Sends bytes of the body. Without effect once the service does not read it any more.
+    /// Sends bytes of the body. Has no effect once the service has dropped the body.
     pub fn push(&self, piece: Bytes) {
         let mut ends = self.0.borrow_mut();
         if ends.has_body && ends.reset.is_none() && !ends.received_all && !piece.is_empty() {
@@ -57,14 +57,14 @@ impl Peer {
         }
     }
 
-    /// The body has no more bytes.
+    /// Ends the body.
     pub fn end(&self) {
         let mut ends = self.0.borrow_mut();
         ends.received_all = true;
         wake(&mut ends.body_waker);
     }
 
-    /// Ends the stream before its time.
+    /// Ends the stream early.
     pub fn reset(&self, reason: Reason) {
         let mut ends = self.0.borrow_mut();
         if ends.sending != Sending::Done {
@@ -76,7 +76,7 @@ impl Peer {
         }
     }
 
-    /// Ready when no more than `most` bytes that were pushed wait to be read.
+    /// Ready when at most `most` pushed bytes are unread.
     pub fn poll_read(&self, most: usize, cx: &Context<'_>) -> Poll<()> {
         let mut ends = self.0.borrow_mut();
         if ends.unread <= most {
@@ -86,7 +86,7 @@ impl Peer {
         Poll::Pending
     }
 
-    /// What was sent next; `None` behind `End` and `Reset`, and once the stream was reset from here.
+    /// Returns the next part of the response; `None` after `End` and `Reset`, and once this end has reset the stream.
     pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<Option<Sent>> {
         let mut ends = self.0.borrow_mut();
         if let Some(sent) = ends.sent.pop_front() {
@@ -122,7 +122,7 @@ mod tests {
 
     const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc")];
 
-    fn begin() -> (Peer, Request, crate::Responder) {
+    fn begin() -> (Peer, Request, crate::StreamWriter) {
         let fields = [("x-a", &b"1"[..])];
         Peer::begin("/s/M", fields.into_iter(), 1024, FIXED, 10).ok().unwrap()
     }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_end_sends_the_other_gets_in_order() {
+    fn each_end_receives_in_order() {
         let (peer, request, mut respond) = begin();
         assert_eq!(
             (request.head.method(), request.head.path(), request.head.get("x-a")),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_end_goes_the_other_is_told() {
+    fn when_one_end_is_dropped_the_other_sees_a_reset() {
         let (peer, mut request, mut respond) = begin();
         respond.send_head(200, &[], false).unwrap();
         peer.push("unread".into());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_connection_would_refuse_begin_no_stream() {
+    fn fields_that_a_connection_rejects_begin_no_stream() {
         let long = [b'v'; 1024];
         for (name, value) in
             [("X-Upper", &b"1"[..]), ("connection", b"close"), ("", b""), ("a", b"\n"), (":path", b"/"), ("a", &long)]
@@ -206,9 +206,9 @@ mod tests {
         assert!(Peer::begin("no path", [].into_iter(), 1024, FIXED, 1).is_err());
     }
 
-    struct Place(BytesMut, usize);
+    struct Target(BytesMut, usize);
 
-    impl Collect for Place {
+    impl Collect for Target {
         fn spare(&mut self) -> &mut [u8] {
             let end = self.0.len();
             &mut self.0[self.1..end]
@@ -231,11 +231,11 @@ mod tests {
         let all: Vec<u8> = (0..3 * TURN_BYTES).map(|n| (n % 251) as u8).collect();
         all.chunks(100_000).for_each(|part| peer.push(Bytes::copy_from_slice(part)));
         peer.push("next".into());
-        body.collect(Box::new(Place(BytesMut::zeroed(all.len()), 0)));
+        body.collect(Box::new(Target(BytesMut::zeroed(all.len()), 0)));
         let collected = std::future::poll_fn(|cx| body.poll_collected(cx)).await;
         assert_eq!(collected.unwrap().unwrap(), all);
         assert_eq!(body.poll_data(&mut cx()), Poll::Ready(Some(Ok("next".into()))));
-        body.collect(Box::new(Place(BytesMut::zeroed(4), 0)));
+        body.collect(Box::new(Target(BytesMut::zeroed(4), 0)));
         peer.push("abc".into());
         assert!(body.poll_collected(&mut cx()).is_pending());
         peer.end();

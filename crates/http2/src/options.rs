@@ -1,4 +1,4 @@
-//! What a server chooses.
+//! Options that the server sets.
 
 use crate::ledger::Room;
 use crate::limits::{
@@ -10,58 +10,58 @@ use std::time::Duration;
 /// Options of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Bytes a client may send on one stream ahead of being asked for more.
+    /// Initial window of a stream in bytes.
     pub stream_window: u32,
-    /// And on all streams together.
+    /// Window of the whole connection in bytes.
     pub connection_window: u32,
-    /// Largest frame that is accepted, 16 KiB at least.
+    /// Largest accepted frame, at least 16 KiB.
     pub frame_bytes_max: u32,
-    /// Streams a client may have open.
+    /// Concurrent streams per client.
     pub streams_max: u32,
-    /// Bytes of the header fields of one request, each counted with 32 more than its name and value.
+    /// Size of the header fields of one request; each counts its name, its value and 32 bytes.
     pub header_list_bytes_max: u32,
-    /// Response bytes of one stream that may wait in us: what `Responder::capacity` is measured against.
+    /// Response bytes of one stream that may be queued; `StreamWriter::capacity` is the part that is free.
     pub send_buffer_bytes_max: usize,
-    /// Response fields that are the same for many responses, used as `Field::Fixed`. Sent in full once per connection, if the
-    /// client keeps a table large enough, and as one byte from then on.
+    /// Response fields that are the same for many responses, used as `Field::Fixed`. Sent in full once per connection,
+    /// if the client's table is large enough, and as one byte from then on.
     pub fixed: &'static [(&'static str, &'static str)],
-    /// What pings are for.
+    /// Limits of pings.
     pub pings: Pings,
-    /// How long a client may leave us waiting.
+    /// Timeouts.
     pub times: Times,
-    /// Learns, a megabyte at a time, how much of the memory for heads was freed: an allocator may keep it until it is asked to give
-    /// it back.
+    /// Called about once per megabyte with the number of freed bytes of heads, which an allocator may keep.
     pub freed: fn(usize),
-    /// Where heads beyond a few are accounted for: together with those of other connections.
+    /// Account, shared by all connections, of heads beyond the few that are free.
     pub head_room: Room,
-    /// Whether others wait for memory that bodies may hold.
+    /// True while others wait for memory that bodies may hold.
     pub is_short: fn() -> bool,
-    /// Whether a turn that has moved `limits::TURN_BYTES` ends there: on a thread that knows how long it has worked, one may go on.
+    /// True if a turn that has moved `limits::TURN_BYTES` must end. A thread that measures its work may continue.
     pub is_turn_over: fn() -> bool,
 }
 
-/// How long a client may leave us waiting, each looked at a few times while it runs: a client may get a quarter more of the
-/// shortest. The defaults are in `limits`. A connection without a call, or with a call that waits for us, is never waited for.
+/// Timeouts. Each is checked a few times while it runs, so that a client may get a quarter more of the shortest. The
+/// defaults are in `limits`. No timeout applies to a connection without a call, or while a call waits for the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// For its preface and SETTINGS; then the connection is closed.
+    /// Time for the client's preface and SETTINGS; then the connection is closed.
     pub handshake: Duration,
-    /// For the acknowledgement of our SETTINGS; then the connection is closed.
+    /// Time to acknowledge our SETTINGS; then the connection is closed.
     pub acknowledgement: Duration,
-    /// For a header block, and any frame but DATA, from the first byte to the last; then the connection is closed.
+    /// Time from the first to the last byte of a header block or any frame but DATA; then the connection closes.
     pub head: Duration,
-    /// Without a byte of a body that is waited for; then its stream is reset. The connection is closed if nothing at all came.
+    /// Time without a byte of a body that a caller waits for; then its stream is reset. If the client sent nothing at
+    /// all, the connection is closed.
     pub body: Duration,
-    /// The same, of a body of which something came, while `Options::is_short` says that others wait for memory.
+    /// The same for a body that has begun, while `Options::is_short` returns true.
     pub body_when_short: Duration,
-    /// Without taking anything of what is to be sent; likewise.
+    /// Time in which the client takes no output; then the stream is reset or the connection closed, as for `body`.
     pub send: Duration,
-    /// Without a byte of a body whose call was answered; then its stream is reset.
+    /// Time without a byte of a body whose call was answered; then its stream is reset.
     pub linger: Duration,
 }
 
 impl Times {
-    /// The shortest of those that are waited for while nothing happens.
+    /// The shortest timeout that can run while nothing happens.
     pub(crate) fn shortest(&self) -> Duration {
         self.handshake.min(self.acknowledgement).min(self.head).min(self.body).min(self.send)
     }
@@ -81,16 +81,16 @@ impl Default for Times {
     }
 }
 
-/// Limits of pings, as gRPC has them. The default has none.
+/// Limits of pings, as in gRPC. The default has none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pings {
-    /// A client's ping that comes sooner than this after its last one, with nothing sent to it between the two, is a strike.
+    /// A ping that comes sooner than this after the client's last one, with nothing sent to it in between, is a strike.
     pub interval_min: Duration,
-    /// More strikes than this end the connection; 0 = they do not.
+    /// More strikes than this end the connection; 0 = no limit.
     pub strikes_max: u32,
     /// Without an open stream `interval_min` is two hours, unless this is set.
     pub without_streams: bool,
-    /// Pings we send without a header or data between them; 0 = any number.
+    /// Pings we send without a header or data between them; 0 = no limit.
     pub sent_without_data_max: u32,
 }
 

@@ -1,46 +1,46 @@
-//! What is to be written: small things in one buffer, large ones between them as they are.
+//! Output waiting to be written: small frames share one buffer, large pieces stay in their own memory.
 
 use crate::limits::{COPY_BYTES_MAX, WRITE_BYTES};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Memory a burst may leave behind.
+/// Capacity kept after a burst.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes on their way out. Invariant: no segment is empty, `at <= tail.len()`, and everything in `segments` comes before `tail`.
+/// Output buffer. Invariant: no segment is empty, `at <= tail.len()`, and everything in `segments` precedes `tail`.
 #[derive(Default)]
 pub struct Output {
     segments: VecDeque<Bytes>,
     tail: Vec<u8>,
-    /// How much of `tail` is written.
+    /// Bytes of `tail` already written.
     at: usize,
     segment_bytes: usize,
     written: u64,
 }
 
 impl Output {
-    /// Bytes that are not written.
+    /// Bytes not yet written.
     pub fn len(&self) -> usize {
         self.segment_bytes + self.tail.len() - self.at
     }
 
-    /// Bytes written since the beginning.
+    /// Bytes written since the connection began.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Whether everything is written.
+    /// True if everything is written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where small things go. What stands there must not be changed.
+    /// Buffer for small frames. Callers only append.
     pub fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// Takes a piece of a body: copied when that is cheaper than another part in a vectored write.
+    /// Adds a piece of a body, copied if that is cheaper than another part in a vectored write.
     pub fn put(&mut self, piece: Bytes) {
         if piece.len() <= COPY_BYTES_MAX {
             return self.tail.extend_from_slice(&piece);
@@ -58,7 +58,7 @@ impl Output {
         self.segments.push_back(piece);
     }
 
-    /// The one slice that is everything there is, if it is one and no longer than a write.
+    /// The whole output, if it is one slice no longer than one write.
     pub fn single(&self) -> Option<&[u8]> {
         if !self.segments.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl Output {
         self.tail.get(self.at..).filter(|tail| tail.len() <= WRITE_BYTES)
     }
 
-    /// Slices for a vectored write of at most `WRITE_BYTES`; how many.
+    /// Fills `to` for a vectored write of at most `WRITE_BYTES`; returns the number of slices.
     pub fn slices<'a>(&'a self, to: &mut [IoSlice<'a>]) -> usize {
         let mut room = WRITE_BYTES;
         let tail = self.tail.get(self.at..).filter(|t| !t.is_empty());
@@ -84,7 +84,7 @@ impl Output {
         n
     }
 
-    /// So many bytes were written.
+    /// Removes `n` written bytes.
     pub fn advance(&mut self, mut n: usize) {
         self.written += n as u64;
         while let Some(first) = self.segments.front_mut() {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_in_the_order_it_was_put_however_it_is_written() {
+    fn output_is_read_in_order_for_any_size_of_writes() {
         for step in [1, 7, 4096, 5000, 1 << 20] {
             let (mut output, mut expected, mut written) = (Output::default(), Vec::new(), Vec::new());
             for round in 0..3u8 {
@@ -120,7 +120,7 @@ mod tests {
                     expected.extend_from_slice(&piece);
                     if n < 10 { output.tail().extend_from_slice(&piece) } else { output.put(piece.into()) }
                 }
-                // Half of it, then more on top.
+                // Writes half, then adds more.
                 let mut left = output.len() / (2 - usize::from(round) / 2);
                 while left > 0 {
                     let mut slices = [IoSlice::new(&[]); 4];

@@ -1,19 +1,18 @@
-//! The bytes of a body that came and were not read yet.
+//! Received bytes of a body that were not read yet.
 
 use crate::limits::{JOINED_BYTES, PIECES_MAX, SMALL_PIECE_BYTES};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
-/// Pieces of a received body. Small ones are put together once there are many: each costs more than its bytes.
+/// Pieces of a received body. Many small ones are joined, because each piece costs more than its bytes.
 #[derive(Default)]
 pub struct Pieces {
     whole: VecDeque<Bytes>,
-    /// Behind all of `whole`.
+    /// Follows all of `whole`.
     joined: BytesMut,
 }
 
 impl Pieces {
-    /// Takes a piece.
     pub fn push(&mut self, piece: Bytes) {
         if self.whole.len() < PIECES_MAX && self.joined.is_empty() || piece.len() > SMALL_PIECE_BYTES {
             self.flush();
@@ -25,7 +24,7 @@ impl Pieces {
         self.joined.extend_from_slice(&piece);
     }
 
-    /// Puts back what is left of a piece.
+    /// Puts back the rest of a piece.
     pub fn unpop(&mut self, piece: Bytes) {
         self.whole.push_front(piece);
     }
@@ -36,7 +35,6 @@ impl Pieces {
         }
     }
 
-    /// The next piece.
     pub fn pop(&mut self) -> Option<Bytes> {
         if self.whole.is_empty() {
             self.flush();
@@ -44,7 +42,6 @@ impl Pieces {
         self.whole.pop_front()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.joined.is_empty()
     }
@@ -61,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_come_out_as_they_went_in_however_small() {
+    fn pieces_of_any_size_are_read_unchanged() {
         for size in [1, 100, 1024, 1025, 5000] {
             let (mut pieces, mut all, mut read) = (Pieces::default(), Vec::new(), Vec::new());
             for n in 0..200u32 {

@@ -1,17 +1,17 @@
-//! What a connection needs of a socket beyond reading and writing.
+//! Vectored reads from sockets.
 
 use socket2::SockRef;
 use std::io::{ErrorKind, IoSliceMut, Read, Result};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 
-/// A socket that can read into several places at once.
+/// A socket that can read into several buffers at once.
 pub trait Socket: AsyncRead + AsyncWrite + Unpin {
     /// Reads into `to`, in order; 0 bytes at the end.
     fn poll_read_vectored(&mut self, cx: &mut Context<'_>, to: &mut [IoSliceMut<'_>]) -> Poll<Result<usize>>;
 }
 
-/// For each socket of tokio, which have these methods without a trait in common.
+/// Implements [`Socket`] for a socket of tokio; these have the methods, but no common trait.
 macro_rules! socket {
     ($socket:ty) => {
         impl Socket for $socket {
@@ -28,11 +28,11 @@ macro_rules! socket {
     };
 }
 
-/// Reads, and where the read was a short one tells tokio that nothing is left, as its own `poll_read` does; its `try_read_vectored` does not.
-/// A body that comes more slowly than it is read would take two calls of the system for each piece: one for what came, and one to learn
-/// that nothing else did.
+/// Reads and, after a short read, tells tokio that the socket is empty, as its own `poll_read` does and its
+/// `try_read_vectored` does not. Otherwise each piece of a slow body would take two system calls: one for the piece and
+/// one to learn that there is no more.
 ///
-/// `try_io` of tokio runs what it is given and takes `WouldBlock` for an empty socket. What comes after that is a new event, which it does not lose.
+/// `try_io` of tokio takes `WouldBlock` for an empty socket; later bytes raise a new event, which it does not lose.
 fn read_available(
     to: &mut [IoSliceMut<'_>],
     try_io: impl FnOnce(&mut dyn FnMut(SockRef<'_>) -> Result<()>) -> Result<()>,
@@ -42,7 +42,7 @@ fn read_available(
     let tried = try_io(&mut |socket| {
         let n = (&*socket).read_vectored(to)?;
         came = Some(n);
-        // 0 is the end, which stays.
+        // 0 is the end of the stream, which every later read reports again.
         if n > 0 && n < room { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
     });
     match came {
@@ -63,7 +63,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     #[test]
-    fn after_a_short_read_the_system_is_not_asked_before_more_came() {
+    fn after_a_short_read_there_is_no_system_call_until_more_bytes_come() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -73,7 +73,7 @@ mod tests {
                 let (mut one, mut two) = (vec![0; first], vec![0; second]);
                 let mut places = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];
                 let n = poll_fn(|cx| stream.poll_read_vectored(cx, &mut places)).await.unwrap();
-                // Whether tokio would ask the system now.
+                // True if tokio would try a read now.
                 let asks = stream.try_io(Interest::READABLE, || Ok(())).is_ok();
                 (n, [one, two].concat()[..n].to_vec(), asks)
             };

@@ -1,8 +1,8 @@
-//! Tasks that wait.
+//! Wakers of waiting tasks.
 
 use std::task::{Context, Waker};
 
-/// Registers the task to be woken, without touching the count of a waker that is registered already.
+/// Registers the task to be woken; does not touch the reference count of a waker that is registered already.
 pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
     match place {
         Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -10,7 +10,7 @@ pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Wakes the task that waits there, if one does.
+/// Wakes the registered task, if any.
 pub fn wake(place: &mut Option<Waker>) {
     if let Some(waker) = place.take() {
         waker.wake();

@@ -1,9 +1,9 @@
-//! Over loopback, with the `h2` crate as the client: another reading of the same documents.
+//! Over loopback with the `h2` crate as the client, an independent implementation of the same RFCs.
 #![allow(missing_docs)]
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
-use http2::{Collect, Connection, Field, Options, Request, Responder, Times};
+use http2::{Collect, Connection, Field, Options, Request, StreamWriter, Times};
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use tokio::task::{LocalSet, spawn_local};
 
 const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
 
-/// Memory of a test.
-struct Place {
+struct Target {
     bytes: Vec<u8>,
     at: usize,
 }
 
-impl Collect for Place {
+impl Collect for Target {
     fn spare(&mut self) -> &mut [u8] {
         let end = (self.at + 77_777).min(self.bytes.len());
         &mut self.bytes[self.at..end]
@@ -38,8 +37,8 @@ impl Collect for Place {
     }
 }
 
-/// Answers with what it was sent, piece by piece, as far as the client takes it.
-async fn echo(mut request: Request, mut respond: Responder) {
+/// Echoes the request piece by piece, as far as the client takes it.
+async fn echo(mut request: Request, mut respond: StreamWriter) {
     let path = String::from_utf8_lossy(request.head.path()).into_owned();
     let length = request.head.content_length().unwrap_or_default().to_string();
     let fields =
@@ -52,9 +51,9 @@ async fn echo(mut request: Request, mut respond: Responder) {
         return;
     }
     if let Some(length) = path.strip_prefix("/collect/") {
-        // The first bytes to a place of their own, in parts of an odd size; then the others.
-        let place = Place { bytes: vec![0; length.parse().unwrap()], at: 0 };
-        request.body.collect(Box::new(place));
+        // The first bytes into a target of their own, in parts of an odd size; then the others.
+        let target = Target { bytes: vec![0; length.parse().unwrap()], at: 0 };
+        request.body.collect(Box::new(target));
         match poll_fn(|cx| request.body.poll_collected(cx)).await {
             Some(Ok(collected)) => respond.send_data(collected, false).unwrap(),
             Some(Err(_)) => return,
@@ -84,7 +83,7 @@ async fn echo(mut request: Request, mut respond: Responder) {
     let _ = respond.send_trailers(&[Field::Fixed(1), Field::Literal("x-end", b"yes")]);
 }
 
-async fn serve(io: TcpStream, options: Options, leave_after: Option<u32>) {
+async fn serve(io: TcpStream, options: Options, drain_after: Option<u32>) {
     let mut connection = Connection::new(io, BytesMut::new(), options);
     let mut count = 0;
     poll_fn(|cx| {
@@ -93,8 +92,8 @@ async fn serve(io: TcpStream, options: Options, leave_after: Option<u32>) {
                 Poll::Ready(Some((request, respond))) => {
                     spawn_local(echo(request, respond));
                     count += 1;
-                    if Some(count) == leave_after {
-                        connection.leave();
+                    if Some(count) == drain_after {
+                        connection.drain();
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
@@ -115,23 +114,23 @@ fn run(work: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, work);
 }
 
-async fn socket(options: Options, leave_after: Option<u32>) -> TcpStream {
+async fn socket(options: Options, drain_after: Option<u32>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     spawn_local(async move {
         let (io, _) = listener.accept().await.unwrap();
-        serve(io, options, leave_after).await;
+        serve(io, options, drain_after).await;
     });
     TcpStream::connect(address).await.unwrap()
 }
 
-/// A client, and what its connection ended with.
+/// A client, and how its connection ended.
 async fn client(
     options: Options,
     builder: &Builder,
-    leave_after: Option<u32>,
+    drain_after: Option<u32>,
 ) -> (SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
-    let io = socket(options, leave_after).await;
+    let io = socket(options, drain_after).await;
     let (send, connection) = builder.handshake(io).await.unwrap();
     (send, spawn_local(connection))
 }
@@ -238,7 +237,7 @@ fn large_bodies_both_ways_with_large_windows_and_frames() {
 }
 
 #[test]
-fn a_client_without_a_header_table_is_understood_and_understands() {
+fn a_client_without_a_header_table_works() {
     for size in [0, 64, 4096, 65_536] {
         run(async move {
             let mut builder = Builder::new();
@@ -263,7 +262,7 @@ fn resets_reach_the_other_side_both_ways() {
             drop(response);
             call(&client, "/after", pattern(n)).await;
         }
-        // Answered before the body was there: the client is told to stop, and that nothing is wrong.
+        // Answered before the body came: the client is told to stop, with NO_ERROR.
         let mut ready = client.clone().ready().await.unwrap();
         let (response, mut send) = ready.send_request(request("/early"), false).unwrap();
         assert_eq!(response.await.unwrap().status().as_u16(), 404);
@@ -295,7 +294,7 @@ fn trailers_of_a_request_end_it_and_a_wrong_length_resets_it() {
 }
 
 #[test]
-fn leaving_finishes_what_is_under_way_and_closes() {
+fn draining_finishes_calls_under_way_and_closes() {
     run(async {
         let (client, ended) = client(options(), &Builder::new(), Some(3)).await;
         let calls: Vec<_> = (0..3)
@@ -312,7 +311,7 @@ fn leaving_finishes_what_is_under_way_and_closes() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answer_costs_no_more_than_its_window() {
+fn a_response_that_is_not_read_holds_at_most_its_window() {
     run(async {
         let mut builder = Builder::new();
         builder.initial_window_size(1 << 20).initial_connection_window_size(2 << 20);
@@ -320,7 +319,7 @@ fn a_client_that_does_not_read_its_answer_costs_no_more_than_its_window() {
         let mut ready = client.clone().ready().await.unwrap();
         let (response, _send) = ready.send_request(request("/large"), true).unwrap();
         let response = response.await.unwrap();
-        // Others are served meanwhile.
+        // Other streams are served meanwhile.
         for n in 0..20 {
             call(&client, "/others", pattern(n * 1000)).await;
         }
@@ -342,12 +341,12 @@ fn pings_are_answered() {
 }
 
 #[test]
-fn the_last_word_is_read_however_much_the_client_still_sends() {
+fn the_last_frame_is_read_however_much_the_client_still_sends() {
     run(async {
         let mut io = socket(options(), None).await;
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         hello.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
-        // DATA of no stream, and a lot after it.
+        // DATA of no stream, then many more bytes.
         hello.extend_from_slice(&[0, 0, 1, 0, 0, 0, 0, 0, 1, b'x']);
         hello.resize(600_000, 0);
         io.write_all(&hello).await.unwrap();
@@ -359,7 +358,7 @@ fn the_last_word_is_read_however_much_the_client_still_sends() {
     });
 }
 
-/// A client that says `hello`, then nothing, and reads for as long as there is something: the last it got, and how long it took.
+/// A client that sends `hello`, then only reads: returns the last bytes it got, and after how long.
 async fn silent(hello: &[u8], options: Options) -> (String, Duration) {
     let mut io = socket(options, None).await;
     io.write_all(hello).await.unwrap();
@@ -395,7 +394,7 @@ fn hello(frames: &[(u8, u8, u8, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn clients_that_leave_us_waiting_are_closed_over_a_socket_too() {
+fn clients_that_exceed_a_timeout_are_closed_over_a_socket_too() {
     // `:method: POST`, `:scheme: http`, `:path: /…`
     let post = |path: &str| [&[0x83, 0x86, 0x04, path.len() as u8], path.as_bytes()].concat();
     let (body, large) = (post("/body"), post("/large"));
@@ -432,7 +431,7 @@ fn a_client_that_does_not_read_is_closed_and_one_that_is_idle_is_not() {
         let settings = [0, 4, a, b, c, d];
         let large = [&[0x83, 0x86, 0x04, 6][..], b"/large"].concat();
         write.write_all(&hello(&[(4, 0, 0, &settings), (8, 0, 0, &window)])).await.unwrap();
-        // What the sockets have room for must be full: a few megabytes.
+        // The socket buffers must be full: a few megabytes.
         for n in 0..8 {
             write.write_all(&hello(&[(1, 5, 2 * n + 1, &large)])[42..]).await.unwrap();
         }
@@ -454,7 +453,7 @@ fn a_client_that_does_not_read_is_closed_and_one_that_is_idle_is_not() {
 #[test]
 fn an_early_answer_reaches_a_client_that_sends_all_before_it_reads() {
     run(async {
-        // More than the stream's window: the client depends on being given room for what nobody wants.
+        // More than the stream's window: the client depends on window updates for a body that is dropped.
         let (client, _) = client(options(), &Builder::new(), None).await;
         for _ in 0..5 {
             let mut ready = client.clone().ready().await.unwrap();
@@ -467,7 +466,7 @@ fn an_early_answer_reaches_a_client_that_sends_all_before_it_reads() {
 }
 
 #[test]
-fn bodies_that_are_collected_are_what_was_sent_for_any_size_of_frame_and_any_neighbours() {
+fn collected_bodies_are_unchanged_for_any_frame_size_and_neighbours() {
     for frame in [16_384, 20_000, 1 << 20] {
         run(async move {
             let mut builder = Builder::new();
@@ -495,7 +494,7 @@ fn bodies_that_are_collected_are_what_was_sent_for_any_size_of_frame_and_any_nei
 }
 
 #[test]
-fn a_body_that_ends_before_it_is_collected_says_so_and_one_that_is_reset_too() {
+fn collecting_an_ended_or_reset_body_returns_so() {
     run(async {
         let (client, _) = client(options(), &Builder::new(), None).await;
         let mut ready = client.clone().ready().await.unwrap();
@@ -510,7 +509,7 @@ fn a_body_that_ends_before_it_is_collected_says_so_and_one_that_is_reset_too() {
 }
 
 #[test]
-fn a_client_of_another_protocol_is_handed_back_and_nothing_was_written_to_it() {
+fn a_client_of_another_protocol_is_returned_with_nothing_written() {
     run(async {
         for parts in
             [&[&b"GET / HTTP/1.1\r\n\r\n"[..]][..], &[b"PR", b"OPFIND / HTTP/1.1\r\n\r\n"], &[b"\x16\x03\x01\x02\x00"]]
@@ -521,7 +520,7 @@ fn a_client_of_another_protocol_is_handed_back_and_nothing_was_written_to_it() {
             let mut connection = http2::Connection::new(io, bytes::BytesMut::new(), impatient());
             for part in parts {
                 client.write_all(part).await.unwrap();
-                // Read before the next part comes, as far as that is not the last.
+                // Read before the next part comes, unless that is the last.
                 let turn = std::future::poll_fn(|cx| connection.poll_accept(cx));
                 let accepted = tokio::time::timeout(Duration::from_millis(100), turn).await;
                 assert!(!matches!(accepted, Ok(Some(_))), "{parts:?}");

@@ -16,7 +16,7 @@ use crate::table::{Operation, calls};
 use crate::traced::{Noted, Slot};
 use crate::verbose;
 use bytes::Buf;
-use http2::{Field, Request, RequestHead, Responder};
+use http2::{Field, Request, RequestHead, StreamWriter};
 use memory::Account;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -124,7 +124,7 @@ pub fn begin(
     client: &Client,
     account: &Rc<Account>,
     request: Request,
-    mut respond: Responder,
+    mut respond: StreamWriter,
 ) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
     let Request { head, body, .. } = request;
     let unkept;
@@ -214,7 +214,7 @@ async fn go_on(
     context: Arc<GrpcContext>,
     operation: Operation,
     mut call: Call,
-    mut respond: Responder,
+    mut respond: StreamWriter,
     deadline: Option<Duration>,
     sent: Option<Started>,
 ) {
@@ -326,7 +326,11 @@ fn accepted(head: &RequestHead) -> Encoding {
 }
 
 /// Runs `work` for as long as the client is interested; that it no longer is takes effect after `delay`.
-async fn until_reset<T>(respond: &mut Responder, delay: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+async fn until_reset<T>(
+    respond: &mut StreamWriter,
+    delay: Option<Duration>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     let mut pause = None;
     poll_fn(|cx| {

@@ -25,7 +25,7 @@ use crate::socket::Io;
 use crate::stray;
 use bytes::BytesMut;
 use engine::Engine;
-use http2::{Connection, Options, Pings, Request, Responder, Room};
+use http2::{Connection, Options, Pings, Request, Room, StreamWriter};
 use memory::{Account, Budget, Charge, Kind};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -199,7 +199,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
                             upkeep.pinged(now);
                         }
                     }
-                    Tick::Leave => connection.leave(),
+                    Tick::Leave => connection.drain(),
                     Tick::End => return Poll::Ready(()),
                 }
                 timer.as_mut().reset(upkeep.due());
@@ -208,7 +208,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
             if !upkeep.is_leaving() && leaves.as_mut().poll(cx).is_ready() {
                 // The reactor ends us when the grace of the whole server is over.
                 upkeep.leave(None);
-                connection.leave();
+                connection.drain();
                 changed = true;
             }
             if !changed {
@@ -235,7 +235,7 @@ pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &Place) 
 
 /// Tells the client of an idle connection that it ends; as far as that goes at once.
 pub fn dismiss<S: Io>(cx: &mut Context<'_>, connection: &mut Connection<S>) {
-    connection.leave_now();
+    connection.drain_now();
     // A call that came with this very turn is reset with the connection: it was told that it is not served.
     while let Poll::Ready(Some(_)) = connection.poll_accept(cx) {}
 }
@@ -288,14 +288,14 @@ impl Calls {
             if taken.is_multiple_of(CALLS_PER_LOOK) && hold::is_due() {
                 // What was answered goes out with the rest, in the next turn.
                 self.heard_at = Instant::now();
-                hold::go_on_later(cx);
+                hold::yield_turn(cx);
                 return Poll::Pending;
             }
         }
         Poll::Ready(())
     }
 
-    fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, request: Request, respond: Responder) {
+    fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, request: Request, respond: StreamWriter) {
         let Some(rest) = call::begin(context, cx, &self.client, &self.account, request, respond) else { return };
         self.open.set(self.open.get() + 1);
         let open = OpenCall(self.open.clone());

@@ -13,14 +13,14 @@ use super::watch::{begin, sleep_for};
 use crate::limits::HEALTH_WATCHERS_MAX;
 use crate::shared::Phase;
 use engine::{LOAD_AGE, Load};
-use http2::Responder;
+use http2::StreamWriter;
 use protocol::orca::{OrcaLoadReport, OrcaLoadReportRequest};
 use std::future::poll_fn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Serves one load balancer until it leaves, its time is up or the server goes.
-pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
+pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("{HEALTH_WATCHERS_MAX} clients are told of health and load, which is the limit");
     let Some((request, _counted)) = begin(context, &mut call, &mut respond, until, full).await else { return };

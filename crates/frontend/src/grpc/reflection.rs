@@ -6,7 +6,7 @@ use super::message::frame;
 use super::reply;
 use super::status::{Status, code};
 use bytes::Bytes;
-use http2::Responder;
+use http2::StreamWriter;
 use prost::Message;
 use protocol::pb::FILE_DESCRIPTOR_SET;
 use protocol::pb::reflection::server_reflection_request::MessageRequest as Question;
@@ -178,7 +178,7 @@ impl Index {
 }
 
 /// Serves one stream of questions.
-pub async fn serve(mut call: Call, mut respond: Responder) {
+pub async fn serve(mut call: Call, mut respond: StreamWriter) {
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;
     }

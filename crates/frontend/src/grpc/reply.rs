@@ -5,7 +5,7 @@ use crate::encoding::Encoding;
 use crate::limits::UNCHARGED_ANSWER_BYTES_MAX;
 use crate::rope::Rope;
 use bytes::Buf;
-use http2::{Field, Gone, Responder};
+use http2::{Field, Gone, StreamWriter};
 use memory::{Account, Kind};
 use tensor::Error;
 
@@ -26,7 +26,7 @@ const HEAD_DEFLATE: [Field<'static>; 3] = [Field::Fixed(0), Field::Fixed(1), Fie
 ///
 /// # Errors
 /// `Gone`, here and below, means that the client is.
-pub fn begin(respond: &mut Responder, encoding: Encoding) -> Result<(), Gone> {
+pub fn begin(respond: &mut StreamWriter, encoding: Encoding) -> Result<(), Gone> {
     let fields: &[_] = match encoding {
         Encoding::Identity => &HEAD,
         Encoding::Gzip => &HEAD_GZIP,
@@ -36,7 +36,7 @@ pub fn begin(respond: &mut Responder, encoding: Encoding) -> Result<(), Gone> {
 }
 
 /// Ends a response that was begun.
-pub fn end(respond: &mut Responder, status: &Status) {
+pub fn end(respond: &mut StreamWriter, status: &Status) {
     // The client is gone, or it is not: there is nothing more to say in either case.
     let _ = match status.is_ok() {
         true => respond.send_trailers(&[OK]),
@@ -45,7 +45,7 @@ pub fn end(respond: &mut Responder, status: &Status) {
 }
 
 /// Ends a call that has nothing but a status. A client that still sends is told to stop when the call is dropped.
-pub fn refuse(respond: &mut Responder, status: &Status) {
+pub fn refuse(respond: &mut StreamWriter, status: &Status) {
     let _ = status.with_fields(|fields| {
         let all: smallvec::SmallVec<[Field<'_>; 4]> = HEAD.iter().chain(fields).copied().collect();
         respond.send_head(200, &all, true)
@@ -71,7 +71,7 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
 }
 
 /// Ends a call with its one message, or without: how it ended.
-pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding, account: &Account) -> Result<(), Status> {
+pub fn finish(respond: &mut StreamWriter, message: Rope, encoding: Encoding, account: &Account) -> Result<(), Status> {
     let message = match charge(message, account) {
         Ok(message) => message,
         Err(error) => {

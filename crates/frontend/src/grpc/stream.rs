@@ -29,7 +29,7 @@ use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
 use engine::{Answer, ModelVersion};
-use http2::{RequestHead, Responder};
+use http2::{RequestHead, StreamWriter};
 use memory::{Account, Kind};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
 use protocol::{InferRequest, InferResponse};
@@ -225,7 +225,7 @@ enum Read<'a> {
 struct Session<'a> {
     context: &'a GrpcContext,
     call: Call,
-    respond: Responder,
+    respond: StreamWriter,
     packing: Packing,
     starting: Option<Starting<'a>>,
     /// In request order.
@@ -375,7 +375,7 @@ async fn read_large<'a>(
 }
 
 /// Serves one stream to its end.
-pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, deadline: Option<Duration>) {
+pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;
     }
@@ -467,7 +467,7 @@ impl<'a> Session<'a> {
             }
             if self.read_in_poll.is_multiple_of(MESSAGES_PER_LOOK) && hold::is_due() {
                 // Others have their turn; what is here already does not wake us.
-                hold::go_on_later(cx);
+                hold::yield_turn(cx);
                 return Ok(false);
             }
             self.read_in_poll += 1;
@@ -627,7 +627,7 @@ impl<'a> Session<'a> {
             }
             taken += 1;
             if taken.is_multiple_of(ANSWERS_PER_LOOK) && hold::is_due() {
-                hold::go_on_later(cx);
+                hold::yield_turn(cx);
                 return false;
             }
             let Poll::Ready((key, answer)) = self.inbox.poll_next(cx) else { return false };

@@ -15,7 +15,7 @@ use super::unary::required;
 use crate::encoding::Encoding;
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
 use crate::shared::{Counted, Phase};
-use http2::{Gone, Responder};
+use http2::{Gone, StreamWriter};
 use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Serves one watcher until it leaves, its time is up or the server goes.
-pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
+pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWriter, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
     let full = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
     let Some((HealthCheckRequest { .. }, _counted)) = begin(context, &mut call, &mut respond, until, full).await else {
@@ -95,7 +95,7 @@ async fn ask(context: &GrpcContext, after: Duration) {
 pub(super) async fn begin<'c, M: Message + Default>(
     context: &'c GrpcContext,
     call: &mut Call,
-    respond: &mut Responder,
+    respond: &mut StreamWriter,
     until: Option<Instant>,
     full: String,
 ) -> Option<(M, Counted<'c>)> {
@@ -130,6 +130,6 @@ pub(super) async fn sleep_for(until: Option<Instant>) {
 }
 
 /// Sends one status.
-fn tell(respond: &mut Responder, status: ServingStatus) -> Result<(), Gone> {
+fn tell(respond: &mut StreamWriter, status: ServingStatus) -> Result<(), Gone> {
     respond.send_data(frame(&HealthCheckResponse { status: status.into() }), false)
 }

@@ -20,7 +20,7 @@ use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
 use bytes::{Bytes, BytesMut};
-use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
+use http2::{Body, Connection, Field, NotCollected, Options, Request, StreamWriter};
 use memory::{Account, Kind, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
@@ -81,7 +81,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                     return;
                 }
                 leaving = true;
-                connection.leave();
+                connection.drain();
             }
         }
     }
@@ -96,7 +96,7 @@ async fn call_grpc(
     client: Rc<Client>,
     account: Rc<Account>,
     request: Request,
-    respond: Responder,
+    respond: StreamWriter,
 ) {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let rest = call::begin(&context, &mut Context::from_waker(&waker), &client, &account, request, respond);
@@ -110,7 +110,7 @@ async fn serve(
     client: Rc<Client>,
     account: Account,
     request: Request,
-    mut respond: Responder,
+    mut respond: StreamWriter,
 ) {
     let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
@@ -185,7 +185,7 @@ async fn serve(
 
 /// Sends each event as soon as it is there; ready when there will be none (true), or nobody to have it. What the client does not take keeps
 /// its answers where they are counted.
-fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
+fn poll_events(respond: &mut StreamWriter, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
     let mut taken = 0u32;
     loop {
         if respond.poll_reset(cx).is_ready() {
@@ -196,7 +196,7 @@ fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_
         }
         taken += 1;
         if taken.is_multiple_of(ANSWERS_PER_LOOK) && hold::is_due() {
-            hold::go_on_later(cx);
+            hold::yield_turn(cx);
             return Poll::Pending;
         }
         let sent = match ready!(events.poll_next(cx)) {
@@ -294,7 +294,7 @@ fn charged(reply: Reply, account: &Account) -> Reply {
 }
 
 /// Sends a reply as far as it is there. Returns the events that follow.
-fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
+fn send(respond: &mut StreamWriter, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
     let (mut length, mut header_length, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
     let mut fields: SmallVec<[Field<'_>; 8]> = SmallVec::new();
     fields.push(match reply.content_type {

@@ -1,4 +1,4 @@
-//! What came as calls, and what tells a call from what is none: the heads of requests, and the ids of streams.
+//! Calls that came: heads of requests and ids of streams.
 
 use super::closed::Closed;
 use super::ending::Fatal;
@@ -6,20 +6,19 @@ use crate::frame::Reason;
 use crate::head::{BadHead, Builder, RequestHead};
 use crate::heads::Heads;
 use crate::hpack::Decoder;
-use crate::ledger::Ledger;
+use crate::ledger::HeadLedger;
 use crate::options::Options;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The calls of a connection.
 pub struct Calls {
     decoder: Decoder,
     heads: Heads,
-    pub ledger: Ledger,
-    /// The largest id of a stream.
+    pub ledger: HeadLedger,
+    /// Largest stream id so far.
     pub last_id: u32,
     pub closed: Closed,
-    /// Keys of those that wait to be accepted.
+    /// Keys of the streams that wait to be accepted.
     pub accepted: VecDeque<u32>,
 }
 
@@ -28,14 +27,14 @@ impl Calls {
         Self {
             decoder: Decoder::new(),
             heads: Heads::default(),
-            ledger: Ledger::new(options.freed, options.head_room),
+            ledger: HeadLedger::new(options.freed, options.head_room),
             last_id: 0,
             closed: Closed::default(),
             accepted: VecDeque::new(),
         }
     }
 
-    /// The request of a whole header block, whose fields may take that many bytes.
+    /// Decodes a whole header block into the head of a request, whose fields may take `list_bytes_max` bytes.
     pub fn read_head(
         &mut self,
         block: &[u8],
@@ -60,12 +59,12 @@ impl Calls {
         Ok(Ok(head))
     }
 
-    /// Counts a head among those that the connection holds; false when there is no room for it.
+    /// Charges a head to the connection; returns false if there is no room for it.
     fn hold(&mut self, head: &mut RequestHead) -> bool {
         if head.hold(&self.ledger) {
             return true;
         }
-        // Those that are only remembered go first.
+        // Heads that are only remembered are dropped first.
         self.heads.clear();
         head.hold(&self.ledger)
     }

@@ -1,11 +1,11 @@
-//! Bytes of a large body go from the socket to where the caller wants them, without a stop in the read buffer.
+//! Reads large bodies from the socket directly into the caller's memory, bypassing the read buffer.
 //!
-//! Clients cut bodies into frames of 16 KiB; a read per frame would cost more than it saves. So a read is laid out for the frames
-//! that are likely to come: what is left of this one, then head and payload of frames like it, in turn, up to
-//! `limits::READ_BYTES_MAX`. Where a head turns out to be another one, what came behind it is moved to the read buffer and taken
-//! from there, as if it had been read that way.
+//! Clients cut bodies into frames of 16 KiB; one read per frame would cost more than it saves. So a read is planned for
+//! the frames that are likely to come: the rest of the current one, then head and payload of similar frames in turn, up
+//! to `limits::READ_BYTES_MAX`. If a head differs from the prediction, the bytes after it move to the read buffer and
+//! are processed from there, as after a normal read.
 //!
-//! Invariant: of a target, `filled` is told only of bytes of its own body, in order.
+//! Invariant: a target's `filled` counts only bytes of its own body, in order.
 
 use super::{Closing, Core};
 use crate::collect::Collect;
@@ -17,29 +17,29 @@ use std::io::{IoSliceMut, Result};
 use std::task::Poll;
 use std::time::Instant;
 
-/// Bytes behind the end of a body that are read with it: the frame that ends its stream, the next call.
+/// Space for bytes after the end of a body: the frame that ends its stream, the next call.
 const TAIL_BYTES: usize = 2048;
 
-/// A frame that is likely to come.
-struct Likely {
-    /// Its payload.
+/// A predicted frame.
+struct PredictedFrame {
+    /// Length of its payload.
     length: usize,
-    /// How much of it there is room for.
+    /// Part of the payload that the target has room for.
     planned: usize,
 }
 
-/// What a direct read brought.
+/// The result of a direct read.
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
-    /// Bytes; 0 at the end of the connection.
+    /// Number of bytes; 0 at the end of the connection.
     pub bytes: usize,
-    /// The caller waits for what came, or has to make room. What is in its place already needs nobody before more is read.
+    /// True if the caller waits for these bytes or has to make room; otherwise the next read needs no one else.
     pub is_awaited: bool,
 }
 
 impl Core {
-    /// Reads into the body that is being received, if there is one and it has room; else `None`, and nothing was read. `rest` holds
-    /// what was read before and is the beginning of a frame. `read` fills slices, in order.
+    /// Reads into the body that is being received, if there is one and its target has room; otherwise returns `None`
+    /// and reads nothing. `rest` holds the beginning of a frame from earlier reads. `read` fills slices, in order.
     pub fn read_direct(
         &mut self,
         rest: &mut BytesMut,
@@ -59,14 +59,15 @@ impl Core {
         let stream = self.streams.get(key).filter(|s| s.body.received.is_empty() && !s.body.received_all)?;
         let mut target = stream.body.target.take()?;
         let polled = self.read_into(&mut *target, left, frame_bytes, rest, read);
-        // Taken out while its stream may change under it.
+        // Taken out, because its stream may change meanwhile.
         let result = match polled {
-            Some(Poll::Ready(Ok((bytes, planned, likely, heads, tail)))) => {
+            Some(Poll::Ready(Ok((bytes, planned, predicted, heads, tail)))) => {
                 if bytes >= planned {
-                    self.reading.trust = (2 * self.reading.trust + 1).min(DIRECT_FRAMES_MAX);
+                    self.reading.predicted_frames_max =
+                        (2 * self.reading.predicted_frames_max + 1).min(DIRECT_FRAMES_MAX);
                 }
                 self.reading.received_bytes += bytes as u64;
-                self.take_direct(id, &mut *target, bytes, left, &likely, &heads, &tail, rest, now);
+                self.take_direct(id, &mut *target, bytes, left, &predicted, &heads, &tail, rest, now);
                 let is_awaited = target.missing() == 0 || target.spare().is_empty();
                 Some(Poll::Ready(Ok(Read { bytes, is_awaited })))
             }
@@ -84,7 +85,7 @@ impl Core {
             self.ask_for_room(key);
         }
         if matches!(result, Some(Poll::Ready(Ok(_)))) {
-            // What was no part of the body, if anything; it was counted.
+            // Bytes that do not belong to the body; they are counted already.
             self.reading.known_bytes = rest.len();
             self.receive(rest, now);
         }
@@ -99,20 +100,25 @@ impl Core {
         frame_bytes: usize,
         rest: &mut BytesMut,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Poll<Result<usize>>,
-    ) -> Option<Poll<Result<(usize, usize, SmallVec<[Likely; 16]>, [[u8; HEAD_BYTES]; DIRECT_FRAMES_MAX], Vec<u8>)>>>
-    {
+    ) -> Option<
+        Poll<Result<(usize, usize, SmallVec<[PredictedFrame; 16]>, [[u8; HEAD_BYTES]; DIRECT_FRAMES_MAX], Vec<u8>)>>,
+    > {
         let missing = target.missing();
         let spare = target.spare();
         let room = spare.len();
         let first = left.min(room);
         let (mut planned, mut covered) = (first, first);
-        let mut likely: SmallVec<[Likely; 16]> = SmallVec::new();
-        // Nothing is known of the frame behind one that goes beyond the body, or beyond the room.
+        let mut predicted: SmallVec<[PredictedFrame; 16]> = SmallVec::new();
+        // Frames after one that exceeds the body or the room cannot be predicted.
         let mut goes_on = first == left;
-        while goes_on && planned < room && likely.len() < self.reading.trust && frame_bytes >= DIRECT_BYTES_MIN {
+        while goes_on
+            && planned < room
+            && predicted.len() < self.reading.predicted_frames_max
+            && frame_bytes >= DIRECT_BYTES_MIN
+        {
             let length = frame_bytes.min(missing - covered);
             let part = length.min(room - planned);
-            likely.push(Likely { length, planned: part });
+            predicted.push(PredictedFrame { length, planned: part });
             planned += part;
             covered += part;
             goes_on = part == length && covered < missing;
@@ -132,7 +138,7 @@ impl Core {
             slices.push(IoSliceMut::new(part));
         }
         let mut wanted = planned;
-        for (i, (frame, head)) in likely.iter().zip(&mut heads).enumerate() {
+        for (i, (frame, head)) in predicted.iter().zip(&mut heads).enumerate() {
             let head = head.get_mut(if i == 0 { begun } else { 0 }..).unwrap_or_default();
             wanted += head.len();
             slices.push(IoSliceMut::new(head));
@@ -148,10 +154,10 @@ impl Core {
             Poll::Ready(Ok(n)) => n,
         };
         drop(slices);
-        Some(Poll::Ready(Ok((n, wanted, likely, heads, tail))))
+        Some(Poll::Ready(Ok((n, wanted, predicted, heads, tail))))
     }
 
-    /// Takes apart what was read.
+    /// Distributes the bytes of a direct read.
     #[allow(clippy::too_many_arguments)] // the layout of one read, in its order
     fn take_direct(
         &mut self,
@@ -159,7 +165,7 @@ impl Core {
         target: &mut dyn Collect,
         mut n: usize,
         left: usize,
-        likely: &[Likely],
+        predicted: &[PredictedFrame],
         heads: &[[u8; HEAD_BYTES]],
         tail: &[u8],
         rest: &mut BytesMut,
@@ -168,13 +174,13 @@ impl Core {
         let first = left.min(target.spare().len()).min(n);
         n -= first;
         if left > 0 && !self.take_payload(id, target, first, now) {
-            if likely.is_empty() {
-                // The frame goes beyond what is collected.
+            if predicted.is_empty() {
+                // The frame continues after the collected part.
                 rest.extend_from_slice(tail.get(..n).unwrap_or_default());
             }
             return;
         }
-        for (i, (frame, head)) in likely.iter().zip(heads).enumerate() {
+        for (i, (frame, head)) in predicted.iter().zip(heads).enumerate() {
             let begun = if i == 0 { rest.len() } else { 0 };
             let came = n.min(HEAD_BYTES - begun);
             if came == 0 && begun == 0 {
@@ -189,14 +195,14 @@ impl Core {
             let is_it =
                 (read.kind, read.stream, read.length) == (kind::DATA, id, frame.length) && !read.has(flag::PADDED);
             if !is_it || self.closing == Closing::Failed {
-                // Bodies that come in turns, or in frames of many sizes: what is moved twice costs more than it saves.
-                self.reading.trust /= 4;
+                // Bodies that alternate, or frames of many sizes: moving bytes twice costs more than direct reads save.
+                self.reading.predicted_frames_max /= 4;
                 rest.extend_from_slice(head);
                 return put_back(
                     target,
                     n,
-                    likely.get(i..).unwrap_or_default(),
-                    heads.get(i + 1..likely.len()).unwrap_or_default(),
+                    predicted.get(i..).unwrap_or_default(),
+                    heads.get(i + 1..predicted.len()).unwrap_or_default(),
                     tail,
                     rest,
                 );
@@ -205,12 +211,12 @@ impl Core {
                 return self.fail(fatal);
             }
             if self.streams.find(id).is_none() {
-                // Refused: the rest of the frame, and what follows, is looked at as usual.
+                // Rejected: the rest of the frame and the bytes after it are processed as usual.
                 return put_back(
                     target,
                     n,
-                    likely.get(i..).unwrap_or_default(),
-                    heads.get(i + 1..likely.len()).unwrap_or_default(),
+                    predicted.get(i..).unwrap_or_default(),
+                    heads.get(i + 1..predicted.len()).unwrap_or_default(),
                     tail,
                     rest,
                 );
@@ -224,7 +230,7 @@ impl Core {
         rest.extend_from_slice(tail.get(..n).unwrap_or_default());
     }
 
-    /// `n` bytes of the open frame are in place; whether that was all of it.
+    /// Counts `n` bytes of the open frame that are in place; returns true if the frame is complete.
     fn take_payload(&mut self, id: u32, target: &mut dyn Collect, n: usize, now: Instant) -> bool {
         target.filled(n);
         let Some(key) = self.streams.find(id) else { return false };
@@ -242,11 +248,11 @@ impl Core {
     }
 }
 
-/// Moves what was read behind an unexpected head to where unexpected things are read from.
+/// Moves the bytes read after an unexpected head into the read buffer.
 fn put_back(
     target: &mut dyn Collect,
     mut n: usize,
-    frames: &[Likely],
+    frames: &[PredictedFrame],
     heads: &[[u8; HEAD_BYTES]],
     tail: &[u8],
     rest: &mut BytesMut,

@@ -1,18 +1,18 @@
-//! How connections end.
+//! Ends of connections.
 
 use crate::frame::Reason;
 
-/// How far the end of a connection is.
+/// Progress of closing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closing {
     No,
-    /// The client was asked to leave and has not answered: what it sent meanwhile is served.
-    Asked,
-    /// Calls up to this one are served.
+    /// We sent GOAWAY and the client has not acknowledged it; calls it sent meanwhile are served.
+    Announced,
+    /// Calls up to this id are served.
     After(u32),
-    /// Nothing is read or served; what is in the output is the last word.
+    /// Nothing is read or served; the output ends with the last frame.
     Failed,
 }
 
-/// Why a connection has to end.
+/// Error that ends the connection.
 pub struct Fatal(pub Reason, pub &'static str);

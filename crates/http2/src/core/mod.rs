@@ -1,19 +1,19 @@
-//! The state of a connection and what changes it, without I/O: `receive` takes bytes, `send` makes them, this file has what both
-//! need and the way a connection ends. [`Machine`] is its face.
+//! State of a connection and its changes, without I/O: `receive` reads frames, `send` writes them; this file has their
+//! common part and the end of a connection. [`Machine`] is the interface.
 //!
-//! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before a task is woken for it.
+//! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before tasks are woken.
 
 mod calls;
 mod closed;
 mod direct;
 mod ending;
 mod machine;
-mod patience;
 mod reading;
 mod receive;
 mod send;
-mod still;
+mod stall;
 mod stream;
+mod timeouts;
 mod tolerance;
 mod trouble;
 mod writing;
@@ -29,7 +29,7 @@ use crate::limits::OUTPUT_BYTES_MAX;
 use crate::options::Options;
 use crate::output::Output;
 use calls::Calls;
-use closed::By;
+use closed::ResetBy;
 use ending::{Closing, Fatal};
 use reading::{Handshake, Reading};
 use std::task::Waker;
@@ -37,11 +37,11 @@ use stream::{Sending, Streams};
 use tolerance::Tolerance;
 use writing::Writing;
 
-/// Payload of pings that ask whether the client is there.
+/// Payload of pings that check whether the client is alive.
 const ALIVE: [u8; 8] = *b"alive?\0\0";
-/// Payload of the ping that tells when a client has heard that we are leaving.
-const LEAVING: [u8; 8] = *b"leaving\0";
-/// The largest id there can be.
+/// Payload of the ping whose answer shows that the client has received our GOAWAY.
+const DRAINING: [u8; 8] = *b"leaving\0";
+/// Largest possible stream id.
 const ID_MAX: u32 = 0x7fff_ffff;
 
 pub(crate) struct Core {
@@ -50,28 +50,28 @@ pub(crate) struct Core {
     pub(crate) handshake: Handshake,
     reading: Reading,
     calls: Calls,
-    /// Bytes that may still come before we say that there is room for more.
+    /// Remaining window of the connection in bytes.
     receive_window: i64,
-    /// Bytes that were released and of which the client was not told.
-    untold: usize,
+    /// Released bytes that no WINDOW_UPDATE has announced.
+    unannounced: usize,
     tolerance: Tolerance,
     writing: Writing,
     pings: Pings,
     streams: Streams,
-    /// The driver's, taken when it is woken.
+    /// The driver's waker, taken when it is woken.
     pub(crate) waker: Option<Waker>,
-    /// The driver will look at the output by itself: it need not be woken.
+    /// The driver is running and will check the output itself.
     pub(crate) in_turn: bool,
 }
 
-/// Pings of ours, which ask whether the client is there.
+/// Our own pings.
 #[derive(Default)]
 struct Pings {
-    /// One is not answered yet.
-    asked: bool,
-    /// One was answered since this was last looked at.
+    /// One is unanswered.
+    pending: bool,
+    /// One was answered since the last `take_pong`.
     answered: bool,
-    /// Sent since anything else was.
+    /// Pings since other output.
     without_data: u32,
 }
 
@@ -84,7 +84,7 @@ impl Core {
             reading: Reading::default(),
             calls: Calls::new(&options),
             receive_window: i64::from(options.connection_window.max(WINDOW_DEFAULT)),
-            untold: 0,
+            unannounced: 0,
             tolerance: Tolerance::default(),
             writing: Writing::new(&options),
             pings: Pings::default(),
@@ -110,7 +110,7 @@ impl Core {
         core
     }
 
-    /// Lets the driver know that there is something to write.
+    /// Wakes the driver, because there is output.
     fn wake_driver(&mut self) {
         if !self.in_turn
             && let Some(waker) = self.waker.take()
@@ -119,27 +119,27 @@ impl Core {
         }
     }
 
-    /// Whether more may be read: not while the peer does not take what we say.
+    /// False while the peer leaves too much output unread.
     fn may_read(&self) -> bool {
         self.closing != Closing::Failed && self.writing.output.len() < OUTPUT_BYTES_MAX
     }
 
-    /// Whether the connection is over once the output is written.
+    /// True if the connection ends once the output is written.
     fn is_finished(&self) -> bool {
         match self.closing {
             Closing::Failed => true,
-            // Those that linger have their answer; the driver reads on for a moment.
+            // Lingering streams have their response; the driver reads on for a moment.
             Closing::After(_) => self.streams.len() == self.streams.lingering() && self.calls.accepted.is_empty(),
-            Closing::No | Closing::Asked => false,
+            Closing::No | Closing::Announced => false,
         }
     }
 
-    /// Whether nothing may be written yet: what a client reads that speaks another protocol must not begin with frames.
+    /// True while nothing may be written: a client of another protocol must not receive HTTP/2 frames.
     pub(crate) fn holds_back(&self) -> bool {
         !self.handshake.prefaced && (self.closing == Closing::No || self.handshake.is_stray)
     }
 
-    /// Ends the connection with a last word.
+    /// Ends the connection with a GOAWAY.
     fn fail(&mut self, Fatal(reason, text): Fatal) {
         if self.closing == Closing::Failed {
             return;
@@ -152,7 +152,7 @@ impl Core {
         self.abandon(reason);
     }
 
-    /// Nothing more comes or goes: every stream ends.
+    /// Ends every stream, because the connection is over.
     pub(crate) fn abandon(&mut self, reason: Reason) {
         self.closing = Closing::Failed;
         (self.reading.data, self.reading.block) = (None, None);
@@ -162,37 +162,37 @@ impl Core {
         }
     }
 
-    /// Asks the client to leave: no new calls, those that are there are finished.
-    fn leave(&mut self) {
+    /// Sends GOAWAY: open calls are finished, new ones are refused.
+    fn drain(&mut self) {
         if self.closing != Closing::No {
             return;
         }
         if self.handshake.prefaced {
             self.writing.put_goaway(ID_MAX);
-            self.writing.put_frame(kind::PING, 0, 0, &LEAVING);
-            self.closing = Closing::Asked;
+            self.writing.put_frame(kind::PING, 0, 0, &DRAINING);
+            self.closing = Closing::Announced;
         } else {
-            // It has not said anything that could be under way.
-            self.leave_after(self.calls.last_id);
+            // The client has not finished the handshake, so no call is under way.
+            self.drain_after(self.calls.last_id);
         }
         self.wake_driver();
     }
 
-    fn leave_after(&mut self, id: u32) {
+    fn drain_after(&mut self, id: u32) {
         self.writing.put_goaway(id);
         self.closing = Closing::After(id);
     }
 
-    /// Takes a stream off the wire before its time and tells its handles.
+    /// Takes a stream off the wire early and wakes its handles.
     fn end_stream(&mut self, key: u32, reason: Reason) {
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return };
         stream.reset = Some(reason);
         stream.drop_queue();
         stream.wake_all();
-        self.streams.leave_wire(key);
+        self.streams.take_off_wire(key);
     }
 
-    /// Tells the client that a stream is over, and takes it off the wire.
+    /// Resets a stream and takes it off the wire.
     fn reset(&mut self, key: u32, reason: Reason) {
         let Some(id) = self.streams.get(key).filter(|s| s.on_wire).map(|s| s.id) else { return };
         self.put_reset(id, reason);
@@ -200,19 +200,19 @@ impl Core {
         self.wake_driver();
     }
 
-    /// Tells the client that a stream is over.
+    /// Writes RST_STREAM.
     fn put_reset(&mut self, id: u32, reason: Reason) {
-        self.calls.closed.reset(id, By::Us);
+        self.calls.closed.reset(id, ResetBy::Us);
         self.writing.put_frame(kind::RST_STREAM, 0, id, &reason.0.to_be_bytes());
     }
 
-    /// Keeps an answered stream, whose body has not all come, for a while: see `limits::EARLY_ANSWER_TIME`.
+    /// Keeps an answered stream with an incomplete body for a while: see `limits::EARLY_ANSWER_TIME`.
     fn linger(&mut self, key: u32) {
         self.streams.linger(key);
         self.wake_driver();
     }
 
-    /// The body of a stream is not wanted any more.
+    /// Drops the body of a stream.
     pub(crate) fn drop_body(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
         stream.has_body = false;
@@ -223,14 +223,14 @@ impl Core {
         self.drop_handle(key);
     }
 
-    /// Whether the caller waits for more of a body, or only for the next thing that may come.
+    /// Sets whether the caller rests between two messages instead of waiting for the body.
     pub(crate) fn rest(&mut self, key: u32, rests: bool) {
         if let Some(stream) = self.streams.get(key) {
             stream.body.rests = rests;
         }
     }
 
-    /// A handle of a stream is gone.
+    /// Drops a handle of a stream.
     pub(crate) fn drop_handle(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
         stream.handles = stream.handles.saturating_sub(1);
@@ -239,9 +239,9 @@ impl Core {
         }
         match stream.answer.sending {
             _ if !stream.on_wire => self.streams.reap(key),
-            // `pump` sees to it that the stream ends.
+            // `pump` ends the stream.
             Sending::Ending => {}
-            // Answered before all was read. The client stops sending by itself, or is told to later.
+            // Answered before the whole body was read. The client stops sending by itself, or is reset later.
             Sending::Done => self.linger(key),
             Sending::Nothing | Sending::Body => self.reset(key, Reason::CANCEL),
         }

@@ -1,13 +1,13 @@
-//! How far the client's bytes are read.
+//! State of the input.
 
 use crate::limits::DIRECT_FRAMES_MAX;
 
-/// How far both sides have agreed to speak HTTP/2.
+/// Progress of the handshake.
 #[derive(Default)]
 pub struct Handshake {
-    /// The client's preface came; then its SETTINGS have to follow.
+    /// The client's preface came; its SETTINGS have to follow.
     pub prefaced: bool,
-    /// The client sent something else in its place.
+    /// The client sent something other than the preface.
     pub is_stray: bool,
     /// The client's SETTINGS came.
     pub settled: bool,
@@ -15,22 +15,22 @@ pub struct Handshake {
     pub acknowledged: bool,
 }
 
-/// Frames, and what is here of the one that is being read.
+/// Received frames, and the received part of the current one.
 pub struct Reading {
-    /// What was left over of the last read: bytes of the beginning of a frame.
+    /// Bytes left over from the last read: the beginning of a frame.
     pub known_bytes: usize,
-    /// The turn was over before all of the last read was looked at.
+    /// The turn ended before all of the last read was processed.
     pub has_rest: bool,
-    /// Bytes that came, and frames, of which a header block is one: marks for `patience`.
+    /// Received bytes, and frames (a header block counts as one): progress marks for `timeouts`.
     pub received_bytes: u64,
     pub frames: u64,
-    /// A frame whose payload is thrown away: bytes left.
+    /// Payload bytes still to be dropped.
     pub skip: usize,
     pub data: Option<Data>,
-    /// Stream and payload of the last DATA frame: the next one is likely to be the same.
+    /// Stream and payload length of the last DATA frame, a prediction for the next one.
     pub last_data: (u32, usize),
-    /// How many such frames a read is laid out for: it grows as they come and falls when others do.
-    pub trust: usize,
+    /// Number of frames like `last_data` that a direct read plans for: grows when they come, falls when others do.
+    pub predicted_frames_max: usize,
     pub block: Option<Block>,
 }
 
@@ -44,45 +44,45 @@ impl Default for Reading {
             skip: 0,
             data: None,
             last_data: (0, 0),
-            trust: DIRECT_FRAMES_MAX,
+            predicted_frames_max: DIRECT_FRAMES_MAX,
             block: None,
         }
     }
 }
 
 impl Reading {
-    /// Whether a frame, or a header block, has begun and not ended.
+    /// True inside a frame or a header block.
     pub fn is_inside_frame(&self) -> bool {
         self.known_bytes > 0 || self.block.is_some() || self.is_inside_payload()
     }
 
-    /// Whether what comes next belongs to a body, or is thrown away.
+    /// True if the next bytes belong to a body or are dropped.
     pub fn is_inside_payload(&self) -> bool {
         self.data.is_some() || self.skip > 0
     }
 
-    /// Whether a frame's head, or a header block, has begun and not ended.
+    /// True inside a frame's head or a header block.
     pub fn is_inside_head(&self) -> bool {
         self.block.is_some() || (self.known_bytes > 0 && !self.is_inside_payload())
     }
 }
 
-/// A DATA frame of which not everything is here.
+/// A partly received DATA frame.
 pub struct Data {
     pub stream: u32,
-    /// Bytes of the body.
+    /// Remaining bytes of the body.
     pub left: usize,
-    /// Bytes behind them.
+    /// Padding after them.
     pub padding: usize,
     pub ends: bool,
 }
 
-/// A header block of which not everything is here.
+/// A partly received header block.
 pub struct Block {
     pub stream: u32,
     pub bytes: Vec<u8>,
     pub ends: bool,
-    /// Its priority says that the stream depends on itself.
+    /// Its priority makes the stream depend on itself.
     pub depends_on_itself: bool,
     pub continuations: u32,
 }

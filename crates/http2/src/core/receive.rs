@@ -1,9 +1,9 @@
-//! Bytes to events.
+//! Turns received bytes into events.
 
-use super::closed::{By, End};
+use super::closed::{End, ResetBy};
 use super::reading::{Block, Data};
 use super::stream::Sending;
-use super::{ALIVE, Closing, Core, Fatal, LEAVING};
+use super::{ALIVE, Closing, Core, DRAINING, Fatal};
 use crate::collect::fill;
 use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
@@ -22,7 +22,7 @@ const fn size(text: &'static str) -> Fatal {
 }
 
 impl Core {
-    /// Takes what it can of `bytes`, unless the turn is over before.
+    /// Processes `bytes` as far as possible, or until the turn is over.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
         let before = self.reading.known_bytes;
         self.reading.received_bytes += bytes.len().saturating_sub(before) as u64;
@@ -35,7 +35,7 @@ impl Core {
                 Err(fatal) => self.fail(fatal),
             }
             steps += 1;
-            // One read of 256 KiB may bring thousands of frames: calls of 29 bytes each, or resets.
+            // One read of 256 KiB may contain thousands of frames: calls of 29 bytes each, or resets.
             if steps.is_multiple_of(STEPS_PER_LOOK) && !bytes.is_empty() && (self.options.is_turn_over)() {
                 self.reading.has_rest = true;
                 break;
@@ -44,7 +44,7 @@ impl Core {
         self.reading.known_bytes = bytes.len();
     }
 
-    /// One step; false when more bytes are needed.
+    /// Processes one frame or part of one; returns false if more bytes are needed.
     fn step(&mut self, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
         if self.reading.skip > 0 {
             let n = self.reading.skip.min(bytes.len());
@@ -114,7 +114,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Checks the length of a frame that is read whole, before its payload is waited for.
+    /// Checks the length of a frame that is read whole, before waiting for its payload.
     fn check_length(&self, head: FrameHead) -> Result<(), Fatal> {
         if head.kind == kind::PUSH_PROMISE {
             return Err(protocol("clients cannot push"));
@@ -144,8 +144,8 @@ impl Core {
         Ok(())
     }
 
-    /// A block of an allowed list is smaller than the list, unless a client packs strings that grow when packed. The rest is for
-    /// padding and priorities.
+    /// Largest header block: that of a list of the allowed size is smaller than the list, unless a client packs strings
+    /// that grow by it. The rest is for padding and priorities.
     fn block_bytes_max(&self) -> usize {
         2 * self.options.header_list_bytes_max as usize + FRAME_BYTES_MIN as usize
     }
@@ -170,7 +170,7 @@ impl Core {
         self.take_data(bytes, now)
     }
 
-    /// Begins a DATA frame with `left` bytes of a body and so much padding; of a stream that is, or was, open.
+    /// Begins a DATA frame with `left` bytes of a body and `padding`; its stream is, or was, open.
     pub(super) fn open_data(
         &mut self,
         head: FrameHead,
@@ -178,7 +178,7 @@ impl Core {
         padding: usize,
         now: Instant,
     ) -> Result<(), Fatal> {
-        // The whole frame counts, padding included, whatever becomes of it.
+        // The whole frame counts, padding included, whatever happens to it.
         self.receive_window -= head.length as i64;
         if self.receive_window < 0 {
             return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
@@ -237,7 +237,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Ends a DATA frame of which everything but the padding was taken.
+    /// Ends a DATA frame of which everything but the padding was processed.
     pub(super) fn close_data(&mut self, now: Instant) -> Result<(), Fatal> {
         let Some(data) = self.reading.data.take() else { return Ok(()) };
         // Counted already.
@@ -262,7 +262,7 @@ impl Core {
         let is_next = stream.body.received.is_empty();
         stream.body.received.push(piece);
         match stream.body.target {
-            // What came before it is moved by the one who waits for it, who is woken for each turn.
+            // Earlier bytes are moved by the reading task, which is woken for each turn.
             Some(_) => match is_next && !self.feed(key) {
                 true => self.ask_for_room(key),
                 false => self.wake_body(key),
@@ -277,7 +277,7 @@ impl Core {
         }
     }
 
-    /// Has a body polled whose place is full: what else comes of it waits in pieces, and with it the client, once its window is used up.
+    /// Wakes the reader of a body whose target is full. Until there is room, pieces wait here, then the client.
     pub(super) fn ask_for_room(&mut self, key: u32) {
         if let Some(stream) = self.streams.get(key)
             && let Some(target) = &mut stream.body.target
@@ -288,8 +288,8 @@ impl Core {
         }
     }
 
-    /// Moves what came of a body to where its caller wants it, as far as that has room, and a turn's worth at most: a caller that
-    /// reads late finds as much as a window. True when something was moved and there is more.
+    /// Moves received pieces into the target as far as it has room, at most one turn's worth: a late reader may find a
+    /// whole window. Returns true if something was moved and there is more.
     pub(super) fn feed(&mut self, key: u32) -> bool {
         let mut taken = 0;
         let Some(stream) = self.streams.get(key) else { return false };
@@ -316,7 +316,7 @@ impl Core {
         has_more
     }
 
-    /// `n` bytes of a body were read to their place: there is room for as many more.
+    /// Counts `n` bytes that were read into the target: the client may send as many more.
     pub(super) fn count_collected(&mut self, key: u32, n: usize) {
         if let Some(stream) = self.streams.get(key) {
             stream.body.received_bytes += n as u64;
@@ -325,8 +325,8 @@ impl Core {
         self.release_stream(key, n);
     }
 
-    /// Bytes of a body that is not wanted. The other streams get their room back, and up to a bound so does the stream: a client may have
-    /// to send all of it before it reads the answer.
+    /// Drops bytes of an unwanted body. The connection's window is restored, and up to a bound also that of the stream:
+    /// a client may have to send everything before it reads the response.
     pub(super) fn discard(&mut self, key: u32, n: usize) {
         self.release_connection(n);
         let Some(stream) = self.streams.get(key) else { return };
@@ -336,10 +336,10 @@ impl Core {
         }
     }
 
-    /// A frame of a stream that is not on the wire, though it, or a later one, was (RFC 9113, 5.1 and 5.1.1).
+    /// Checks a frame whose stream is not on the wire, although it or a later one was (RFC 9113, 5.1 and 5.1.1).
     fn check_late(&mut self, id: u32, now: Instant) -> Result<(), Fatal> {
         if matches!(self.closing, Closing::After(after) if id > after) {
-            // The client was told that it is not served, or is being told.
+            // The client was told that the stream is not served, or is being told.
             return Ok(());
         }
         match self.calls.closed.end(id) {
@@ -353,7 +353,7 @@ impl Core {
         }
     }
 
-    /// The client has sent everything.
+    /// Ends the body: the client has sent all of it.
     fn end_body(&mut self, key: u32, now: Instant) -> Result<(), Fatal> {
         let Some(stream) = self.streams.get(key) else { return Ok(()) };
         if stream.body.length_left.is_some_and(|left| left > 0) {
@@ -362,12 +362,12 @@ impl Core {
         stream.body.received_all = true;
         stream.wake_body();
         if stream.answer.sending == Sending::Done {
-            self.streams.leave_wire(key);
+            self.streams.take_off_wire(key);
         }
         Ok(())
     }
 
-    /// Resets a stream for a mistake of the client's, which costs it some of our patience.
+    /// Resets a stream because of an error of the client, which counts as abuse.
     fn refuse(&mut self, key: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
         self.reset(key, reason);
         self.tolerance.count_trouble(now)
@@ -390,7 +390,7 @@ impl Core {
             depends_on = number31(fragment);
             fragment = fragment.get(5..).ok_or(size("frame of a wrong size"))?;
         }
-        // RFC 7540, 5.3.1; RFC 9113 has no priorities any more, and lets us keep to it.
+        // RFC 7540, 5.3.1. RFC 9113 has dropped priorities, but allows this check.
         let depends_on_itself = depends_on == Some(head.stream);
         let ends = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
@@ -415,7 +415,7 @@ impl Core {
         Ok(())
     }
 
-    /// A whole header block: a request, or trailers.
+    /// Processes a whole header block: a request, or trailers.
     fn take_block(
         &mut self,
         id: u32,
@@ -432,7 +432,7 @@ impl Core {
         self.calls.closed.opened(id, self.calls.last_id);
         self.calls.last_id = id;
         if let Closing::After(_) = self.closing {
-            // It was told that these are not served.
+            // The client was told that later streams are not served.
             return Ok(());
         }
         let head = match head {
@@ -461,7 +461,7 @@ impl Core {
                     stream.body.window = receive_window;
                     stream.answer.window = send_window;
                     stream.body.received_all = ends;
-                    // Its place among those that are to be accepted.
+                    // The handle of the queue of calls to be accepted.
                     stream.handles = 1;
                     stream.has_body = true;
                 }
@@ -475,7 +475,7 @@ impl Core {
         }
     }
 
-    /// Fields behind a body. They are not used, but they must be read, and they end the body.
+    /// Processes trailers. Their fields are not used, but must be decoded, and they end the body.
     fn take_trailers(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
         self.calls.decode(block, &mut builder)?;
@@ -500,12 +500,12 @@ impl Core {
             return Err(protocol("RST_STREAM of a stream that is not open"));
         }
         let Some(key) = self.streams.find(head.stream) else { return self.tolerance.count_empty() };
-        self.calls.closed.reset(head.stream, By::Client);
+        self.calls.closed.reset(head.stream, ResetBy::Client);
         self.end_stream(key, Reason::CANCEL);
         self.tolerance.count_trouble(now)
     }
 
-    /// Priorities are not obeyed, but must make sense.
+    /// Checks priorities, which have no effect.
     fn take_priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
         if head.stream == 0 {
             return Err(protocol("PRIORITY without a stream"));
@@ -515,7 +515,7 @@ impl Core {
         }
         match self.streams.find(head.stream) {
             Some(key) => self.refuse(key, Reason::PROTOCOL_ERROR, now),
-            // A stream that is idle, or over, cannot be reset.
+            // A stream that is idle or over cannot be reset.
             None => Err(protocol("a stream depends on itself")),
         }
     }
@@ -553,7 +553,7 @@ impl Core {
         self.change_windows(window)
     }
 
-    /// The client's window of every stream was, and is from now on, another one.
+    /// Applies a new initial window to every open stream.
     fn change_windows(&mut self, window: i64) -> Result<(), Fatal> {
         let change = window - std::mem::replace(&mut self.writing.peer_window, window);
         if change == 0 {
@@ -577,9 +577,9 @@ impl Core {
             return Err(protocol("PING of a stream"));
         }
         if head.has(flag::ACK) {
-            if payload == LEAVING && self.closing == Closing::Asked {
-                self.leave_after(self.calls.last_id);
-            } else if payload == ALIVE && std::mem::take(&mut self.pings.asked) {
+            if payload == DRAINING && self.closing == Closing::Announced {
+                self.drain_after(self.calls.last_id);
+            } else if payload == ALIVE && std::mem::take(&mut self.pings.pending) {
                 self.pings.answered = true;
             }
             return Ok(());
@@ -589,7 +589,7 @@ impl Core {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too_many_pings"));
         }
         if is_repeated {
-            // However often a client may ping: each has an answer to be made and written.
+            // Every ping costs an answer, however often the policy allows pings.
             self.tolerance.count_trouble(now)?;
         }
         self.writing.put_frame(kind::PING, flag::ACK, 0, payload);

@@ -1,4 +1,4 @@
-//! Calls to bytes.
+//! Turns responses into bytes.
 
 use super::Core;
 use super::stream::{End, Sending};
@@ -11,25 +11,25 @@ use bytes::{Buf, Bytes};
 use std::task::{Context, Poll};
 
 impl Core {
-    /// Room for more is given back to all streams.
+    /// Restores `n` bytes of the connection's window.
     pub fn release_connection(&mut self, n: usize) {
-        self.untold += n;
+        self.unannounced += n;
         let window = self.options.connection_window.max(WINDOW_DEFAULT);
-        if self.untold >= (window / 2).max(1) as usize {
-            let more = u32::try_from(std::mem::take(&mut self.untold)).unwrap_or(window);
+        if self.unannounced >= (window / 2).max(1) as usize {
+            let more = u32::try_from(std::mem::take(&mut self.unannounced)).unwrap_or(window);
             self.receive_window += i64::from(more);
             self.writing.put_frame(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
             self.wake_driver();
         }
     }
 
-    /// Room for more is given back to one.
+    /// Restores `n` bytes of the stream's window.
     pub fn release_stream(&mut self, key: u32, n: usize) {
         let half = (self.options.stream_window / 2).max(1) as usize;
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire && !s.body.received_all) else { return };
-        stream.body.untold += n;
-        if stream.body.untold >= half {
-            let more = u32::try_from(std::mem::take(&mut stream.body.untold)).unwrap_or_default();
+        stream.body.unannounced += n;
+        if stream.body.unannounced >= half {
+            let more = u32::try_from(std::mem::take(&mut stream.body.unannounced)).unwrap_or_default();
             stream.body.window += i64::from(more);
             let id = stream.id;
             self.writing.put_frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
@@ -37,7 +37,7 @@ impl Core {
         }
     }
 
-    /// The caller has used `n` bytes of a body.
+    /// Releases `n` used bytes of a body.
     pub fn release(&mut self, key: u32, n: usize) {
         let Some(stream) = self.streams.get(key) else { return };
         let n = n.min(stream.body.unreleased);
@@ -46,7 +46,7 @@ impl Core {
         self.release_stream(key, n);
     }
 
-    /// The next piece of a body.
+    /// Returns the next piece of a body.
     pub fn poll_data(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
         if let Some(reason) = stream.reset {
@@ -62,20 +62,20 @@ impl Core {
         Poll::Pending
     }
 
-    /// Where the next bytes of a body are wanted.
+    /// Sets the target of the next bytes of a body.
     pub fn collect(&mut self, key: u32, target: Box<dyn Collect>) {
         let Some(stream) = self.streams.get(key).filter(|s| s.has_body) else { return };
         stream.body.target = Some(target);
         self.feed(key);
     }
 
-    /// What was collected. The task is woken when there is more to collect, unless there is some now.
+    /// Returns the collected bytes. The task is woken when there is more to collect, unless there is some now.
     pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Collected {
-        let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
-        // Before it is asked for room: a stream that is over did not end for lack of it.
+        let Some(stream) = self.streams.get(key) else { return Collected::Done(None) };
+        // Checked before room is requested: a stream that is over did not end for lack of room.
         if let Some(reason) = stream.reset {
             stream.body.target = None;
-            return Collected::Over(Some(Err(NotCollected::Ended(reason))));
+            return Collected::Done(Some(Err(NotCollected::Ended(reason))));
         }
         if let Some(target) = &mut stream.body.target
             && target.missing() > 0
@@ -84,25 +84,24 @@ impl Core {
         {
             let missing = target.missing();
             stream.body.target = None;
-            return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
+            return Collected::Done(Some(Err(NotCollected::NoRoom { missing })));
         }
-        // There may be room that was not there before, and more than one turn may move.
+        // The target may have gained room, and there may be more than one turn may move.
         let has_more = self.feed(key);
-        let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
+        let Some(stream) = self.streams.get(key) else { return Collected::Done(None) };
         match &stream.body.target {
             Some(target) if target.missing() > 0 && !(stream.body.received_all && stream.body.received.is_empty()) => {
                 register(&mut stream.body.waker, cx);
-                if has_more { Collected::HasMore } else { Collected::Waits }
+                if has_more { Collected::HasMore } else { Collected::Waiting }
             }
             Some(target) if target.missing() > 0 => {
                 stream.body.target = None;
-                Collected::Over(None)
+                Collected::Done(None)
             }
-            _ => Collected::Over(stream.body.target.take().map(|target| Ok(target.into_bytes()))),
+            _ => Collected::Done(stream.body.target.take().map(|target| Ok(target.into_bytes()))),
         }
     }
 
-    /// Sends the head of a response.
     pub fn send_head(&mut self, key: u32, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
         let stream = self.streams.get(key).filter(|s| s.on_wire && s.answer.sending == Sending::Nothing).ok_or(Gone)?;
         stream.answer.sending = Sending::Body;
@@ -128,7 +127,7 @@ impl Core {
         if n == 0 && !ends {
             return Ok(());
         }
-        // Whatever was queued goes first.
+        // Queued bytes go first.
         if stream.answer.queued == 0 && room && n as i64 <= stream.answer.window.min(window) {
             stream.answer.window -= n as i64;
             stream.answer.sent_bytes += n as u64;
@@ -177,7 +176,7 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes that the client's windows, and our bound, have room for.
+    /// Bytes that the client's windows and our limit allow now.
     pub fn capacity(&mut self, key: u32) -> usize {
         let bound = self.options.send_buffer_bytes_max;
         let window = self.writing.send_window;
@@ -186,7 +185,7 @@ impl Core {
         window.min(bound).saturating_sub(stream.answer.queued)
     }
 
-    /// Ready when there is room, with how much; `None` when the stream is over.
+    /// Ready with the capacity once it is not 0; `None` if the stream is over.
     pub fn poll_capacity(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<usize>> {
         let room = self.capacity(key);
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return Poll::Ready(None) };
@@ -198,18 +197,18 @@ impl Core {
         Poll::Pending
     }
 
-    /// Ready when no more than `most` bytes wait to be sent; with `None` when the stream is over.
+    /// Ready with the number of queued bytes once it is at most `most`; `None` if the stream is over.
     pub fn poll_queued(&mut self, key: u32, most: usize, cx: &Context<'_>) -> Poll<Option<usize>> {
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return Poll::Ready(None) };
         if stream.answer.queued <= most {
             return Poll::Ready(Some(stream.answer.queued));
         }
-        // What is queued is what `patience` looks for; each frame that leaves wakes the sender.
+        // `timeouts` bounds how long bytes stay queued; each sent frame wakes the sender.
         register(&mut stream.answer.waker, cx);
         Poll::Pending
     }
 
-    /// Ready when the stream ended before its time.
+    /// Ready when the stream has ended early.
     pub fn poll_reset(&mut self, key: u32, cx: &Context<'_>) -> Poll<Reason> {
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(Reason::CANCEL) };
         if let Some(reason) = stream.reset {
@@ -219,7 +218,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Puts a stream that has something to send among those that may.
+    /// Lists a stream that has something to send.
     pub(super) fn list(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
         let has_something = stream.answer.queued > 0 || stream.answer.end.is_some();
@@ -229,14 +228,14 @@ impl Core {
         }
     }
 
-    /// Moves queued bodies into the output, a frame of each stream in turn, as far as the windows and the size of a write allow.
+    /// Moves queued bodies into the output, one frame per stream in turn, within the windows and the size of a write.
     pub fn pump(&mut self) {
         let largest = self.writing.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX);
         while self.writing.output.len() < WRITE_BYTES {
             let Some(key) = self.writing.ready.pop_front() else { return };
             let Some(stream) = self.streams.get(key) else { continue };
             if stream.answer.queued > 0 && stream.answer.window > 0 && self.writing.send_window <= 0 {
-                // No stream can send; the next WINDOW_UPDATE begins here.
+                // No stream can send; after the next WINDOW_UPDATE this one is first.
                 return self.writing.ready.push_front(key);
             }
             stream.answer.is_listed = false;
@@ -246,14 +245,14 @@ impl Core {
             let window = usize::try_from(stream.answer.window.min(self.writing.send_window)).unwrap_or(0);
             let n = stream.answer.queued.min(largest).min(window);
             if n == 0 && stream.answer.queued > 0 {
-                // Its own window is used up. An update lists it again.
+                // The stream's window is used up. An update lists it again.
                 continue;
             }
             self.pump_frame(key, n);
         }
     }
 
-    /// One DATA frame of `n` bytes of a stream's queue, and what follows if that was the last.
+    /// Writes a DATA frame with `n` queued bytes of a stream, and its end if those were the last.
     fn pump_frame(&mut self, key: u32, n: usize) {
         let Some(stream) = self.streams.get(key) else { return };
         let id = stream.id;
@@ -289,13 +288,13 @@ impl Core {
         }
     }
 
-    /// The last frame of a response is in the output.
+    /// Ends a response whose last frame is in the output.
     fn finish(&mut self, key: u32) {
         self.tolerance.trouble.forgive();
         let Some(stream) = self.streams.get(key) else { return };
         stream.answer.sending = Sending::Done;
         if stream.body.received_all {
-            self.streams.leave_wire(key);
+            self.streams.take_off_wire(key);
         } else if stream.handles == 0 {
             self.linger(key);
         }
@@ -306,13 +305,13 @@ impl Core {
         self.pings.without_data = 0;
     }
 
-    /// A header block, in as many frames as it needs.
+    /// Writes a header block, in as many frames as it needs.
     fn put_block(&mut self, id: u32, ends: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.note_sent();
         self.writing.put_block(id, ends, write);
     }
 
-    /// Answers a request whose head is too large: 431, without any caller having seen it.
+    /// Answers a request whose head is too large with 431; no caller sees it.
     pub(super) fn answer_too_large(&mut self, id: u32, ends: bool) {
         let (key, stream) = self.streams.open(id);
         if let Some(stream) = stream {

@@ -1,6 +1,6 @@
-//! One stream, and the table of them.
+//! Streams and their table.
 
-use super::still::Still;
+use super::stall::StallTimer;
 use crate::collect::Collect;
 use crate::frame::Reason;
 use crate::head::RequestHead;
@@ -11,90 +11,89 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Waker;
 
-/// How far the response is.
+/// Progress of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sending {
-    /// Nothing was sent.
     #[default]
     Nothing,
-    /// The head was.
+    /// The head was sent.
     Body,
-    /// The caller has said all there is; some of it is still queued.
+    /// The caller has finished; part of the body is still queued.
     Ending,
     /// The last frame is in the output.
     Done,
 }
 
-/// What follows the last byte of a response.
+/// Follows the last byte of a response.
 #[derive(Debug)]
 pub enum End {
-    /// The last DATA frame says so.
+    /// A flag in the last DATA frame.
     Data,
-    /// Trailers, encoded so that they mean the same at any time.
+    /// Trailers, encoded so that they may be sent at any time.
     Trailers(Vec<u8>),
 }
 
-/// A stream, for as long as the wire or a handle knows it.
+/// A stream, while it is on the wire or has a handle.
 #[derive(Default)]
 pub struct Stream {
     pub id: u32,
-    /// Whether frames of it may still come or go.
+    /// True while frames of it may come or be sent.
     pub on_wire: bool,
-    /// Handles.
+    /// Number of handles.
     pub handles: u8,
     pub has_body: bool,
     pub head: Option<Rc<RequestHead>>,
     pub body: Incoming,
     pub answer: Outgoing,
-    /// The stream ended before its time.
+    /// Set if the stream ended early.
     pub reset: Option<Reason>,
 }
 
 /// The body of a request.
 #[derive(Default)]
 pub struct Incoming {
-    /// The client sent its last frame.
+    /// The client has sent the whole body.
     pub received_all: bool,
     pub received: Pieces,
-    /// Where the body goes instead, as far as it has room.
+    /// Memory that the body is read into, as far as it has room.
     pub target: Option<Box<dyn Collect>>,
-    /// Bytes that may still come before we say that there is room for more.
+    /// Remaining window in bytes.
     pub window: i64,
-    /// Bytes that came and that the caller did not release.
+    /// Received bytes that the caller has not released.
     pub unreleased: usize,
-    /// Bytes that were released and of which the client was not told.
-    pub untold: usize,
-    /// Bytes that the head announced and that did not come.
+    /// Released bytes that no WINDOW_UPDATE has announced.
+    pub unannounced: usize,
+    /// Announced bytes of the body that have not come.
     pub length_left: Option<u64>,
     pub waker: Option<Waker>,
-    /// The stream was answered before all of this came, and waits for the rest of it, which is thrown away.
+    /// The stream was answered early; the rest of the body is dropped.
     pub lingers: bool,
-    /// Bytes that were thrown away.
+    /// Dropped bytes.
     pub discarded: usize,
-    /// The caller is between two messages: the client may take its time.
+    /// The caller is between two messages, so no timeout applies to the body.
     pub rests: bool,
-    /// Bytes that came: a mark for `patience`.
+    /// Received bytes: a progress mark for `timeouts`.
     pub received_bytes: u64,
-    pub still: Still,
+    pub stall: StallTimer,
 }
 
 /// The response.
 #[derive(Default)]
 pub struct Outgoing {
     pub sending: Sending,
-    /// May be negative: a client can change its mind about windows.
+    /// Send window; negative if the client has shrunk it.
     pub window: i64,
     pub queue: VecDeque<Bytes>,
     pub queued: usize,
     pub end: Option<End>,
-    /// In the list of streams that may send.
+    /// True while in the list of streams that may send.
     pub is_listed: bool,
     pub waker: Option<Waker>,
     /// The caller waits for `capacity`.
     pub wants_room: bool,
-    /// Bytes that went to the output: a mark for `patience`.
+    /// Bytes moved to the output: a progress mark for `timeouts`.
     pub sent_bytes: u64,
-    pub still: Still,
+    pub stall: StallTimer,
 }
 
 impl Stream {
@@ -105,17 +104,17 @@ impl Stream {
         self.has_body = false;
         self.body.received_all = false;
         self.body.unreleased = 0;
-        self.body.untold = 0;
+        self.body.unannounced = 0;
         self.body.length_left = None;
         self.answer.sending = Sending::Nothing;
         self.reset = None;
         (self.body.lingers, self.body.rests, self.answer.wants_room) = (false, false, false);
         (self.body.discarded, self.body.received_bytes, self.answer.sent_bytes) = (0, 0, 0);
-        (self.body.still, self.answer.still) = (Still::default(), Still::default());
-        // `is_listed` stays: a place in the list is not taken back, and serves the next stream in the slot.
+        (self.body.stall, self.answer.stall) = (StallTimer::default(), StallTimer::default());
+        // `is_listed` stays: the list entry remains and serves the next stream in this slot.
     }
 
-    /// Gives up what a stream holds when it is not wanted; its small tables stay for the next one.
+    /// Frees the memory of a finished stream; its small tables stay for the next one.
     fn clear(&mut self) {
         self.head = None;
         self.body.received.clear();
@@ -125,7 +124,7 @@ impl Stream {
         self.drop_queue();
     }
 
-    /// Forgets what was to be sent.
+    /// Drops queued output.
     pub fn drop_queue(&mut self) {
         self.answer.queue.clear();
         self.answer.queue.shrink_to(PIECES_MAX);
@@ -133,7 +132,7 @@ impl Stream {
         self.answer.end = None;
     }
 
-    /// Wakes the task that waits for it.
+    /// Wakes the reader and the writer.
     pub fn wake_all(&mut self) {
         self.wake_body();
         self.wake_sender();
@@ -146,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// Whether the caller has nothing to do but wait for more of the body.
+    /// True if the caller waits for more of the body and has nothing else to do.
     pub fn awaits_body(&self) -> bool {
         self.has_body && !self.body.rests && self.body.waker.is_some() && self.body.received.is_empty()
     }
@@ -160,29 +159,27 @@ impl Stream {
     }
 }
 
-/// The streams of a connection. A key is good for as long as its stream is on the wire or has a handle.
+/// The streams of a connection. A key is valid while its stream is on the wire or has a handle.
 #[derive(Default)]
 pub struct Streams {
     slots: Vec<Stream>,
     free: Vec<u32>,
-    /// Id and key of those on the wire. Ids only grow, so it is in order.
+    /// Id and key of the streams on the wire, in order, as ids only grow.
     wire: VecDeque<(u32, u32)>,
-    /// Those of them that linger.
+    /// Number of lingering streams on the wire.
     lingering: usize,
 }
 
 impl Streams {
-    /// Streams on the wire.
     pub fn len(&self) -> usize {
         self.wire.len()
     }
 
-    /// Streams on the wire that were answered before all of their body came.
     pub fn lingering(&self) -> usize {
         self.lingering
     }
 
-    /// Lets an answered stream stay on the wire.
+    /// Keeps an answered stream on the wire.
     pub fn linger(&mut self, key: u32) {
         if let Some(stream) = self.slots.get_mut(key as usize).filter(|s| s.on_wire && !s.body.lingers) {
             stream.body.lingers = true;
@@ -196,7 +193,7 @@ impl Streams {
         self.slots.len() - self.free.len()
     }
 
-    /// Begins a stream; its id is larger than all before it.
+    /// Begins a stream; its id must be larger than all before it.
     pub fn open(&mut self, id: u32) -> (u32, Option<&mut Stream>) {
         let key = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Stream::default());
@@ -207,7 +204,6 @@ impl Streams {
         (key, stream.map(|s| (s.begin(id), s).1))
     }
 
-    /// The stream of a key.
     pub fn get(&mut self, key: u32) -> Option<&mut Stream> {
         self.slots.get_mut(key as usize)
     }
@@ -220,13 +216,13 @@ impl Streams {
         }
     }
 
-    /// The key of an id that is on the wire.
+    /// The key of a stream on the wire.
     pub fn find(&self, id: u32) -> Option<u32> {
         self.place(id).and_then(|at| self.wire.get(at)).map(|w| w.1)
     }
 
-    /// Nothing more comes or goes for it.
-    pub fn leave_wire(&mut self, key: u32) {
+    /// Takes a stream off the wire.
+    pub fn take_off_wire(&mut self, key: u32) {
         let Some(stream) = self.slots.get_mut(key as usize).filter(|s| s.on_wire) else { return };
         stream.on_wire = false;
         self.lingering -= usize::from(std::mem::take(&mut stream.body.lingers));
@@ -237,7 +233,7 @@ impl Streams {
         self.reap(key);
     }
 
-    /// Makes the slot free when neither the wire nor a handle knows it any more.
+    /// Frees the slot once the stream is off the wire and has no handle.
     pub fn reap(&mut self, key: u32) {
         let Some(stream) = self.slots.get_mut(key as usize) else { return };
         if !stream.on_wire && stream.handles == 0 {
@@ -246,7 +242,7 @@ impl Streams {
         }
     }
 
-    /// Wakes all who wait for room.
+    /// Wakes all writers that wait for room.
     pub fn wake_senders(&mut self) {
         for (_, key) in &self.wire {
             if let Some(stream) = self.slots.get_mut(*key as usize) {
@@ -255,7 +251,7 @@ impl Streams {
         }
     }
 
-    /// All that are on the wire.
+    /// Keys of the streams on the wire.
     pub fn keys(&self) -> impl Iterator<Item = u32> + '_ {
         self.wire.iter().map(|w| w.1)
     }
@@ -266,12 +262,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_used_again_once_neither_wire_nor_handle_knows_it() {
+    fn a_slot_is_reused_once_off_the_wire_and_without_handles() {
         let mut streams = Streams::default();
         let keys: Vec<u32> = (0..5).map(|n| streams.open(2 * n + 1).0).collect();
         streams.get(keys[2]).unwrap().handles = 1;
-        streams.leave_wire(keys[2]);
-        streams.leave_wire(keys[4]);
+        streams.take_off_wire(keys[2]);
+        streams.take_off_wire(keys[4]);
         assert_eq!((streams.find(5), streams.find(7), streams.len(), streams.used()), (None, Some(keys[3]), 3, 4));
         assert_eq!(streams.open(11).0, keys[4]);
         streams.get(keys[2]).unwrap().handles = 0;

@@ -1,9 +1,9 @@
-//! The state machine on bytes: what a client sends, and what it gets.
+//! The state machine on bytes: frames of a client and the frames it gets.
 
 use super::*;
 use crate::collect::{Gone, NotCollected};
 use crate::frame::{FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, flag};
-use crate::handle::{Request, Responder};
+use crate::handle::{Request, StreamWriter};
 use crate::hpack::{Decoder, Field};
 use crate::limits::{
     CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX,
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 use tokio::task::{LocalSet, spawn_local};
 
 const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
-/// `:method: POST`, `:scheme: http`, `:path: /`, all of them static.
+/// `:method: POST`, `:scheme: http`, `:path: /`, all from the static table.
 const POST: &[u8] = &[0x83, 0x86, 0x84];
 
 fn options() -> Options {
     Options { fixed: FIXED, streams_max: 8, stream_window: 100_000, connection_window: 200_000, ..Options::default() }
 }
 
-/// A client that says exactly what it is told to.
+/// A client that sends exactly the bytes of the test.
 struct Wire {
     machine: Machine,
     buffer: BytesMut,
@@ -35,9 +35,9 @@ struct Wire {
     decoder: Decoder,
 }
 
-/// A frame as the client sees it.
+/// A frame as the client receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct ReceivedFrame {
     kind: u8,
     flags: u8,
     stream: u32,
@@ -61,7 +61,7 @@ impl Wire {
         let mut wire = Self::silent(options);
         wire.send(PREFACE);
         wire.send(&settings(entries));
-        let seen = wire.seen();
+        let seen = wire.received();
         assert_eq!((seen[0].kind, seen.last().unwrap().flags), (kind::SETTINGS, flag::ACK));
         wire
     }
@@ -87,7 +87,7 @@ impl Wire {
         self.send(&frame(kind::HEADERS, flag::END_HEADERS | end, id, POST));
     }
 
-    fn call(&mut self, id: u32, ends: bool) -> (Request, Responder) {
+    fn call(&mut self, id: u32, ends: bool) -> (Request, StreamWriter) {
         self.request(id, ends);
         self.machine.accept().expect("a call")
     }
@@ -100,26 +100,26 @@ impl Wire {
         self.send(&frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes()));
     }
 
-    fn seen(&mut self) -> Vec<Seen> {
+    fn received(&mut self) -> Vec<ReceivedFrame> {
         let mut bytes = Vec::new();
         self.machine.transmit(&mut bytes);
         let (mut rest, mut all) = (&bytes[..], Vec::new());
         while let Some(head) = FrameHead::read(rest) {
             let payload = rest[HEAD_BYTES..HEAD_BYTES + head.length].to_vec();
             rest = &rest[HEAD_BYTES + head.length..];
-            all.push(Seen { kind: head.kind, flags: head.flags, stream: head.stream, payload });
+            all.push(ReceivedFrame { kind: head.kind, flags: head.flags, stream: head.stream, payload });
         }
         assert!(rest.is_empty(), "half a frame");
         all
     }
 
-    /// Short forms of all frames seen.
+    /// Short forms of all received frames.
     fn short(&mut self) -> Vec<String> {
-        let seen = self.seen();
+        let seen = self.received();
         seen.into_iter().map(|f| self.describe(&f)).collect()
     }
 
-    fn describe(&mut self, f: &Seen) -> String {
+    fn describe(&mut self, f: &ReceivedFrame) -> String {
         let number = |at: usize| f.payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes(b.try_into().unwrap()));
         let end =
             if matches!(f.kind, kind::DATA | kind::HEADERS) && f.flags & flag::END_STREAM != 0 { " end" } else { "" };
@@ -158,7 +158,7 @@ fn read(request: &mut Request) -> String {
     }
 }
 
-/// What a client that sends `bytes` first of all gets as the last word.
+/// Checks the GOAWAY that a client gets if it first sends `bytes`.
 fn check_fatal(bytes: &[u8], reason: Reason) {
     let mut wire = Wire::new();
     wire.request(1, false);
@@ -167,10 +167,10 @@ fn check_fatal(bytes: &[u8], reason: Reason) {
     assert!(last.starts_with(&format!("GOAWAY 1 {} ", reason.0)), "{last:?} after {bytes:x?}");
     assert!(wire.machine.is_finished() && !wire.machine.may_read());
     wire.data(1, 1, true);
-    assert!(wire.seen().is_empty() && wire.machine.streams() == 0);
+    assert!(wire.received().is_empty() && wire.machine.streams() == 0);
 }
 
-/// What a client that opens stream 1 and then sends `bytes` gets for that stream.
+/// Checks the reset that a client gets if it opens stream 1 and then sends `bytes`.
 fn check_reset(bytes: &[u8], reason: Reason) {
     let mut wire = Wire::new();
     let (mut request, mut respond) = wire.call(1, false);
@@ -179,12 +179,12 @@ fn check_reset(bytes: &[u8], reason: Reason) {
     assert_eq!(read(&mut request), format!("reset {}", reason.0));
     assert_eq!(respond.poll_reset(&mut cx()), Poll::Ready(reason));
     assert_eq!(respond.send_head(200, &[], true), Err(Gone));
-    // The connection goes on.
+    // The connection stays open.
     wire.call(3, true);
 }
 
 #[test]
-fn a_call_is_answered_and_the_second_answer_is_bytes() {
+fn a_call_is_answered_and_a_second_response_uses_the_table() {
     let mut wire = Wire::new();
     for id in [1, 3] {
         let (mut request, mut respond) = wire.call(id, false);
@@ -208,12 +208,12 @@ fn a_call_is_answered_and_the_second_answer_is_bytes() {
 }
 
 #[test]
-fn heads_that_repeat_are_decoded_once_until_the_table_changes() {
+fn repeated_heads_are_decoded_once_until_the_table_changes() {
     let mut wire = Wire::new();
     let (a, _x) = wire.call(1, true);
     let (b, _y) = wire.call(3, true);
     assert!(Rc::ptr_eq(&a.head, &b.head));
-    // The same bytes that mean something else afterwards: index 62 is the newest entry.
+    // The same bytes with another meaning afterwards: index 62 is the newest entry.
     let newest = |id| frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id, &[0x83, 0x86, 0x84, 0xbe]);
     let insert = |id, value| {
         frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id, &[0x83, 0x86, 0x84, 0x40, 1, b'k', 1, value])
@@ -233,7 +233,7 @@ fn heads_that_repeat_are_decoded_once_until_the_table_changes() {
 }
 
 #[test]
-fn bytes_may_come_in_any_pieces() {
+fn input_may_be_split_anywhere() {
     let mut all = [&PREFACE[..], &settings(&[])].concat();
     let block = [POST, &[0x40, 1, b'k', 3, b'a', b'b', b'c']].concat();
     all.extend(frame(
@@ -266,7 +266,7 @@ fn bytes_may_come_in_any_pieces() {
 }
 
 #[test]
-fn rfc9113_mistakes_of_a_connection_end_it_with_the_right_word() {
+fn rfc9113_connection_errors_end_the_connection_with_their_code() {
     let large = frame(kind::DATA, 0, 1, &vec![0; 64 * 1024 + 1]);
     let head = |kind, length| FrameHead { length, kind, flags: 0, stream: 1 }.bytes();
     for (bytes, reason) in [
@@ -319,7 +319,7 @@ fn rfc9113_mistakes_of_a_connection_end_it_with_the_right_word() {
 }
 
 #[test]
-fn rfc9113_mistakes_of_a_stream_end_only_that() {
+fn rfc9113_stream_errors_reset_only_the_stream() {
     let trailers = |flags, block: &[u8]| frame(kind::HEADERS, flag::END_HEADERS | flags, 1, block);
     for (bytes, reason) in [
         (trailers(0, &[0x00, 1, b't', 1, b'v']), Reason::PROTOCOL_ERROR),
@@ -337,7 +337,7 @@ fn rfc9113_mistakes_of_a_stream_end_only_that() {
     ] {
         check_reset(&bytes, reason);
     }
-    // Malformed heads: the call never shows.
+    // Malformed heads: the call is never accepted.
     let length = |n: u8| [POST, &[0x0f, 0x0d, 1, n]].concat();
     for (block, flags) in [
         (&[0x83, 0x86][..], 0),
@@ -370,11 +370,11 @@ fn rfc9113_mistakes_of_a_stream_end_only_that() {
 }
 
 #[test]
-fn frames_of_streams_that_are_over_are_read_and_forgotten() {
+fn frames_of_finished_streams_are_read_and_dropped() {
     let mut wire = Wire::new();
     drop(wire.call(1, false));
     assert_eq!(wire.short(), ["RST 1 8"]);
-    // The table must stay in step: the field that this inserts is used by the next stream.
+    // The table must stay in step: the next stream uses the field that this one inserts.
     wire.send(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0x40, 1, b'k', 1, b'v']));
     wire.window(1, 5);
     wire.send(&frame(kind::RST_STREAM, 0, 1, &[0; 4]));
@@ -386,7 +386,7 @@ fn frames_of_streams_that_are_over_are_read_and_forgotten() {
     assert_eq!(wire.machine.accept().unwrap().0.head.get("k"), Some(&b"v"[..]));
 }
 
-/// What a client gets that sends `bytes` after stream 5 came to an end: opened as the only one, and finished by `end`.
+/// Checks the frames that a client gets for `bytes` after stream 5, the only one, was finished by `end`.
 fn check_late(end: impl Fn(&mut Wire), bytes: &[u8], expected: &str) {
     let mut wire = Wire::new();
     end(&mut wire);
@@ -398,7 +398,7 @@ fn check_late(end: impl Fn(&mut Wire), bytes: &[u8], expected: &str) {
 }
 
 #[test]
-fn rfc9113_5_1_frames_of_closed_streams_end_what_the_section_says() {
+fn rfc9113_5_1_frames_of_closed_streams_end_the_stream_or_the_connection() {
     let answered = |wire: &mut Wire| {
         let (_request, mut respond) = wire.call(5, true);
         respond.send_head(200, &[], true).unwrap();
@@ -415,7 +415,7 @@ fn rfc9113_5_1_frames_of_closed_streams_end_what_the_section_says() {
     check_late(answered, &data(5), closed);
     check_late(answered, &headers(5), closed);
     for end in [&answered as &dyn Fn(&mut Wire), &reset_by_client, &reset_by_us] {
-        // 5.1.1: a new stream is larger than all before it.
+        // 5.1.1: the id of a new stream is larger than all before it.
         check_late(end, &headers(3), smaller);
         check_late(end, &data(1), smaller);
         // These may cross our last frame.
@@ -428,14 +428,14 @@ fn rfc9113_5_1_frames_of_closed_streams_end_what_the_section_says() {
     check_late(reset_by_client, &[data(5), data(5)].concat(), "RST 5 5");
     check_late(reset_by_us, &data(5), "");
     check_late(reset_by_us, &headers(5), "");
-    // 5.3.1 of RFC 7540, and one that was never served.
+    // 5.3.1 of RFC 7540, and a stream that was never served.
     let itself = [&[0, 0, 0, 7, 1][..], POST].concat();
     let itself = frame(kind::HEADERS, flag::END_HEADERS | flag::PRIORITY, 7, &itself);
     check_late(answered, &[itself, data(7)].concat(), "RST 7 1");
 }
 
 #[test]
-fn rfc9113_8_1_an_early_answer_is_not_followed_by_a_reset_until_the_client_was_silent_for_a_while() {
+fn rfc9113_8_1_an_early_response_is_followed_by_a_reset_only_after_silence() {
     let mut wire = Wire::new();
     let refuse = |wire: &mut Wire, id| {
         let (_request, mut respond) = wire.call(id, false);
@@ -446,7 +446,7 @@ fn rfc9113_8_1_an_early_answer_is_not_followed_by_a_reset_until_the_client_was_s
         (wire.short(), wire.machine.look_after()),
         (vec!["HEADERS 1 :status=404 end".into()], Some(Duration::from_secs(1)))
     );
-    // The body is thrown away and makes room for more of it.
+    // The body is dropped, and its window is restored.
     for _ in 0..2 {
         wire.data(1, 60_000, false);
     }
@@ -461,16 +461,16 @@ fn rfc9113_8_1_an_early_answer_is_not_followed_by_a_reset_until_the_client_was_s
     assert_eq!(look(&mut wire, 2), Vec::<String>::new(), "it moves");
     assert_eq!(look(&mut wire, 4), ["RST 1 0"]);
     assert_eq!((wire.machine.streams(), wire.machine.look_after().is_some()), (0, true));
-    // What was on its way is read and forgotten; the end of a body ends the stream.
+    // Bytes under way are read and dropped; the end of the body ends the stream.
     wire.data(1, 10, true);
     refuse(&mut wire, 3);
     wire.data(3, 10, true);
     assert_eq!((wire.short(), wire.machine.streams()), (vec!["HEADERS 3 :status=404 end".into()], 0));
-    // Mistakes are still mistakes.
+    // Errors still reset the stream.
     refuse(&mut wire, 5);
     wire.window(5, 0);
     assert_eq!(wire.short(), ["HEADERS 5 :status=404 end", "RST 5 1"]);
-    // No client is listened to for ever.
+    // There is a limit on the dropped bytes.
     refuse(&mut wire, 7);
     wire.short();
     let mut room = 100_000;
@@ -488,7 +488,7 @@ fn rfc9113_8_1_an_early_answer_is_not_followed_by_a_reset_until_the_client_was_s
     assert_eq!(look(&mut wire, 12), ["RST 7 0"]);
 }
 
-/// A client of which nothing more comes after `bytes`, looked at each second; when something happened, and what.
+/// Checks a client every second that sends nothing more; returns the frames it gets, with their time.
 fn silence(wire: &mut Wire, seconds: u64) -> String {
     let start = Instant::now();
     for second in 0..=seconds {
@@ -502,7 +502,7 @@ fn silence(wire: &mut Wire, seconds: u64) -> String {
 }
 
 #[test]
-fn a_client_that_leaves_us_waiting_is_given_up_after_the_time_for_what_it_owes() {
+fn each_missing_frame_closes_the_connection_after_its_timeout() {
     let hello = [&PREFACE[..], &settings(&[])].concat();
     let preface = "20: GOAWAY 0 1 no preface and SETTINGS in time";
     let frame_part = "20: GOAWAY 0 1 half a frame or header block, and not the rest in time";
@@ -520,14 +520,14 @@ fn a_client_that_leaves_us_waiting_is_given_up_after_the_time_for_what_it_owes()
     ] {
         let mut wire = Wire::silent(options());
         wire.send(&bytes);
-        wire.seen();
+        wire.received();
         assert_eq!(silence(&mut wire, 200), expected, "after {bytes:x?}");
         assert_eq!(wire.machine.look_after(), None);
     }
-    // Bytes that come one by one do not make a head younger.
+    // Single bytes do not extend the timeout of a head.
     let mut wire = Wire::silent(options());
     wire.send(&half);
-    wire.seen();
+    wire.received();
     let (start, mut ended) = (Instant::now(), None);
     for (second, part) in frame(kind::HEADERS, 0, 1, &[0; 60]).chunks(1).enumerate() {
         wire.send(part);
@@ -537,7 +537,7 @@ fn a_client_that_leaves_us_waiting_is_given_up_after_the_time_for_what_it_owes()
     assert_eq!(ended, Some(20));
 }
 
-/// A connection that has acknowledged everything.
+/// A connection whose handshake is complete.
 fn settled(entries: &[(u16, u32)]) -> Wire {
     let mut wire = Wire::with(options(), entries);
     wire.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
@@ -546,9 +546,9 @@ fn settled(entries: &[(u16, u32)]) -> Wire {
 }
 
 #[test]
-fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_client_all() {
+fn a_stalled_body_ends_its_stream_or_with_a_silent_client_the_connection() {
     let silent = "60: GOAWAY 1 8 half a body, and nothing more in time";
-    // Waited for by a caller, in the middle of a frame or between two.
+    // A caller waits for the body, within a frame or between two.
     for half_a_frame in [false, true] {
         let mut wire = settled(&[]);
         let (mut request, _respond) = wire.call(1, false);
@@ -561,7 +561,7 @@ fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_
         assert_eq!(silence(&mut wire, 100), expected);
         assert!(read(&mut request).starts_with("reset"));
     }
-    // The client is there, and slow: its stream goes.
+    // The client is slow, but alive: only its stream is reset.
     let mut wire = settled(&[]);
     let (mut request, _respond) = wire.call(1, false);
     assert_eq!(read(&mut request), "pending");
@@ -573,7 +573,7 @@ fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_
         seen.extend(wire.short().into_iter().map(|frame| format!("{second}: {frame}")));
     }
     assert_eq!(seen, ["60: RST 1 8"]);
-    // Not waited for, all there, or in no hurry: a client may be silent for as long as it likes.
+    // Not waited for, complete, or resting: no timeout applies.
     for quiet in [&(|_: &mut Request| ()) as &dyn Fn(&mut Request), &|r| r.body.rest(true)] {
         let mut wire = settled(&[]);
         let (mut request, _respond) = wire.call(1, false);
@@ -592,12 +592,12 @@ fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_
 }
 
 #[test]
-fn a_body_that_stands_still_gives_way_while_others_wait_for_memory() {
+fn a_stalled_body_is_reset_early_while_others_wait_for_memory() {
     thread_local! { static SHORT: Cell<bool> = const { Cell::new(false) }; }
     let mut wire = Wire::with(Options { is_short: || SHORT.get(), ..options() }, &[]);
     wire.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
     let mut calls: Vec<_> = [1, 3, 5].map(|id| wire.call(id, false)).into();
-    // The first has begun, nothing came of the second, and the third goes on.
+    // The first has begun, the second has no bytes, and the third makes progress.
     for id in [1, 5] {
         wire.data(id, 10, false);
     }
@@ -619,7 +619,7 @@ fn a_body_that_stands_still_gives_way_while_others_wait_for_memory() {
 }
 
 #[test]
-fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
+fn a_stalled_response_ends_its_stream_or_with_a_silent_client_the_connection() {
     let answer = |wire: &mut Wire, queue: bool| {
         let (request, mut respond) = wire.call(1, true);
         respond.send_head(200, &[], false).unwrap();
@@ -635,7 +635,7 @@ fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
         let _call = answer(&mut wire, queue);
         assert_eq!(silence(&mut wire, 100), "60: GOAWAY 1 8 no room for an answer in time");
     }
-    // A little room, now and then, is enough; a client that talks of other things loses only the stream.
+    // A small window now and then is enough; a client that sends other frames loses only the stream.
     for (gives, expected) in [(true, ""), (false, "60: RST 1 8")] {
         let mut wire = settled(&[(setting::INITIAL_WINDOW_SIZE, 0)]);
         let _call = answer(&mut wire, true);
@@ -650,7 +650,7 @@ fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
         }
         assert_eq!(seen.join(", "), expected);
     }
-    // Output that stays where it is: there is no way to say anything more.
+    // The client does not read, so nothing more can be sent.
     let mut wire = settled(&[]);
     let (_request, mut respond) = wire.call(1, true);
     respond.send_head(200, &[], true).unwrap();
@@ -660,7 +660,7 @@ fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
 }
 
 #[test]
-fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
+fn an_unanswered_call_is_cancelled_and_an_early_response_is_sent() {
     let mut wire = Wire::new();
     let (request, mut respond) = wire.call(1, false);
     respond.send_head(200, &[], false).unwrap();
@@ -669,7 +669,7 @@ fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
     let (request, mut respond) = wire.call(3, false);
     respond.send_head(404, &[], true).unwrap();
     drop((request, respond));
-    // RFC 9113, 8.1 lets us reset it at once; clients then lose the answer.
+    // RFC 9113, 8.1 allows a reset at once; clients then lose the response.
     assert_eq!(wire.short(), ["HEADERS 3 :status=404 end"]);
     wire.data(3, 1, true);
     let (request, mut respond) = wire.call(5, false);
@@ -681,7 +681,7 @@ fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
 }
 
 #[test]
-fn flow_control_of_requests_gives_room_as_it_is_released_and_not_before() {
+fn flow_control_of_requests_restores_windows_only_on_release() {
     let mut wire = Wire::new();
     let (mut request, _respond) = wire.call(1, false);
     for _ in 0..2 {
@@ -694,15 +694,15 @@ fn flow_control_of_requests_gives_room_as_it_is_released_and_not_before() {
     assert_eq!(wire.short(), ["WINDOW 1 50000"]);
     request.body.release(1_000_000);
     assert_eq!(wire.short(), Vec::<String>::new(), "no more than came: 49998, and the connection's half is 100000");
-    // Padding is given back by itself.
+    // The window of padding is restored at once.
     wire.send(&frame(kind::DATA, flag::PADDED, 1, &[&[255][..], &[0; 255]].concat()));
     assert_eq!(wire.short(), ["WINDOW 0 100254", "WINDOW 1 50254"]);
     wire.data(1, 40_000, false);
     drop(request);
-    // Nobody reads it any more; it is thrown away and makes room.
+    // The body has no reader: it is dropped, and its window is restored.
     wire.data(1, 60_000, false);
     assert_eq!(wire.short(), ["WINDOW 0 100000", "WINDOW 1 100000"]);
-    // The whole connection's window, spread over streams.
+    // The connection's whole window, spread over streams.
     let mut wire = Wire::new();
     let _calls: Vec<_> = (0..3).map(|n| wire.call(2 * n + 1, false)).collect();
     for (id, n) in [(1, 60_000), (1, 40_000), (3, 60_000), (3, 40_000)] {
@@ -714,7 +714,7 @@ fn flow_control_of_requests_gives_room_as_it_is_released_and_not_before() {
 }
 
 #[test]
-fn flow_control_of_responses_obeys_both_windows_in_turn() {
+fn flow_control_of_responses_obeys_both_windows() {
     let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 10)]);
     let (_a, mut one) = wire.call(1, true);
     let (_b, mut two) = wire.call(3, true);
@@ -734,7 +734,7 @@ fn flow_control_of_responses_obeys_both_windows_in_turn() {
     assert_eq!(wire.short(), ["DATA 3 10", "HEADERS 3 grpc-status=0 end"]);
     one.send_data(Bytes::new(), true).unwrap();
     assert_eq!(wire.short(), ["DATA 1 0 end"]);
-    // 50 of 65535 are used; the connection's window is the smaller one from here on.
+    // 50 of 65535 are used; from here on the connection's window is the smaller one.
     let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]);
     let (_a, mut one) = wire.call(1, true);
     let (_b, mut two) = wire.call(3, true);
@@ -752,7 +752,7 @@ fn flow_control_of_responses_obeys_both_windows_in_turn() {
 }
 
 #[test]
-fn flow_control_a_window_may_become_negative_and_nothing_goes_until_it_is_not() {
+fn flow_control_nothing_is_sent_while_a_window_is_negative() {
     let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 1000)]);
     let (_a, mut respond) = wire.call(1, true);
     respond.send_head(200, &[], false).unwrap();
@@ -777,7 +777,7 @@ fn flow_control_a_window_may_become_negative_and_nothing_goes_until_it_is_not() 
 }
 
 #[test]
-fn a_reset_by_the_client_is_seen_and_what_was_queued_is_gone() {
+fn a_reset_by_the_client_drops_queued_output() {
     let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 10)]);
     let (mut request, mut respond) = wire.call(1, false);
     wire.data(1, 5, false);
@@ -790,7 +790,7 @@ fn a_reset_by_the_client_is_seen_and_what_was_queued_is_gone() {
     assert_eq!(respond.send_data(Bytes::from_static(b"x"), true), Err(Gone));
     drop((request, respond));
     assert_eq!((wire.short(), wire.machine.core.borrow_mut().streams.used()), (vec![], 0));
-    // Reset before it was accepted: it never shows.
+    // Reset before it was accepted: no caller sees it.
     wire.request(3, true);
     wire.send(&frame(kind::RST_STREAM, 0, 3, &8u32.to_be_bytes()));
     assert!(wire.machine.accept().is_none());
@@ -798,15 +798,15 @@ fn a_reset_by_the_client_is_seen_and_what_was_queued_is_gone() {
 }
 
 #[test]
-fn leaving_serves_what_was_under_way_and_nothing_after_it() {
+fn draining_serves_calls_under_way_and_none_after_them() {
     let mut wire = Wire::new();
     let (_a, mut one) = wire.call(1, true);
-    wire.machine.leave();
-    wire.machine.leave();
+    wire.machine.drain();
+    wire.machine.drain();
     assert_eq!(wire.short(), [format!("GOAWAY {ID_MAX} 0 "), "PING 0".into()]);
-    // Sent before the client heard of it.
+    // Sent before the client received the GOAWAY.
     let (_b, mut two) = wire.call(3, true);
-    wire.send(&frame(kind::PING, flag::ACK, 0, &LEAVING));
+    wire.send(&frame(kind::PING, flag::ACK, 0, &DRAINING));
     assert_eq!(wire.short(), ["GOAWAY 3 0 "]);
     wire.request(5, true);
     assert!(wire.machine.accept().is_none());
@@ -815,7 +815,7 @@ fn leaving_serves_what_was_under_way_and_nothing_after_it() {
     two.send_head(200, &[], true).unwrap();
     assert!(wire.machine.is_finished() && !wire.machine.is_failed());
     let mut silent = Wire::silent(options());
-    silent.machine.leave();
+    silent.machine.drain();
     assert!(silent.machine.is_finished());
 }
 
@@ -824,11 +824,14 @@ fn pings_are_answered_and_ours_are_counted() {
     let pings = Pings { sent_without_data_max: 2, ..Pings::default() };
     let mut wire = Wire::with(Options { pings, ..options() }, &[]);
     wire.send(&frame(kind::PING, 0, 0, b"12345678"));
-    assert_eq!(wire.seen(), [Seen { kind: kind::PING, flags: flag::ACK, stream: 0, payload: b"12345678".to_vec() }]);
+    assert_eq!(
+        wire.received(),
+        [ReceivedFrame { kind: kind::PING, flags: flag::ACK, stream: 0, payload: b"12345678".to_vec() }]
+    );
     for allowed in [true, true, false] {
         assert_eq!(wire.machine.ping(), allowed);
         assert!(!wire.machine.ping(), "one at a time");
-        if let Some(ping) = wire.seen().pop() {
+        if let Some(ping) = wire.received().pop() {
             wire.send(&frame(kind::PING, flag::ACK, 0, b"whatever"));
             assert!(!wire.machine.take_pong());
             wire.send(&frame(kind::PING, flag::ACK, 0, &ping.payload));
@@ -852,7 +855,7 @@ fn d12_too_many_pings_end_the_connection() {
     assert_eq!(wire.short(), ["GOAWAY 0 11 too_many_pings"]);
 }
 
-/// Sends the same until the connection ends; how often that was.
+/// Sends the same until the connection ends; returns how often.
 fn until_calm(wire: &mut Wire, most: u32, mut once: impl FnMut(&mut Wire, u32)) -> u32 {
     for n in 0..most {
         once(wire, n);
@@ -867,7 +870,7 @@ fn until_calm(wire: &mut Wire, most: u32, mut once: impl FnMut(&mut Wire, u32)) 
 }
 
 #[test]
-fn floods_are_ended() {
+fn floods_end_the_connection() {
     let calm = |most, once: &mut dyn FnMut(&mut Wire, u32)| until_calm(&mut Wire::new(), most, once);
     // Rapid reset.
     let rapid = calm(5000, &mut |w, n| {
@@ -875,7 +878,7 @@ fn floods_are_ended() {
         w.send(&frame(kind::RST_STREAM, 0, 2 * n + 1, &[0; 4]));
     });
     assert_eq!(rapid, TROUBLE_MAX + 1);
-    // The same, made to be our doing.
+    // The same, with resets provoked from us.
     let made = calm(5000, &mut |w, n| {
         w.request(2 * n + 1, true);
         w.window(2 * n + 1, 0);
@@ -886,10 +889,10 @@ fn floods_are_ended() {
     assert_eq!(many, TROUBLE_MAX + 1 + options().streams_max);
     let changes = calm(5000, &mut |w, _| w.send(&settings(&[])));
     assert_eq!(changes, TROUBLE_MAX + 1);
-    // Pings, whether or not a policy has an interval for them; the first of them is none too many.
+    // Pings, whether or not a policy limits their interval; the first is free.
     let ping = frame(kind::PING, 0, 0, &[7; 8]);
     assert_eq!(calm(3000, &mut |w, _| w.send(&ping)), TROUBLE_MAX + 2);
-    // Those with something sent between them are as many as there are answers.
+    // Pings with other output in between are limited only by that output.
     let mut wire = Wire::new();
     for n in 0..3000 {
         let (_request, mut respond) = wire.call(2 * n + 1, true);
@@ -901,12 +904,12 @@ fn floods_are_ended() {
     let mut wire = Wire::new();
     let _call = wire.call(1, false);
     assert_eq!(until_calm(&mut wire, 10_000, |w, _| w.data(1, 0, false)), EMPTY_FRAMES_MAX + 1);
-    // A header block without an end: by number and by size.
+    // A header block without an end, limited by number and by size.
     let part = |n, payload: &[u8]| frame(if n == 0 { kind::HEADERS } else { kind::CONTINUATION }, 0, 1, payload);
     assert_eq!(calm(5000, &mut |w, n| w.send(&part(n, &[]))), CONTINUATIONS_MAX + 1);
     assert!(calm(50, &mut |w, n| w.send(&part(n, &[0; 16_384]))) <= 10);
     calm(1, &mut |w, _| w.send(&frame(kind::SETTINGS, 0, 0, &vec![0; SETTINGS_BYTES_MAX / 6 * 6 + 6])));
-    // One that answers forgive: reset after reset, but every second call is answered.
+    // Answered calls compensate: every other call is reset.
     let mut wire = Wire::new();
     for n in 0..3000 {
         let (_request, mut respond) = wire.call(4 * n + 1, true);
@@ -919,7 +922,7 @@ fn floods_are_ended() {
 }
 
 #[test]
-fn a_client_that_does_not_take_its_answers_is_not_listened_to() {
+fn nothing_is_read_from_a_client_that_takes_no_output() {
     let mut wire = Wire::new();
     let pings = frame(kind::PING, 0, 0, &[7; 8]).repeat(1000);
     let mut sent = 0;
@@ -930,7 +933,7 @@ fn a_client_that_does_not_take_its_answers_is_not_listened_to() {
         // As many at once are too many.
         wire.now += TROUBLE_FORGIVEN_EVERY * TROUBLE_MAX;
     }
-    assert_eq!(wire.seen().len() * 17, sent);
+    assert_eq!(wire.received().len() * 17, sent);
     assert!(wire.machine.may_read());
 }
 
@@ -952,8 +955,8 @@ fn a_head_of_many_large_indices_gets_431_and_no_memory() {
     assert!(wire.machine.accept().is_none() && !wire.machine.is_failed());
 }
 
-/// A call with one long field that is put into the table; then what refers to it.
-fn long_field(wire: &mut Wire) -> (Request, Responder) {
+/// Sends a call with one long field that enters the table; the next call refers to it.
+fn long_field(wire: &mut Wire) -> (Request, StreamWriter) {
     let mut block = [POST, &[0x40, 1, b'k', 0x7f, 0x81, 0x1e]].concat();
     block.put_bytes(b'v', 127 + 1 + (0x1e << 7));
     wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &block));
@@ -961,12 +964,12 @@ fn long_field(wire: &mut Wire) -> (Request, Responder) {
 }
 
 #[test]
-fn heads_of_one_connection_take_so_much_together_and_give_it_back() {
+fn heads_of_one_connection_are_bounded_together() {
     thread_local! { static FREED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) }; }
     let options = Options { streams_max: 4096, freed: |n| FREED.set(FREED.get() + n), ..options() };
     let mut wire = Wire::with(options, &[]);
     drop(long_field(&mut wire));
-    // Each is another block, so that no two share a head.
+    // The blocks differ, so that no two calls share a head.
     let bomb = |id: u32| {
         let mut block = POST.to_vec();
         block.put_bytes(0xbe, 15);
@@ -989,7 +992,7 @@ fn heads_of_one_connection_take_so_much_together_and_give_it_back() {
     assert!(FREED.get() > HELD_HEAD_BYTES_MAX / 2);
     wire.send(&bomb(601));
     assert!(wire.machine.accept().is_some(), "there is room again");
-    // A client that goes on is sent away.
+    // A client that continues loses its connection.
     let mut all = Vec::new();
     for id in (603..9000).step_by(2) {
         wire.send(&bomb(id));
@@ -999,12 +1002,12 @@ fn heads_of_one_connection_take_so_much_together_and_give_it_back() {
 }
 
 #[test]
-fn what_came_before_a_body_was_wanted_is_moved_a_turn_at_a_time() {
+fn bytes_before_collect_are_moved_one_turn_at_a_time() {
     let large = Options { stream_window: 1 << 21, connection_window: 1 << 21, frame_bytes_max: 1 << 20, ..options() };
     let mut wire = Wire::with(large, &[]);
     let (mut request, _respond) = wire.call(1, false);
     wire.data(1, 1 << 20, false);
-    request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0; (1 << 20) + 5], part: 1 << 20 }));
+    request.body.collect(Box::new(Target { bytes: Rc::default(), room: vec![0; (1 << 20) + 5], part: 1 << 20 }));
     let mut turns = 1;
     let bytes = loop {
         match request.body.poll_collected(&mut cx()) {
@@ -1019,9 +1022,9 @@ fn what_came_before_a_body_was_wanted_is_moved_a_turn_at_a_time() {
     assert_eq!(bytes.len(), (1 << 20) + 5);
 }
 
-/// A task that woke itself would do all of its turns before anybody looks at the sockets.
+/// A task that wakes itself would run all of its turns before the sockets are polled.
 #[test]
-fn who_comes_while_a_body_is_moved_is_seen_after_one_of_its_turns() {
+fn a_new_connection_is_noticed_after_one_turn_of_moving_a_body() {
     const BYTES: usize = 16 * TURN_BYTES;
     let window = BYTES as u32;
     let large = Options { stream_window: window, connection_window: window, frame_bytes_max: 1 << 20, ..options() };
@@ -1036,7 +1039,7 @@ fn who_comes_while_a_body_is_moved_is_seen_after_one_of_its_turns() {
         let turns = Rc::new(Cell::new(0));
         let counter = turns.clone();
         spawn_local(async move {
-            request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0; BYTES], part: BYTES }));
+            request.body.collect(Box::new(Target { bytes: Rc::default(), room: vec![0; BYTES], part: BYTES }));
             poll_fn(|cx| {
                 counter.set(counter.get() + 1);
                 if counter.get() == 2 {
@@ -1052,10 +1055,10 @@ fn who_comes_while_a_body_is_moved_is_seen_after_one_of_its_turns() {
     assert!((2..5).contains(&turns), "{turns} of 16");
 }
 
-/// No place at all, now or later.
-struct Full;
+/// A target that never has room.
+struct FullTarget;
 
-impl crate::collect::Collect for Full {
+impl crate::collect::Collect for FullTarget {
     fn spare(&mut self) -> &mut [u8] {
         &mut []
     }
@@ -1075,15 +1078,15 @@ impl crate::collect::Collect for Full {
     }
 }
 
-/// Both are told to calm down; only one was refused for lack of room.
+/// Both get ENHANCE_YOUR_CALM; only one lacked room.
 #[test]
-fn a_body_without_room_and_one_of_a_connection_that_we_end_are_told_apart() {
+fn a_body_without_room_differs_from_one_of_a_failed_connection() {
     let mut wire = Wire::new();
     let (mut refused, _respond) = wire.call(1, false);
-    refused.body.collect(Box::new(Full));
+    refused.body.collect(Box::new(FullTarget));
     assert_eq!(refused.body.poll_collected(&mut cx()), Poll::Ready(Some(Err(NotCollected::NoRoom { missing: 10 }))));
     let (mut ended, _respond) = wire.call(3, false);
-    ended.body.collect(Box::new(Full));
+    ended.body.collect(Box::new(FullTarget));
     (0..=TROUBLE_MAX).for_each(|_| wire.send(&settings(&[])));
     assert!(wire.machine.is_failed());
     let calm = NotCollected::Ended(Reason::ENHANCE_YOUR_CALM);
@@ -1096,7 +1099,7 @@ fn a_head_longer_than_a_frame_is_continued() {
     let (_request, mut respond) = wire.call(1, true);
     let long = vec![b'm'; 40_000];
     respond.send_head(200, &[Field::Fixed(0), Field::Literal("grpc-message", &long)], true).unwrap();
-    let seen = wire.seen();
+    let seen = wire.received();
     let kinds: Vec<_> = seen.iter().map(|f| (f.kind, f.flags, f.payload.len() <= 16_384)).collect();
     assert_eq!(
         kinds,
@@ -1115,7 +1118,7 @@ fn a_head_longer_than_a_frame_is_continued() {
 }
 
 #[test]
-fn streams_beyond_the_limit_are_refused_and_places_come_back() {
+fn streams_beyond_the_limit_are_refused_until_one_ends() {
     let mut wire = Wire::new();
     let mut calls: Vec<_> = (0..8).map(|n| wire.call(2 * n + 1, true)).collect();
     wire.request(17, true);
@@ -1125,7 +1128,7 @@ fn streams_beyond_the_limit_are_refused_and_places_come_back() {
 }
 
 #[test]
-fn handles_outlive_their_connection_and_say_so() {
+fn handles_return_errors_after_their_connection() {
     let mut wire = Wire::new();
     let (mut request, mut respond) = wire.call(1, false);
     drop(wire);
@@ -1135,14 +1138,14 @@ fn handles_outlive_their_connection_and_say_so() {
     request.body.release(10);
 }
 
-/// Room for a body, in parts of this size.
-struct Place {
+/// A target with parts of `part` bytes.
+struct Target {
     bytes: Rc<RefCell<Vec<u8>>>,
     room: Vec<u8>,
     part: usize,
 }
 
-impl crate::collect::Collect for Place {
+impl crate::collect::Collect for Target {
     fn spare(&mut self) -> &mut [u8] {
         let n = self.part.min(self.missing());
         &mut self.room[..n]
@@ -1161,12 +1164,12 @@ impl crate::collect::Collect for Place {
     }
 }
 
-/// What a call and those beside it get when frames are read in these pieces, straight to their place where that is possible.
+/// Results of a call and its neighbours when frames are read in pieces, directly into the target if possible.
 fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u8>, Vec<String>, usize, bool) {
     let big = Options { stream_window: 1 << 20, connection_window: 1 << 20, frame_bytes_max: 1 << 20, ..options() };
     let mut wire = Wire::with(big, &[]);
     let (mut request, _respond) = wire.call(1, false);
-    request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0xee; length], part }));
+    request.body.collect(Box::new(Target { bytes: Rc::default(), room: vec![0xee; length], part }));
     let (mut at, mut direct) = (0, 0);
     while at < frames.len() && !wire.machine.is_failed() {
         let piece = &frames[at..frames.len().min(at.saturating_add(pieces))];
@@ -1205,7 +1208,7 @@ fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u
 }
 
 #[test]
-fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
+fn direct_reads_give_the_same_body_for_any_split() {
     let body: Vec<u8> = (0..100_000u32).map(|n| (n * 7 + n / 255) as u8).collect();
     let data = |range: std::ops::Range<usize>, flags| frame(kind::DATA, flags, 1, &body[range]);
     let cut = |size: usize| {
@@ -1221,7 +1224,7 @@ fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
         cut(5000),
         cut(30_000),
         cut(60_000),
-        // Something between the frames, of the same size as one or not; padding; an end of its own; a call behind it.
+        // Other frames in between, of the same size or not; padding; a separate end; a call after the body.
         [
             data(0..16_384, 0),
             frame(kind::PING, 0, 0, &[1; 8]),
@@ -1240,7 +1243,7 @@ fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
         .concat(),
         [data(0..16_384, 0), data(16_384..20_000, 0), data(20_000..36_384, 0), data(36_384..100_000, 1), other]
             .concat(),
-        // Ends early, is reset, breaks the rules.
+        // An early end, a reset, a protocol error.
         [data(0..16_384, 0), data(16_384..32_768, 1)].concat(),
         [data(0..16_384, 0), frame(kind::RST_STREAM, 0, 1, &[0; 4])].concat(),
         [data(0..16_384, 1), data(16_384..32_768, 0), data(16_384..32_768, 0)].concat(),
@@ -1250,7 +1253,7 @@ fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
     for (i, frames) in streams.iter().enumerate() {
         for length in [100_000, 99_000, 16_384, 20_001] {
             let whole = collected(frames, length, usize::MAX, usize::MAX);
-            // Without any read to its place.
+            // Without direct reads.
             let mut plain = Wire::with(
                 Options { stream_window: 1 << 20, connection_window: 1 << 20, frame_bytes_max: 1 << 20, ..options() },
                 &[],
@@ -1282,7 +1285,7 @@ fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
 }
 
 #[test]
-fn many_frames_of_one_read_are_taken_in_several_turns_and_in_order() {
+fn many_frames_of_one_read_are_processed_in_several_turns_in_order() {
     let mut wire = Wire::with(Options { streams_max: 4096, ..options() }, &[]);
     let calls = 10 * crate::limits::STEPS_PER_LOOK;
     let ids: Vec<u32> = (0..calls).map(|n| 2 * n + 1).collect();
@@ -1302,7 +1305,7 @@ fn many_frames_of_one_read_are_taken_in_several_turns_and_in_order() {
     }
     assert_eq!((turns, accepted.len()), (10, ids.len()));
     assert!(wire.buffer.is_empty());
-    // Behind the last frame nothing is left for another turn, so that a driver reads again.
+    // After the last frame nothing is left for another turn, so a driver reads again.
     wire.send(&frame(kind::PING, 0, 0, &[7; 8]));
-    assert!(wire.seen().iter().any(|seen| seen.kind == kind::PING && seen.flags == flag::ACK));
+    assert!(wire.received().iter().any(|seen| seen.kind == kind::PING && seen.flags == flag::ACK));
 }

@@ -1,7 +1,7 @@
-//! What a client may cost us before its connection ends.
+//! Limits on the cost that a client may cause before its connection is ended.
 
 use super::ending::Fatal;
-use super::still::Patience;
+use super::stall::StallTimers;
 use super::trouble::{Strikes, Trouble};
 use crate::frame::Reason;
 use crate::limits::EMPTY_FRAMES_MAX;
@@ -9,15 +9,15 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub struct Tolerance {
-    pub patience: Patience,
-    /// Frames without effect, one after the other.
+    pub stalls: StallTimers,
+    /// Consecutive frames without effect.
     pub empty_frames: u32,
     pub trouble: Trouble,
     pub strikes: Strikes,
 }
 
 impl Tolerance {
-    /// Counts a frame that brings nothing.
+    /// Counts a frame without content.
     pub fn count_empty(&mut self) -> Result<(), Fatal> {
         self.empty_frames += 1;
         match self.empty_frames > EMPTY_FRAMES_MAX {
@@ -26,7 +26,7 @@ impl Tolerance {
         }
     }
 
-    /// Counts trouble; an error when it was too much, and the connection ends.
+    /// Counts an abuse; an error ends the connection.
     pub fn count_trouble(&mut self, now: Instant) -> Result<(), Fatal> {
         match self.trouble.add(now) {
             true => Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many resets, settings or pings")),

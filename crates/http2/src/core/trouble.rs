@@ -1,11 +1,11 @@
-//! How much trouble a client may make. Pure: the caller has the clock.
+//! Limits of abuse. Pure: the caller has the clock.
 
 use crate::limits::{TROUBLE_FORGIVEN_EVERY, TROUBLE_MAX};
 use crate::options::Pings;
 use std::time::{Duration, Instant};
 
-/// Counts what costs us more than it costs the client: streams it resets before they are answered, or makes us reset, settings, and
-/// pings with nothing between them. Answers and time forgive.
+/// Counts actions that cost the server more than the client: streams reset before they are answered (by the client, or
+/// by us for its errors), settings, and consecutive pings. Answered calls and time reduce the count.
 #[derive(Debug, Default)]
 pub struct Trouble {
     count: u32,
@@ -13,12 +13,12 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// A call was answered.
+    /// Counts an answered call.
     pub fn forgive(&mut self) {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Something happened; true when it is too much.
+    /// Counts an abuse; returns true if there were too many.
     pub fn add(&mut self, now: Instant) -> bool {
         let before = self.forgiven_at.get_or_insert(now);
         let times = now.saturating_duration_since(*before).as_nanos() / TROUBLE_FORGIVEN_EVERY.as_nanos();
@@ -31,7 +31,7 @@ impl Trouble {
     }
 }
 
-/// Pings of a client without an open stream are to be this far apart, whatever is allowed with one.
+/// Minimum interval of pings without an open stream, whatever the policy allows with one.
 const IDLE_INTERVAL: Duration = Duration::from_secs(2 * 3600);
 
 /// Strikes of a client that pings too often.
@@ -42,17 +42,17 @@ pub struct Strikes {
 }
 
 impl Strikes {
-    /// Whether a ping came, and nothing was sent since but its answer.
+    /// True if a ping came and only its answer was sent since.
     pub fn has_pinged(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Something was sent: pings begin anew.
+    /// Forgets the pings, because something else was sent.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// A ping came; true when it is one too many.
+    /// Counts a ping; returns true if it was one too many.
     pub fn ping(&mut self, policy: &Pings, now: Instant, has_streams: bool) -> bool {
         let last = self.last.replace(now);
         if policy.interval_min.is_zero() {
@@ -90,7 +90,7 @@ mod tests {
         assert!(!trouble.add(later + ms(3_600_000)));
     }
 
-    /// Pings at these times, each with whether a stream is open and whether it ends the connection.
+    /// Sends pings at these times (ms), each with whether a stream is open and whether it ends the connection.
     fn check(policy: Pings, pings: &[(u64, bool, bool)]) {
         let (start, mut strikes) = (Instant::now(), Strikes::default());
         for &(at, has_streams, ends) in pings {
@@ -106,7 +106,7 @@ mod tests {
             policy,
             &[(0, true, false), (100, true, false), (200, true, false), (300, true, false), (400, true, false)],
         );
-        // Without a stream an interval of two hours holds.
+        // Without a stream the interval is two hours.
         check(policy, &[(0, false, false), (200, false, false), (400, false, false), (600, false, true)]);
         let allowed = Pings { without_streams: true, ..policy };
         check(allowed, &[(0, false, false), (200, false, false), (400, false, false), (600, false, false)]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn d12_what_is_sent_between_pings_clears_the_strikes() {
+    fn d12_output_between_pings_clears_the_strikes() {
         let policy = Pings { interval_min: ms(100), strikes_max: 1, ..Pings::default() };
         let (start, mut strikes) = (Instant::now(), Strikes::default());
         for n in 0..10 {

@@ -1,4 +1,4 @@
-//! What is on its way to the client, and how much of it the client has room for.
+//! Output to the client and its flow control.
 
 use crate::frame::{FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Reason, WINDOW_DEFAULT, flag, kind};
 use crate::hpack::Encoder;
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 pub struct Writing {
     pub output: Output,
     pub encoder: Encoder,
-    /// Bytes of bodies that the client has room for, of all streams together.
+    /// Send window of the connection in bytes.
     pub send_window: i64,
-    /// The window of a stream that begins.
+    /// Initial send window of a stream.
     pub peer_window: i64,
     pub peer_frame_bytes: usize,
     /// Keys of streams that have something to send.
@@ -30,27 +30,27 @@ impl Writing {
         }
     }
 
-    /// Puts a small frame into the output.
+    /// Writes a small frame.
     pub fn put_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let tail = self.output.tail();
         tail.extend_from_slice(&FrameHead { length: payload.len(), kind, flags, stream }.bytes());
         tail.extend_from_slice(payload);
     }
 
-    /// No stream behind this one is served.
+    /// Writes GOAWAY: streams after `id` are not served.
     pub fn put_goaway(&mut self, id: u32) {
         let ([a, b, c, d], [e, f, g, h]) = (id.to_be_bytes(), Reason::NO_ERROR.0.to_be_bytes());
         self.put_frame(kind::GOAWAY, 0, 0, &[a, b, c, d, e, f, g, h]);
     }
 
-    /// The head of a DATA frame of `n` bytes, which follow.
+    /// Writes the head of a DATA frame; its `n` bytes follow.
     pub fn put_data_head(&mut self, id: u32, n: usize, ends: bool) {
         let flags = if ends { flag::END_STREAM } else { 0 };
         let head = FrameHead { length: n, kind: kind::DATA, flags, stream: id };
         self.output.tail().extend_from_slice(&head.bytes());
     }
 
-    /// A header block, in as many frames as it needs.
+    /// Writes a header block, in as many frames as it needs.
     pub fn put_block(&mut self, id: u32, ends: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         let out = self.output.tail();
         let start = out.len();

@@ -4,18 +4,18 @@ use super::huffman;
 use super::table::Table;
 use crate::limits::TABLE_CHANGES_MAX;
 
-/// A block that cannot be read; the tables of both sides may differ from now on, so the connection has to end.
+/// A block that cannot be read. The tables of both sides may differ from now on, so the connection has to end.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Broken;
+pub struct InvalidBlock;
 
-/// The reading side of a connection.
+/// Decoder of a connection.
 pub struct Decoder {
     table: Table,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// Strings this long are unpacked into memory that is given back afterwards.
+/// Buffers for unpacked strings larger than this are freed after the block.
 const SCRATCH_BYTES_MAX: usize = 16 * 1024;
 
 impl Default for Decoder {
@@ -25,30 +25,30 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// For a connection that begins.
+    /// A decoder with an empty table.
     pub fn new() -> Self {
         Self { table: Table::new(), name: Vec::new(), value: Vec::new() }
     }
 
-    /// As long as this is the same, a block that changes nothing means the same.
+    /// Version of the table: while it is the same, equal blocks mean the same.
     pub fn generation(&self) -> u64 {
         self.table.generation()
     }
 
     /// Calls `each` with every field of a whole block.
-    pub fn decode(&mut self, mut block: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> Result<(), Broken> {
+    pub fn decode(&mut self, mut block: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> Result<(), InvalidBlock> {
         let (mut fields, mut changes) = (false, 0);
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
                 let index = integer(&mut block, 7)?;
-                let (name, value) = self.table.get(index).ok_or(Broken)?;
+                let (name, value) = self.table.get(index).ok_or(InvalidBlock)?;
                 each(name, value);
             } else if first & 0xe0 == 0x20 {
-                // Only where no field stands before it.
+                // Allowed only before the first field.
                 let size = integer(&mut block, 5)?;
                 changes += 1;
                 if fields || changes > TABLE_CHANGES_MAX || !self.table.resize(size) {
-                    return Err(Broken);
+                    return Err(InvalidBlock);
                 }
                 continue;
             } else {
@@ -63,14 +63,19 @@ impl Decoder {
         Ok(())
     }
 
-    fn literal(&mut self, block: &mut &[u8], is_kept: bool, each: &mut impl FnMut(&[u8], &[u8])) -> Result<(), Broken> {
+    fn literal(
+        &mut self,
+        block: &mut &[u8],
+        is_kept: bool,
+        each: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), InvalidBlock> {
         let Self { table, name: name_buffer, value: value_buffer } = self;
         let index = integer(block, if is_kept { 6 } else { 4 })?;
         let name = if index > 0 {
             name_buffer.clear();
-            let known = table.get(index).ok_or(Broken)?.0;
+            let known = table.get(index).ok_or(InvalidBlock)?.0;
             if is_kept {
-                // Copied: inserting may throw away the entry it comes from.
+                // Copied: inserting may evict the entry it comes from.
                 name_buffer.extend_from_slice(known);
                 &name_buffer[..]
             } else {
@@ -82,7 +87,7 @@ impl Decoder {
         let value = string(block, value_buffer)?;
         each(name, value);
         if is_kept {
-            // `name` borrows from the table only when nothing is kept.
+            // `name` borrows from the table only when nothing is inserted.
             let name = name.to_vec();
             table.insert(&name, value);
         }
@@ -95,38 +100,38 @@ impl Decoder {
     }
 }
 
-/// A number whose first `bits` bits share a byte with something else.
-fn integer(block: &mut &[u8], bits: u32) -> Result<usize, Broken> {
-    let (&first, rest) = block.split_first().ok_or(Broken)?;
+/// Reads an integer whose first `bits` bits share a byte with other flags.
+fn integer(block: &mut &[u8], bits: u32) -> Result<usize, InvalidBlock> {
+    let (&first, rest) = block.split_first().ok_or(InvalidBlock)?;
     *block = rest;
     let mask = (1u32 << bits) - 1;
     let mut number = u32::from(first) & mask;
     if number < mask {
         return Ok(number as usize);
     }
-    // Four more bytes: nothing that is counted here needs more, and no encoding of a number is endless.
+    // Four more bytes hold every value that occurs here, and bound the encoding.
     for shift in [0, 7, 14, 21] {
-        let (&byte, rest) = block.split_first().ok_or(Broken)?;
+        let (&byte, rest) = block.split_first().ok_or(InvalidBlock)?;
         *block = rest;
         number += u32::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Ok(number as usize);
         }
     }
-    Err(Broken)
+    Err(InvalidBlock)
 }
 
-/// A string: a slice of the block, or of `buffer` when it was packed.
-fn string<'r, 'b: 'r>(block: &mut &'b [u8], buffer: &'r mut Vec<u8>) -> Result<&'r [u8], Broken> {
-    let is_packed = block.first().ok_or(Broken)? & 0x80 != 0;
+/// Reads a string: a slice of the block, or of `buffer` if it was packed.
+fn string<'r, 'b: 'r>(block: &mut &'b [u8], buffer: &'r mut Vec<u8>) -> Result<&'r [u8], InvalidBlock> {
+    let is_packed = block.first().ok_or(InvalidBlock)? & 0x80 != 0;
     let length = integer(block, 7)?;
-    let (text, rest) = block.split_at_checked(length).ok_or(Broken)?;
+    let (text, rest) = block.split_at_checked(length).ok_or(InvalidBlock)?;
     *block = rest;
     if !is_packed {
         return Ok(text);
     }
     buffer.clear();
-    if huffman::unpack(text, buffer) { Ok(buffer) } else { Err(Broken) }
+    if huffman::unpack(text, buffer) { Ok(buffer) } else { Err(InvalidBlock) }
 }
 
 #[cfg(test)]
@@ -138,7 +143,7 @@ mod tests {
         digits.chunks(2).map(|p| (p[0] * 16 + p[1]) as u8).collect()
     }
 
-    fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Broken> {
+    fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, InvalidBlock> {
         let mut fields = Vec::new();
         decoder.decode(block, |n, v| {
             fields.push(format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)));
@@ -146,7 +151,7 @@ mod tests {
         Ok(fields)
     }
 
-    /// Blocks of one connection in turn, each with its fields and the size of the table after it.
+    /// Decodes blocks of one connection in turn, each with its fields and the table size after it.
     fn check(blocks: &[(&str, &[&str], usize)]) {
         let mut decoder = Decoder::new();
         for (block, fields, size) in blocks {
@@ -225,34 +230,34 @@ mod tests {
 
     #[test]
     fn rfc7541_c5_c6_responses_with_a_table_of_256_bytes() {
-        // 3f e1 01: the size update that the examples assume.
+        // 3f e1 01 is the size update that the examples assume.
         check(&[
             (
-                "3fe101 4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32
-                 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
+                "3fe101 4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133
+                 3a32 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
                 C5[0],
                 222,
             ),
             ("4803 3330 37c1 c0bf", C5[1], 222),
             (
-                "88c1 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 3220 474d 54c0 5a04 677a 6970 7738
-                 666f 6f3d 4153 444a 4b48 514b 425a 584f 5157 454f 5049 5541 5851 5745 4f49 553b 206d 6178 2d61 6765 3d33
-                 3630 303b 2076 6572 7369 6f6e 3d31",
+                "88c1 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 3220 474d 54c0 5a04 677a 6970
+                 7738 666f 6f3d 4153 444a 4b48 514b 425a 584f 5157 454f 5049 5541 5851 5745 4f49 553b 206d 6178 2d61
+                 6765 3d33 3630 303b 2076 6572 7369 6f6e 3d31",
                 C5[2],
                 215,
             ),
         ]);
         check(&[
             (
-                "3fe101 4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad
-                 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
+                "3fe101 4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d
+                 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
                 C5[0],
                 222,
             ),
             ("4883 640e ffc1 c0bf", C5[1], 222),
             (
-                "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7
-                 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
+                "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2
+                 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
                 C5[2],
                 215,
             ),
@@ -260,37 +265,37 @@ mod tests {
     }
 
     #[test]
-    fn rfc7541_c1_integers_and_their_end() {
+    fn rfc7541_c1_integers_and_their_limit() {
         for (bytes, bits, expected) in [
             (&[0x0a][..], 5, Ok(10)),
             (&[0x1f, 0x9a, 0x0a], 5, Ok(1337)),
             (&[0x2a], 8, Ok(42)),
             (&[0x1f, 0x80, 0x80, 0x80, 0x00], 5, Ok(31)),
-            (&[0x1f, 0x80, 0x80, 0x80, 0x80, 0x00], 5, Err(Broken)),
+            (&[0x1f, 0x80, 0x80, 0x80, 0x80, 0x00], 5, Err(InvalidBlock)),
             (&[0xff, 0xff, 0xff, 0xff, 0x7f], 7, Ok(127 + 0x0fff_ffff)),
-            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 7, Err(Broken)),
-            (&[0x1f], 5, Err(Broken)),
-            (&[], 5, Err(Broken)),
+            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 7, Err(InvalidBlock)),
+            (&[0x1f], 5, Err(InvalidBlock)),
+            (&[], 5, Err(InvalidBlock)),
         ] {
             assert_eq!(integer(&mut { bytes }, bits), expected, "{bytes:x?}");
         }
     }
 
     #[test]
-    fn broken_blocks_are_refused() {
+    fn invalid_blocks_are_rejected() {
         for block in [
             "80",                // index 0
-            "be",                // nothing there yet
-            "ff80 8080 8080 00", // endless
+            "be",                // empty table
+            "ff80 8080 8080 00", // integer too long
             "7f00",              // name index beyond the tables: 63
             "3fe2 1f",           // 4097 bytes of table: more than offered
-            "8220",              // a size update behind a field
+            "8220",              // a size update after a field
             "4003 6162",         // a string that ends too early
             "4081 ff 00",        // bad padding
-            "40",                // nothing
-            "2020 2082",         // a third change of the size
+            "40",                // no name
+            "2020 2082",         // a third size update
         ] {
-            assert_eq!(read(&mut Decoder::new(), &hex(block)), Err(Broken), "{block}");
+            assert_eq!(read(&mut Decoder::new(), &hex(block)), Err(InvalidBlock), "{block}");
         }
         assert_eq!(read(&mut Decoder::new(), &hex("203fe11f82")), Ok(vec![":method: GET".to_owned()]));
     }
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_stands_still_while_blocks_change_nothing() {
+    fn the_generation_is_unchanged_by_blocks_without_insertions() {
         let mut decoder = Decoder::new();
         read(&mut decoder, &hex("8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d")).unwrap();
         let generation = decoder.generation();

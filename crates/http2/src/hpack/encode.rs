@@ -1,8 +1,7 @@
-//! Writes header blocks. What repeats is chosen once, by the server, as `Options::fixed`: these are put into the client's table on
-//! first use and are one byte from then on. All else is written as it is: values that do not come again, put into a
-//! table, would throw out those that do.
+//! Writes header blocks. Fields that repeat are declared as `Options::fixed`: they enter the client's table on first
+//! use and take one byte from then on. Other fields are literals, which in the table would evict those that repeat.
 //!
-//! Invariant: nothing but fixed fields is in the client's table, and all of them fit, or none is.
+//! Invariant: the client's table contains only fixed fields, and all of them fit, or none is used.
 
 use super::{ENTRY_BYTES, TABLE_BYTES_DEFAULT};
 
@@ -17,21 +16,21 @@ pub enum Field<'a> {
 
 type Fixed = &'static [(&'static str, &'static str)];
 
-/// The writing side of a connection.
+/// Encoder of a connection.
 pub struct Encoder {
     fixed: Fixed,
-    /// When each went into the table, counting from 1; 0 = not yet.
+    /// Insertion number of each fixed field, from 1; 0 = not in the table.
     inserted: Vec<u32>,
     count: u32,
-    /// Whether the table the client keeps has room for all.
+    /// True if the client's table has room for all fixed fields.
     fits: bool,
     size_max: usize,
-    /// The client changed its mind: the next block begins with this.
+    /// The client changed its table size: the next block begins with the update.
     resized: bool,
 }
 
 impl Encoder {
-    /// For a connection that begins.
+    /// An encoder with an empty table.
     pub fn new(fixed: Fixed) -> Self {
         let mut encoder = Self {
             fixed,
@@ -50,7 +49,7 @@ impl Encoder {
         size <= self.size_max
     }
 
-    /// The client keeps a table of at most so many bytes.
+    /// Sets the table size that the client allows.
     pub fn resize(&mut self, size_max: usize) {
         let size_max = size_max.min(TABLE_BYTES_DEFAULT);
         if size_max != self.size_max {
@@ -62,10 +61,10 @@ impl Encoder {
         }
     }
 
-    /// Must be written at the start of every block.
+    /// Writes a pending size update. Must be called at the start of every block.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.resized) {
-            // Emptied first: what had been inserted is forgotten on both sides.
+            // Emptied first, so that both sides forget the inserted fields.
             out.push(0x20);
             if self.size_max > 0 {
                 integer(out, 0x20, 5, self.size_max);
@@ -92,7 +91,7 @@ impl Encoder {
         out.push(0x80 | index);
     }
 
-    /// Writes a field. Blocks must go out in the order they are written.
+    /// Writes a field. Blocks must be sent in the order they are written.
     pub fn field(&mut self, out: &mut Vec<u8>, field: Field<'_>) {
         let Field::Fixed(i) = field else { return self.literal(out, field) };
         let Some(&(name, value)) = self.fixed.get(usize::from(i)) else { return };
@@ -109,7 +108,7 @@ impl Encoder {
         string(out, value.as_bytes());
     }
 
-    /// Writes a field so that it means the same wherever its block stands.
+    /// Writes a field without using the table, so that its block may be sent at any time.
     pub fn literal(&self, out: &mut Vec<u8>, field: Field<'_>) {
         let (name, value) = match field {
             Field::Literal(name, value) => (name, value),
@@ -150,7 +149,7 @@ mod tests {
 
     const FIXED: Fixed = &[("content-type", "application/grpc"), ("grpc-status", "0"), ("grpc-encoding", "gzip")];
 
-    /// Encodes `fields` and reads them back; how long the block was.
+    /// Encodes `fields` and decodes them again; returns the length of the block.
     fn check(encoder: &mut Encoder, decoder: &mut Decoder, fields: &[Field<'_>]) -> usize {
         let mut out = Vec::new();
         encoder.begin(&mut out);
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_fields_are_one_byte_from_the_second_time_on_in_any_order() {
+    fn fixed_fields_take_one_byte_from_the_second_use_on_in_any_order() {
         let (mut encoder, mut decoder) = (Encoder::new(FIXED), Decoder::new());
         let [a, b, c] = [0, 1, 2].map(Field::Fixed);
         let long = vec![b'x'; 300];

@@ -1,35 +1,35 @@
-//! The Huffman code of RFC 7541, appendix B. Reading only: what we send is short, and a longer block is cheaper than packing it.
+//! The Huffman code of RFC 7541, appendix B. Only decoding: our own strings are short, and packing costs more.
 //!
-//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and each length begins where the
-//! one before it ended. So the lengths are the whole table; the rest is computed when this is compiled.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols, and each length begins
+//! where the one before it ended. So the lengths define the whole table; the rest is computed at compile time.
 
 const SYMBOLS: usize = 257;
 const EOS: u16 = 256;
 const LONGEST: usize = 30;
 const SHORTEST: usize = 5;
 
-/// Bits of the code of each symbol, the last one being the end of a string.
+/// Code length of each symbol in bits; the last symbol is the end of a string.
 #[rustfmt::skip]
 const LENGTHS: [u8; SYMBOLS] = [
-    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
-    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
-    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
-    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
-    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
-    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
-    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
-    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
-    30,
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
+    28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
+    10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
+    5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22,
+    22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20,
+    22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28,
+    27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
+    27, 27, 27, 27, 27, 26, 30,
 ];
 
 struct Code {
     /// Symbols by length, then by value: the order of their codes.
     symbols: [u16; SYMBOLS],
-    /// Of each length: the first number of 30 bits whose beginning is a longer code.
+    /// For each length, the first number of 30 bits that begins with a longer code.
     limit: [u32; LONGEST + 1],
-    /// Of each length: its first code, as a number of 30 bits.
+    /// For each length, its first code as a number of 30 bits.
     first: [u32; LONGEST + 1],
-    /// Of each length: where its symbols begin.
+    /// For each length, the index of its first symbol.
     start: [u16; LONGEST + 1],
 }
 
@@ -57,7 +57,7 @@ const fn build() -> Code {
 }
 
 static CODE: Code = build();
-/// By the first eight bits: symbol and length of the codes that are no longer than that.
+/// Symbol and length of the codes of at most eight bits, by the next eight bits.
 static SHORT: [(u8, u8); 256] = build_short();
 
 const fn build_short() -> [(u8, u8); 256] {
@@ -80,9 +80,9 @@ const fn build_short() -> [(u8, u8); 256] {
     table
 }
 
-/// Unpacks `packed` to the end of `out`; false when it is not a string: padding that is no padding, or the end symbol.
+/// Unpacks `packed` to the end of `out`; returns false if its padding is invalid or it contains the end symbol.
 pub fn unpack(packed: &[u8], out: &mut Vec<u8>) -> bool {
-    // The next bits, from the highest down, and how many of them there are.
+    // The next bits, highest first, and their number.
     let (mut bits, mut count) = (0u64, 0usize);
     let mut rest = packed.iter();
     loop {
@@ -109,7 +109,7 @@ pub fn unpack(packed: &[u8], out: &mut Vec<u8>) -> bool {
         bits <<= length;
         count -= length;
     }
-    // What is left is padding: ones, and less than a byte.
+    // The rest is padding: ones, less than a byte.
     count < 8 && (count == 0 || bits >> (64 - count) == (1 << count) - 1)
 }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_at_every_place_reads_as_packed() {
+    fn every_byte_at_every_position_round_trips() {
         for a in 0..=255u8 {
             let text = [a, b'a', a, a.wrapping_mul(7), b'0', a];
             for n in 0..=text.len() {
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_ones_and_less_than_a_byte_and_the_end_symbol_is_refused() {
+    fn padding_is_less_than_a_byte_of_ones_and_the_end_symbol_is_rejected() {
         assert_eq!(read(&[]), Some(Vec::new()));
         for bad in
             [&[0xff][..], &[0x00], &[0x1f, 0xff], &[0x18], &[0xff, 0xff, 0xff, 0xff], &[0xff, 0xff, 0xff, 0xfc, 0x1f]]
         {
             assert_eq!(read(bad), None, "{bad:x?}");
         }
-        // 'a' is 00011: what follows must be ones.
+        // 'a' is 00011; the padding after it must be ones.
         assert_eq!((read(&[0x1f]), read(&[0x1e])), (Some(b"a".to_vec()), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Header compression (RFC 7541): reading with everything there is, writing with the little that pays.
+//! Header compression (RFC 7541): decoding in full, encoding only with the features that pay.
 
 mod decode;
 mod encode;
@@ -8,7 +8,7 @@ mod table;
 pub use decode::Decoder;
 pub use encode::{Encoder, Field};
 
-/// Size of the dynamic table of everybody who did not say otherwise.
+/// Initial size of the dynamic table.
 pub const TABLE_BYTES_DEFAULT: usize = 4096;
-/// What an entry counts besides its name and value.
+/// Bytes an entry counts in addition to its name and value.
 pub const ENTRY_BYTES: usize = 32;

@@ -1,9 +1,9 @@
-//! The two tables of a reader: the static one, and the one the client fills.
+//! The static table, and the dynamic one that the client fills.
 
 use super::{ENTRY_BYTES, TABLE_BYTES_DEFAULT};
 use std::collections::VecDeque;
 
-/// RFC 7541, appendix A; the first has index 1.
+/// RFC 7541, appendix A; the first entry has index 1.
 pub const STATIC: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
@@ -69,38 +69,37 @@ pub const STATIC: [(&str, &str); 61] = [
 ];
 
 /// A name and a value in one allocation.
-struct Entry {
+struct HeaderField {
     text: Box<[u8]>,
     name_length: usize,
 }
 
-impl Entry {
+impl HeaderField {
     fn size(&self) -> usize {
         self.text.len() + ENTRY_BYTES
     }
 }
 
-/// The dynamic table. Invariant: `size <= size_max <= TABLE_BYTES_DEFAULT`, which is what we offered.
+/// The dynamic table. Invariant: `size <= size_max <= TABLE_BYTES_DEFAULT`, the size we offered.
 pub struct Table {
-    /// The newest first.
-    entries: VecDeque<Entry>,
+    /// Newest first.
+    entries: VecDeque<HeaderField>,
     size: usize,
     size_max: usize,
     generation: u64,
 }
 
 impl Table {
-    /// An empty table.
     pub fn new() -> Self {
         Self { entries: VecDeque::new(), size: 0, size_max: TABLE_BYTES_DEFAULT, generation: 0 }
     }
 
-    /// Changes whenever an index may have got another meaning.
+    /// Changes whenever an index may have changed its meaning.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The field of an index of either table.
+    /// The field at an index of either table.
     pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let at = index.checked_sub(1)?;
         if let Some((name, value)) = STATIC.get(at) {
@@ -110,18 +109,18 @@ impl Table {
         entry.text.split_at_checked(entry.name_length)
     }
 
-    /// Adds a field, at the expense of the oldest; one that is larger than the table just empties it.
+    /// Adds a field and evicts the oldest ones; a field larger than the table only empties it.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) {
         self.generation += 1;
         let size = name.len() + value.len() + ENTRY_BYTES;
         self.evict(self.size_max.saturating_sub(size));
         if size <= self.size_max {
-            self.entries.push_front(Entry { text: [name, value].concat().into(), name_length: name.len() });
+            self.entries.push_front(HeaderField { text: [name, value].concat().into(), name_length: name.len() });
             self.size += size;
         }
     }
 
-    /// Takes a size the client chose; false when it is more than we offered.
+    /// Sets the size that the client chose; returns false if it exceeds the size we offered.
     pub fn resize(&mut self, size_max: usize) -> bool {
         if size_max > TABLE_BYTES_DEFAULT {
             return false;

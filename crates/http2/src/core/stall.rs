@@ -1,16 +1,16 @@
-//! What is waited for, and since when.
+//! Measures how long something waits without progress.
 
 use std::time::{Duration, Instant};
 
-/// Since when something stands still.
+/// Detects a stall.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Still {
+pub struct StallTimer {
     mark: u64,
     since: Option<Instant>,
 }
 
-impl Still {
-    /// How long it has been waited for without `mark` having changed; as far as was seen, which is never too long.
+impl StallTimer {
+    /// Returns how long `waits` has been true without a change of `mark`. Measured between calls, so never too long.
     pub fn time(&mut self, waits: bool, mark: u64, now: Instant) -> Duration {
         if !waits {
             self.since = None;
@@ -23,23 +23,23 @@ impl Still {
     }
 }
 
-/// What a connection is waited for.
+/// Stall timers of a connection.
 #[derive(Debug, Default)]
-pub struct Patience {
-    pub handshake: Still,
-    pub acknowledgement: Still,
-    pub frame: Still,
-    pub payload: Still,
-    pub output: Still,
-    pub heard: Still,
+pub struct StallTimers {
+    pub handshake: StallTimer,
+    pub acknowledgement: StallTimer,
+    pub frame: StallTimer,
+    pub payload: StallTimer,
+    pub output: StallTimer,
+    pub received: StallTimer,
 }
 
-/// What the driver is to do after a look.
+/// The driver's next step after a check of the timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Go on; there may be something to write.
-    GoOn,
-    /// Close at once: nothing that is still to be said would be taken.
+    /// Continue; there may be output.
+    Continue,
+    /// Close at once: the client takes no output.
     Close,
 }
 
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_or_is_not_waited_for_is_not_still() {
+    fn only_waiting_without_progress_is_a_stall() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut still = Still::default();
+        let mut timer = StallTimer::default();
         let seconds =
             [(true, 1, 0), (true, 1, 5), (true, 1, 9), (true, 2, 10), (true, 2, 14), (false, 2, 20), (true, 2, 21)]
-                .map(|(waits, mark, now)| still.time(waits, mark, at(now)).as_secs());
+                .map(|(waits, mark, now)| timer.time(waits, mark, at(now)).as_secs());
         assert_eq!(seconds, [0, 5, 9, 0, 4, 0, 0]);
     }
 }

@@ -1,7 +1,7 @@
-//! How long a peer may leave us waiting. Pure: the caller has the clock, and looks every few seconds while there is something to
-//! wait for; nothing of this is done per frame but a count of bytes.
+//! Timeouts of a peer. Pure: the caller has the clock and calls `look` every few seconds while something is waited for;
+//! the only cost per frame is a count of bytes.
 
-use super::still::Look;
+use super::stall::Look;
 use super::stream::Sending;
 use super::{Closing, Core, Fatal};
 use crate::frame::Reason;
@@ -9,7 +9,7 @@ use crate::limits::DISCARD_BYTES_MAX;
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// How long until `look` has to be called; `None` while there is nothing to wait for.
+    /// Time until `look` has to be called; `None` while no timeout runs.
     pub fn look_after(&self) -> Option<Duration> {
         let times = &self.options.times;
         if self.closing == Closing::Failed {
@@ -26,39 +26,39 @@ impl Core {
         waits.then(|| times.shortest() / 4)
     }
 
-    /// Gives up whatever has kept us waiting for too long.
+    /// Ends whatever has exceeded its timeout.
     pub fn look(&mut self, now: Instant) -> Look {
         let times = self.options.times;
         let waits = !self.writing.output.is_empty() && !self.holds_back();
-        if self.tolerance.patience.output.time(waits, self.writing.output.written(), now) >= times.send {
+        if self.tolerance.stalls.output.time(waits, self.writing.output.written(), now) >= times.send {
             return Look::Close;
         }
         if self.closing == Closing::Failed {
-            return Look::GoOn;
+            return Look::Continue;
         }
         if let Err(fatal) = self.look_connection(now) {
             self.fail(fatal);
-            return Look::GoOn;
+            return Look::Continue;
         }
-        let silent = self.tolerance.patience.heard.time(true, self.reading.received_bytes, now);
+        let silent = self.tolerance.stalls.received.time(true, self.reading.received_bytes, now);
         self.look_streams(now, silent);
-        Look::GoOn
+        Look::Continue
     }
 
     fn look_connection(&mut self, now: Instant) -> Result<(), Fatal> {
         let times = self.options.times;
-        if self.tolerance.patience.handshake.time(!self.handshake.settled, 0, now) >= times.handshake {
+        if self.tolerance.stalls.handshake.time(!self.handshake.settled, 0, now) >= times.handshake {
             return Err(Fatal(Reason::PROTOCOL_ERROR, "no preface and SETTINGS in time"));
         }
-        if self.tolerance.patience.acknowledgement.time(!self.handshake.acknowledged, 0, now) >= times.acknowledgement {
+        if self.tolerance.stalls.acknowledgement.time(!self.handshake.acknowledged, 0, now) >= times.acknowledgement {
             return Err(Fatal(Reason::SETTINGS_TIMEOUT, "SETTINGS were not acknowledged in time"));
         }
-        // From its first byte to its last, however often a byte comes: a client that sends a head has all of it.
-        if self.tolerance.patience.frame.time(self.reading.is_inside_head(), self.reading.frames, now) >= times.head {
+        // From its first byte to its last, even if single bytes keep coming: a client that sends a head has all of it.
+        if self.tolerance.stalls.frame.time(self.reading.is_inside_head(), self.reading.frames, now) >= times.head {
             return Err(Fatal(Reason::PROTOCOL_ERROR, "half a frame or header block, and not the rest in time"));
         }
-        // A body may be slow, but must move.
-        if self.tolerance.patience.payload.time(self.reading.is_inside_payload(), self.reading.received_bytes, now)
+        // A body may be slow, but must make progress.
+        if self.tolerance.stalls.payload.time(self.reading.is_inside_payload(), self.reading.received_bytes, now)
             >= times.body
         {
             return Err(Fatal(Reason::PROTOCOL_ERROR, "half a DATA frame, and not the rest in time"));
@@ -66,7 +66,7 @@ impl Core {
         Ok(())
     }
 
-    /// Resets streams that do not move. A client that has said nothing at all for as long loses its connection: it is taken to be gone.
+    /// Resets streams that make no progress. A client that was silent for as long loses its connection.
     fn look_streams(&mut self, now: Instant, silent: Duration) {
         let times = self.options.times;
         let is_short = (self.options.is_short)();
@@ -77,20 +77,20 @@ impl Core {
             if stream.body.lingers {
                 let moves = !stream.body.received_all && stream.body.discarded < DISCARD_BYTES_MAX;
                 let mark = if moves { stream.body.received_bytes } else { 0 };
-                if stream.body.still.time(true, mark, now) >= times.linger {
+                if stream.body.stall.time(true, mark, now) >= times.linger {
                     self.reset(key, Reason::NO_ERROR);
                 }
                 continue;
             }
             let awaits_body =
                 !stream.body.received_all && stream.awaits_body() && stream.body.window > 0 && connection_room > 0;
-            let body = stream.body.still.time(awaits_body, stream.body.received_bytes, now);
+            let body = stream.body.stall.time(awaits_body, stream.body.received_bytes, now);
             let has_something = stream.answer.queued > 0 || stream.answer.wants_room;
             let awaits_room = has_something
                 && matches!(stream.answer.sending, Sending::Body | Sending::Ending)
                 && (stream.answer.window <= 0 || connection_window <= 0);
-            let send = stream.answer.still.time(awaits_room, stream.answer.sent_bytes, now);
-            // One that has begun holds memory, which others wait for.
+            let send = stream.answer.stall.time(awaits_room, stream.answer.sent_bytes, now);
+            // A body that has begun holds memory that others wait for.
             let gives_way = is_short && stream.body.received_bytes > 0 && body >= times.body_when_short;
             if body < times.body && send < times.send && !gives_way {
                 continue;
