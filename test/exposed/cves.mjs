@@ -20,7 +20,7 @@ const CHUNKS = bulletin('three megabytes in chunks of one byte')
 const NESTED = bulletin('JSON of 100,000 brackets')
 const LIES = ['crates/backend-process/tests/lies.rs', 'a_process_that_lies_is_killed_and_started_again']
 const FRAMES = ['crates/backend-remote/src/frames/vectors.rs', 'every_lie_is_refused']
-const UNNAMED = ['crates/memory/src/memfd.rs', 'it_is_shared_by_descriptor_and_cannot_be_made_smaller']
+const UNNAMED = ['crates/memory/src/memfd.rs', 'a_memfd_is_shared_by_descriptor_and_cannot_shrink']
 const RESTRICTED = ['test/exposed/sections.mjs', "title: 'Restricted APIs'"]
 
 const NONE_OF_IT = 'Nereid does not have this backend: a model that names it fails to load.'

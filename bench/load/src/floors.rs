@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 pub fn on_one_thread(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     // As Nereid's reactors do: an echo must not be slower for a setting of the scheduler.
-    memory::thread::be_prompt();
+    memory::thread::request_short_slices();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }

@@ -72,7 +72,7 @@ struct Connection {
 }
 
 pub fn serve(a: &Arguments) -> Result<(), Failure> {
-    memory::thread::be_prompt();
+    memory::thread::request_short_slices();
     let answer = Answer::new(&a.file("answer")?, a.number("tail", 0)?);
     turns(&listen()?, Connection::open, |connection| connection.turn(&answer))
 }

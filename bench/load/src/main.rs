@@ -34,11 +34,11 @@ fn main() {
     let result = arguments.and_then(|a| match command.as_str() {
         "load" => {
             // It stands for clients on other machines, which do not wait for the server's threads.
-            memory::thread::be_prompt();
+            memory::thread::request_short_slices();
             load::run(&a)
         }
         "stream" => {
-            memory::thread::be_prompt();
+            memory::thread::request_short_slices();
             stream::run(&a)
         }
         "read-slowly" => stream::read_slowly(&a),
@@ -79,6 +79,6 @@ fn main() {
 fn prompt(mut words: impl Iterator<Item = String>) -> std::io::Error {
     use std::os::unix::process::CommandExt;
     let Some(program) = words.next() else { return std::io::Error::other("a command is needed") };
-    memory::thread::be_prompt();
+    memory::thread::request_short_slices();
     std::process::Command::new(program).args(words).exec()
 }

@@ -182,7 +182,7 @@ impl Drop for Session {
         // SAFETY: taken here only, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
         // The thread that had the last answer of an unloaded model may be a reactor.
-        memory::behind::drop_behind(raw);
+        memory::release::drop_in_background(raw);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Appended, Kind, Plugin, Report};
 use crate::{accelerators, cache, check, cost, failed, forest, options, plan, proto};
-use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
+use backend::{MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, TensorIo, file_bytes, placements};
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -143,7 +143,7 @@ fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, O
     }
 }
 
-/// Where instances are, each place once; `None` is the host.
+/// MemoryLocation instances are, each place once; `None` is the host.
 fn places_of(config: &ModelConfig) -> Vec<Option<u32>> {
     let mut places = Vec::new();
     for placed in placements(config) {
@@ -380,7 +380,7 @@ impl Opened for OpenedOnnx {
     }
 
     fn needs(&self) -> Result<Vec<Need>> {
-        let need = |&ordinal: &u32| Need { place: Where::Device(ordinal), bytes: self.devices.bytes };
+        let need = |&ordinal: &u32| Need { place: MemoryLocation::Device(ordinal), bytes: self.devices.bytes };
         Ok(self.devices.ordinals.iter().map(need).collect())
     }
 

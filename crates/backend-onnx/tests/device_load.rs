@@ -7,7 +7,7 @@
 
 mod support;
 
-use backend::{Backend, Need, Opened, Where};
+use backend::{Backend, MemoryLocation, Need, Opened};
 use backend_onnx::OnnxBackend;
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
@@ -69,7 +69,7 @@ fn refused(library: PathBuf, settings: &[(&str, &Path)]) -> Error {
     let signature = signature(0, vec![input("I", DataType::Fp32, &[1])], vec![output("O", DataType::Fp32, &[1])]);
     let finish = |o: Box<dyn Opened>| {
         let needs = o.needs().expect("known");
-        assert!(matches!(needs[..], [Need { place: Where::Device(1), bytes: 1.. }]), "{needs:?}");
+        assert!(matches!(needs[..], [Need { place: MemoryLocation::Device(1), bytes: 1.. }]), "{needs:?}");
         o.finish(&on_gpu(&[1]), signature.into())
     };
     let error = OnnxBackend::new(Some(library)).open(&spec).and_then(finish);

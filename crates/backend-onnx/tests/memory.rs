@@ -52,7 +52,7 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
         drop(model);
         let cpu = memory::thread::cpu_ns() - cpu;
         assert!(cpu < 1_000_000, "round {round}: dropping the model took {cpu} ns of the thread that serves");
-        assert!(memory::behind::finish(std::time::Duration::from_secs(10)));
+        assert!(memory::release::finish(std::time::Duration::from_secs(10)));
         let after = resident_mib();
         println!("round {round}: {before} MiB before, {loaded} loaded, {after} after");
         assert!(

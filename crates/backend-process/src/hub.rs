@@ -113,7 +113,7 @@ impl Hub {
             copier: Mutex::new(worker("nereid-copies", || {})?),
             // Processes die with the thread that started them: it is never to end. They have its scheduler slices, too: beside others that
             // compute, short ones brought 6,400 requests/s of a Python model in the place of 5,200 (8 at a time, two cores).
-            starter: Mutex::new(worker("nereid-starts", memory::thread::be_prompt)?),
+            starter: Mutex::new(worker("nereid-starts", memory::thread::request_short_slices)?),
         })
     }
 
@@ -167,7 +167,7 @@ impl Hub {
     }
 
     fn run(&self) {
-        memory::thread::be_prompt();
+        memory::thread::request_short_slices();
         let mut events: Vec<Event> = Vec::with_capacity(64);
         let mut scratch = vec![0; READ_BYTES];
         loop {

@@ -188,7 +188,7 @@ pub(crate) struct Child {
     /// How it ended, once it was waited for.
     ended: Option<Ended>,
     /// Loads of models step behind it.
-    _serves: memory::yielding::Entry,
+    _serves: memory::yielding::ServingThread,
 }
 
 /// How a process ended.
@@ -270,7 +270,7 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
         }
         pid
     };
-    let child = Child { pid, pidfd: owned(pidfd)?, ended: None, _serves: memory::yielding::process_serves(pid) };
+    let child = Child { pid, pidfd: owned(pidfd)?, ended: None, _serves: memory::yielding::register_process(pid) };
     // SAFETY: the child, which may have written it, is done with our memory; the compiler must not think that it knows the value.
     let error = unsafe { (&raw const plan.error).read_volatile() };
     // Dropped, the child is waited for.

@@ -1,4 +1,4 @@
-//! A thread that loads models may raise its niceness (`memory::thread::step_behind`). The processes and threads that it starts serve requests and must keep
+//! A thread that loads models may raise its niceness (`memory::thread::lower_priority`). The processes and threads that it starts serve requests and must keep
 //! the niceness of the server.
 #![cfg(target_os = "linux")]
 
@@ -71,12 +71,12 @@ fn what_a_thread_behind_loads_is_not_behind() {
 fn loads_behind() {
     let ours = stat("/proc/self/stat").expect("a process").0;
     // A process that is as nice already sees no difference.
-    if ours >= memory::thread::BEHIND_NICENESS {
+    if ours >= memory::thread::LOADING_NICENESS {
         println!("not run: the tests run at niceness {ours}, and may not change that");
         return;
     }
     let (model, loader) = std::thread::spawn(|| {
-        memory::thread::step_behind();
+        memory::thread::lower_priority();
         (start("echo", 2, limits()).expect("starts"), stat("/proc/thread-self/stat").expect("a thread").0)
     })
     .join()

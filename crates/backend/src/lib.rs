@@ -23,7 +23,7 @@ mod testing;
 
 pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls};
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
-pub use memory::{Need, Where};
+pub use memory::{MemoryLocation, Need};
 pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};
 pub use respond::{Answers, Counted, RequestId, Responder, Stopped};

@@ -120,7 +120,7 @@ impl Cached {
     /// Drops what was kept under a scope.
     pub(crate) fn forget(&self, scope: Scope) {
         // On its own thread: the last owner of a version may be a reactor, and this takes as long as the cache is large.
-        memory::behind::drop_behind(Forget { cache: self.cache.clone(), scope });
+        memory::release::drop_in_background(Forget { cache: self.cache.clone(), scope });
     }
 }
 

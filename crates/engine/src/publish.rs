@@ -23,7 +23,7 @@ use arc_swap::ArcSwap;
 use backend::{OpenSpec, Opened, all_placements, placements};
 use bytes::Bytes;
 use cache::Fingerprint;
-use memory::{Admitted, Ledger};
+use memory::{Ledger, MemoryPromise};
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -47,7 +47,7 @@ pub struct PublishSpec {
 /// What a backend or the compiler of graphs makes of a configuration.
 struct Parts {
     /// Memory that a model was promised.
-    admitted: Option<Admitted>,
+    admitted: Option<MemoryPromise>,
     signature: Arc<Signature>,
     served: Served,
     sequencing: Option<Sequencing>,

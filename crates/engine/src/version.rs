@@ -34,7 +34,7 @@ use crate::running::RunningState;
 use crate::scheduling::{CallOrder, Scheduling};
 use crate::statistics::{Statistics, VersionStatistics};
 use backend::{Batch, KeyValueCache, Marks, Model, RemoteModel, RunControl, now_ns};
-use memory::Admitted;
+use memory::MemoryPromise;
 use protocol::Signature;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ pub struct ModelVersion {
     pub(crate) cached: Option<Cached>,
     pub(crate) shared: Arc<EngineContext>,
     /// Memory that the model was promised. Behind `served`: dropped after the model that uses it.
-    pub(crate) _admitted: Option<Admitted>,
+    pub(crate) _admitted: Option<MemoryPromise>,
     pub(crate) me: Weak<ModelVersion>,
 }
 

@@ -6,7 +6,7 @@
 
 mod support;
 
-use backend::{Backend, Batch, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, Where};
+use backend::{Backend, Batch, Marks, MemoryLocation, Model, ModelIo, Need, OpenSpec, Opened, RunControl};
 use engine::{Engine, EngineOptions, ServerState};
 use memory::{Budget, Ledger};
 use protocol::Signature;
@@ -29,7 +29,7 @@ impl Backend for Needy {
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
         let name = spec.model.to_string();
         let (place, bytes) = name.split_once(' ').expect("a place and a number");
-        let place = place.parse().map_or(Where::Host, Where::Device);
+        let place = place.parse().map_or(MemoryLocation::Host, MemoryLocation::Device);
         Ok(Box::new(Needs(vec![Need { place, bytes: bytes.parse().expect("a number") }])))
     }
 }

@@ -167,7 +167,7 @@ impl Embedded {
         let open: Arc<Mutex<HashMap<u32, UnboundedSender<Say>>>> = Arc::default();
         let (still_open, settled) = (open.clone(), settle.clone());
         let body = move || {
-            memory::thread::be_prompt();
+            memory::thread::request_short_slices();
             hold::begin(Arc::new(Holds::default()));
             let local = LocalSet::new();
             local.block_on(&runtime, async move {

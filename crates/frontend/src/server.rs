@@ -249,7 +249,7 @@ impl Bound {
             let pulse = Arc::new(AtomicU64::new(0));
             running.pulses.push(pulse.clone());
             let body = move || {
-                memory::thread::be_prompt();
+                memory::thread::request_short_slices();
                 hold::begin(holds);
                 reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
             };

@@ -1,6 +1,6 @@
-//! What a buffer costs, by size: `cargo bench -p nereid-memory --bench arena [-- TEXT]`.
+//! Cost of a buffer by size: `cargo bench -p nereid-memory --bench arena [-- TEXT]`.
 //!
-//! Below 4 KiB there is no pool: that row is malloc's.
+//! Below 4 KiB there is no pool: that row measures malloc.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 const SIZES: [(&str, usize); 5] =
     [("256 B", 256), ("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("16 MiB", 16 << 20)];
-/// As the pool of the process.
+/// The default of the process's pool.
 const RETAINED_BYTES_MAX: usize = 256 << 20;
 const THREADS: usize = 2;
 
-/// Taken, frozen and given back; contents are not touched.
+/// Gets, freezes and drops a buffer; its contents are not touched.
 fn cycle(pool: &SlabPool, size: usize) {
     drop(black_box(pool.get(size).expect("memory").freeze()));
 }
@@ -32,13 +32,13 @@ fn one_thread(c: &mut Criterion) {
     sizes(c, "arena: get, freeze, drop", |group, id, size| {
         let pool = SlabPool::new(RETAINED_BYTES_MAX);
         group.bench_function(id, |b| b.iter(|| cycle(&pool, size)));
-        // Where it did anything, all but the first came from the free list.
+        // If the pool was used, all but the first slab came from the free list.
         let counters = pool.counters();
         assert!(counters.misses <= 1, "{counters:?}");
     });
 }
 
-/// Time per cycle of each thread, while the other does the same with the same size: one lock, one free list.
+/// Time per cycle while another thread does the same with the same size: one lock, one free list.
 fn two_threads(c: &mut Criterion) {
     sizes(c, "arena: get, freeze, drop, two threads", |group, id, size| {
         let pool = SlabPool::new(RETAINED_BYTES_MAX);
@@ -48,7 +48,7 @@ fn two_threads(c: &mut Criterion) {
     });
 }
 
-/// The longer of two threads that start together.
+/// The longer time of two threads that start together.
 fn together(work: impl Fn() + Sync) -> Duration {
     let start = Barrier::new(THREADS);
     let timed = || {
@@ -64,7 +64,7 @@ fn together(work: impl Fn() + Sync) -> Duration {
     })
 }
 
-/// A pool that keeps nothing: what the first requests of a size pay, mapping and zeroing included.
+/// A pool that retains nothing: the cost of the first requests of a size, mapping and zeroing included.
 fn nothing_kept(c: &mut Criterion) {
     sizes(c, "arena: get, freeze, drop, nothing kept", |group, id, size| {
         let pool = SlabPool::new(0);

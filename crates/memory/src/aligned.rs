@@ -1,10 +1,9 @@
-//! One block of page-aligned, initialised memory straight from the kernel.
+//! Blocks of page-aligned, initialised memory straight from the kernel.
 //!
-//! Not malloc: freed blocks of a few megabytes would stay in the allocator's heap, and resident memory after a burst of large
-//! bodies would never go down again.
+//! Not malloc: its heap would keep freed blocks of a few megabytes, and resident memory would never fall.
 //!
-//! A large block is address space only: its pages come when they are first written, or a range at a time with `prepare`. A thread
-//! that serves others must neither wait for 64 MiB of zeroed pages (15 ms) nor pay for bytes a client only announced.
+//! A large block is only address space: its pages come when first written, or a range at a time with `prepare`. A
+//! reactor must not wait for 64 MiB of zeroed pages (15 ms), nor pay for bytes that a client only announced.
 
 #![allow(unsafe_code)] // mmap, madvise, munmap and the two slice views over the block
 
@@ -12,23 +11,23 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Blocks a process may have when memory is asked for on a client's word. Half of the kernel's default for mappings of a process
-/// (vm.max_map_count), each of which may turn out to be one.
+/// Blocks per process for lengths that clients announce. Half of the kernel's default limit of mappings per process
+/// (vm.max_map_count); each block may become a mapping.
 pub(crate) const MAPPINGS_MAX: usize = 32_768;
-/// Blocks up to this size get their pages at once: 60 µs at most, and so small a block is used whole.
+/// Blocks up to this size get their pages at once: at most 60 µs, and such a small block is used whole.
 const TOUCHED_BYTES_MAX: usize = 256 << 10;
-/// Pages are given back to the system in pieces of this size, so that other threads which map memory do not wait for all of it.
+/// Pages return to the system in pieces of this size, so that other threads that map memory wait less.
 #[cfg(all(target_os = "linux", not(miri)))]
 const RELEASE_PIECE_BYTES: usize = 4 << 20;
 
-/// Blocks there are.
+/// Live blocks of the process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Owned anonymous memory, zeroed when fresh, aligned to a page.
+/// Owned anonymous memory, zeroed when fresh, page-aligned.
 pub(crate) struct Block {
     base: NonNull<u8>,
     len: usize,
-    /// Pages before this offset were written at some time, and are most likely resident.
+    /// Pages before this offset were written at some time and are most likely resident.
     touched: usize,
 }
 
@@ -38,7 +37,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Maps `len` bytes (> 0). `None` when the system has no memory, or no address space, to give.
+    /// Maps `len` bytes (> 0). `None` if the system has no memory or address space.
     pub(crate) fn new(len: usize) -> Option<Self> {
         let touched = len <= TOUCHED_BYTES_MAX;
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -53,31 +52,30 @@ impl Block {
         }
         #[cfg(all(target_os = "linux", not(miri)))]
         if !touched {
-            // Where huge pages are always used, the first byte of a body would cost 2 MiB, and the step that reads it 0.2 ms more.
-            // SAFETY: the range is the mapping just made; the advice changes how it is backed, not what it holds. Refusals
-            // leave it as it was.
+            // With huge pages the first byte of a body would cost 2 MiB, and the step that reads it 0.2 ms more.
+            // SAFETY: the range is the mapping just made; the advice does not change its contents, nor does a failure.
             unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
         }
         MAPPINGS.fetch_add(1, Relaxed);
         Some(Self { base: NonNull::new(base.cast())?, len, touched: if touched { len } else { 0 } })
     }
 
-    /// Blocks of the process.
+    /// Live blocks of the process.
     pub(crate) fn count() -> usize {
         MAPPINGS.load(Relaxed)
     }
 
-    /// How far the block was written.
+    /// End of the part that may have been written.
     pub(crate) fn touched(&self) -> usize {
         self.touched
     }
 
-    /// The block was, or may have been, written up to here.
+    /// Marks the block as written up to `to`.
     pub(crate) fn touch(&mut self, to: usize) {
         self.touched = self.touched.max(to.min(self.len));
     }
 
-    /// Gets the pages of a range that is about to be written, all at once: a third of what they cost one fault at a time.
+    /// Faults in the pages of a range that will be written next: a third of the cost of single faults.
     pub(crate) fn prepare(&mut self, range: Range<usize>) {
         let end = range.end.min(self.len);
         if end <= self.touched {
@@ -87,8 +85,8 @@ impl Block {
         {
             const PAGE: usize = 4096;
             let from = range.start.max(self.touched) / PAGE * PAGE;
-            // SAFETY: `from < end <= len`, within the mapping; populating changes no byte. A kernel that does not know the advice
-            // (before 5.14) refuses it, and the pages come one by one.
+            // SAFETY: `from < end <= len`, within the mapping; populating changes no byte. A kernel without this advice
+            // (before 5.14) rejects it, and pages are faulted in one by one.
             unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), end - from, libc::MADV_POPULATE_WRITE) };
         }
         self.touched = end;

@@ -1,12 +1,12 @@
-//! One budget of bytes for everything that requests make a server hold: bodies and what is made of them, heads, batches, and answers
-//! their clients have not read.
+//! One budget of bytes for all memory that requests make a server hold: bodies and data made from them, heads, batches,
+//! and responses that clients have not read.
 //!
-//! A charge is taken as bytes arrive, never for bytes that were announced, and travels with the buffer: a slab's charge ends when
-//! its last view is dropped. Requests that find the budget short wait in a queue; a charge that ends gives its bytes to them in the
-//! order they came. No clock and no threads: how long a wait may take is the caller's business.
+//! A charge is taken as bytes arrive, never for announced bytes, and belongs to the buffer: a slab's charge ends when
+//! its last view is dropped. Requests that find the budget short are queued; the bytes of a charge that ends are given
+//! to them in order. No clock and no threads: callers limit the time of a wait.
 //!
-//! Invariant: `used <= limit`, unless the limit was lowered since; charges of large buffers together leave `RESERVE_SHARE` of it to
-//! small ones; an account has at most `ACCOUNT_SHARE`. Whatever waits, `used` is the sum of the charges that live.
+//! Invariant: `used`, the sum of all live charges, is at most `limit`, unless that was lowered; large buffers leave
+//! `RESERVE_SHARE` of it to small ones; an account has at most `ACCOUNT_SHARE`.
 
 use crate::machine;
 use bytes::Bytes;
@@ -20,42 +20,41 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use tensor::Error;
 
-/// Buffers up to this size may take what is reserved for small ones.
+/// Buffers up to this size may use the reserve for small ones.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Part of the machine's (or the control group's) memory that is the default limit: the other half is for models, their runs and
-/// this process itself.
+/// Divisor that gives the default limit from the machine's or group's memory; models need the other half.
 const MEMORY_SHARE: u64 = 2;
-/// Part of the limit that large buffers leave to small ones.
+/// Divisor of the limit that gives the reserve of small buffers.
 const RESERVE_SHARE: usize = 8;
-/// Part of the limit that one account, a connection, may have.
+/// Divisor of the limit that gives the maximum of one account, a connection.
 const ACCOUNT_SHARE: usize = 4;
-/// Requests that may wait; further ones are refused at once.
+/// Queued requests; further ones are rejected at once.
 const WAITING_MAX: usize = 4096;
 
 const KINDS: usize = 6;
 
-/// What a charge is for.
+/// Purpose of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A request's body as it came.
+    /// A request's body as received.
     Body,
     /// A request's head.
     Head,
-    /// An answer that is made, or not written yet.
+    /// A response in progress or not yet written.
     Answer,
-    /// What is made of a body: inflated bytes, tensors of JSON.
+    /// Data made from a body: inflated bytes, tensors of JSON.
     Unpacked,
-    /// Inputs of several requests in one place.
+    /// Inputs of several requests, gathered.
     Batch,
-    /// What models need of the host, as far as their backends say (`ledger`).
+    /// Memory of models on the host, as stated by their backends (`ledger`).
     Model,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// All kinds in the order of their numbers.
     pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model];
 
-    /// The kind in metrics.
+    /// Label of the kind in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Body => "bodies",
@@ -68,19 +67,19 @@ impl Kind {
     }
 }
 
-/// Why there is no charge.
+/// Why a charge failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Short {
-    /// There is room for it at no time: it is more than the part of one connection.
+    /// It can never fit: it exceeds the maximum of one connection.
     TooLarge {
-        /// What the buffer needs in all.
+        /// Size of the whole buffer.
         bytes: usize,
-        /// What an account may have.
+        /// Maximum of an account.
         most: usize,
     },
     /// There is no room now.
     Now {
-        /// The limit.
+        /// Limit of the budget in bytes.
         limit: usize,
     },
 }
@@ -94,8 +93,8 @@ impl fmt::Display for Short {
             ),
             Self::Now { limit } => write!(
                 f,
-                "the server is short of memory: requests and answers in flight hold what --memory-limit allows, {limit} bytes; \
-                 try again later"
+                "the server is short of memory: requests and answers in flight hold what --memory-limit \
+                 allows, {limit} bytes; try again later"
             ),
         }
     }
@@ -110,20 +109,20 @@ impl From<Short> for Error {
     }
 }
 
-/// What is charged, for metrics.
+/// Charged bytes, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetCounters {
     /// Most bytes that may be charged.
     pub limit_bytes: usize,
     /// Charged bytes by kind, in the order of `Kind::ALL`.
     pub used_bytes: [usize; KINDS],
-    /// Requests that wait for room.
+    /// Queued requests.
     pub waiting: usize,
-    /// Requests and answers refused for lack of room.
+    /// Requests and responses rejected for lack of room.
     pub refused: u64,
 }
 
-/// The budget; clones are the same budget.
+/// The budget; clones share it.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
 
@@ -134,7 +133,7 @@ struct Inner {
     refused: AtomicU64,
     /// Length of `queue`, readable without its lock.
     waiting: AtomicUsize,
-    queue: Mutex<VecDeque<Arc<Waiting>>>,
+    queue: Mutex<VecDeque<Arc<QueuedCharge>>>,
 }
 
 impl Budget {
@@ -150,13 +149,13 @@ impl Budget {
         }))
     }
 
-    /// The budget of the process: half of its memory until `set_limit` says otherwise.
+    /// The budget of the process: half of its memory until `set_limit` is called.
     pub fn global() -> &'static Self {
         static BUDGET: OnceLock<Budget> = OnceLock::new();
         BUDGET.get_or_init(|| Self::new(usize::try_from(machine::memory_bytes() / MEMORY_SHARE).unwrap_or(usize::MAX)))
     }
 
-    /// Changes the limit. Charges stay, also those beyond it.
+    /// Changes the limit. Existing charges stay, also beyond it.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, SeqCst);
         self.0.grant();
@@ -167,22 +166,22 @@ impl Budget {
         self.0.limit.load(Relaxed)
     }
 
-    /// An account with nothing charged: for a connection.
+    /// An empty account for a connection.
     pub fn account(&self) -> Account {
         Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: ACCOUNT_SHARE }))
     }
 
-    /// An account for what belongs to no single connection: the budget alone bounds it.
+    /// An account for memory of no single connection: only the budget bounds it.
     pub fn common(&self) -> Account {
         Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: 1 }))
     }
 
-    /// Whether requests wait for room.
+    /// True if requests are queued.
     pub fn is_short(&self) -> bool {
         self.0.waiting.load(Relaxed) > 0
     }
 
-    /// Counters for metrics.
+    /// Current charges.
     pub fn counters(&self) -> BudgetCounters {
         let i = &*self.0;
         BudgetCounters {
@@ -201,31 +200,30 @@ impl fmt::Debug for Budget {
 }
 
 impl Inner {
-    /// Adds `bytes` to `counter` as long as that stays within `most`.
+    /// Adds `bytes` to `counter` if the sum stays within `most`.
     fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
-        // SeqCst here, in `release` and with `waiting`: of a release and a request that begins to wait at the same time, one sees
-        // the other.
+        // SeqCst here, in `release` and with `waiting`: a simultaneous release and queueing see each other.
         counter.fetch_update(SeqCst, SeqCst, |used| used.checked_add(bytes).filter(|&n| n <= most)).is_ok()
     }
 
-    /// Bytes that a buffer of this size class may have charged together with all others.
+    /// Limit of all charges for buffers of this size class.
     fn most(&self, small: bool) -> usize {
         let limit = self.limit.load(Relaxed);
         if small { limit } else { limit - limit / RESERVE_SHARE }
     }
 
-    fn take(&self, account: &AccountInner, kind: Kind, small: bool, bytes: usize) -> Took {
+    fn take(&self, account: &AccountInner, kind: Kind, small: bool, bytes: usize) -> Taken {
         if !Self::add(&account.used, bytes, self.limit.load(Relaxed) / account.share) {
-            return Took::AccountIsFull;
+            return Taken::AccountIsFull;
         }
         if !Self::add(&self.used, bytes, self.most(small)) {
             account.used.fetch_sub(bytes, SeqCst);
-            return Took::BudgetIsFull;
+            return Taken::BudgetIsFull;
         }
         if let Some(of_kind) = self.kinds.get(kind as usize) {
             of_kind.fetch_add(bytes, Relaxed);
         }
-        Took::All
+        Taken::All
     }
 
     fn release(&self, account: &AccountInner, kind: Kind, bytes: usize) {
@@ -239,8 +237,8 @@ impl Inner {
         }
     }
 
-    /// Gives what there is to those who wait, in the order they came. One whose connection has its part is passed over; one for whom
-    /// the budget is too short keeps the later ones of its class waiting, or large requests would never get their turn.
+    /// Grants room to queued requests in order. A request whose account is full is skipped; one that the budget is too
+    /// short for blocks the later ones of its class, because large requests would starve otherwise.
     fn grant(&self) {
         let mut woken = Vec::new();
         let mut queue = self.queue.lock();
@@ -250,14 +248,14 @@ impl Inner {
                 return true;
             }
             match self.take(&w.account.0, w.kind, w.small, w.bytes) {
-                Took::All => {
+                Taken::All => {
                     w.granted.store(true, SeqCst);
                     woken.extend(w.waker.lock().take());
                     return false;
                 }
-                Took::AccountIsFull => {}
-                Took::BudgetIsFull if w.small => all = false,
-                Took::BudgetIsFull => large = false,
+                Taken::AccountIsFull => {}
+                Taken::BudgetIsFull if w.small => all = false,
+                Taken::BudgetIsFull => large = false,
             }
             true
         });
@@ -268,35 +266,35 @@ impl Inner {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Took {
+enum Taken {
     All,
     AccountIsFull,
     BudgetIsFull,
 }
 
-/// The part of one connection. Clones are the same account.
+/// The charges of one connection. Clones share the account.
 #[derive(Clone)]
 pub struct Account(Arc<AccountInner>);
 
 struct AccountInner {
     budget: Arc<Inner>,
     used: AtomicUsize,
-    /// It may have one of so many parts of the budget.
+    /// It may have one of this many parts of the budget.
     share: usize,
 }
 
 impl Account {
-    /// Charges `bytes` for a buffer; `small` when it will never have more than `SMALL_BYTES_MAX`.
+    /// Charges `bytes` for a buffer; `small` if it will never exceed `SMALL_BYTES_MAX`.
     ///
     /// # Errors
-    /// `Short` when there is no room.
+    /// `Short` if there is no room.
     pub fn charge(&self, kind: Kind, small: bool, bytes: usize) -> Result<Charge, Short> {
         let mut charge = self.empty(kind, small);
         charge.grow(bytes)?;
         Ok(charge)
     }
 
-    /// A charge of nothing, to be grown.
+    /// An empty charge that can grow.
     pub fn empty(&self, kind: Kind, small: bool) -> Charge {
         Charge { account: self.clone(), kind, small, bytes: 0 }
     }
@@ -311,32 +309,32 @@ impl Account {
         self.0.budget.limit.load(Relaxed) / self.0.share
     }
 
-    /// Says whether a buffer of `bytes` could be charged at all.
+    /// Checks whether a buffer of `bytes` could ever be charged.
     ///
     /// # Errors
-    /// `Short::TooLarge` when it could not.
+    /// `Short::TooLarge` if not.
     pub fn check(&self, bytes: usize) -> Result<(), Short> {
         let most = self.most();
         if bytes > most { Err(Short::TooLarge { bytes, most }) } else { Ok(()) }
     }
 
-    /// Whether others wait for room.
+    /// True if requests are queued.
     pub fn is_short(&self) -> bool {
         self.0.budget.waiting.load(Relaxed) > 0
     }
 
-    /// Counts something that was refused for lack of room.
+    /// Counts a rejection for lack of room.
     pub fn count_refusal(&self) {
         self.0.budget.refused.fetch_add(1, Relaxed);
     }
 
-    /// What to say when there is no room now.
+    /// The error for a lack of room.
     pub fn short(&self) -> Short {
         Short::Now { limit: self.0.budget.limit.load(Relaxed) }
     }
 }
 
-/// Bytes charged for one buffer, for as long as this lives.
+/// Bytes charged for one buffer while this lives.
 pub struct Charge {
     account: Account,
     kind: Kind,
@@ -344,7 +342,7 @@ pub struct Charge {
     bytes: usize,
 }
 
-/// Bytes that keep their charge.
+/// Bytes with their charge.
 struct Charged {
     bytes: Bytes,
     _charge: Charge,
@@ -357,7 +355,7 @@ impl AsRef<[u8]> for Charged {
 }
 
 impl Charge {
-    /// The same bytes, with a charge that ends with their last view.
+    /// Attaches the charge to `bytes`; it ends with their last view.
     pub fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Charged { bytes, _charge: self })
     }
@@ -367,26 +365,26 @@ impl Charge {
         self.bytes
     }
 
-    /// Charges so many bytes more, if there is room and no request of its class waits.
+    /// Charges `bytes` more, if there is room and no request of its class is queued.
     ///
     /// # Errors
-    /// `Short`; the charge is then what it was.
+    /// `Short`; the charge is unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         self.account.check(self.bytes.saturating_add(bytes))?;
         let budget = &*self.account.0.budget;
-        // Those who wait came first. Small ones may pass: they wait only when even the reserve is used up. So may all that is not
-        // the body of a request that begins: its request holds memory already, which gets free when it is done.
+        // Queued requests came first. Small charges may pass: they queue only when even the reserve is used up. So may
+        // all but bodies of new requests: their requests hold memory already, which is freed when they end.
         let queued = !self.small && self.kind == Kind::Body && budget.waiting.load(SeqCst) > 0;
-        if queued || budget.take(&self.account.0, self.kind, self.small, bytes) != Took::All {
+        if queued || budget.take(&self.account.0, self.kind, self.small, bytes) != Taken::All {
             return Err(self.account.short());
         }
         self.bytes += bytes;
         Ok(())
     }
 
-    /// As `grow`, waiting for room: the future's charge is to be merged into this one. Dropping it ends the wait.
+    /// Like `grow`, but waits for room: the result is to be merged into this charge. Dropping it ends the wait.
     pub fn wait(&self, bytes: usize) -> Wait {
-        let waiting = Arc::new(Waiting {
+        let waiting = Arc::new(QueuedCharge {
             account: self.account.clone(),
             kind: self.kind,
             small: self.small,
@@ -397,12 +395,12 @@ impl Charge {
         Wait { waiting, state: WaitState::New }
     }
 
-    /// Where it is charged.
+    /// The account it is charged to.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Gives back what is more than `bytes`.
+    /// Releases the bytes beyond `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         let more = self.bytes.saturating_sub(bytes);
         if more > 0 {
@@ -411,7 +409,7 @@ impl Charge {
         }
     }
 
-    /// Takes over the bytes of another charge of the same account and kind.
+    /// Takes over another charge of the same account and kind.
     pub fn merge(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.account.0, &other.account.0) && self.kind == other.kind);
         self.bytes += std::mem::take(&mut other.bytes);
@@ -432,13 +430,13 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// A place in the queue.
-struct Waiting {
+/// A charge in the queue.
+struct QueuedCharge {
     account: Account,
     kind: Kind,
     small: bool,
     bytes: usize,
-    /// Set under the queue's lock, when it leaves the queue with its bytes charged.
+    /// Set under the queue's lock when it leaves the queue with its bytes charged.
     granted: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -451,7 +449,7 @@ enum WaitState {
 
 /// Waits for room; see [`Charge::wait`].
 pub struct Wait {
-    waiting: Arc<Waiting>,
+    waiting: Arc<QueuedCharge>,
     state: WaitState,
 }
 
@@ -483,7 +481,7 @@ impl Future for Wait {
                 budget.waiting.store(queue.len(), SeqCst);
                 drop(queue);
                 self.state = WaitState::Queued;
-                // What was released before this one was in the queue woke no waiter.
+                // A release before this one was queued woke no waiter.
                 budget.grant();
             }
             WaitState::Queued => {
@@ -493,7 +491,7 @@ impl Future for Wait {
                 }
             }
         }
-        // Looked at after the waker was left: a grant in between finds it.
+        // Checked after the waker is registered, so that a grant in between is noticed.
         if waiting.granted.load(SeqCst) { Poll::Ready(Ok(self.charge())) } else { Poll::Pending }
     }
 }
@@ -511,7 +509,7 @@ impl Drop for Wait {
         if self.waiting.granted.load(SeqCst) {
             drop(self.charge());
         } else {
-            // It may have kept others behind it waiting.
+            // It may have blocked others in the queue.
             budget.grant();
         }
     }
@@ -537,12 +535,11 @@ mod tests {
         }
     }
 
-    /// Polls once.
     fn poll(wait: &mut Wait) -> Poll<Result<Charge, Short>> {
         Pin::new(wait).poll(&mut Context::from_waker(&Waker::from(Arc::new(Unpark(std::thread::current())))))
     }
 
-    /// Waits at most this long, without spinning: a wake that is lost is noticed.
+    /// Waits at most `most`, without spinning, so that a lost wake is noticed.
     fn block_on(mut wait: Wait, most: Duration) -> Option<Result<Charge, Short>> {
         let end = std::time::Instant::now() + most;
         loop {
@@ -579,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_that_ends_goes_to_those_who_wait_in_their_order() {
+    fn a_released_charge_is_granted_in_queue_order() {
         let budget = Budget::new(800 * KB);
         let held: Vec<_> =
             (0..4).map(|_| budget.account().charge(Kind::Body, false, 175 * KB).expect("room")).collect();
@@ -605,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_given_up_gives_back_what_it_was_granted_and_its_place() {
+    fn a_cancelled_wait_releases_its_grant_and_its_place() {
         let budget = Budget::new(80 * KB);
         let accounts = [(); 4].map(|()| budget.account());
         let mut held: Vec<_> = accounts.iter().map(|a| a.charge(Kind::Body, false, 17 * KB).expect("room")).collect();
@@ -619,7 +616,7 @@ mod tests {
         assert!(poll(&mut second).is_pending());
         held.pop();
         assert!(matches!(poll(&mut second), Poll::Ready(Ok(c)) if c.bytes() == 20 * KB));
-        // The head of the queue goes: what stood behind it gets what there is.
+        // The head of the queue is dropped: the next one gets the room.
         let mut held = vec![budget.account().charge(Kind::Body, false, 15 * KB).expect("room")];
         held.push(budget.account().charge(Kind::Body, false, 15 * KB).expect("room"));
         let (mut first, mut second) = (empty.wait(20 * KB), budget.account().empty(Kind::Body, false).wait(KB));
@@ -630,7 +627,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of waits; nothing of it is unsafe")]
-    fn no_more_wait_than_may_and_a_higher_limit_lets_them_go() {
+    fn the_queue_is_bounded_and_a_higher_limit_grants_it() {
         let budget = Budget::new(8 * KB);
         let full: Vec<_> = (0..4).map(|_| budget.account().charge(Kind::Head, true, 2 * KB).expect("room")).collect();
         let mut waits: Vec<_> = (0..WAITING_MAX).map(|_| budget.account().empty(Kind::Body, false).wait(10)).collect();
@@ -643,10 +640,10 @@ mod tests {
         assert_eq!((used(&budget), budget.counters().waiting), (0, 0));
     }
 
-    /// Threads charge, grow, wait, give up and release at random: nothing is lost, the limit holds, nothing waits for ever.
+    /// Threads charge, grow, wait, cancel and release at random: no bytes are lost, no wait is endless.
     #[test]
-    fn under_threads_the_sum_holds_and_no_wake_is_lost() {
-        // Enough for all threads to hold what they have when they wait, and one to get what it waits for.
+    fn concurrent_charges_add_up_and_no_wake_is_lost() {
+        // Enough for all threads to keep their charges while they wait, and for one to get its grant.
         let budget = Budget::new(80 * KB);
         std::thread::scope(|s| {
             for seed in 1..=8u64 {
@@ -660,7 +657,7 @@ mod tests {
                         x % n
                     };
                     let account = budget.account();
-                    // Miri is some thousand times slower, and looks for other things.
+                    // Miri is some thousand times slower and checks other properties.
                     for _ in 0..if cfg!(miri) { 10 } else { 2000 } {
                         let mut charge = account.empty(Kind::ALL[random(3) as usize], random(4) == 0);
                         for _ in 0..random(4) {

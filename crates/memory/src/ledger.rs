@@ -1,9 +1,9 @@
-//! What models need of memory, place by place: a load that does not fit is refused before it takes anything, with the numbers.
+//! Memory that models need, by location: a load that does not fit is rejected before it allocates anything.
 //!
-//! There is one row for the host, which is the `Budget` that requests are charged to (`--memory-limit`), and one for each device that a
-//! load named. What a model needs its backend says; nothing is measured here but the memory that a device has free.
+//! There is one row for the host, the `Budget` that requests are charged to (`--memory-limit`), and one for each device
+//! that a load has named. Backends state what a model needs; only the free memory of a device is measured.
 //!
-//! Invariant: a row's promised bytes are the sum of the admissions that live, and within its limit unless that was lowered since.
+//! Invariant: a row's promised bytes are the sum of its live promises, and within its limit unless that was lowered.
 
 use crate::budget::{Budget, Charge, Kind, Short};
 use device::MemoryInfo;
@@ -13,16 +13,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tensor::{Error, Result};
 
-/// Where memory is that a load needs.
+/// Location of memory that a load needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Where {
-    /// The memory of the host, within `--memory-limit`.
+pub enum MemoryLocation {
+    /// Memory of the host, within `--memory-limit`.
     Host,
-    /// The device with this ordinal of this process.
+    /// Device with this ordinal of this process.
     Device(u32),
 }
 
-impl fmt::Display for Where {
+impl fmt::Display for MemoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("the host"),
@@ -31,11 +31,11 @@ impl fmt::Display for Where {
     }
 }
 
-/// What a model needs in one place.
+/// Memory that a model needs in one location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Need {
-    pub place: Where,
+    pub place: MemoryLocation,
     pub bytes: u64,
 }
 
@@ -46,14 +46,14 @@ pub struct RowUse {
     pub device: u32,
     /// Bytes that models may need of it together.
     pub limit_bytes: u64,
-    /// Bytes that admitted models need.
+    /// Bytes that loaded models need.
     pub promised_bytes: u64,
 }
 
-/// Asks a device for its memory.
+/// Reads the memory of a device.
 type Measure = Box<dyn Fn(u32) -> Result<MemoryInfo> + Send + Sync>;
 
-/// The rows. Clones are the same ledger.
+/// The rows. Clones share them.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -66,7 +66,7 @@ struct Inner {
 #[derive(Default)]
 struct Rows {
     devices: BTreeMap<u32, Row>,
-    /// `--model-load-gpu-limit`: the part of a device's memory that may be in use.
+    /// `--model-load-gpu-limit`: fraction of each device's memory that may be in use.
     fractions: BTreeMap<u32, f64>,
 }
 
@@ -74,7 +74,7 @@ struct Rows {
 struct Row {
     total: u64,
     promised: u64,
-    /// Of `promised`, what loads in progress have perhaps not taken yet.
+    /// Part of `promised` that loads in progress may not have allocated yet.
     loading: u64,
 }
 
@@ -85,7 +85,7 @@ impl Rows {
 }
 
 impl Ledger {
-    /// A ledger whose host row is `host`, and whose devices are asked by `measure`.
+    /// A ledger with `host` as its host row; `measure` reads the memory of devices.
     pub fn new(host: Budget, measure: impl Fn(u32) -> Result<MemoryInfo> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner { host, measure: Box::new(measure), rows: Mutex::default() }))
     }
@@ -100,26 +100,26 @@ impl Ledger {
         })
     }
 
-    /// Sets what part of a device's memory, from 0 to 1, may be in use for another model to load; of devices that are not named all of it.
+    /// Sets the fraction, 0 to 1, of a device's memory that may be in use when another model loads; else 1.
     pub fn limit_devices(&self, fractions: &[(u32, f64)]) {
         self.0.rows.lock().fractions = fractions.iter().map(|&(device, part)| (device, part.clamp(0.0, 1.0))).collect();
     }
 
-    /// Promises a load what it needs, in all places or in none. `what` is the model, as in `model 'm' version 1`.
+    /// Promises a load its memory, in all locations or in none. `what` is the model, as in `model 'm' version 1`.
     ///
     /// # Errors
-    /// UNAVAILABLE with the numbers where it does not fit, or when a device does not answer.
-    pub fn admit(&self, what: &str, needs: &[Need]) -> Result<Admitted> {
-        let mut admitted = Admitted { ledger: self.clone(), host: None, devices: Vec::new(), is_loading: true };
-        let mut sums: BTreeMap<Where, u64> = BTreeMap::new();
+    /// UNAVAILABLE with the numbers if it does not fit, or if a device cannot be read.
+    pub fn admit(&self, what: &str, needs: &[Need]) -> Result<MemoryPromise> {
+        let mut admitted = MemoryPromise { ledger: self.clone(), host: None, devices: Vec::new(), is_loading: true };
+        let mut sums: BTreeMap<MemoryLocation, u64> = BTreeMap::new();
         for need in needs.iter().filter(|need| need.bytes > 0) {
             let sum = sums.entry(need.place).or_default();
             *sum = sum.saturating_add(need.bytes);
         }
         for (place, bytes) in sums {
             match place {
-                Where::Host => admitted.host = Some(self.charge_host(what, bytes)?),
-                Where::Device(device) => {
+                MemoryLocation::Host => admitted.host = Some(self.charge_host(what, bytes)?),
+                MemoryLocation::Device(device) => {
                     self.promise(what, device, bytes)?;
                     admitted.devices.push((device, bytes));
                 }
@@ -140,8 +140,8 @@ impl Ledger {
             log::debug!("{what} needs more of the host than there may ever be");
         }
         Err(Error::unavailable(format!(
-            "{what} does not fit: it needs {bytes} bytes of the host, where requests and models hold {used} of the {} bytes of --memory-limit, \
-             and an eighth is left to small requests",
+            "{what} does not fit: it needs {bytes} bytes of the host, where requests and models hold {used} of the \
+             {} bytes of --memory-limit, and an eighth is left to small requests",
             counters.limit_bytes
         )))
     }
@@ -162,8 +162,9 @@ impl Ledger {
             && loading.checked_add(bytes).is_some_and(|sum| sum <= free);
         if !fits {
             return Err(Error::unavailable(format!(
-                "{what} does not fit: it needs {bytes} bytes of device {device}, which has {free} of its {total} bytes free; models that are \
-                 loaded need {promised} of the {limit} bytes that models may need, and {loading} bytes of these are being loaded"
+                "{what} does not fit: it needs {bytes} bytes of device {device}, which has {free} of its {total} bytes \
+                 free; models that are loaded need {promised} of the {limit} bytes that models may need, and \
+                 {loading} bytes of these are being loaded"
             )));
         }
         row.promised += bytes;
@@ -171,8 +172,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether another instance may be made on a device, after one was: nothing but its part of the device's memory is looked at
-    /// (`--model-load-gpu-limit`).
+    /// Checks whether the used part of a device (`--model-load-gpu-limit`) permits another instance.
     ///
     /// # Errors
     /// UNAVAILABLE with Triton's text.
@@ -183,11 +183,12 @@ impl Ledger {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "can not create model '{instance}': memory limit set for GPU {device} has exceeded, model loading is rejected."
+            "can not create model '{instance}': memory limit set for GPU {device} has exceeded, model \
+             loading is rejected."
         )))
     }
 
-    /// The row of a device with so many bytes.
+    /// The row of a device with `total` bytes.
     pub fn device(&self, device: u32, total: u64) -> RowUse {
         let rows = self.0.rows.lock();
         let promised_bytes = rows.devices.get(&device).map_or(0, |row| row.promised);
@@ -206,16 +207,16 @@ impl Ledger {
     }
 }
 
-/// What a model was promised, for as long as this lives.
-pub struct Admitted {
+/// Memory promised to a model while this lives.
+pub struct MemoryPromise {
     ledger: Ledger,
     host: Option<Charge>,
     devices: Vec<(u32, u64)>,
     is_loading: bool,
 }
 
-impl Admitted {
-    /// The model has taken what it needs: devices say so themselves from now on.
+impl MemoryPromise {
+    /// Marks the memory as allocated: from now on the devices report it as used.
     pub fn loaded(&mut self) {
         if std::mem::take(&mut self.is_loading) {
             let mut rows = self.ledger.0.rows.lock();
@@ -227,13 +228,13 @@ impl Admitted {
         }
     }
 
-    /// Bytes of the host that were promised.
+    /// Promised bytes of the host.
     pub fn host_bytes(&self) -> usize {
         self.host.as_ref().map_or(0, Charge::bytes)
     }
 }
 
-impl Drop for Admitted {
+impl Drop for MemoryPromise {
     fn drop(&mut self) {
         self.loaded();
         let mut rows = self.ledger.0.rows.lock();
@@ -252,7 +253,7 @@ mod tests {
 
     const TOTAL: u64 = 10_000;
 
-    /// A ledger of 8000 bytes of the host, and of two devices, whose free bytes the test sets.
+    /// A ledger with 8000 bytes of the host and two devices, whose free bytes the test sets.
     fn ledger() -> (Ledger, Arc<[AtomicU64; 2]>) {
         let free = Arc::new([AtomicU64::new(TOTAL), AtomicU64::new(TOTAL)]);
         let of = free.clone();
@@ -263,60 +264,61 @@ mod tests {
         (Ledger::new(Budget::new(8000), measure), free)
     }
 
-    fn need(place: Where, bytes: u64) -> Need {
+    fn need(place: MemoryLocation, bytes: u64) -> Need {
         Need { place, bytes }
     }
 
-    fn refused(result: Result<Admitted>) -> String {
+    fn refused(result: Result<MemoryPromise>) -> String {
         result.err().map(|e| format!("{:?}: {}", e.code(), e.message())).unwrap_or_default()
     }
 
     #[test]
-    fn a_load_that_does_not_fit_is_refused_with_the_numbers_and_keeps_nothing() {
+    fn a_load_that_does_not_fit_is_rejected_with_the_numbers() {
         let (ledger, free) = ledger();
-        let (host, device) = (Where::Host, Where::Device(1));
+        let (host, device) = (MemoryLocation::Host, MemoryLocation::Device(1));
         let first = ledger.admit("model 'a' version 1", &[need(host, 3000), need(device, 2500), need(device, 2500)]);
         let mut first = first.expect("it fits");
         assert_eq!(
             (first.host_bytes(), ledger.devices()),
             (3000, vec![RowUse { device: 1, limit_bytes: TOTAL, promised_bytes: 5000 }])
         );
-        // It has not taken its memory yet: the device says that all is free.
+        // The load has not allocated its memory yet: the device reports all of it as free.
         assert_eq!(
             refused(ledger.admit("model 'b' version 2", &[need(host, 1000), need(device, 5001)])),
-            "Unavailable: model 'b' version 2 does not fit: it needs 5001 bytes of device 1, which has 10000 of its 10000 bytes free; \
-             models that are loaded need 5000 of the 10000 bytes that models may need, and 5000 bytes of these are being loaded"
+            "Unavailable: model 'b' version 2 does not fit: it needs 5001 bytes of device 1, which has 10000 of its \
+             10000 bytes free; models that are loaded need 5000 of the 10000 bytes that models may need, and \
+             5000 bytes of these are being loaded"
         );
         assert_eq!(ledger.0.host.counters().used_bytes.iter().sum::<usize>(), 3000, "what it had of the host is back");
         free[1].store(5000, Relaxed);
         first.loaded();
         let second = ledger.admit("b", &[need(device, 5000)]).expect("exactly");
         drop(second);
-        // Others of the machine use the device, too.
+        // Other processes use the device, too.
         free[1].store(100, Relaxed);
         assert!(refused(ledger.admit("b", &[need(device, 101)])).contains("has 100 of its 10000 bytes free"));
         assert_eq!(
             refused(ledger.admit("b", &[need(host, 4001)])),
-            "Unavailable: b does not fit: it needs 4001 bytes of the host, where requests and models hold 3000 of the 8000 bytes of \
-             --memory-limit, and an eighth is left to small requests"
+            "Unavailable: b does not fit: it needs 4001 bytes of the host, where requests and models hold 3000 of the \
+             8000 bytes of --memory-limit, and an eighth is left to small requests"
         );
         assert!(refused(ledger.admit("b", &[need(host, u64::MAX)])).contains("needs 18446744073709551615 bytes"));
         assert!(refused(ledger.admit("b", &[need(device, u64::MAX), need(device, 2)])).contains("does not fit"));
         assert!(
-            refused(ledger.admit("b", &[need(Where::Device(2), 1)]))
+            refused(ledger.admit("b", &[need(MemoryLocation::Device(2), 1)]))
                 .contains("device 2 does not say what memory it has: there is none")
         );
         drop(first);
         assert!(ledger.devices().iter().all(|row| row.promised_bytes == 0));
         assert_eq!(ledger.0.host.counters().used_bytes.iter().sum::<usize>(), 0);
-        assert!(ledger.admit("nothing", &[]).is_ok(), "a model that says nothing is loaded");
+        assert!(ledger.admit("nothing", &[]).is_ok(), "a model without stated needs is loaded");
     }
 
     #[test]
-    fn a_part_of_a_device_is_the_limit_of_its_row_and_of_what_may_be_in_use() {
+    fn a_device_limit_applies_to_promises_and_to_memory_in_use() {
         let (ledger, free) = ledger();
         ledger.limit_devices(&[(0, 0.9), (0, 0.25)]);
-        let device = Where::Device(0);
+        let device = MemoryLocation::Device(0);
         let admitted = ledger.admit("a", &[need(device, 2500)]).expect("a quarter");
         assert!(
             refused(ledger.admit("b", &[need(device, 1)])).contains("need 2500 of the 2500 bytes that models may need")
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_get_more_than_there_is() {
+    fn threads_together_never_exceed_the_limit() {
         let (ledger, _) = ledger();
         std::thread::scope(|s| {
             for i in 0..4u64 {
@@ -341,7 +343,10 @@ mod tests {
                 s.spawn(move || {
                     for n in 0..if cfg!(miri) { 5 } else { 500u64 } {
                         let bytes = (n * 37 + i * 11) % 6000 + 1;
-                        let got = ledger.admit("m", &[need(Where::Device(0), bytes), need(Where::Host, bytes / 2)]);
+                        let got = ledger.admit(
+                            "m",
+                            &[need(MemoryLocation::Device(0), bytes), need(MemoryLocation::Host, bytes / 2)],
+                        );
                         assert!(ledger.devices().iter().all(|row| row.promised_bytes <= TOTAL));
                         drop(got);
                     }

@@ -1,17 +1,15 @@
-//! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register. And what
-//! threads ask of the kernel's scheduler.
+//! Memory of tensors: pooled slabs for bodies and batches, shared memory regions of clients. Also thread priorities.
 //!
-//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map`
-//! (mappings of client files), `memfd` (anonymous memory that processes of ours see), `sigbus` (surviving a client that truncates its
-//! file under us), `region` (which vouches for the addresses of `map`), `room` (limits of the process), `roster` (ids of threads) and `thread` (system calls about
-//! the calling thread).
+//! Independent of requests and models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free
+//! memory), `map` (mappings of client files), `memfd` (anonymous memory shared with our processes), `sigbus` (clients
+//! that truncate a mapped file), `region` (which vouches for the addresses of `map`), `room` (limits of the process),
+//! `roster` (ids of threads) and `thread` (system calls about the calling thread).
 //!
-//! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
+//! Invariant: memory stays valid and initialised until its last owner is dropped, whatever other processes do.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
 mod aligned;
-pub mod behind;
 pub mod budget;
 pub mod heap;
 pub mod ledger;
@@ -21,6 +19,7 @@ mod map;
 mod memfd;
 pub mod reclaim;
 mod region;
+pub mod release;
 pub mod room;
 mod roster;
 pub mod serving;
@@ -33,7 +32,7 @@ pub mod yielding;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, SMALL_BYTES_MAX, Short};
 pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver, has_devices};
-pub use ledger::{Admitted, Ledger, Need, Where};
+pub use ledger::{Ledger, MemoryLocation, MemoryPromise, Need};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;
 pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionStatus, Source};

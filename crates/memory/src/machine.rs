@@ -1,30 +1,29 @@
-//! How much memory there is for this process: what its control group may use, or what the machine has.
+//! Memory available to this process: the limit of its control group, or the memory of the machine.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Assumed where neither a control group nor the kernel tells.
+/// Assumed if neither a control group nor the kernel reports it.
 const MEMORY_BYTES_DEFAULT: u64 = 4 << 30;
 
-/// Bytes this process and its neighbours in the same control group may use; read once.
+/// Bytes that this process and its neighbours in the same control group may use; read once.
 pub fn memory_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
-    // Miri lets a program read no files of the system it runs on.
+    // Miri cannot read files of the system.
     *BYTES.get_or_init(|| if cfg!(miri) { MEMORY_BYTES_DEFAULT } else { read_memory_bytes(Path::new("/")) })
 }
 
-/// The same, of the system whose files lie below `root`.
+/// The same for a system whose files are below `root`.
 fn read_memory_bytes(root: &Path) -> u64 {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     let groups = text("proc/self/cgroup").unwrap_or_default();
     let limit = groups.lines().filter_map(|line| limit_of(root, line)).min();
     let physical = text("proc/meminfo").and_then(|t| mem_total(&t));
-    // A group without a limit of its own says "max", or in version 1 a number near 2^63.
+    // A group without a limit of its own has "max", or in version 1 a number near 2^63.
     limit.into_iter().chain(physical).min().unwrap_or(MEMORY_BYTES_DEFAULT)
 }
 
-/// The least limit along the path of one line of /proc/self/cgroup, `hierarchy:controllers:path`: a parent's limit holds for its
-/// children.
+/// The least limit along the path of one line of /proc/self/cgroup, `hierarchy:controllers:path`.
 fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let (base, file) = match controllers {
@@ -33,7 +32,7 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
         _ => return None,
     };
     let base = root.join(base);
-    // Inside a container the path is that of the host and is not there; the group itself is mounted at the base.
+    // Inside a container the path is that of the host and does not exist; the group itself is mounted at the base.
     let own = base.join(path.trim_start_matches('/'));
     let groups = own.ancestors().take_while(|p| p.starts_with(&base));
     groups.filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
@@ -49,7 +48,7 @@ fn mem_total(meminfo: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A root with these files.
+    /// Checks the result for a root with these files.
     fn check(name: &str, files: &[(&str, &str)], expected: u64) {
         let root = std::env::temp_dir().join(format!("nereid-machine-{}-{name}", std::process::id()));
         for (path, text) in files {
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_the_groups_and_the_machine_holds() {
+    fn the_least_limit_of_groups_and_machine_applies() {
         let meminfo = ("proc/meminfo", "MemTotal:       1024 kB\nMemFree: 3 kB\n");
         check("nothing", &[], MEMORY_BYTES_DEFAULT);
         check("machine", &[meminfo], 1 << 20);

@@ -1,7 +1,7 @@
 //! Opens an object of `/dev/shm` by key and maps a window of it.
 //!
-//! Does not decide who may map what beyond what the file system says; the registry checks names, prefixes and limits first.
-//! Invariant: a `Mapping` is guarded by `sigbus` for exactly as long as it exists.
+//! Enforces only what the file system permits; the registry checks names, prefixes and limits first. Invariant: a
+//! `Mapping` is guarded by `sigbus` for exactly as long as it exists.
 
 #![allow(unsafe_code)] // open, fstat, mmap, munmap
 
@@ -18,19 +18,19 @@ use std::ptr::NonNull;
 const DIRECTORY: &std::ffi::CStr = c"/dev/shm";
 /// NAME_MAX of tmpfs.
 const KEY_BYTES_MAX: usize = 255;
-/// The smallest page there is: an offset that is no multiple of it is unaligned everywhere.
+/// The smallest page size: an offset that is not a multiple of it is unaligned everywhere.
 const PAGE_BYTES: u64 = 4096;
 
 /// Why a window could not be mapped; the registry turns each into its text.
 #[derive(Debug)]
 pub(crate) enum MapError {
-    /// No such object, or not one we open.
+    /// No such object, or one of a name that is not opened.
     Open,
-    /// Not a regular file, or it has no size.
+    /// Not a regular file, or an empty one.
     NotAFile,
-    /// The window ends behind the object.
+    /// The window ends after the end of the object.
     Bounds,
-    /// mmap said no.
+    /// mmap failed.
     Map(io::Error),
     /// Every guard slot is taken.
     Full,
@@ -42,7 +42,7 @@ pub(crate) struct Mapping {
     len: usize,
     guard: Guard,
     object: (u64, u64),
-    /// Ends before the mapping does.
+    /// Dropped before the mapping.
     locked: Option<Locked>,
 }
 
@@ -52,14 +52,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes at `offset` of the object `key` (leading slashes are dropped, 1.3).
+    /// Maps `len` bytes at `offset` of the object `key`; leading slashes are dropped (1.3).
     pub(crate) fn open(key: &str, offset: u64, len: u64) -> Result<Self, MapError> {
         let file = open(key)?;
         let meta = file.metadata().map_err(|_| MapError::NotAFile)?;
         if !meta.is_file() {
             return Err(MapError::NotAFile);
         }
-        // Triton adds without a check, and a sum that wrapped is refused by mmap instead: the same answer, without asking mmap.
+        // Triton adds without a check, and mmap rejects a wrapped sum: the same response, without calling mmap.
         let (end, wrapped) = offset.overflowing_add(len);
         if end > meta.len() {
             return Err(MapError::Bounds);
@@ -73,8 +73,8 @@ impl Mapping {
             return Err(MapError::Bounds);
         };
         let guard = Guard::reserve().ok_or(MapError::Full)?;
-        // SAFETY: a new mapping at an address of the kernel's choice; the window was just checked against the file's size.
-        // A file that shrinks later raises SIGBUS, which `guard` turns into zero pages.
+        // SAFETY: a new mapping at an address of the kernel's choice; the window was just checked against the file's
+        // size. A file that shrinks later raises SIGBUS, which `guard` turns into zero pages.
         let map = || unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -96,34 +96,32 @@ impl Mapping {
         Ok(Self { base, len, guard, object: (meta.dev(), meta.ino()), locked: None })
     }
 
-    /// Locks its pages, where there is a device and room for that: copies between them and devices are direct then.
+    /// Page-locks the mapping if there is a device and room for it: then devices copy from and to it directly.
     pub(crate) fn lock_pages(&mut self) {
         // SAFETY: mapped until `drop`, which unlocks first.
         self.locked = unsafe { Locked::new(self.base, self.len) };
     }
 
-    /// Whether its pages are locked.
     pub(crate) fn is_locked(&self) -> bool {
         self.locked.is_some()
     }
 
-    /// First byte.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The address `offset` bytes in; `offset` at most the length.
+    /// The address at `offset`, which is at most the length.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         // SAFETY: clamped to one past the end of the mapping, so the result stays inside it.
         unsafe { self.base.as_ptr().add(offset.min(self.len)) }
     }
 
-    /// Device and inode of the file behind it.
+    /// Device and inode of the file.
     pub(crate) fn object(&self) -> (u64, u64) {
         self.object
     }
 
-    /// False once a page of it was found missing.
+    /// False once one of its pages was found missing.
     pub(crate) fn is_intact(&self) -> bool {
         self.guard.is_intact()
     }
@@ -132,7 +130,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.locked = None;
-        // Before the addresses can belong to other code, whose faults are not ours to repair.
+        // Before other code can get these addresses, whose faults must not be repaired.
         self.guard.unprotect();
         // SAFETY: base and length of our own mapping; every pointer into it is held by a pin that keeps `self` alive.
         unsafe { libc::munmap(self.base().as_ptr().cast(), self.len) };
@@ -141,8 +139,8 @@ impl Drop for Mapping {
 
 fn open(key: &str) -> Result<File, MapError> {
     let name = key.trim_start_matches('/');
-    // `sem.` files are other programs' POSIX semaphores. The rest of these would fail in the system call, too, but must not
-    // depend on it (1.13).
+    // `sem.` files are POSIX semaphores of other programs. The other names would fail in the system call, too, but must
+    // not depend on it (1.13).
     let refused = name.is_empty()
         || name.len() > KEY_BYTES_MAX
         || name.contains('/')
@@ -157,7 +155,7 @@ fn open(key: &str) -> Result<File, MapError> {
         // SAFETY: a constant, NUL-terminated path; the result is checked.
         unsafe { libc::open(DIRECTORY.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) },
     )?;
-    // O_NONBLOCK: a FIFO or a device of that name must not make us wait before the file type is checked.
+    // O_NONBLOCK: opening a FIFO or a device must not block before the file type is checked.
     let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: `directory` is open, `name` is NUL-terminated and has no slash; the result is checked.
     checked_fd(unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags) })

@@ -1,7 +1,7 @@
-//! Anonymous memory that is shared with a process of ours: no name by which another could find it, and no way to make it smaller.
+//! Anonymous memory shared with our own processes: no other process can open it by name, and it cannot shrink.
 //!
-//! Invariant: the object behind a `Memfd` is sealed against shrinking before anybody else can have its descriptor, so no page of the mapping is ever lost (no
-//! SIGBUS), whatever the other process does.
+//! Invariant: the object of a `Memfd` is sealed against shrinking before its descriptor is shared, so no page of the
+//! mapping is ever lost (no SIGBUS), whatever the other process does.
 
 #![allow(unsafe_code)] // memfd_create, mmap, munmap
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use tensor::{Base, Extent, RegionMemory};
 
-/// Shared memory, mapped. Its bytes may change at any moment: they are copied in and out through [`RegionMemory`].
+/// Mapped shared memory. Its bytes may change at any moment: they are copied in and out through [`RegionMemory`].
 pub struct Memfd {
     base: NonNull<u8>,
     len: usize,
@@ -41,7 +41,7 @@ impl Memfd {
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(size as u64)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: our own descriptor; the argument is an int, as this command wants.
+        // SAFETY: our own descriptor; the argument is an int, as this command requires.
         if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -56,9 +56,9 @@ impl Memfd {
         Ok(Self { base, len, object: (meta.dev(), meta.ino()), file })
     }
 
-    /// Makes the pages of the first `len` bytes now, so that the first to write them does not fault for each. Only a hint.
+    /// Faults in the pages of the first `len` bytes, so that the first writer does not fault for each. Only a hint.
     pub fn populate(&self, len: usize) {
-        // Linux 5.14; older ones refuse, and pages come as they are touched.
+        // Linux 5.14; older kernels reject it, and pages come as they are touched.
         const MADV_POPULATE_WRITE: libc::c_int = 23;
         // SAFETY: a part of our own mapping; contents stay what they are.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), len.min(self.len), MADV_POPULATE_WRITE) };
@@ -78,7 +78,8 @@ impl Drop for Memfd {
     }
 }
 
-// SAFETY: mapped readable and writable as long as the value lives, sealed against shrinking; only raw pointers lead into it.
+// SAFETY: mapped readable and writable as long as the value lives, sealed against shrinking; only raw pointers lead
+// into it.
 unsafe impl RegionMemory for Memfd {
     fn base(&self) -> Base<'_> {
         Base::Host(self.base.as_ptr())
@@ -91,13 +92,13 @@ unsafe impl RegionMemory for Memfd {
     }
 }
 
-// Miri knows no memfd.
+// Miri has no memfd.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn it_is_shared_by_descriptor_and_cannot_be_made_smaller_b_sec_01() {
+    fn a_memfd_is_shared_by_descriptor_and_cannot_shrink_b_sec_01() {
         let memory = Memfd::new(10_000).expect("memfd");
         memory.populate(10_000);
         let region: &dyn RegionMemory = &memory;

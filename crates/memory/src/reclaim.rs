@@ -1,58 +1,55 @@
-//! Gives memory back to the system, on a thread of its own: unmapping 64 MiB takes 3 to 9 ms, and the thread that drops the last
-//! view of a body is a reactor.
+//! Returns memory to the system on its own thread: unmapping 64 MiB takes 3 to 9 ms, and reactors drop bodies.
 //!
-//! Deliberately no part of any request: whatever happens here, requests go on.
+//! No request depends on this thread.
 //!
-//! Invariant: at most `QUEUED_BLOCKS_MAX` blocks and owners of `QUEUED_BYTES_MAX` bytes wait; what finds the queue full is unmapped by the
-//! thread that brought it.
+//! Invariant: at most `QUEUED_BLOCKS_MAX` blocks and `QUEUED_BYTES_MAX` bytes are queued; beyond it the caller unmaps.
 
 use crate::aligned::Block;
-use crate::behind::drop_all;
 use crate::heap;
+use crate::release::drop_all;
 use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Blocks up to this size are unmapped where they are dropped: 15 µs, about what it takes to wake another thread.
+/// Blocks up to this size are unmapped by the thread that drops them: 15 µs, about the cost of waking another thread.
 const UNMAP_IN_PLACE_BYTES_MAX: usize = 256 << 10;
-/// Blocks that wait to be unmapped.
+/// Queued blocks.
 const QUEUED_BLOCKS_MAX: usize = 1024;
-/// And the bytes of them.
+/// Queued bytes.
 const QUEUED_BYTES_MAX: usize = 1 << 30;
-/// How often memory that a burst left behind is given back to the system: what lay idle from one time to the next.
+/// Interval of returning idle memory to the system: blocks that were not used for one interval.
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);
-/// After so many bytes went back within an interval, malloc's free memory follows: bursts of large bodies come with many small
-/// pieces, which malloc keeps.
+/// Bytes returned within an interval after which malloc's free memory is trimmed: large bodies leave small pieces.
 const HEAP_TRIM_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
 struct Queue {
     blocks: Vec<Block>,
-    /// Memory of other libraries; dropping the owner gives it back.
+    /// Owners of memory of other libraries; dropping one frees it.
     owners: Vec<Box<dyn Send>>,
-    /// The pages of both.
+    /// Bytes of both.
     bytes: usize,
-    /// Gives back what a pool does not need; asked every interval. How many bytes that were.
+    /// Trims a pool and returns the number of bytes; called every interval.
     trim: Option<fn() -> usize>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ReclaimQueue {
     queue: Mutex<Queue>,
     filled: Condvar,
 }
 
-/// `None` when the system gave no thread; then everything is done in place.
-fn shared() -> Option<&'static Shared> {
-    static SHARED: OnceLock<Shared> = OnceLock::new();
+/// The queue; `None` if no thread could be started, then memory is freed in place.
+fn shared() -> Option<&'static ReclaimQueue> {
+    static SHARED: OnceLock<ReclaimQueue> = OnceLock::new();
     static RUNS: OnceLock<bool> = OnceLock::new();
-    let shared = SHARED.get_or_init(Shared::default);
+    let shared = SHARED.get_or_init(ReclaimQueue::default);
     let body = move || run(shared);
     RUNS.get_or_init(|| std::thread::Builder::new().name("memory".into()).spawn(body).is_ok()).then_some(shared)
 }
 
-/// Unmaps a block, later and elsewhere unless it is small.
+/// Unmaps a block; a large one later, on the reclaim thread.
 pub(crate) fn unmap(block: Block) {
     if block.touched() <= UNMAP_IN_PLACE_BYTES_MAX {
         return;
@@ -61,15 +58,15 @@ pub(crate) fn unmap(block: Block) {
     enqueue(bytes, |queue| queue.blocks.push(block));
 }
 
-/// Drops the owner of `bytes` bytes that another library allocated, later and elsewhere unless they are few: behind it is an
-/// unmapping as well.
+/// Drops the owner of `bytes` bytes that another library mapped; many bytes later, on the reclaim thread.
 pub fn drop_later(bytes: usize, owner: impl Send + 'static) {
     if bytes > UNMAP_IN_PLACE_BYTES_MAX {
         enqueue(bytes, |queue| queue.owners.push(Box::new(owner)));
     }
 }
 
-/// Has `put` add to the queue what owns `bytes` bytes. Without room it is dropped here, after the lock is released: parameters go last.
+/// Has `put` queue an owner of `bytes` bytes. If the queue is full, the owner is dropped here after the lock is
+/// released, because parameters are dropped last.
 fn enqueue(bytes: usize, put: impl FnOnce(&mut Queue)) {
     let Some(shared) = shared() else { return };
     let mut queue = shared.queue.lock();
@@ -82,7 +79,7 @@ fn enqueue(bytes: usize, put: impl FnOnce(&mut Queue)) {
     }
 }
 
-/// Calls this every few seconds.
+/// Calls `trim` every few seconds.
 pub(crate) fn keep_trimmed(trim: fn() -> usize) {
     if let Some(shared) = shared() {
         shared.queue.lock().trim = Some(trim);
@@ -90,15 +87,15 @@ pub(crate) fn keep_trimmed(trim: fn() -> usize) {
     }
 }
 
-/// Bytes of small pieces that others have freed since the last interval.
+/// Bytes of small pieces freed since the last interval.
 static FREED_SMALL: AtomicUsize = AtomicUsize::new(0);
 
-/// So many bytes of small pieces were freed, which malloc keeps: they count towards `HEAP_TRIM_BYTES`. To be told of many at a time.
+/// Counts freed small pieces, which malloc keeps, towards `HEAP_TRIM_BYTES`. Callers report many at a time.
 pub fn freed_small(bytes: usize) {
     FREED_SMALL.fetch_add(bytes, Ordering::Relaxed);
 }
 
-fn run(shared: &Shared) {
+fn run(shared: &ReclaimQueue) {
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut freed = 0;
     loop {
@@ -125,15 +122,15 @@ fn run(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Panics, Told};
+    use crate::testing::{DropProbe, Panics};
     use std::sync::mpsc;
     use std::thread::current;
 
     #[test]
-    fn an_owner_of_much_memory_is_dropped_by_another_thread_and_one_of_little_here() {
+    fn large_owners_are_dropped_by_another_thread_and_small_ones_by_the_caller() {
         let (sender, receiver) = mpsc::channel();
         let dropped_by = |bytes| {
-            drop_later(bytes, Told(sender.clone()));
+            drop_later(bytes, DropProbe(sender.clone()));
             receiver.recv_timeout(Duration::from_secs(10)).unwrap()
         };
         assert_eq!(dropped_by(UNMAP_IN_PLACE_BYTES_MAX), current().id());
@@ -145,7 +142,7 @@ mod tests {
     fn the_thread_outlives_an_owner_that_panics() {
         let (sender, receiver) = mpsc::channel();
         drop_later(1 << 20, Panics);
-        drop_later(1 << 20, Told(sender));
+        drop_later(1 << 20, DropProbe(sender));
         assert_ne!(receiver.recv_timeout(Duration::from_secs(10)).unwrap(), current().id());
     }
 }

@@ -1,9 +1,9 @@
-//! The regions of system and CUDA shared memory that clients registered (memory.md §1, §2). Names are of one space.
+//! Regions of system and CUDA shared memory that clients registered (memory.md §1, §2), in one namespace.
 //!
-//! Does not know whether clients may register at all (`--allow-client-shm`), and parses nothing.
+//! Does not check whether clients may register (`--allow-client-shm`), and parses nothing.
 //!
-//! Invariant: a region stays mapped, listed and usable while any window into it lives; one that was unregistered meanwhile goes
-//! with its last window (1.9).
+//! Invariant: a region stays mapped, listed and usable while any window into it lives; one that is unregistered
+//! meanwhile ends with its last window (1.9).
 
 use crate::map::{MapError, Mapping};
 use crate::sigbus::SLOTS;
@@ -14,16 +14,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 use tensor::{Base, Code, DeviceMemory, Error, Exported, Extent, RegionMemory, RegionRef, Result};
 
-/// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
+/// Keys of Triton's own Python backend; rejected, so that no client can write into such a segment.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
 
-/// Regions that are looked at under one lock: some microseconds.
+/// Regions visited under one lock: some microseconds.
 const WALK_REGIONS_MAX: usize = 32;
 
-/// Most a registry accepts.
+/// Limits of a registry.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionLimits {
-    /// Regions at a time.
+    /// Most regions.
     pub regions_max: usize,
     /// Mapped bytes of all regions together.
     pub mapped_bytes_max: u64,
@@ -35,16 +35,16 @@ impl Default for RegionLimits {
     }
 }
 
-/// What a region is a part of.
+/// Kind of shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionKind {
-    /// An object of POSIX shared memory.
+    /// POSIX shared memory.
     System,
     /// Memory of a GPU.
     Cuda,
 }
 
-/// One region as status calls report it.
+/// A region as reported by status calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct RegionStatus {
@@ -73,39 +73,38 @@ impl Source {
 /// Registered regions by name. Cheap to clone; clones share the regions.
 #[derive(Clone, Default)]
 pub struct RegionRegistry {
-    shared: Arc<Shared>,
+    shared: Arc<RegistryState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct RegistryState {
     limits: RegionLimits,
-    /// One registration at a time, so that mapping a file happens outside the lock inferences take.
+    /// Held during a registration, so that mapping a file happens outside the lock that inferences take.
     registering: Mutex<()>,
     regions: Mutex<Table>,
 }
 
-/// The regions, and how many bytes they have together. Whatever walks them does so in steps of `WALK_REGIONS_MAX`, each under a lock of
-/// its own: inferences take the same one.
+/// The regions and their total size. Walks take steps of `WALK_REGIONS_MAX` per lock, which inferences need too.
 #[derive(Default)]
 struct Table {
-    by_name: BTreeMap<String, Entry>,
+    by_name: BTreeMap<String, RegistryEntry>,
     bytes: u64,
 }
 
 impl Table {
-    fn insert(&mut self, name: String, entry: Entry) {
+    fn insert(&mut self, name: String, entry: RegistryEntry) {
         self.bytes = self.bytes.saturating_add(entry.region.status.byte_size);
         self.by_name.insert(name, entry);
     }
 
-    fn remove(&mut self, name: &str) -> Option<Entry> {
+    fn remove(&mut self, name: &str) -> Option<RegistryEntry> {
         let entry = self.by_name.remove(name)?;
         self.bytes = self.bytes.saturating_sub(entry.region.status.byte_size);
         Some(entry)
     }
 
-    /// Takes a region out; one in use stays, marked.
-    fn forget(&mut self, name: &str) -> Option<Entry> {
+    /// Removes a region; one in use is only marked.
+    fn forget(&mut self, name: &str) -> Option<RegistryEntry> {
         let entry = self.by_name.get_mut(name)?;
         if entry.windows > 0 {
             entry.awaiting_unregister = true;
@@ -114,18 +113,18 @@ impl Table {
         self.remove(name)
     }
 
-    /// The first regions behind this name, and no more than one step's.
-    fn step(&self, behind: Option<&str>) -> impl Iterator<Item = (&String, &Entry)> {
+    /// The first regions after `behind`, at most one step.
+    fn step(&self, behind: Option<&str>) -> impl Iterator<Item = (&String, &RegistryEntry)> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_name.range::<str, _>((from, Bound::Unbounded)).take(WALK_REGIONS_MAX)
     }
 }
 
-struct Entry {
+struct RegistryEntry {
     region: Arc<Region>,
-    /// Windows alive.
+    /// Live windows.
     windows: usize,
-    /// Unregistered while in use: goes with the last window.
+    /// Unregistered while in use: ends with the last window.
     awaiting_unregister: bool,
 }
 
@@ -149,9 +148,9 @@ impl Backing {
 }
 
 impl RegionRegistry {
-    /// An empty registry with its limits.
+    /// An empty registry.
     pub fn new(limits: RegionLimits) -> Self {
-        Self { shared: Arc::new(Shared { limits, ..Shared::default() }) }
+        Self { shared: Arc::new(RegistryState { limits, ..RegistryState::default() }) }
     }
 
     /// Maps `byte_size` bytes at `offset` of the object `key` under `name`.
@@ -167,11 +166,12 @@ impl RegionRegistry {
         }
         if bare.starts_with(RESERVED_PREFIX) {
             return Err(Error::invalid(format!(
-                "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix '{RESERVED_PREFIX}'"
+                "cannot register shared memory region '{name}' with key '{key}' as the key contains the \
+                 reserved prefix '{RESERVED_PREFIX}'"
             )));
         }
         let _one_at_a_time = self.shared.registering.lock();
-        let used = self.refuse_known(name)?;
+        let used = self.check_unused(name)?;
         let limits = &self.shared.limits;
         let invalid_args =
             |what: &str| Error::invalid(format!("failed to register shared memory region '{name}': {what}"));
@@ -179,24 +179,24 @@ impl RegionRegistry {
             MapError::Open => Error::internal(format!("Unable to open shared memory region: '{key}'")),
             MapError::NotAFile => Error::internal(format!("Invalid shared memory region: '{key}'")),
             MapError::Bounds => invalid_args("invalid args"),
-            // No separator before the system's words: Triton has none.
+            // No separator before the system's message: Triton has none.
             MapError::Map(e) => invalid_args(&format!("unable to process address space{}", strerror(&e))),
             MapError::Full => over_limit(name, limits),
         })?;
-        // After Triton's own checks, so that an absurd size gets Triton's text; nothing of the mapping was touched yet.
+        // After Triton's own checks, so that an absurd size gets Triton's text; the mapping is still untouched.
         let source = Source::System { key: key.to_owned(), offset };
         self.keep(RegionStatus { name: name.to_owned(), byte_size, source }, Backing::Mapped(mapping), used)
     }
 
-    /// Opens `byte_size` bytes of memory of a GPU that another process shares, under `name`. The device is an ordinal of this process.
+    /// Opens `byte_size` bytes of GPU memory of another process under `name`. `device_id` is our ordinal.
     ///
     /// # Errors
-    /// The texts of memory.md 2.1, checked in its order. What the driver said is in the log only.
+    /// The texts of memory.md 2.1, checked in its order. The driver's message is only logged.
     pub fn register_cuda(&self, name: &str, handle: Handle, device_id: i64, byte_size: u64) -> Result<()> {
         let _one_at_a_time = self.shared.registering.lock();
-        let used = self.refuse_known(name)?;
+        let used = self.check_unused(name)?;
         let anonymous = || Error::invalid("failed to register shared memory region: invalid args");
-        // One that is none fails as one that the driver refuses.
+        // An invalid number fails like a device that the driver rejects.
         let device = u32::try_from(device_id).unwrap_or(u32::MAX);
         let opened = Imported::open(device, handle).map_err(|refused| match refused {
             Refused::NoDevice(_) => {
@@ -220,8 +220,8 @@ impl RegionRegistry {
         self.keep(status, Backing::Device(opened), used)
     }
 
-    /// Refuses a name that is taken, of whatever kind; else the number of regions and their bytes.
-    fn refuse_known(&self, name: &str) -> Result<(usize, u64)> {
+    /// Rejects a name that is in use by either kind; returns the number of regions and their bytes.
+    fn check_unused(&self, name: &str) -> Result<(usize, u64)> {
         let table = self.shared.regions.lock();
         if table.by_name.contains_key(name) {
             let text = format!("shared memory region '{name}' already in manager");
@@ -239,12 +239,13 @@ impl RegionRegistry {
             mapping.lock_pages();
         }
         let name = status.name.clone();
-        let entry = Entry { region: Arc::new(Region { status, memory }), windows: 0, awaiting_unregister: false };
+        let entry =
+            RegistryEntry { region: Arc::new(Region { status, memory }), windows: 0, awaiting_unregister: false };
         self.shared.regions.lock().insert(name, entry);
         Ok(())
     }
 
-    /// Forgets a region; one in use stays until its last window is dropped. Unknown names and those of the other kind are no error (1.9).
+    /// Removes a region; one in use stays until its last window. Unknown names and the other kind are no error (1.9).
     pub fn unregister(&self, kind: RegionKind, name: &str) {
         let mut table = self.shared.regions.lock();
         let is_it = table.by_name.get(name).is_some_and(|entry| entry.region.status.source.kind() == kind);
@@ -253,13 +254,13 @@ impl RegionRegistry {
         drop(gone); // unmapped outside the lock
     }
 
-    /// Forgets every region, as `unregister` does.
+    /// Removes every region, like `unregister`.
     pub fn forget_all(&self) {
         self.unregister_all(RegionKind::System);
         self.unregister_all(RegionKind::Cuda);
     }
 
-    /// Forgets every region of a kind, as `unregister` does.
+    /// Removes every region of a kind, like `unregister`.
     pub fn unregister_all(&self, kind: RegionKind) {
         let mut last = None;
         loop {
@@ -267,7 +268,7 @@ impl RegionRegistry {
             let step: Vec<_> =
                 table.step(last.as_deref()).map(|(name, e)| (name.clone(), e.region.status.source.kind())).collect();
             let of_kind = step.iter().filter(|(_, of)| *of == kind);
-            let gone: Vec<Entry> = of_kind.filter_map(|(name, _)| table.forget(name)).collect();
+            let gone: Vec<RegistryEntry> = of_kind.filter_map(|(name, _)| table.forget(name)).collect();
             drop(table);
             drop(gone);
             last = step.into_iter().next_back().map(|(name, _)| name);
@@ -277,10 +278,10 @@ impl RegionRegistry {
         }
     }
 
-    /// One region of a kind, or all of it sorted by name.
+    /// Status of one region of a kind, or of all of them sorted by name.
     ///
     /// # Errors
-    /// NOT_FOUND; another text when the name belongs to the other kind (1.8).
+    /// NOT_FOUND; with another text if the name belongs to the other kind (1.8).
     pub fn status(&self, kind: RegionKind, name: Option<&str>) -> Result<Vec<RegionStatus>> {
         let Some(name) = name else {
             let mut all = self.status_of_all();
@@ -288,7 +289,7 @@ impl RegionRegistry {
             return Ok(all);
         };
         let region = self.shared.regions.lock().by_name.get(name).map(|e| e.region.clone());
-        let words = |kind| match kind {
+        let kind_names = |kind| match kind {
             RegionKind::System => ("system", "system"),
             RegionKind::Cuda => ("cuda", "CUDA"),
         };
@@ -296,14 +297,14 @@ impl RegionRegistry {
             Some(status) if status.source.kind() == kind => return Ok(vec![status]),
             Some(status) => format!(
                 "The region named '{name}' is registered as {} shared memory, not {} shared memory",
-                words(status.source.kind()).1,
-                words(kind).1
+                kind_names(status.source.kind()).1,
+                kind_names(kind).1
             ),
-            None => format!("Unable to find {} shared memory region: '{name}'", words(kind).0),
+            None => format!("Unable to find {} shared memory region: '{name}'", kind_names(kind).0),
         }))
     }
 
-    /// Every region that is there from beginning to end is in it, once.
+    /// Contains every region that exists for the whole call exactly once.
     fn status_of_all(&self) -> Vec<RegionStatus> {
         let mut all: Vec<RegionStatus> = Vec::new();
         loop {
@@ -318,10 +319,10 @@ impl RegionRegistry {
         }
     }
 
-    /// A pinned window of `byte_size` bytes at `offset` inside the region, relative to the registered offset.
+    /// Returns a pinned window of `byte_size` bytes at `offset`, relative to the registered offset.
     ///
     /// # Errors
-    /// The refusals of memory.md 1.7 in their order; `Invalid shared memory region` when its owner has truncated the file.
+    /// Those of memory.md 1.7 in their order; `Invalid shared memory region` if its owner has truncated the file.
     pub fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef> {
         let mut map = self.shared.regions.lock();
         let Some(entry) = map.by_name.get_mut(name) else {
@@ -333,7 +334,8 @@ impl RegionRegistry {
         }
         let Some(end) = offset.checked_add(byte_size) else {
             return Err(Error::invalid(format!(
-                "Integer overflow detected: byte_size ({byte_size}) + offset ({offset}) exceeds maximum value ({}) for region '{name}'",
+                "Integer overflow detected: byte_size ({byte_size}) + offset ({offset}) exceeds maximum value \
+                 ({}) for region '{name}'",
                 u64::MAX
             )));
         };
@@ -349,7 +351,7 @@ impl RegionRegistry {
         Ok(Arc::new(Window { shared: Arc::clone(&self.shared), region, start, len }))
     }
 
-    /// Regions registered and bytes mapped, for metrics.
+    /// Registered regions and mapped bytes, for metrics.
     pub fn usage(&self) -> (usize, u64) {
         let table = self.shared.regions.lock();
         (table.by_name.len(), table.bytes)
@@ -358,29 +360,30 @@ impl RegionRegistry {
 
 fn over_limit(name: &str, limits: &RegionLimits) -> Error {
     Error::unavailable(format!(
-        "failed to register shared memory region '{name}': the limits of {} regions and {} mapped bytes leave no room for it",
+        "failed to register shared memory region '{name}': the limits of {} regions and {} mapped bytes \
+         leave no room for it",
         limits.regions_max, limits.mapped_bytes_max
     ))
 }
 
-/// The system's words without the number Rust appends.
+/// The system's message without the number that Rust appends.
 fn strerror(e: &std::io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// A part of a region, pinned.
+/// A pinned part of a region.
 struct Window {
-    shared: Arc<Shared>,
+    shared: Arc<RegistryState>,
     region: Arc<Region>,
     start: usize,
     len: usize,
 }
 
 #[allow(unsafe_code)]
-// SAFETY: the window was checked against the region's size, `region` keeps the mapping alive for as long as the window exists,
-// it is mapped readable and writable, and pages lost to truncation are replaced by `sigbus`. The mapping's address is only handed out
-// as a raw pointer, here and in `map`. Memory of a device has no address here.
+// SAFETY: the window was checked against the region's size, `region` keeps the mapping alive for as long as the window
+// exists, it is mapped readable and writable, and `sigbus` replaces pages lost to truncation. The mapping's address is
+// only handed out as a raw pointer, here and in `map`. Memory of a device has no address here.
 unsafe impl RegionMemory for Window {
     fn base(&self) -> Base<'_> {
         match &self.region.memory {
@@ -415,7 +418,7 @@ unsafe impl RegionMemory for Window {
 }
 
 impl Window {
-    /// Of a window into memory of a device.
+    /// The opened memory of a device.
     fn imported(&self) -> Result<&Imported> {
         match &self.region.memory {
             Backing::Device(memory) => Ok(memory),
@@ -438,7 +441,7 @@ impl DeviceMemory for Window {
         self.imported()?.write(self.start.saturating_add(offset), from)
     }
     fn exported(&self) -> Option<Exported> {
-        // The client's own handle: one that was opened here cannot be exported again.
+        // The client's own handle: an opened one cannot be exported again.
         let handle = self.imported().ok()?.handle().0;
         Some(Exported { handle, offset: self.start as u64 })
     }
@@ -456,7 +459,7 @@ impl Drop for Window {
     }
 }
 
-// Miri maps no files.
+// Miri cannot map files.
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
@@ -464,7 +467,7 @@ mod tests {
     use std::io::{Read, Seek, SeekFrom, Write};
     use tensor::{Code, Data};
 
-    /// A file in /dev/shm that goes away with the test.
+    /// A file in /dev/shm that the test removes.
     struct Shm(String);
     impl Shm {
         fn new(tag: &str, contents: &[u8]) -> Self {
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn register_checks_in_order_with_exact_texts_memory_1_6() {
+    fn registration_checks_run_in_order_with_exact_texts_memory_1_6() {
         let r = RegionRegistry::default();
         let shm = Shm::new("order", &[7; 8192]);
         let key = format!("/{}", shm.0);
@@ -500,7 +503,8 @@ mod tests {
         }
         for bad in ["/triton_python_backend_shm_region_1", "triton_python_backend_shm_region_1"] {
             let text = format!(
-                "cannot register shared memory region 'n' with key '{bad}' as the key contains the reserved prefix 'triton_python_backend_shm_region_'"
+                "cannot register shared memory region 'n' with key '{bad}' as the key contains the \
+                 reserved prefix 'triton_python_backend_shm_region_'"
             );
             refused(r.register("n", bad, 0, 4), Code::InvalidArg, &text);
         }
@@ -561,7 +565,8 @@ mod tests {
         refused(r.resolve("x", 0, 1), Code::NotFound, "Unable to find shared memory region: 'x'");
         refused(r.resolve("n", 128, 0), Code::InvalidArg, "Invalid offset for shared memory region: 'n'");
         refused(r.resolve("n", (-32i64) as u64, 1), Code::InvalidArg, "Invalid offset for shared memory region: 'n'");
-        let overflow = "Integer overflow detected: byte_size (18446744073709551615) + offset (100) exceeds maximum value (18446744073709551615) for region 'n'";
+        let overflow = "Integer overflow detected: byte_size (18446744073709551615) + offset (100) exceeds maximum \
+                        value (18446744073709551615) for region 'n'";
         refused(r.resolve("n", 100, u64::MAX), Code::InvalidArg, overflow);
         refused(r.resolve("n", 100, 29), Code::InvalidArg, "Invalid offset + byte size for shared memory region: 'n'");
         let window = r.resolve("n", 1, 3).expect("inside");
@@ -599,9 +604,9 @@ mod tests {
         assert_eq!(r.usage(), (3, 48));
     }
 
-    /// Whoever asks about all regions, or forgets them, must not keep inferences from one of them.
+    /// A walk over all regions must not delay inferences that use one of them.
     #[test]
-    fn a_walk_over_all_regions_lets_others_in_between_steps() {
+    fn a_walk_over_all_regions_releases_the_lock_between_steps() {
         let r = RegionRegistry::default();
         let shm = Shm::new("walk", &[0; 4096]);
         let count = 10 * WALK_REGIONS_MAX;
@@ -654,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept() {
+    fn registrations_beyond_the_limits_are_rejected() {
         let r = RegionRegistry::new(RegionLimits { regions_max: 2, mapped_bytes_max: 100 });
         let shm = Shm::new("limits", &[0; 4096]);
         r.register("a", &shm.0, 0, 60).expect("fits");
@@ -677,7 +682,7 @@ mod tests {
         assert!(!window.is_intact());
         window.copy_from(3 * 4096 + 1, &[1]).expect("the page is gone, and replaced for a write as well");
         refused(r.resolve("n", 0, 1), Code::InvalidArg, "Invalid shared memory region: 'n'");
-        // Another region is not concerned.
+        // Another region is not affected.
         let other = Shm::new("truncate_other", &[1; 64]);
         r.register("o", &other.0, 0, 64).expect("fits");
         assert!(r.resolve("o", 0, 64).expect("inside").is_intact());

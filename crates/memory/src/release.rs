@@ -1,9 +1,9 @@
-//! Drops what takes long to drop, such as a model, on a thread that steps behind those that serve.
+//! Drops values that take long to drop, such as models, on a thread of low priority.
 //!
-//! The last owner of a model is ordinarily the thread that unloads it, but may be any: a reactor that has just written the answer of a
-//! request that was in flight. Giving back 100 MB of weights takes 8 ms of CPU, handing it over 0.06; no reactor has the former.
+//! The last owner of a model is usually the thread that unloads it, but may be a reactor that has just written the
+//! response of the last request. Freeing 100 MB of weights takes 8 ms of CPU; handing them over takes 0.06 ms.
 //!
-//! Invariant: what was handed over is dropped once, also when no thread can be had or the queue is full: then by the caller.
+//! Invariant: each value is dropped once, also if no thread can be started or the queue is full: then by the caller.
 
 use crate::thread;
 use parking_lot::{Condvar, Mutex};
@@ -12,37 +12,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Owners that wait. Models are few; beyond it the caller drops its own.
+/// Queued values. There are few models; beyond this limit the caller drops its value itself.
 const QUEUED_MAX: usize = 1024;
 
 #[derive(Default)]
 struct Queue {
     owners: Vec<Box<dyn Send>>,
-    /// The thread is dropping some.
+    /// The thread is dropping values.
     busy: bool,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ReleaseQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-static SHARED: OnceLock<Shared> = OnceLock::new();
+static SHARED: OnceLock<ReleaseQueue> = OnceLock::new();
 
 thread_local! {
-    static SERVES_NOBODY: Cell<bool> = const { Cell::new(false) };
+    static DROPS_IN_PLACE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// No request waits for this thread: from now on it drops in place what it is the last owner of.
+/// Marks this thread as one that no request waits for: from now on it drops its values itself.
 pub fn drop_in_place() {
-    SERVES_NOBODY.set(true);
+    DROPS_IN_PLACE.set(true);
 }
 
-/// Drops `owner` elsewhere, unless this thread called [`drop_in_place`].
-pub fn drop_behind(owner: impl Send + 'static) {
-    // A thread that ends has no such value any more.
-    if SERVES_NOBODY.try_with(Cell::get).unwrap_or(false) {
+/// Drops `owner` on another thread, unless this thread called [`drop_in_place`].
+pub fn drop_in_background(owner: impl Send + 'static) {
+    // Fails only while the thread ends.
+    if DROPS_IN_PLACE.try_with(Cell::get).unwrap_or(false) {
         return;
     }
     let Some(shared) = shared() else { return };
@@ -51,11 +51,11 @@ pub fn drop_behind(owner: impl Send + 'static) {
         queue.owners.push(Box::new(owner));
         shared.changed.notify_all();
     }
-    // Without room it is dropped here, after the lock is released: parameters go last.
+    // If the queue is full, the owner is dropped here after the lock is released, because parameters are dropped last.
 }
 
-/// Waits until nothing is left to be dropped, at most `limit`; false when something is. For the end of a process: a library must not be
-/// inside its own clean-up while the process ends.
+/// Waits until all values are dropped, at most `limit`; returns false if some are left. For the end of the process,
+/// which must not begin inside a library's clean-up.
 pub fn finish(limit: Duration) -> bool {
     let Some(shared) = SHARED.get() else { return true };
     let until = Instant::now() + limit;
@@ -68,16 +68,16 @@ pub fn finish(limit: Duration) -> bool {
     true
 }
 
-/// `None` when the system gave no thread.
-fn shared() -> Option<&'static Shared> {
+/// The queue; `None` if no thread could be started.
+fn shared() -> Option<&'static ReleaseQueue> {
     static RUNS: OnceLock<bool> = OnceLock::new();
-    let shared = SHARED.get_or_init(Shared::default);
+    let shared = SHARED.get_or_init(ReleaseQueue::default);
     let body = move || run(shared);
     RUNS.get_or_init(|| std::thread::Builder::new().name("nereid-unload".into()).spawn(body).is_ok()).then_some(shared)
 }
 
-fn run(shared: &Shared) {
-    thread::step_behind();
+fn run(shared: &ReleaseQueue) {
+    thread::lower_priority();
     drop_in_place();
     let mut queue = shared.queue.lock();
     loop {
@@ -94,8 +94,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Drops what was handed over, one after the other. The code behind each is not ours, and the thread serves the whole process: a panic
-/// ends with its owner.
+/// Drops queued owners one by one. Their code is not ours and the thread is shared, so panics are caught.
 pub(crate) fn drop_all(owners: Vec<Box<dyn Send>>) {
     for owner in owners {
         let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
@@ -105,19 +104,19 @@ pub(crate) fn drop_all(owners: Vec<Box<dyn Send>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Panics, Told};
+    use crate::testing::{DropProbe, Panics};
     use std::sync::mpsc;
     use std::thread::current;
 
     #[test]
-    fn a_thread_that_serves_hands_over_and_one_that_unloads_drops_itself() {
+    fn a_serving_thread_hands_over_and_an_unloading_one_drops_in_place() {
         let (sender, receiver) = mpsc::channel();
-        let of_serving = Told(sender.clone());
-        drop_behind(of_serving);
+        let of_serving = DropProbe(sender.clone());
+        drop_in_background(of_serving);
         assert_ne!(receiver.recv_timeout(Duration::from_secs(10)).unwrap(), current().id());
         let unloading = std::thread::spawn(move || {
             drop_in_place();
-            drop_behind(Told(sender));
+            drop_in_background(DropProbe(sender));
             current().id()
         });
         let id = unloading.join().unwrap();
@@ -134,8 +133,8 @@ mod tests {
             }
         }
         let (sender, receiver) = mpsc::channel();
-        drop_behind(Panics);
-        drop_behind(Slow(sender));
+        drop_in_background(Panics);
+        drop_in_background(Slow(sender));
         assert!(finish(Duration::from_secs(10)));
         assert_eq!(receiver.try_recv(), Ok(()));
     }

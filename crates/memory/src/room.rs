@@ -1,28 +1,28 @@
-//! Leaves address space to the rest of the process where the system limits it (`ulimit -v`, `ulimit -d`).
+//! Keeps address space for the rest of the process where the system limits it (`ulimit -v`, `ulimit -d`).
 //!
-//! Large buffers are made on a client's word, and a request that gets none is refused. Others cannot be refused: V8, the stack of a
-//! new thread and its thread-local data end the process when the system has nothing for them. So the former stop before all is taken.
+//! Large buffers depend on lengths that clients announce, and a request without a buffer is rejected. V8, thread stacks
+//! and thread-local data end the process if their allocation fails. So large buffers stop before the limit.
 //!
-//! Where nothing is limited this asks the kernel for the limits, and does nothing else.
+//! Without limits this only reads them.
 
 #![allow(unsafe_code)] // getrlimit
 
 use parking_lot::Mutex;
 
-/// What large buffers leave: a heap of malloc for a new thread takes 64 MiB of address space at once, and stacks and V8's pages come on top.
+/// Bytes that large buffers leave free: malloc's heap for a new thread takes 64 MiB, and V8 needs some.
 pub const RESERVED_BYTES: u64 = 96 << 20;
 
-/// One buffer at a time: the next one sees what it took.
+/// Held while a buffer is taken: the next one sees its size.
 static TAKING: Mutex<()> = Mutex::new(());
 
-/// Has `take` get `len` bytes from the system, if the reserve is left afterwards; else `None`.
+/// Has `take` allocate `len` bytes if the reserve is left afterwards; else `None`.
 pub(crate) fn take<T>(len: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
     let limits = Limits::now();
     if limits == Limits::NONE {
         return take();
     }
     let _alone = TAKING.lock();
-    // A system that does not tell how much is used is not second-guessed.
+    // Without statistics of the process no buffer is rejected.
     let left = std::fs::read_to_string("/proc/self/statm").ok().and_then(|statm| limits.left(&statm));
     if left.is_some_and(|left| left < RESERVED_BYTES.saturating_add(len as u64)) {
         return None;
@@ -30,12 +30,12 @@ pub(crate) fn take<T>(len: usize, take: impl FnOnce() -> Option<T>) -> Option<T>
     take()
 }
 
-/// As [`take()`], for buffers that are made elsewhere.
+/// Like [`take()`], for buffers that `work` allocates.
 pub(crate) fn take_with(len: usize, work: &mut dyn FnMut() -> bool) -> bool {
     take(len, || work().then_some(())).is_some()
 }
 
-/// Bytes the process may map, and of these may write privately; `u64::MAX` where any number is.
+/// Bytes that the process may map, and may map privately writable; `u64::MAX` = no limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Limits {
     mapped: u64,
@@ -45,12 +45,12 @@ struct Limits {
 impl Limits {
     const NONE: Self = Self { mapped: u64::MAX, data: u64::MAX };
 
-    /// They may be changed from outside at any time (`prlimit`).
+    /// Read each time: `prlimit` can change them at any time.
     #[cfg(all(target_os = "linux", not(miri)))]
     fn now() -> Self {
         let limit = |which| {
             let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-            // SAFETY: `limit` is an rlimit of ours that the call fills; one that fails leaves it without a limit.
+            // SAFETY: `limit` is an rlimit of ours that the call fills; a call that fails leaves it without a limit.
             unsafe { libc::getrlimit(which, &raw mut limit) };
             if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur }
         };
@@ -62,7 +62,7 @@ impl Limits {
         Self::NONE
     }
 
-    /// Bytes that may still be taken. `statm` is /proc/self/statm: pages mapped, resident, shared, of code, 0, and of data and stacks.
+    /// Bytes left. `statm` is /proc/self/statm: pages mapped, resident, shared, of code, 0, and of data and stacks.
     fn left(self, statm: &str) -> Option<u64> {
         const PAGE_BYTES: u64 = 4096;
         let bytes = |at| statm.split_ascii_whitespace().nth(at)?.parse::<u64>().ok()?.checked_mul(PAGE_BYTES);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_the_least_of_both_limits() {
+    fn the_lesser_of_both_limits_applies() {
         let check = |mapped, data, left: Option<u64>, statm| assert_eq!(Limits { mapped, data }.left(statm), left);
         let statm = "1000 300 200 50 0 400 0\n";
         check(2000 << 12, u64::MAX, Some(1000 << 12), statm);

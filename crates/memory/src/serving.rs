@@ -1,8 +1,8 @@
-//! Threads that serve requests, made by a thread that never stepped behind.
+//! Starts threads that serve requests with the priority of the process.
 //!
-//! On Linux a thread has the niceness of the one that made it, and so has a process; without privileges nobody can lower it again. What is
-//! made while a model is loaded would be served with the niceness of loads (`thread::step_behind`) for good. So before the first thread of
-//! the process steps behind, one is started that never does; it makes all that serve.
+//! On Linux threads and processes inherit the niceness of the thread that creates them, and without privileges it
+//! cannot be lowered again: what a loading thread (`thread::lower_priority`) starts would keep its niceness for good.
+//! So before a thread first lowers its priority, one is started that never does and that creates all serving threads.
 
 use parking_lot::Mutex;
 use std::io;
@@ -17,10 +17,10 @@ struct Job {
     made: Sender<io::Result<JoinHandle<()>>>,
 }
 
-/// The thread that makes the others; `None` inside when the machine refused it.
+/// The thread that creates the others; `None` inside if it could not be started.
 static MAKER: OnceLock<Option<Mutex<Sender<Job>>>> = OnceLock::new();
 
-/// Starts the thread that makes the others, unless it runs. For whoever is about to step behind.
+/// Starts that thread, unless it runs. Called before a thread lowers its priority.
 pub(crate) fn prepare() {
     maker();
 }
@@ -38,10 +38,10 @@ fn maker() -> Option<&'static Mutex<Sender<Job>>> {
     MAKER.get_or_init(start).as_ref()
 }
 
-/// Starts a thread with the niceness that the process was started with, whichever thread asks.
+/// Starts a thread with the niceness that the process was started with, whichever thread calls.
 ///
 /// # Errors
-/// The machine refuses.
+/// The system cannot start a thread.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let (send, made) = channel();
     let body = move || {
@@ -54,10 +54,10 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
     made.recv().unwrap_or_else(|_| Err(refused()))
 }
 
-/// Does `work` on such a thread and waits for it: for libraries that start threads of their own. A panic of `work` goes on here.
+/// Runs `work` on such a thread and waits: for libraries that start threads. A panic of `work` is propagated.
 ///
 /// # Errors
-/// The machine refuses a thread.
+/// The system cannot start a thread.
 pub fn call<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (send, done) = channel();
     spawn(name, move || _ = send.send(catch_unwind(AssertUnwindSafe(work))))?;
@@ -71,13 +71,13 @@ pub fn call<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'st
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
-    use crate::thread::{niceness, step_behind};
+    use crate::thread::{lower_priority, niceness};
 
     #[test]
-    fn what_a_thread_behind_starts_is_not_behind() {
+    fn serving_threads_started_by_a_loading_thread_keep_the_priority() {
         let ours = niceness();
         let behind = std::thread::spawn(|| {
-            step_behind();
+            lower_priority();
             let (send, told) = channel();
             let inherited = send.clone();
             std::thread::spawn(move || inherited.send(niceness())).join().expect("no panic").expect("we listen");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_that_of_who_called() {
+    fn a_panic_is_propagated_to_the_caller() {
         let call = std::thread::spawn(|| call("panics", || panic!("as it should")));
         assert!(call.join().is_err());
         assert_eq!(super::call("again", || 7).ok(), Some(7));

@@ -1,11 +1,10 @@
-//! Survives a client that truncates a file we have mapped: the access raises SIGBUS, the handler puts a zero page in its place
-//! and marks the region, and the request that touched it fails instead of the process.
+//! Survives clients that truncate a mapped file: the access raises SIGBUS, the handler maps a zero page in its place
+//! and marks the region, and the request fails instead of the process.
 //!
-//! The handler runs in signal context: it reads a fixed array of atomics, calls mmap (a bare system call) and nothing else.
-//! Faults outside our mappings go to the handler of SIGBUS that was there before ours.
+//! The handler runs in signal context: it reads a fixed array of atomics, calls mmap (a bare system call) and nothing
+//! else. Faults outside our mappings go to the previous handler of SIGBUS.
 //!
-//! Invariant: a slot's `start` is non-zero exactly while its mapping may be touched, so a fault inside a live mapping is always
-//! found, and one elsewhere never is.
+//! Invariant: a slot's `start` is non-zero exactly while its mapping may be touched, so just its faults are handled.
 
 #![allow(unsafe_code)] // sigaction, the handler, mmap over the lost page
 
@@ -14,18 +13,18 @@ use std::mem::MaybeUninit;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-/// Most mappings at a time; the handler searches this many slots at worst.
+/// Live mappings; the handler searches at most this many slots.
 pub(crate) const SLOTS: usize = 4096;
 
-struct Slot {
+struct GuardedRange {
     taken: AtomicBool,
     start: AtomicUsize,
     end: AtomicUsize,
     intact: AtomicBool,
 }
 
-static TABLE: [Slot; SLOTS] = [const {
-    Slot {
+static TABLE: [GuardedRange; SLOTS] = [const {
+    GuardedRange {
         taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
@@ -40,7 +39,7 @@ static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    /// Takes a free slot and makes sure the handler is installed.
+    /// Takes a free slot and installs the handler.
     pub(crate) fn reserve() -> Option<Self> {
         install();
         for (i, slot) in TABLE.iter().enumerate() {
@@ -53,7 +52,7 @@ impl Guard {
         None
     }
 
-    /// Tells the handler which addresses are ours. They may not be touched before this returns.
+    /// Registers a range with the handler. It must not be touched before this returns.
     pub(crate) fn protect(&self, start: usize, len: usize) {
         if let Some(slot) = TABLE.get(self.0) {
             slot.end.store(start.saturating_add(len), Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Guard {
         }
     }
 
-    /// The mapping is not touched any more.
+    /// Unregisters the range, which is not touched any more.
     pub(crate) fn unprotect(&self) {
         if let Some(slot) = TABLE.get(self.0) {
             slot.start.store(0, Ordering::Release);
@@ -83,9 +82,9 @@ impl Drop for Guard {
     }
 }
 
-/// What handled SIGBUS before us. Written once, before the handler is installed.
+/// The previous handler of SIGBUS. Written once, before ours is installed.
 struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
-// SAFETY: written once under `Once` before `STATE` says so, only read afterwards.
+// SAFETY: written once under `Once` before `STATE` becomes 1, only read afterwards.
 unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(UnsafeCell::new(MaybeUninit::zeroed()));
 /// 1 once `PREVIOUS` may be read.
@@ -101,11 +100,11 @@ fn install() {
         {
             PAGE_BYTES.store(page, Ordering::Relaxed);
         }
-        // SAFETY: `action` is fully initialised (zeroed is a valid sigaction), the handler has the signature SA_SIGINFO asks
-        // for and only does what is allowed in signal context; `PREVIOUS` is written by this one call, inside `Once`.
-        // SA_NODEFER: a fault in a chained handler must not be swallowed. SA_ONSTACK: the faulting stack may be a small one.
+        // SAFETY: `action` is initialised (zeroed is a valid sigaction), the handler has the signature that SA_SIGINFO
+        // requires and is async-signal-safe; `PREVIOUS` is written by this one call, inside `Once`. SA_NODEFER: a fault
+        // in a chained handler must not be swallowed. SA_ONSTACK: the faulting stack may be small.
         unsafe {
-            // Read first, then replaced: the handler may run the moment it is installed and must find `PREVIOUS` complete.
+            // Read first, then replaced: the handler may run at once and must find `PREVIOUS` complete.
             libc::sigaction(libc::SIGBUS, std::ptr::null(), (*PREVIOUS.0.get()).as_mut_ptr());
             STATE.store(1, Ordering::Release);
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -126,7 +125,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Puts zeros where the lost page was; false when the address is not ours.
+/// Replaces a lost page with zeros; returns false if the address is not ours.
 fn replace_page(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire).min(SLOTS);
     for slot in TABLE.iter().take(used) {
@@ -138,7 +137,7 @@ fn replace_page(address: usize) -> bool {
         // Marked first: a thread that reads the zeros must already find the mark.
         slot.intact.store(false, Ordering::Release);
         // SAFETY: `address` lies in a mapping of ours that the faulting thread has pinned, so the page is still ours to
-        // replace; mmap is a bare system call, fit for signal context; errno is put back as the interrupted code left it.
+        // replace; mmap is a bare system call, fit for signal context; errno is restored.
         return unsafe {
             let errno = errno_location();
             let saved = *errno;
@@ -165,13 +164,13 @@ fn errno_location() -> *mut libc::c_int {
     }
 }
 
-/// Hands the signal to the handler that was there before; without one the default action (death, with a core) follows.
+/// Calls the previous handler; without one the default action follows (death with a core).
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     if STATE.load(Ordering::Acquire) == 0 {
         return;
     }
-    // SAFETY: complete since `STATE` became 1. The function pointer was given to sigaction by its owner with the signature its
-    // flags tell. Without a handler the default is put back and the faulting instruction runs again and dies of it.
+    // SAFETY: complete since `STATE` became 1. Its owner gave the function pointer to sigaction with the signature of
+    // its flags. Without a handler the default is restored; the faulting instruction runs again and ends the process.
     unsafe {
         let previous = (*PREVIOUS.0.get()).assume_init_ref();
         match previous.sa_sigaction {

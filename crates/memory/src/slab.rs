@@ -1,13 +1,13 @@
 //! Pooled buffers for request bodies, gathered batches and outputs.
 //!
-//! Sizes are rounded up to classes (two per power of two); a class keeps a free list under a mutex: one lock to take, one to
-//! give back, tens of nanoseconds against the milliseconds a fresh 16 MiB of zeroed pages costs.
+//! Sizes are rounded up to classes, two per power of two. Each class has a free list under a mutex: a lock to take and
+//! a lock to return take tens of nanoseconds; 16 MiB of fresh zeroed pages cost milliseconds.
 //!
-//! No call maps or unmaps many pages on the thread that makes it: fresh slabs are address space until they are written, and what
-//! the pool does not keep is unmapped by the thread of [`crate::reclaim`].
+//! No call maps or unmaps many pages on the calling thread: a fresh slab is address space until it is written, and the
+//! thread of [`crate::reclaim`] unmaps slabs that the pool does not retain.
 //!
-//! Invariant: `retained_bytes <= retained_bytes_max`. A slab's old contents are unspecified: the code that takes one writes all of it
-//! before any other code sees it.
+//! Invariant: `retained_bytes <= retained_bytes_max`. A slab's old contents are unspecified: the code that takes one
+//! writes all of it before any other code sees it.
 
 use crate::aligned::{Block, MAPPINGS_MAX};
 use crate::budget::Charge;
@@ -22,16 +22,16 @@ use std::sync::{Arc, OnceLock};
 use tensor::allowance::{self, Lent};
 use tensor::{Error, Result};
 
-/// Below this malloc is faster than the pool and fragments nothing.
+/// Below this size malloc is faster than the pool and causes no fragmentation.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
-/// Larger slabs are never kept.
+/// Larger slabs are not retained.
 const SLAB_BYTES_MAX: usize = 256 << 20;
 /// Default of `SlabPool::retained_bytes_max`.
 const RETAINED_BYTES_MAX: usize = 256 << 20;
 /// 4 KiB, 6 KiB, 8 KiB, … 256 MiB.
 const CLASSES: usize = 33;
 
-/// Pool of reusable, 64-byte-aligned (in fact page-aligned), touched buffers.
+/// Pool of reusable, 64-byte-aligned (in fact page-aligned) buffers with resident pages.
 #[derive(Clone)]
 pub struct SlabPool(Arc<Inner>);
 
@@ -47,27 +47,27 @@ struct Inner {
 #[derive(Default)]
 struct Class {
     free: Vec<Block>,
-    /// Fewest free slabs since the last `trim`: that many were not needed in all that time.
+    /// Fewest free slabs since the last `trim`, that is, slabs that were not needed since then.
     idle: usize,
 }
 
-/// What the pool did and holds, for metrics.
+/// Counters and sizes of a pool, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolCounters {
-    /// Requests served from a free list.
+    /// Slabs served from a free list.
     pub hits: u64,
-    /// Requests that had to map memory.
+    /// Slabs that had to be mapped.
     pub misses: u64,
-    /// Bytes kept in free lists.
+    /// Bytes in free lists.
     pub retained_bytes: usize,
-    /// Most bytes that may be kept.
+    /// Limit of `retained_bytes`.
     pub retained_bytes_max: usize,
     /// Bytes of slabs in use, rounded up to their classes.
     pub live_bytes: usize,
 }
 
 impl SlabPool {
-    /// A pool that keeps at most `retained_bytes_max` bytes of free slabs.
+    /// A pool that retains at most `retained_bytes_max` bytes of free slabs.
     pub fn new(retained_bytes_max: usize) -> Self {
         Self(Arc::new(Inner {
             classes: std::array::from_fn(|_| Mutex::default()),
@@ -79,27 +79,27 @@ impl SlabPool {
         }))
     }
 
-    /// The pool of the process, with room for 256 MiB. A thread of its own trims it.
+    /// The pool of the process, which retains 256 MiB. The reclaim thread trims it.
     pub fn global() -> &'static Self {
         static POOL: OnceLock<SlabPool> = OnceLock::new();
         POOL.get_or_init(|| {
             let pool = Self::new(RETAINED_BYTES_MAX);
             reclaim::keep_trimmed(|| Self::global().trim());
-            // Buffers that are no slabs leave the same to others.
+            // Buffers that are not slabs respect the same reserve.
             allowance::allocate_with(room::take_with);
             pool
         })
     }
 
-    /// Keeps no more than this from now on, and never more than 256 MiB.
+    /// Sets the bytes to retain, at most 256 MiB.
     pub fn retain_at_most(&self, bytes: usize) {
         self.0.retained_bytes_max.store(bytes.min(RETAINED_BYTES_MAX), Relaxed);
     }
 
-    /// A buffer of `len` bytes with unspecified (but initialised) contents.
+    /// Returns a buffer of `len` bytes with unspecified, but initialised contents.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when the machine (or the control group) has not so much memory at all, or the system does not give it.
+    /// RESOURCE_EXHAUSTED if `len` exceeds the memory of the machine or the control group, or the system refuses it.
     pub fn get(&self, len: usize) -> Result<SlabMut> {
         let most = machine::memory_bytes();
         if len as u64 > most {
@@ -110,19 +110,19 @@ impl SlabPool {
         self.reserve(len)
     }
 
-    /// As [`Self::get`], for a body of announced length that is then written with [`SlabMut::window`]: until it is written it is
-    /// mere address space, whatever its length.
+    /// Like [`Self::get`], for a body of announced length that is then written with [`SlabMut::window`]: until it is
+    /// written it is only address space.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when the system has no address space to give beyond the reserve of `room`, or too many mappings exist.
+    /// RESOURCE_EXHAUSTED if no address space is left beyond the reserve of `room`, or there are too many mappings.
     pub fn reserve(&self, len: usize) -> Result<SlabMut> {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
         slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
     }
 
-    /// As [`Self::get`], in memory that devices read and write directly (`--pinned-memory-pool-byte-size`). Where there is none it is
-    /// ordinary memory, with one warning: slower, nothing else.
+    /// Like [`Self::get`], in pinned memory (`--pinned-memory-pool-byte-size`). If there is none, returns ordinary
+    /// memory, which is slower, and warns once.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -136,20 +136,20 @@ impl SlabPool {
         }
     }
 
-    /// As [`Self::pinned`], without anything in its place.
+    /// Like [`Self::pinned`], without a fallback.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no pinned memory.
     pub fn only_pinned(len: usize) -> Result<SlabMut, NoRoom> {
         device::pinned(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
     }
 
-    /// Pinned memory for the body of a request, or none: see [`device::pinned_for_body`]. Takes microseconds.
+    /// Pinned memory for a request body, if any: see [`device::pinned_for_body`]. Takes microseconds.
     pub fn pinned_for_body(len: usize) -> Option<SlabMut> {
         device::pinned_for_body(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
     }
 
-    /// Memory of the global pool for a buffer that a parser or printer makes; see `tensor::allowance`.
+    /// Memory of the global pool for the output of a parser or printer; see `tensor::allowance`.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -187,9 +187,9 @@ impl SlabPool {
         Ok(slab)
     }
 
-    /// Gives back to the system what was not needed since the last call, and says how many bytes that was. Takes milliseconds per
-    /// 64 MiB: the thread of [`crate::reclaim`] does it for the global pool every few seconds, so that a burst's memory is gone a
-    /// little after the burst.
+    /// Returns slabs to the system that were not needed since the last call; returns the number of bytes. Takes
+    /// milliseconds per 64 MiB: the thread of [`crate::reclaim`] calls it every few seconds for the global pool, so
+    /// that the memory of a burst is freed soon after the burst.
     pub fn trim(&self) -> usize {
         let mut all = 0;
         for class in &self.0.classes {
@@ -206,7 +206,7 @@ impl SlabPool {
         all
     }
 
-    /// Counters for metrics.
+    /// Current counters.
     pub fn counters(&self) -> PoolCounters {
         let i = &*self.0;
         PoolCounters {
@@ -219,7 +219,7 @@ impl SlabPool {
     }
 }
 
-/// Triton's words (memory.md 3.1), once in the life of the process.
+/// Logs Triton's text (memory.md 3.1) once per process.
 fn warn_of_pageable(why: NoRoom) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if TOLD.swap(true, Relaxed) {
@@ -232,7 +232,7 @@ fn warn_of_pageable(why: NoRoom) {
     log::warn!("failed to allocate pinned system memory{why}, falling back to non-pinned system memory");
 }
 
-/// Class index and rounded size; no class when the slab would be too large to keep.
+/// Class index and rounded size; no class if the slab is too large to retain.
 fn class_of(len: usize) -> (Option<usize>, usize) {
     if len > SLAB_BYTES_MAX {
         // Rounded to a page, as the kernel does anyway.
@@ -259,11 +259,11 @@ impl Inner {
         let bytes = block.len();
         self.live_bytes.fetch_sub(bytes, Relaxed);
         let Some(class) = class.and_then(|c| self.classes.get(c)) else { return reclaim::unmap(block) };
-        // Kept for its pages: with most of them never written, it would only take the place of one that was.
+        // Slabs are retained for their resident pages: a mostly unwritten one would displace a better one.
         if block.touched() < bytes / 2 {
             return reclaim::unmap(block);
         }
-        // Counted before it is put in, and taken back if it was too much: the maximum is never exceeded.
+        // Counted before it is inserted, and uncounted if it is too much: the maximum is never exceeded.
         if self.retained_bytes.fetch_add(bytes, Relaxed) + bytes > self.retained_bytes_max.load(Relaxed) {
             self.retained_bytes.fetch_sub(bytes, Relaxed);
             return reclaim::unmap(block);
@@ -272,7 +272,7 @@ impl Inner {
     }
 }
 
-/// A buffer with one owner; `freeze` makes it shareable. Dropping it gives the memory back to the pool.
+/// A buffer with one owner; `freeze` makes it shareable. Dropping it returns the memory to its pool.
 pub struct SlabMut {
     memory: Memory,
     len: usize,
@@ -281,7 +281,7 @@ pub struct SlabMut {
 enum Memory {
     Small(Vec<u8>),
     Slab(Slab),
-    /// Of the pinned pool, not of this one.
+    /// From the pinned pool, not from this one.
     Pinned(Pinned),
 }
 
@@ -300,11 +300,11 @@ impl Drop for Slab {
     }
 }
 
-/// What a frozen slab's `Bytes` owns.
+/// Owner of a frozen slab's `Bytes`.
 struct Frozen {
     slab: Slab,
     len: usize,
-    /// Ends with the last view, after the slab is back.
+    /// Dropped with the last view, after the slab is returned.
     _charge: Option<Charge>,
 }
 
@@ -315,12 +315,12 @@ impl AsRef<[u8]> for Frozen {
 }
 
 impl SlabMut {
-    /// Makes it immutable and shareable without copying; the last clone gives the memory back.
+    /// Makes it immutable and shareable without a copy; the last clone returns the memory.
     pub fn freeze(self) -> Bytes {
         self.frozen(None)
     }
 
-    /// As `freeze`; the charge for these bytes ends with the last clone.
+    /// Like `freeze`; the charge for these bytes ends with the last clone.
     pub fn freeze_with(self, charge: Charge) -> Bytes {
         self.frozen(Some(charge))
     }
@@ -340,8 +340,8 @@ impl SlabMut {
         }
     }
 
-    /// A part of it that is about to be written; empty beyond the end. Only such parts take memory in a fresh slab, where
-    /// `deref_mut` says that all of it is written.
+    /// A part of it that will be written next; empty beyond the end. Only these parts of a fresh slab take memory;
+    /// `deref_mut` counts as writing all of it.
     pub fn window(&mut self, range: Range<usize>) -> &mut [u8] {
         let range = range.start..range.end.min(self.len);
         match &mut self.memory {
@@ -355,12 +355,12 @@ impl SlabMut {
         }
     }
 
-    /// Whether devices read and write it directly.
+    /// True if devices can read and write it directly.
     pub fn is_pinned(&self) -> bool {
         matches!(self.memory, Memory::Pinned(_))
     }
 
-    /// Shortens it; longer lengths change nothing.
+    /// Shortens it; longer lengths have no effect.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_slab_is_used_again_frozen_or_not() {
+    fn a_dropped_slab_is_reused_frozen_or_not() {
         let pool = SlabPool::new(1 << 20);
         let first = slab(&pool, 5000).as_ptr();
         let frozen = slab(&pool, 5500).freeze();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_maximum() {
+    fn at_most_the_maximum_is_retained() {
         let pool = SlabPool::new(10_000);
         let all: Vec<_> = (0..4).map(|_| slab(&pool, 4096)).collect();
         drop(all);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_that_was_hardly_written_is_not_kept() {
+    fn a_mostly_unwritten_slab_is_not_retained() {
         let pool = SlabPool::new(64 << 20);
         let announced = |written: usize| {
             let mut slab = pool.reserve(16 << 20).expect("address space");
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri ends where a system would say no")]
-    fn a_length_that_cannot_be_is_an_error() {
+    fn a_length_beyond_the_machine_is_an_error() {
         let pool = SlabPool::new(0);
         for len in [1 << 50, usize::MAX] {
             let text = pool.get(len).expect_err("no machine has it").message().to_owned();
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_it() {
+    fn threads_share_a_pool() {
         const ROUNDS: usize = if cfg!(miri) { 2 } else { 500 };
         let pool = SlabPool::new(1 << 20);
         std::thread::scope(|s| {

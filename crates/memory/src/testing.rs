@@ -1,18 +1,17 @@
-//! Owners whose end can be observed.
+//! Owners whose drop can be observed.
 
 use std::sync::mpsc::Sender;
 use std::thread::{ThreadId, current};
 
-/// Says which thread dropped it.
-pub struct Told(pub Sender<ThreadId>);
+/// Sends the id of the thread that drops it.
+pub struct DropProbe(pub Sender<ThreadId>);
 
-impl Drop for Told {
+impl Drop for DropProbe {
     fn drop(&mut self) {
         self.0.send(current().id()).unwrap();
     }
 }
 
-/// Panics when it is dropped.
 pub struct Panics;
 
 impl Drop for Panics {

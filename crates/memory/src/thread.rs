@@ -1,19 +1,19 @@
-//! What a thread asks of the kernel's scheduler. Requests only: where they are refused, or not known, all goes on as before.
+//! Scheduling of threads by the kernel. Requests only: if they are rejected or unknown, nothing changes.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
+/// Niceness of threads that load models: a tenth of the share of a serving thread, when both need the same core.
 #[cfg(target_os = "linux")]
-pub const BEHIND_NICENESS: libc::c_int = 10;
+pub const LOADING_NICENESS: libc::c_int = 10;
 
 /// Niceness of threads that read and write large requests: a third of the share.
 #[cfg(target_os = "linux")]
-const ASIDE_NICENESS: libc::c_int = 5;
+const LARGE_REQUEST_NICENESS: libc::c_int = 5;
 
-/// Slice of threads that serve, the least the kernel grants. A thread that wakes up takes the core from one with a longer slice,
+/// Slice of serving threads, the shortest the kernel grants. A thread that wakes up preempts one with a longer slice,
 /// but waits for the end of an equal one, which is 1.4 to 3 ms with the default.
 #[cfg(target_os = "linux")]
 const PROMPT_SLICE_NS: u64 = 100_000;
@@ -28,7 +28,7 @@ struct SchedulingAttributes {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// For ordinary threads, since Linux 6.12: the slice asked for, in nanoseconds.
+    /// The requested slice in ns, for ordinary threads since Linux 6.12.
     runtime: u64,
     deadline: u64,
     period: u64,
@@ -37,10 +37,10 @@ struct SchedulingAttributes {
 #[cfg(target_os = "linux")]
 const SIZE: u32 = size_of::<SchedulingAttributes>() as u32;
 
-/// This thread does little at a time and is waited for: it is to run soon after it woke up, also where others compute.
+/// Requests short slices for this thread, which works little at a time: it runs soon after it wakes up.
 ///
-/// Its share of a core stays what it was.
-pub fn be_prompt() {
+/// Its share of a core stays the same.
+pub fn request_short_slices() {
     crate::roster::serve();
     #[cfg(target_os = "linux")]
     {
@@ -58,7 +58,7 @@ pub fn be_prompt() {
     }
 }
 
-/// What the kernel has for the calling thread.
+/// The kernel's settings of the calling thread.
 #[cfg(target_os = "linux")]
 fn scheduling() -> Option<SchedulingAttributes> {
     let mut attributes = SchedulingAttributes::default();
@@ -67,13 +67,12 @@ fn scheduling() -> Option<SchedulingAttributes> {
     (done == 0).then_some(attributes)
 }
 
-/// Niceness of the calling thread.
 #[cfg(all(test, target_os = "linux"))]
 pub(crate) fn niceness() -> i32 {
     scheduling().map_or(0, |attributes| attributes.nice)
 }
 
-/// CPU time this thread has used, in nanoseconds; 0 where the system does not tell. A system call: a quarter of a microsecond.
+/// CPU time of this thread in ns; 0 if the system does not report it. A system call: a quarter of a microsecond.
 pub fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec of ours that the call fills.
@@ -81,19 +80,19 @@ pub fn cpu_ns() -> u64 {
     if done == 0 { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
 
-/// Monotonic nanoseconds since an arbitrary start; the one clock all durations are measured with. No system call.
+/// Monotonic ns since an arbitrary start; the one clock of all durations. No system call.
 pub fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     // 584 years until it wraps.
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What the CPU clock of a thread said, and when.
+/// A reading of a thread's CPU clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuReading {
-    /// By [`now_ns`].
+    /// Time by [`now_ns`].
     pub at: u64,
-    /// As [`cpu_ns`] returned it.
+    /// Result of [`cpu_ns`].
     pub cpu_ns: u64,
 }
 
@@ -101,7 +100,7 @@ thread_local! {
     static LAST_READING: Cell<CpuReading> = const { Cell::new(CpuReading { at: 0, cpu_ns: 0 }) };
 }
 
-/// Reads the CPU clock of this thread, at `now` by [`now_ns`], and keeps the reading for others on this thread.
+/// Reads the CPU clock of this thread, at `now` by [`now_ns`], and keeps the reading for other callers on this thread.
 pub fn read_cpu(now: u64) -> CpuReading {
     let reading = CpuReading { at: now, cpu_ns: cpu_ns() };
     LAST_READING.set(reading);
@@ -114,30 +113,30 @@ pub fn last_cpu_reading() -> CpuReading {
 }
 
 /// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
-pub fn step_behind() {
+pub fn lower_priority() {
     #[cfg(target_os = "linux")]
-    be_nice(BEHIND_NICENESS);
+    raise_niceness(LOADING_NICENESS);
 }
 
-/// As [`step_behind`], by less: for threads that work for requests, but for the large ones, which can wait for the others.
-pub fn step_aside() {
+/// Like [`lower_priority`], but less: for threads that work for large requests, which can wait for others.
+pub fn lower_priority_slightly() {
     #[cfg(target_os = "linux")]
-    be_nice(ASIDE_NICENESS);
+    raise_niceness(LARGE_REQUEST_NICENESS);
 }
 
-/// As [`step_behind`], for another thread of this process, which is alive.
+/// Like [`lower_priority`], for another live thread of this process.
 #[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
-pub(crate) fn step_behind_of(id: i32) {
+pub(crate) fn lower_priority_of(id: i32) {
     #[cfg(target_os = "linux")]
     // SAFETY: no pointers. Failure leaves the priority as it was. A thread that is nicer already stays so.
     unsafe {
-        if libc::getpriority(libc::PRIO_PROCESS, id as libc::id_t) < BEHIND_NICENESS {
-            libc::setpriority(libc::PRIO_PROCESS, id as libc::id_t, BEHIND_NICENESS);
+        if libc::getpriority(libc::PRIO_PROCESS, id as libc::id_t) < LOADING_NICENESS {
+            libc::setpriority(libc::PRIO_PROCESS, id as libc::id_t, LOADING_NICENESS);
         }
     }
 }
 
-/// Has this thread run on one core only.
+/// Pins this thread to one core.
 #[cfg(all(test, target_os = "linux"))]
 pub(crate) fn pin(core: usize) {
     // SAFETY: a set of cores is plain bits; 0 means the calling thread, and the set is only read.
@@ -149,7 +148,7 @@ pub(crate) fn pin(core: usize) {
 }
 
 #[cfg(target_os = "linux")]
-fn be_nice(niceness: libc::c_int) {
+fn raise_niceness(niceness: libc::c_int) {
     // Miri has no priorities.
     if cfg!(miri) {
         return;
@@ -159,7 +158,7 @@ fn be_nice(niceness: libc::c_int) {
     if scheduling().is_some_and(|now| now.nice >= niceness) {
         return;
     }
-    // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
+    // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is acceptable.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
     }
@@ -169,7 +168,7 @@ fn be_nice(niceness: libc::c_int) {
 mod tests {
     use super::*;
 
-    /// Slice and niceness of a thread that did `work`.
+    /// Slice and niceness of a thread after `work`.
     fn on_a_thread(work: fn()) -> (u64, i32) {
         let thread = std::thread::spawn(move || {
             work();
@@ -179,15 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_thread_asks_for_a_short_slice_where_slices_can_be_asked_for() {
+    fn short_slices_are_requested_where_supported() {
         let (before, nice) = on_a_thread(|| ());
-        let (after, same) = on_a_thread(be_prompt);
+        let (after, same) = on_a_thread(request_short_slices);
         // Before Linux 6.12 both are 0.
         assert_eq!((after, same), (before.min(PROMPT_SLICE_NS), nice));
     }
 
     #[test]
-    fn the_clock_of_a_thread_counts_work_and_not_sleep() {
+    fn cpu_time_excludes_sleep() {
         let start = cpu_ns();
         std::thread::sleep(std::time::Duration::from_millis(20));
         let slept = cpu_ns() - start;
@@ -198,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_behind_is_nicer_than_others() {
+    fn a_lowered_priority_raises_the_niceness() {
         let (_, before) = on_a_thread(|| ());
-        assert_eq!(on_a_thread(step_behind).1, before.max(BEHIND_NICENESS));
+        assert_eq!(on_a_thread(lower_priority).1, before.max(LOADING_NICENESS));
     }
 }

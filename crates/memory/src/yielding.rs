@@ -1,14 +1,14 @@
-//! Lets a thread that loads models compute like any other until threads that serve requests wait for a core. Then it steps behind for good.
+//! Lowers the priority of a thread that loads models once threads that serve requests wait for a core, for good.
 //!
-//! Always behind, it also lost to programs that serve nothing: a load of 102 MB without any request took 4 to 9 s beside compilers on two cores.
-//! Only the way behind can be taken when there is need: without privileges nobody lowers a niceness again.
+//! With a low priority from the start, a load of 102 MB without any request took 4 to 9 s beside compilers on two
+//! cores. Priorities can only be lowered on demand: without privileges a niceness cannot be lowered again.
 //!
-//! Need is what the kernel says: for how long threads that serve, and processes that run models, were ready to run and had no core. Where it
-//! does not say, a thread steps behind at once.
+//! The measure is the kernel's: the time that serving threads, and processes that run models, were ready to run without
+//! a core. Where the kernel does not report it, the priority is lowered at once.
 //!
-//! Invariant: the thread that loads is alive as long as its watcher is, so its id is its own.
+//! Invariant: a loading thread outlives its watcher, so its id stays its own.
 
-pub use crate::roster::{Entry, process_serves};
+pub use crate::roster::{ServingThread, register_process};
 
 use crate::roster::{self, id};
 use crate::{serving, thread};
@@ -18,22 +18,22 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Times between two looks of the watcher, each twice as long as the one before. A look takes some 4 µs for each thread that serves.
+/// Intervals of the watcher, each twice as long as the one before. A check takes some 4 µs per serving thread.
 const LOOK_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(40);
-/// Threads that serve waited too long when they waited for this part of the time between two looks, all of them together.
+/// Serving threads waited too long if their total wait exceeds this fraction of the interval.
 const WAITED_SHARE: u32 = 20;
 
-/// Watches for a thread that loads, until it is dropped there.
+/// Watches a loading thread until dropped by it.
 #[derive(Debug)]
 pub struct Yielding(Option<(Sender<Infallible>, JoinHandle<()>)>);
 
-/// From now on this thread steps behind as soon as threads that serve wait for a core.
-pub fn by_need() -> Yielding {
-    by_need_of(roster::all)
+/// Lowers this thread's priority as soon as serving threads wait for a core.
+pub fn when_contended() -> Yielding {
+    watch(roster::all)
 }
 
-fn by_need_of(serving: impl Fn() -> Vec<i32> + Send + 'static) -> Yielding {
-    // Before any thread steps behind.
+fn watch(serving: impl Fn() -> Vec<i32> + Send + 'static) -> Yielding {
+    // Before the priority of any thread is lowered.
     serving::prepare();
     let watched = id().filter(|&id| waited_ns(id).is_some());
     let started = watched.and_then(|id| {
@@ -42,8 +42,8 @@ fn by_need_of(serving: impl Fn() -> Vec<i32> + Send + 'static) -> Yielding {
         let watch = move || {
             let mut time = *LOOK_TIME.start();
             while over.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
-                if waits.are_long(&serving()) {
-                    return thread::step_behind_of(id);
+                if waits.measure_is_long(&serving()) {
+                    return thread::lower_priority_of(id);
                 }
                 time = (2 * time).min(*LOOK_TIME.end());
             }
@@ -51,7 +51,7 @@ fn by_need_of(serving: impl Fn() -> Vec<i32> + Send + 'static) -> Yielding {
         Some((alive, Builder::new().name("nereid-yielding".into()).spawn(watch).ok()?))
     });
     if started.is_none() {
-        thread::step_behind();
+        thread::lower_priority();
     }
     Yielding(started)
 }
@@ -65,7 +65,7 @@ impl Drop for Yielding {
     }
 }
 
-/// How long threads had waited for a core at the last look.
+/// Time that threads had waited for a core at the last check.
 struct Waits {
     at: Instant,
     waited_ns: HashMap<i32, u64>,
@@ -77,8 +77,8 @@ impl Waits {
         Self { at: Instant::now(), waited_ns }
     }
 
-    /// Looks again, and says whether they waited for too long since the last time.
-    fn are_long(&mut self, threads: &[i32]) -> bool {
+    /// Measures again; returns true if they waited too long since the last time.
+    fn measure_is_long(&mut self, threads: &[i32]) -> bool {
         let before = std::mem::replace(self, Self::of(threads));
         let since = |(id, now): (&i32, &u64)| now.saturating_sub(*before.waited_ns.get(id).unwrap_or(now));
         let waited: u64 = self.waited_ns.iter().map(since).sum();
@@ -86,7 +86,7 @@ impl Waits {
     }
 }
 
-/// For how long a thread was ready and had no core, in nanoseconds since it began. `None` where the kernel does not say.
+/// Time in ns that a thread was ready without a core since it began. `None` if the kernel does not report it.
 fn waited_ns(id: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -111,7 +111,7 @@ mod tests {
         true
     }
 
-    /// Whether a load beside a busy thread on its core, which serves or does not, stepped behind within so long.
+    /// True if a load yields within `limit` to a busy thread on its core, registered or not (`serves`).
     fn steps_behind(serves: bool, limit: Duration) -> bool {
         let over = Arc::new(AtomicBool::new(false));
         let (tell, told) = channel();
@@ -125,7 +125,7 @@ mod tests {
         let load = std::thread::spawn(move || {
             pin(0);
             let before = niceness();
-            let _yielding = by_need_of(move || if serves { vec![other] } else { Vec::new() });
+            let _yielding = watch(move || if serves { vec![other] } else { Vec::new() });
             let from = Instant::now();
             compute(|| niceness() != before || from.elapsed() > limit);
             niceness() != before
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_steps_behind_a_thread_that_serves_and_waits_and_behind_no_other() {
+    fn a_load_yields_only_to_serving_threads_that_wait() {
         assert!(!steps_behind(false, Duration::from_millis(100)));
         if niceness() >= 10 {
             return eprintln!("not compared: these tests run with the niceness of loads or more");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_serve_are_known_until_they_end() {
+    fn serving_threads_are_registered_until_they_end() {
         let serves = || {
             serve();
             serve();

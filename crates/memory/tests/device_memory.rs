@@ -1,5 +1,5 @@
-//! Regions with locked pages, pinned slabs and what takes their place, with the stand-in of the CUDA driver. Devices are of a whole process:
-//! each case runs in a child, this program again.
+//! Regions with locked pages, pinned slabs and their fallbacks, with the stand-in of the CUDA driver. Devices belong to
+//! a whole process: each case runs in a child, this program again.
 
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
@@ -33,14 +33,14 @@ fn child(test: &str, devices: &str, fail: &str) -> Vec<String> {
     let done = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{devices} {fail:?}: {said}{}", String::from_utf8_lossy(&done.stderr));
-    said.lines().filter_map(|line| line.strip_prefix("told: ")).map(str::to_owned).collect()
+    said.lines().filter_map(|line| line.strip_prefix("printed: ")).map(str::to_owned).collect()
 }
 
-/// Warnings, kept for the test.
-struct Kept;
+/// Records warnings for the test.
+struct RecordedWarnings;
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-impl log::Log for Kept {
+impl log::Log for RecordedWarnings {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
@@ -52,19 +52,19 @@ impl log::Log for Kept {
     fn flush(&self) {}
 }
 
-fn keep_warnings() {
-    log::set_logger(&Kept).expect("the only one");
+fn record_warnings() {
+    log::set_logger(&RecordedWarnings).expect("the only one");
     log::set_max_level(log::LevelFilter::Info);
 }
 
-fn tell(text: impl std::fmt::Display) {
-    println!("told: {text}");
+fn print(text: impl std::fmt::Display) {
+    println!("printed: {text}");
 }
 
-/// Locked ranges, and blocks of the host, that the stand-in knows.
+/// Number of locked ranges ('l') or host blocks that the stand-in has.
 fn live(what: u8) -> i32 {
     #[allow(unsafe_code)]
-    // SAFETY: the stand-in, and a function of it that takes an integer.
+    // SAFETY: a function of the stand-in that takes an integer.
     unsafe {
         let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
         let library = libloading::Library::new(path).expect("it is there");
@@ -85,30 +85,30 @@ fn regions_are_registered() {
     }
     let window = |name: &str| registry.resolve(name, 8, 8).expect("inside");
     let locked = ["a", "b", "c"].map(|name| window(name).is_page_locked());
-    tell(format!("{locked:?} {:?} {}", device::locked_bytes().0, live(b'l')));
+    print(format!("{locked:?} {:?} {}", device::locked_bytes().0, live(b'l')));
     assert_eq!(window("a").read_at::<2>(0), Ok([5, 5]));
     let held = window("a");
     registry.unregister_all(RegionKind::System);
-    tell(format!("{} {}", device::locked_bytes().0, live(b'l')));
+    print(format!("{} {}", device::locked_bytes().0, live(b'l')));
     drop(held);
-    tell(format!("{} {}", device::locked_bytes().0, live(b'l')));
+    print(format!("{} {}", device::locked_bytes().0, live(b'l')));
     std::fs::remove_file(path).expect("it is there");
 }
 
 #[test]
-fn regions_are_page_locked_within_the_limit_until_their_last_window_is_gone() {
+fn regions_are_page_locked_within_the_limit_until_their_last_window_ends() {
     assert_eq!(child("regions_are_registered", "1", ""), ["[true, false, true] 12288 2", "8192 1", "0 0"]);
     for (devices, fail) in [("0", ""), ("1", "cuMemHostRegister_v2:0:1"), ("1", "cuDevicePrimaryCtxRetain:0:1")] {
         assert_eq!(child("regions_are_registered", devices, fail), ["[false, false, false] 0 0", "0 0", "0 0"]);
     }
-    // The driver keeps what it refuses to unlock; the region goes all the same.
+    // If the driver fails to unlock pages, the region is unregistered all the same.
     assert_eq!(child("regions_are_registered", "1", "cuMemHostUnregister:0:1").last().map(String::as_str), Some("0 2"));
 }
 
 #[test]
 #[ignore = "runs in a child of the other tests"]
 fn slabs_are_pinned() {
-    keep_warnings();
+    record_warnings();
     let sizes = device::PoolSizes { pinned: 16384, devices: vec![(0, 8192)] };
     device::set_pool_sizes(sizes);
     let pool = SlabPool::global();
@@ -123,35 +123,35 @@ fn slabs_are_pinned() {
     let more: Vec<_> = (0..3).map(|_| pool.pinned(8000).expect("memory")).collect();
     let pinned = more.iter().filter(|slab| slab.is_pinned()).count();
     let used = |uses: Vec<device::PoolUse>| uses.iter().map(|p| p.used_bytes).sum::<usize>();
-    tell(format!("{is_pinned} {pinned} {}", used(device::pool_uses())));
+    print(format!("{is_pinned} {pinned} {}", used(device::pool_uses())));
     drop(more);
-    // The pool of a device has room for one.
+    // The device's pool has room for one.
     let there: Vec<_> = (0..2).map(|_| device::allocate(0, 8000)).collect();
-    tell(there.iter().map(|made| if made.is_ok() { "device" } else { "none" }).collect::<Vec<_>>().join(", "));
+    print(there.iter().map(|made| if made.is_ok() { "device" } else { "none" }).collect::<Vec<_>>().join(", "));
     assert_eq!(budget.counters().used_bytes[0], 100, "a view lives");
     drop((there, bytes));
     assert_eq!((used(device::pool_uses()), budget.counters().used_bytes[0]), (0, 0));
     device::release_pools();
-    tell(format!("{} {}", live(b'h'), live(b'b')));
-    WARNINGS.lock().expect("not poisoned").iter().for_each(tell);
+    print(format!("{} {}", live(b'h'), live(b'b')));
+    WARNINGS.lock().expect("not poisoned").iter().for_each(print);
 }
 
 #[test]
-fn m_27_without_pinned_memory_it_is_ordinary_memory_with_one_warning() {
+fn m_27_without_pinned_memory_slabs_are_ordinary_with_one_warning() {
     let exhausted = "failed to allocate pinned system memory, falling back to non-pinned system memory";
     let no_pool =
         "failed to allocate pinned system memory: no pinned memory pool, falling back to non-pinned system memory";
     let pool = "the memory pool of device 0 has no room for 8000 bytes: 8192 of 8192 bytes are in use; \
                 --cuda-memory-pool-byte-size=0:BYTES makes it larger";
-    let told = child("slabs_are_pinned", "1", "");
-    assert_eq!(told, ["true 1 16384", "device, none", "0 0", exhausted, pool]);
+    let printed = child("slabs_are_pinned", "1", "");
+    assert_eq!(printed, ["true 1 16384", "device, none", "0 0", exhausted, pool]);
     assert_eq!(child("slabs_are_pinned", "0", ""), ["false 0 0", "none, none", "0 0", no_pool]);
-    let told = child("slabs_are_pinned", "1", "cuMemHostAlloc:0:2,cuMemAlloc_v2:0:2");
-    assert_eq!(told[..3], ["false 0 0", "none, none", "0 0"]);
+    let printed = child("slabs_are_pinned", "1", "cuMemHostAlloc:0:2,cuMemAlloc_v2:0:2");
+    assert_eq!(printed[..3], ["false 0 0", "none, none", "0 0"]);
     let words = "failed with CUDA_ERROR_OUT_OF_MEMORY (2): out of memory";
-    assert_eq!(told[3], format!("there is no pinned memory pool of 16384 bytes: cuMemHostAlloc {words}"));
+    assert_eq!(printed[3], format!("there is no pinned memory pool of 16384 bytes: cuMemHostAlloc {words}"));
     assert_eq!(
-        told[4..],
+        printed[4..],
         [no_pool.to_owned(), format!("there is no memory pool of device 0 of 8192 bytes: cuMemAlloc {words}")]
     );
 }
@@ -165,22 +165,22 @@ fn bodies_are_pinned() {
     assert!(body(4096).is_none() && !memory::has_devices(), "nothing is looked for, and nothing is made");
     device::prepare_pinned();
     let most = (1 << 20) / device::BODY_PINNED_SHARE;
-    tell(format!("{} {}", body(most).is_some(), body(most + 1).is_some()));
+    print(format!("{} {}", body(most).is_some(), body(most + 1).is_some()));
     let mut held: Vec<_> = std::iter::from_fn(|| body(most)).collect();
-    tell(held.len());
-    // What staging and outputs need is there all the same.
-    tell(SlabPool::only_pinned((1 << 20) / device::BODIES_PINNED_SHARE).is_ok());
+    print(held.len());
+    // Staging and outputs can still use the pinned pool.
+    print(SlabPool::only_pinned((1 << 20) / device::BODIES_PINNED_SHARE).is_ok());
     let frozen = held.pop().map(memory::SlabMut::freeze);
     assert!(body(most).is_none(), "a body that was read counts until its last view is gone");
     drop(frozen);
-    tell(body(most).is_some());
+    print(body(most).is_some());
     drop(held);
     device::release_pools();
-    tell(format!("{} {}", body(4096).is_some(), live(b'h')));
+    print(format!("{} {}", body(4096).is_some(), live(b'h')));
 }
 
 #[test]
-fn m_27_bodies_have_a_part_of_the_pinned_pool_and_one_of_them_a_smaller_one() {
+fn m_27_all_bodies_and_each_body_have_limited_parts_of_the_pinned_pool() {
     assert_eq!(child("bodies_are_pinned", "1", ""), ["true false", "4", "true", "true", "false 0"]);
     let none = ["false false", "0", "false", "false", "false 0"];
     assert_eq!(child("bodies_are_pinned", "0", ""), none);

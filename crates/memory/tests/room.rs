@@ -1,4 +1,4 @@
-//! Where address space is limited, large buffers leave some of it to others. A process of its own: the limit holds for all of it.
+//! Large buffers leave address space to the rest. A test binary of its own: the limit applies to the process.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)] // mallopt, setrlimit
 
@@ -8,7 +8,7 @@ use tensor::{Code, allowance};
 
 const MIB: usize = 1 << 20;
 
-/// Address space of this process, in bytes.
+/// Address space of this process in bytes.
 fn mapped() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     statm.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * 4096
@@ -17,14 +17,14 @@ fn mapped() -> u64 {
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no limits")]
 fn large_buffers_leave_address_space_to_the_rest_of_the_process() {
-    // Or a thread that begins meanwhile takes 64 MiB of address space for a heap of its own.
+    // Otherwise a thread that starts meanwhile takes 64 MiB of address space for its own heap.
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointers.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1)
     };
     let pool = SlabPool::global();
-    // What the pool and this thread need once is there.
+    // One-time allocations of the pool and this thread.
     drop(pool.reserve(MIB).expect("nothing is limited"));
     let limit = mapped() + RESERVED_BYTES + 100 * MIB as u64;
     let limited = libc::rlimit { rlim_cur: limit, rlim_max: libc::RLIM_INFINITY };

@@ -1,4 +1,4 @@
-//! How long a step with a large slab holds the thread that takes it, on that thread's CPU clock.
+//! CPU time that a thread spends per step with a large slab.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)] // reading the thread's clock
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 const SIZE: usize = 64 << 20;
 /// Bytes of a body that a reactor reads in one turn.
 const STEP: usize = 256 << 10;
-/// What any step may take of a reactor, on a machine with other things to do. Figures: docs/decisions/020.
+/// Limit of each step on a busy machine. Figures: docs/decisions/020.
 const STEP_TIME_MAX: Duration = Duration::from_millis(1);
 
 fn cpu() -> Duration {
@@ -18,14 +18,14 @@ fn cpu() -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// The time `work` took of this thread, and what it made.
+/// CPU time of `work` and its result.
 fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let from = cpu();
     let made = work();
     (cpu() - from, made)
 }
 
-/// Time to reserve a slab, to write a step of it (99 of 100 take less), and to drop it.
+/// Time to reserve a slab, to write a step of it (the 99th percentile), and to drop it.
 fn steps(pool: &SlabPool, size: usize) -> [Duration; 3] {
     let piece = vec![7u8; STEP];
     let (reserve, slab) = timed(|| pool.reserve(size));
@@ -40,11 +40,11 @@ fn steps(pool: &SlabPool, size: usize) -> [Duration; 3] {
 }
 
 #[test]
-fn no_step_with_a_large_slab_holds_its_thread() {
+fn steps_with_a_large_slab_take_less_than_a_millisecond() {
     let kept = SlabPool::new(256 << 20);
     let _ = steps(&kept, SIZE);
     let nothing_kept = SlabPool::new(0);
-    // The best of some runs: a neighbour's interrupts count as ours.
+    // The best of several runs: interrupts of other programs are counted too.
     let best = |pool: &SlabPool, size| {
         let runs: Vec<_> = (0..7).map(|_| steps(pool, size)).collect();
         [0, 1, 2].map(|i| runs.iter().map(|r| r[i]).min().unwrap_or_default())

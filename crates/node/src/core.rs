@@ -541,7 +541,7 @@ impl NativeCore {
             engine.close();
             engine.regions().forget_all();
             device::release_pools();
-            if !memory::behind::finish(UNLOAD_GRACE) {
+            if !memory::release::finish(UNLOAD_GRACE) {
                 log::warn!("models are still being unloaded; the process ends without them");
             }
             let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));

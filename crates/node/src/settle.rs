@@ -75,7 +75,7 @@ impl Settler {
     /// computes for seconds, and on few cores it would take them from inferences.
     pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         self.run(ticket, move || {
-            let _yielding = memory::yielding::by_need();
+            let _yielding = memory::yielding::when_contended();
             work()
         });
     }
@@ -85,7 +85,7 @@ impl Settler {
         let settler = self.clone();
         let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
             // An unloaded model is gone, and its memory with it, when the call reports that it is.
-            memory::behind::drop_in_place();
+            memory::release::drop_in_place();
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 Err(Error::internal("the core panicked; this is a defect of the server, please report it with the log"))
             });
