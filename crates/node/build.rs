@@ -1,4 +1,4 @@
-//! Tells the linker that Node's symbols are resolved when the module is loaded.
+//! Tells the linker that Node resolves its symbols when the module is loaded.
 fn main() {
     napi_build::setup();
 }

@@ -1,4 +1,4 @@
-//! Takes control operations from the listeners to TypeScript and the answers back. Rare; bounded.
+//! Passes control operations from the front ends to TypeScript and returns the replies. Rare; bounded.
 
 use crate::objects::{ControlCall, ControlFile};
 use backend::ControlAnswer;
@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tensor::{Error, Result};
 use tokio::sync::oneshot;
 
-/// Operations that may wait for the JavaScript thread.
+/// Operations queued for the JavaScript thread.
 const QUEUE_MAX: usize = 1024;
 
-/// Bytes of an operation's argument, files included. JavaScript has no strings beyond 512 MiB, and converting a longer one ends the
-/// process.
+/// Largest argument in bytes, files included. JavaScript strings end at 512 MiB; a longer one ends the process.
 const ARGUMENT_BYTES_MAX: usize = 256 << 20;
 
-/// A call on its way to the JavaScript thread.
+/// A call queued for the JavaScript thread.
 struct Queued {
     id: u32,
     operation: ControlOperation,
@@ -56,11 +55,12 @@ impl Bridge {
         }
     }
 
-    /// Starts an operation. `answer` is called once, from the JavaScript thread unless the operation is refused.
+    /// Starts an operation. `answer` is called once, from the JavaScript thread unless the operation is rejected.
     pub fn start(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
         if argument.bytes() > ARGUMENT_BYTES_MAX {
             let text = format!(
-                "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
+                "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; \
+                 put larger files into the repository",
                 argument.bytes()
             );
             return answer(Err(Error::invalid(text)));
@@ -83,7 +83,7 @@ impl Bridge {
 impl Control for Bridge {
     fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply {
         let (send, receive) = oneshot::channel();
-        // The client may have left meanwhile; the operation is done all the same.
+        // The operation continues if the client has disconnected.
         self.start(operation, argument, Box::new(|result| drop(send.send(result))));
         Box::pin(async move { receive.await.unwrap_or_else(|_| Err(Error::unavailable("Server exiting"))) })
     }

@@ -1,4 +1,4 @@
-//! Between the flat objects of the boundary and the types of the crates.
+//! Conversions between the flat objects of the boundary and the types of the crates.
 
 use crate::objects as js;
 use backend::metrics::{
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tensor::{Error, Result};
 
-/// An object of the boundary: fields of a value that has them under the same names, and others.
+/// Builds an object of the boundary from equally named fields of a value, and others.
 macro_rules! object {
     ($object:ident: $from:ident { $($same:ident),* $(,)? } $($name:ident: $value:expr),* $(,)?) => {
         js::$object { $($same: $from.$same.into(),)* $($name: $value,)* }
@@ -51,7 +51,7 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
     }
 }
 
-/// Where the response cache is, if in a Redis. What nobody configured comes from the environment, as in Triton.
+/// Settings of the Redis response cache. Defaults come from the environment, as in Triton.
 pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
     let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let time = |ms: u32| Duration::from_millis(ms.into()).min(cache_redis::TIMEOUT_MAX);
@@ -68,7 +68,7 @@ pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
     }
 }
 
-/// A variable of the environment that tests set; 0 when it is no number.
+/// An environment variable for tests; 0 if it is not a number.
 fn number_of(variable: &str) -> u32 {
     std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
@@ -87,7 +87,7 @@ pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
     }
 }
 
-/// Where the backend `python` finds what is ours.
+/// Paths of our own files for the backend `python`.
 pub fn python_options(o: &js::CoreOptions) -> backend_python::PythonOptions {
     backend_python::PythonOptions {
         runtime: o.python_runtime.clone().into(),
@@ -120,10 +120,10 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     }
 }
 
-/// Options that a crate reads itself.
+/// Deserialises options that a crate defines.
 ///
 /// # Errors
-/// INTERNAL, with the path of what is missing, too much or of another type.
+/// INTERNAL, with the path of a property that is missing, unknown or of another type.
 pub fn read<T: DeserializeOwned>(options: serde_json::Value) -> Result<T> {
     serde_path_to_error::deserialize(options).map_err(|e| Error::internal(format!("options of the core: {e}")))
 }
@@ -153,7 +153,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
     }
 }
 
-/// Adds what models count for themselves, and what may be of it.
+/// Adds the metrics of models and their limits.
 pub fn add_custom_metrics(snapshot: &mut js::Snapshot, metrics: &CustomMetrics) {
     let [families, series, bytes] = metrics.used().map(|n| n as f64);
     snapshot.gauges.extend(gauges(vec![
@@ -185,7 +185,7 @@ fn custom_family(family: FamilySnapshot) -> js::CustomFamily {
     }
 }
 
-/// Adds what the pool for long requests does.
+/// Adds the state of the offload pool.
 pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
     snapshot.gauges.extend(gauges(vec![
         ("nereid_offload_threads", "Threads that read and write long requests", status.threads as f64),
@@ -209,10 +209,10 @@ fn family(name: &str, help: &str, kind: &'static str, series: Vec<js::CustomSeri
     js::CustomFamily { name: name.into(), help: help.into(), kind, series }
 }
 
-/// Adds what keys have used.
+/// Adds the usage by key.
 pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
     let counts = access.counts();
-    // Who showed what is no key has no name.
+    // Requests with an unknown key have no name.
     let mut requests = vec![series(&[("key", ""), ("result", "unknown")], access.unknown())];
     let (mut bytes, mut in_flight) = (Vec::new(), Vec::new());
     for (key, outcomes, used, held) in &counts {
@@ -225,7 +225,7 @@ pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
     snapshot.custom.extend([
         family(
             "nereid_key_requests_total",
-            "Requests by the name of their key, and by what became of them at the door: admitted, forbidden, exhausted, expired, or unknown without a name",
+            "Requests by key and result: admitted, forbidden, exhausted, expired, or unknown without a name",
             "counter",
             requests,
         ),
@@ -234,17 +234,17 @@ pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
     ]);
 }
 
-/// Adds TLS handshakes that came to nothing, where TLS is spoken.
+/// Adds failed TLS handshakes, if TLS is used.
 pub fn add_handshakes(snapshot: &mut js::Snapshot, failed: impl Iterator<Item = (&'static str, u64)>) {
     snapshot.custom.push(family(
         "nereid_tls_handshakes_failed_total",
-        "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, busy threads, or another",
+        "Failed TLS handshakes by reason: timeout, no TLS, a certificate of either side, busy threads, or another",
         "counter",
         failed.map(|(reason, count)| series(&[("reason", reason)], count)).collect(),
     ));
 }
 
-/// Adds what became of the lines of a log, which is the `access` or the `audit` log.
+/// Adds the counters of the log `name`, which is `access` or `audit`.
 pub fn add_log(snapshot: &mut js::Snapshot, name: &str, counts: LogCounts) {
     let lost =
         vec![series(&[("reason", "queue_full")], counts.lost_full), series(&[("reason", "error")], counts.lost_error)];
@@ -257,7 +257,7 @@ pub fn add_log(snapshot: &mut js::Snapshot, name: &str, counts: LogCounts) {
         ),
         family(
             &format!("nereid_{name}_log_lines_lost_total"),
-            &format!("Lines of the {name} log that were not, by reason: too many waited (queue_full), or the system refused (error)"),
+            &format!("Lost lines of the {name} log by reason: the queue was full, or the system returned an error"),
             "counter",
             lost,
         ),
@@ -278,7 +278,8 @@ fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {
 }
 
 fn cache_use(c: engine::CacheCounters) -> js::CacheUse {
-    object!(CacheUse: c { entries, lookups, hits, misses, evictions, lookup_ns, insertion_ns } utilisation: c.utilisation())
+    object!(CacheUse: c { entries, lookups, hits, misses, evictions, lookup_ns, insertion_ns }
+        utilisation: c.utilisation())
 }
 
 fn memory_use() -> js::MemoryUse {
@@ -298,15 +299,15 @@ fn memory_use() -> js::MemoryUse {
     }
 }
 
-/// Sets what requests of this process may hold; 0 leaves it as it is.
+/// Sets the memory limit of requests of this process; 0 leaves it unchanged.
 pub fn limit_memory(bytes: i64) {
     let Some(limit) = usize::try_from(bytes).ok().filter(|&n| n > 0) else { return };
     Budget::global().set_limit(limit);
-    // Free buffers are no part of what is in use, and should not outweigh it.
+    // Free buffers are not counted as in use and should not outweigh it.
     SlabPool::global().retain_at_most(limit / 4);
 }
 
-/// Adds how long reactors were held to a snapshot.
+/// Adds how long reactors worked for one client at a stretch.
 pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
     let seconds = |ns: u64| ns as f64 / 1e9;
     snapshot.gauges.push(js::Gauge {
@@ -319,7 +320,7 @@ pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
         counts: holds.counts.to_vec(),
         sum: seconds(holds.sum_ns),
     };
-    // In front of families of models: one of this name adds its series to it, or is left out.
+    // Before the families of models: a model family of this name is merged into it, or left out.
     snapshot.custom.insert(
         0,
         family(
@@ -333,8 +334,9 @@ pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
 
 fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
     object!(VersionStatistics: v {
-        name, namespace, version, inference_count, execution_count, last_inference_ms, success, fail, queue, compute_input, compute_infer,
-        compute_output, cache_hit, cache_miss, cached, failures, pending, inflight, execution_ns, cancelled,
+        name, namespace, version, inference_count, execution_count, last_inference_ms, success, fail, queue,
+        compute_input, compute_infer, compute_output, cache_hit, cache_miss, cached, failures, pending, inflight,
+        execution_ns, cancelled,
     }
         first_response: v.first_response.map(|(bounds, counts, sum)| js::Histogram { bounds, counts, sum: sum as f64 }),
         summaries: v.summaries.map(|list| list.into_iter().map(summary).collect()),

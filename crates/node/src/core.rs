@@ -1,4 +1,4 @@
-//! The core as JavaScript holds it.
+//! The core as a JavaScript object.
 
 use crate::control::Bridge;
 use crate::failure::{Result, thrown, unbound};
@@ -26,34 +26,34 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::{Code, Error};
 
-/// How long connections may take to finish after the last request was answered.
+/// Time for connections to finish after the last response.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
-/// How long giving back the memory of models may take at the end.
+/// Time for freeing the memory of models at the end.
 const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// The core, one per server. Methods with a `ticket` report through `onSettled`, exactly once; the others answer at once. What is thrown has an
-/// `ErrorCode` as `code`.
+/// The core, one per server. Methods with a `ticket` report through `onSettled` exactly once; the others return
+/// directly. Errors are thrown with an `ErrorCode` as `code`.
 #[napi]
 pub struct NativeCore {
     engine: Arc<Engine>,
     control: Arc<Bridge>,
     services: Arc<Services>,
-    /// Whom the front ends let in; `None` = everyone.
+    /// Keys that the front ends accept; `None` = no key is needed.
     keys: Mutex<Option<Arc<frontend::Keyring>>>,
-    /// Of requests and control calls, wherever they come from; ends with `close`.
+    /// Logs of requests and control calls of all front ends; dropped by `close`.
     logs: Mutex<Option<Arc<frontend::Logs>>>,
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
-    /// Front ends that do not listen yet.
+    /// Front ends that are bound, but do not serve yet.
     bound: Mutex<Option<Bound>>,
-    /// Where metrics are served, by JavaScript, until it takes the socket.
+    /// Socket for metrics, which JavaScript serves, until it takes the socket.
     metrics: Mutex<Option<Held>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
-    /// Requests that other servers of this process received; ends with `close`.
+    /// Requests that other servers of this process received; dropped by `close`.
     embedded: Arc<Mutex<Option<Embedded>>>,
     embedded_bodies: embed::Bodies,
-    /// Ends with `close`.
+    /// Dropped by `close`.
     gpus: Mutex<Option<(Monitor, Listening)>>,
 }
 
@@ -128,11 +128,11 @@ impl NativeCore {
     pub fn open_model(&self, #[napi(ts_arg_type = "Ticket<Opened>")] ticket: u32, spec: js::OpenSpec) -> Result<()> {
         let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
         self.settler()?
-            .run_behind(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
+            .run_load(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
         Ok(())
     }
 
-    /// Finishes the initialisation of the backend and makes the version READY, atomically replacing one of the same number.
+    /// Finishes the initialisation of the backend and makes the version READY, replacing one of the same number.
     #[napi]
     pub fn publish_model(
         &self,
@@ -141,7 +141,7 @@ impl NativeCore {
         spec: js::PublishSpec,
     ) -> Result<()> {
         let (engine, spec) = (self.engine.clone(), convert::publish_spec(spec));
-        self.settler()?.run_behind(ticket, move || engine.publish(handle, spec).map(|()| Settled::Nothing));
+        self.settler()?.run_load(ticket, move || engine.publish(handle, spec).map(|()| Settled::Nothing));
         Ok(())
     }
 
@@ -150,8 +150,9 @@ impl NativeCore {
         self.engine.discard(handle);
     }
 
-    /// Gives a version that serves the instances that this configuration asks for, without a reload; `config` and `configJson` as in
-    /// `PublishSpec`. False when only a reload can do that. Rejects with INVALID_ARG for too many, or with what a new instance failed with.
+    /// Changes the instances of a serving version to those of this configuration without a reload; `config` and
+    /// `configJson` as in `PublishSpec`. False if only a reload can do that. Rejects with INVALID_ARG for too many
+    /// instances, or with the error of a new one.
     #[napi]
     pub fn update_model(
         &self,
@@ -162,12 +163,11 @@ impl NativeCore {
         config_json: String,
     ) -> Result<()> {
         let (engine, config) = (self.engine.clone(), Bytes::copy_from_slice(&config));
-        self.settler()?
-            .run_behind(ticket, move || engine.update(&name, version, config, config_json).map(Settled::Flag));
+        self.settler()?.run_load(ticket, move || engine.update(&name, version, config, config_json).map(Settled::Flag));
         Ok(())
     }
 
-    /// Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only.
+    /// Adds a model or a version, or changes the state of one that does not serve. Only `publishModel` sets READY.
     #[napi]
     pub fn set_version_state(
         &self,
@@ -181,13 +181,13 @@ impl NativeCore {
         }
     }
 
-    /// Marks a model that has no version at all as known (or not); strict readiness fails while one is.
+    /// Marks a model without any version as known or not; strict readiness fails while there is a known one.
     #[napi]
     pub fn set_model_known(&self, name: String, known: bool) {
         self.engine.set_model_known(&name, known);
     }
 
-    /// UNLOADING at once, resolves when the last request left; then UNAVAILABLE with `reason`.
+    /// Sets UNLOADING at once and resolves when the last request has ended; then UNAVAILABLE with `reason`.
     #[napi]
     pub fn retire_model(
         &self,
@@ -197,10 +197,10 @@ impl NativeCore {
         reason: String,
     ) -> Result<()> {
         let settler = self.settler()?;
-        // UNLOADING at once, before this call returns; only the waiting needs a thread.
+        // Sets UNLOADING before this call returns; only the waiting needs a thread.
         let retiring = self.engine.retire(&name, version);
         let engine = self.engine.clone();
-        settler.run_behind(ticket, move || {
+        settler.run_load(ticket, move || {
             if let Some(version) = &retiring {
                 wait_until(|| version.inflight() == 0);
             }
@@ -222,13 +222,13 @@ impl NativeCore {
         });
     }
 
-    /// Models are not asked.
+    /// Does not query models.
     #[napi]
     pub fn is_ready(&self) -> bool {
         self.engine.is_ready()
     }
 
-    /// As the network answers: models whose own code says whether they are ready are asked, 5 s at most. Without a name, of the server.
+    /// Readiness as over the network: queries models whose code reports it, at most 5 s. Without a name, the server's.
     #[napi]
     pub fn ask_ready(
         &self,
@@ -245,15 +245,16 @@ impl NativeCore {
         Ok(())
     }
 
-    /// READY versions that can not be used right now, and why.
+    /// READY versions that cannot be used right now, and why.
     #[napi]
     pub fn unready(&self) -> Vec<js::Unready> {
         let of = |(model, version, reason)| js::Unready { model, version, reason };
         self.engine.unready().into_iter().map(of).collect()
     }
 
-    /// Logs requests and control calls from now on, of listeners and of other servers. To be called before `bind` and `openEmbedded`; `close`
-    /// ends it. `reactorThreads` as in `ListenOptions`: lines may wait of each. Throws INVALID_ARG for a file that can not be opened.
+    /// Starts logging requests and control calls, until `close`. Call it before `bind` and `openEmbedded`.
+    /// `reactorThreads` as in `ListenOptions`; each has a queue of lines. Throws INVALID_ARG if a file cannot be
+    /// opened.
     #[napi]
     pub fn open_logs(
         &self,
@@ -267,8 +268,8 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Takes the ports and reads the certificates of the front ends, and takes the port of metrics; clients are refused as yet. What cannot be
-    /// started is among the failures, and then nothing is taken. To be called after `openKeys` and `openLogs`.
+    /// Binds the ports of front ends and metrics and reads certificates; clients are not accepted yet. If anything
+    /// fails, `failures` lists it and nothing is bound. Call it after `openKeys` and `openLogs`.
     #[napi]
     pub fn bind(
         &self,
@@ -303,26 +304,26 @@ impl NativeCore {
         Ok(options)
     }
 
-    /// Gives up ports and files of sockets at once, for a process that ends while its models load.
+    /// Closes ports and socket files at once, for a process that ends while its models load.
     #[napi]
     pub fn unbind(&self) {
         self.release_bound();
         drop(self.running.lock().take());
     }
 
-    /// Gives up what does not listen.
+    /// Closes sockets that are bound but do not serve.
     fn release_bound(&self) {
         self.bound.lock().take();
         self.metrics.lock().take();
     }
 
-    /// Descriptor of the socket of metrics, which is the caller's from now on; null where it has to bind its own.
+    /// Descriptor of the metrics socket, now owned by the caller; null if the caller has to bind its own.
     #[napi]
     pub fn take_metrics_socket(&self) -> Option<i32> {
         self.metrics.lock().take()?.into_descriptor()
     }
 
-    /// Serves where `bind` has bound. Rejects with UNAVAILABLE, as a `BindFailure`, where another process came first.
+    /// Serves on the sockets of `bind`. Rejects with UNAVAILABLE, as a `BindFailure`, if another process was first.
     #[napi]
     pub fn listen(&self, #[napi(ts_arg_type = "Ticket<void>")] ticket: u32) -> Result<()> {
         let (bound, running) = (self.bound.lock().take(), self.running.clone());
@@ -333,8 +334,8 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. What cannot be used is
-    /// logged, and what was there before stays.
+    /// Reads keys and certificates again and reopens request logs that were moved; returns the files. Invalid files are
+    /// logged and the previous contents stay in use.
     #[napi]
     pub fn reread(&self) -> Vec<String> {
         let mut files = self.keys.lock().as_ref().map(|ring| ring.reread()).unwrap_or_default();
@@ -343,7 +344,7 @@ impl NativeCore {
         files
     }
 
-    /// Takes requests that another server of this process received. The options are those of the listeners; nothing is bound.
+    /// Accepts requests that another server of this process received. Options as for listeners; binds nothing.
     #[napi]
     pub fn open_embedded(&self, #[napi(ts_arg_type = "ListenOptions")] options: Value) -> Result<()> {
         let settle = embed::settle(self.settler()?, self.embedded_bodies.clone());
@@ -358,7 +359,7 @@ impl NativeCore {
         embedded.as_ref().map(work).ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
     }
 
-    /// Begins a request; `ticket` is its number as well as that of its first call.
+    /// Begins a request; `ticket` is its number and the ticket of its first call.
     #[napi]
     pub fn embed(
         &self,
@@ -368,7 +369,7 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.begin(ticket, embed::request(request)))
     }
 
-    /// Likewise for a call of gRPC.
+    /// Begins a gRPC call, like `embed`.
     #[napi]
     pub fn embed_call(
         &self,
@@ -378,7 +379,7 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.call(ticket, embed::call(request)))
     }
 
-    /// What follows of the messages of call `request`; `length` is that of the message which the piece begins.
+    /// A further piece of the messages of call `request`; `length` is that of the message that the piece begins.
     #[napi]
     pub fn embed_piece(
         &self,
@@ -391,7 +392,7 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.piece(request, ticket, embed::piece(piece, length), ends))
     }
 
-    /// The body that was wanted of `request`, in pieces; without one, `bytes` says how many it has.
+    /// The requested body of `request`, in pieces; without pieces, `bytes` is its size.
     #[napi]
     pub fn embed_body(
         &self,
@@ -405,14 +406,13 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.body(request, ticket, gathered.ok_or(bytes as u64)))
     }
 
-    /// Writes the large body that call `ticket` was told of into `to`, which is exactly as long. Without `to` it is dropped.
+    /// Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped.
     #[napi]
     pub fn embed_take(&self, ticket: u32, to: Option<Buffer>) -> Result<()> {
         let parts = self.embedded_bodies.lock().remove(&ticket).unwrap_or_default();
         embed::take(&parts, to).map_err(|e| thrown(&e))
     }
 
-    /// The next events of `request`.
     #[napi]
     pub fn embed_next(
         &self,
@@ -422,7 +422,7 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.next(request, ticket))
     }
 
-    /// Nobody waits for `request` any more.
+    /// Cancels `request`.
     #[napi]
     pub fn embed_give_up(&self, request: u32) {
         if let Some(embedded) = &*self.embedded.lock() {
@@ -430,8 +430,8 @@ impl NativeCore {
         }
     }
 
-    /// Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `bind`. Throws
-    /// INVALID_ARG with the file, the line, the field, and what is wrong.
+    /// Requires a key of this file for requests on both ports. The file is read again when it changes. Call it before
+    /// `bind`. Throws INVALID_ARG with the file, the line, the field and the mistake.
     #[napi]
     pub fn open_keys(&self, file: String, issuer: Option<js::IssuerOptions>) -> Result<()> {
         let ring = frontend::Keyring::open(file.as_ref(), issuer.map(convert::issuer_options));
@@ -439,15 +439,15 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Whether requests over HTTP with this method and path need a key, as the keys are now. A name in braces is a model that only scopes for
-    /// any model have.
+    /// True if HTTP requests with this method and path need a key at present. A name in braces stands for a model that
+    /// only scopes for any model include.
     #[napi]
     pub fn needs_key(&self, method: String, path: String) -> bool {
         self.keys.lock().as_ref().is_some_and(|ring| !ring.is_open(&method, &path))
     }
 
-    /// Takes the keys of the issuer, a JWK set; returns how many of them tokens can be signed with. Throws INVALID_ARG when it is none; the keys
-    /// stay as they are.
+    /// Replaces the keys of the issuer, a JWK set; returns the number of keys that can verify tokens. Throws
+    /// INVALID_ARG for anything else; the previous keys stay.
     #[napi]
     pub fn set_issuer_keys(&self, text: String) -> Result<u32> {
         let Some(ring) = self.keys.lock().clone() else { return Ok(0) };
@@ -455,14 +455,13 @@ impl NativeCore {
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Whether a token named a key of the issuer that is not here, since this was asked last.
+    /// True if a token named an unknown key of the issuer since the last call.
     #[napi]
     pub fn misses_issuer_key(&self) -> bool {
         self.keys.lock().as_ref().is_some_and(|ring| ring.access().take_misses_key())
     }
 
-    /// Closes the listeners for a process that goes on with their sockets. Requests on connections that are there are answered as ever, and the
-    /// connections end with their answers.
+    /// Closes the listeners for a process that continues with their sockets. Open connections end with their responses.
     #[napi]
     pub fn hand_over(&self) {
         if let Some(running) = &*self.running.lock() {
@@ -470,20 +469,20 @@ impl NativeCore {
         }
     }
 
-    /// Connections that are open.
+    /// Open connections.
     #[napi]
     pub fn connections(&self) -> i64 {
         self.running.lock().as_ref().map_or(0, |running| i64::try_from(running.connections()).unwrap_or(i64::MAX))
     }
 
-    /// Whether all reactors gave a sign of life since the last call; true before they are started.
+    /// True if all reactors have shown activity since the last call, and before they are started.
     #[napi]
     pub fn pulse(&self) -> bool {
         self.running.lock().as_ref().is_none_or(Running::pulse)
     }
 
-    /// Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when no client is connected
-    /// and none connected lately: no client would miss them.
+    /// Rejects new inferences and closes connections with their next response; the listeners stay open. False if no
+    /// client is connected and none was lately, so that none is affected.
     #[napi]
     pub fn leave(&self) -> bool {
         self.engine.set_server_state(ServerState::Exiting);
@@ -493,14 +492,14 @@ impl NativeCore {
         self.running.lock().as_ref().is_some_and(Running::leave)
     }
 
-    /// Sequences in progress, those of replaced versions included.
+    /// Sequences in progress, including those of replaced versions.
     #[napi]
     pub fn sequences(&self) -> i64 {
         i64::try_from(self.engine.sequences()).unwrap_or(i64::MAX)
     }
 
-    /// Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most
-    /// `timeoutMs`.
+    /// Closes the listeners and rejects new inferences; resolves after at most `timeoutMs` with the number of requests
+    /// and sequences still in progress.
     #[napi]
     pub fn drain(&self, #[napi(ts_arg_type = "Ticket<number>")] ticket: u32, timeout_ms: i64) -> Result<()> {
         let settler = self.settler()?;
@@ -517,8 +516,8 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Ends connections and threads, unmaps regions, waits for processes of models that finalize. The last call: afterwards nothing keeps the
-    /// event loop alive any more.
+    /// Ends connections and threads, unmaps regions, waits for processes of models that finalize. The last call:
+    /// afterwards nothing keeps the event loop alive.
     #[napi]
     pub fn close(&self, #[napi(ts_arg_type = "Ticket<void>")] ticket: u32, grace_ms: i64) -> Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
@@ -534,7 +533,7 @@ impl NativeCore {
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
             }
-            // After whatever writes there.
+            // After all writers have ended.
             if let Some(logs) = logs {
                 logs.finish();
             }
@@ -583,7 +582,7 @@ impl NativeCore {
         snapshot
     }
 
-    /// The answer to a `ControlCall`: JSON text, or a class and a text.
+    /// The reply to a `ControlCall`: JSON text, or an error code and a message.
     #[napi]
     pub fn control_reply(
         &self,
@@ -602,13 +601,13 @@ impl NativeCore {
         );
     }
 
-    /// Verbose level the core may log at; 0 = none.
+    /// Verbose level of the core's log; 0 = none.
     #[napi]
     pub fn set_verbose_level(&self, level: u32) {
         logging::set_verbose_level(level);
     }
 
-    /// Replaces the setting of all models without one of their own (`model` empty), or that of a model; null leaves the model to the former.
+    /// Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
     /// Throws RESOURCE_EXHAUSTED for too many models.
     #[napi]
     pub fn set_trace_setting(&self, model: String, setting: Option<js::TraceSetting>) -> Result<()> {
@@ -616,25 +615,25 @@ impl NativeCore {
         self.engine.tracer().set(&model, setting).map_err(|e| thrown(&e))
     }
 
-    /// How many requests the setting of a model may still sample; -1 = any number.
+    /// Number of requests the setting of a model may still sample; -1 = no limit.
     #[napi]
     pub fn trace_count_left(&self, model: String) -> i32 {
         self.engine.tracer().left(&model)
     }
 
-    /// Takes at most `max` records that are complete, and less when their tensors are large. `clockNs` is `process.hrtime.bigint()`.
+    /// Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`.
     #[napi]
     pub fn take_traces(&self, max: u32, clock_ns: BigInt) -> js::TakenTraces {
         traces::take(self.engine.tracer(), max, clock_ns.get_u64().1)
     }
 
-    /// Nothing is sampled any more; each setting ends with its last record.
+    /// Stops sampling; each setting ends with its last record.
     #[napi]
     pub fn close_traces(&self) {
         self.engine.tracer().close();
     }
 
-    /// Starts an inference that has one response; `cancel` ends it.
+    /// Starts an inference with one response; `cancel` cancels it.
     #[napi]
     pub fn infer(
         &self,
@@ -665,7 +664,7 @@ impl NativeCore {
         match started {
             Ok(None) => {}
             Ok(Some(handle)) => {
-                // The lock is taken before the look: an answer either came already, or will find the handle to remove.
+                // Locked before the check: a response either came already or will find the handle to remove.
                 let mut tickets = self.tickets.lock();
                 if !handle.is_settled() {
                     tickets.insert(ticket, handle);
@@ -676,7 +675,8 @@ impl NativeCore {
         Ok(())
     }
 
-    /// Starts a request that may have any number of responses. Throws the refusal; else `cancel(ticket)` must follow, once, at the end.
+    /// Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
+    /// end.
     #[napi]
     pub fn infer_stream(&self, ticket: u32, request: js::NativeInferRequest) -> Result<()> {
         let settler = self.settler()?;
@@ -686,8 +686,8 @@ impl NativeCore {
         Ok(())
     }
 
-    /// The responses of the request `stream` that are there, at least one unless none follow. Rejects with the first failure, behind which
-    /// nothing comes; after `cancel` with CANCELLED. One call at a time.
+    /// The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
+    /// which is the last result; after `cancel` with CANCELLED. One call at a time.
     #[napi]
     pub fn next_responses(
         &self,
@@ -711,7 +711,7 @@ impl NativeCore {
         }
     }
 
-    /// Bodies of the corresponding HTTP answers, JSON text.
+    /// The body of the corresponding HTTP response, JSON text.
     #[napi]
     pub fn server_metadata(&self) -> String {
         let m = self.engine.server_metadata();
@@ -743,8 +743,8 @@ impl NativeCore {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an event would cost each request")]
-fn wait_until(is_so: impl Fn() -> bool) {
-    while !is_so() {
+fn wait_until(condition: impl Fn() -> bool) {
+    while !condition() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

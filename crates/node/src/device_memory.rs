@@ -1,4 +1,4 @@
-//! Memory of devices, and for them: what it may have, and what it has for a scrape.
+//! Limits and usage of memory of devices and of pinned memory.
 
 use crate::objects as js;
 use device::PoolSizes;
@@ -8,7 +8,7 @@ fn size(bytes: i64) -> usize {
     usize::try_from(bytes).unwrap_or(0)
 }
 
-/// Sets what the pools, locked regions and models may have. Nothing is allocated, and no device is looked for.
+/// Sets the limits of pools, locked regions and models. Allocates nothing and looks for no device.
 pub fn limit(options: &js::DeviceMemoryOptions) {
     let devices = options.device_pools.iter().map(|pool| (pool.device, size(pool.bytes))).collect();
     device::set_pool_sizes(PoolSizes { pinned: size(options.pinned_pool_bytes), devices });

@@ -1,4 +1,4 @@
-//! Requests that a server in JavaScript received: the HTTP and the gRPC API without a socket of its own.
+//! Requests that a server in JavaScript received: the HTTP and gRPC APIs without a socket.
 
 use crate::objects as js;
 use crate::settle::{Settled, Settler};
@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Bodies from this size on are copied by JavaScript's thread, into memory that it uses again: fresh memory of this size is a mapping of its own
-/// (`memory::heap`), whose pages cost more than the bytes.
+/// Larger bodies are copied by the JavaScript thread into memory that it reuses: fresh memory of this size is a mapping
+/// of its own (`memory::heap`), whose pages cost more than the bytes.
 const LARGE_BYTES_MIN: usize = 256 << 10;
 
-/// Large bodies of replies that were told, by the call that was, until JavaScript takes them. No more than there are open requests.
+/// Large bodies by ticket, until JavaScript takes them. At most one per open request.
 pub type Bodies = Arc<Mutex<HashMap<u32, Vec<Bytes>>>>;
 
 pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
@@ -23,7 +23,7 @@ pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
         method: r.method,
         target: r.target,
         fields: r.fields,
-        // What is no address is not known.
+        // An invalid address counts as unknown.
         peer: r.peer.and_then(|at| at.parse().ok()),
         local: r.local.and_then(|at| at.parse().ok()),
         // Copied: JavaScript may write into its buffer as soon as the call returns.
@@ -41,7 +41,7 @@ pub fn call(r: js::EmbeddedCall) -> EmbeddedCall {
     }
 }
 
-/// A part of what is sent in a call; `length` is that of the message which it begins. Copied, as all that JavaScript may write into.
+/// Copies a piece of the messages of a call; `length` is that of the message that it begins.
 pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
     bytes.map(|bytes| match length {
         Some(length) => Piece::first(length as usize, &bytes),
@@ -49,7 +49,7 @@ pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
     })
 }
 
-/// Reports calls to JavaScript.
+/// Reports the progress of calls to JavaScript.
 pub fn settle(settler: Settler, bodies: Bodies) -> Settle {
     Arc::new(move |call, told| settler.settle(call, told.map(|told| settled(call, told, &bodies))))
 }
@@ -77,7 +77,7 @@ fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
         Told::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));
             answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());
-            // Copied, in either case: external buffers are freed only when JavaScript collects garbage, and would pin slabs meanwhile.
+            // Copied: external buffers are freed only by garbage collection and would pin slabs meanwhile.
             let bytes = body.iter().map(Bytes::len).sum::<usize>();
             if bytes < LARGE_BYTES_MIN {
                 answer.body = Some(Buffer::from(body.concat()));
@@ -92,16 +92,16 @@ fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
             answer.body = Some(Buffer::from(body.to_vec()));
             answer.more = Some(!done);
         }
-        // They have objects of their own.
+        // These have objects of their own.
         Told::Call { .. } | Told::Taken => {}
     }
     answer
 }
 
-/// The body that was wanted, in one piece.
+/// Joins the pieces of a body.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED when there is no memory for it.
+/// RESOURCE_EXHAUSTED if there is no memory for it.
 pub fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
     let mut slab = SlabPool::global().get(pieces.iter().map(|piece| piece.len()).sum())?;
     let mut rest = &mut slab[..];
@@ -113,10 +113,10 @@ pub fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
     Ok(slab.freeze())
 }
 
-/// Writes the parts of a body into `to`, or into nothing.
+/// Copies the parts of a body into `to`, or drops them.
 ///
 /// # Errors
-/// INVALID_ARG when `to` is not as long as the parts are.
+/// INVALID_ARG if `to` has another length than the parts.
 pub fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
     let Some(mut to) = to else { return Ok(()) };
     let bytes = parts.iter().map(Bytes::len).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Devices: what this process has, what the machine has, and what they do for a scrape.
+//! Devices of this process and of the machine, and their utilisation for metrics.
 
 use crate::objects as js;
 use device::failure::{Listening, on_failure};
@@ -8,17 +8,17 @@ use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 use std::time::Duration;
 
-/// Starts to look for devices and, with an interval, to ask what they do.
+/// Starts to look for devices and, with an interval, to poll them.
 pub fn monitor(options: &js::CoreOptions) -> Monitor {
     Monitor::start(options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into())))
 }
 
-/// Failures that may wait for the JavaScript thread: a device fails once.
+/// Failures queued for the JavaScript thread; each device fails at most once.
 const FAILURES_MAX: usize = 64;
 
 type OnFailure = ThreadsafeFunction<String, (), FnArgs<(String,)>, napi::Status, false, true, FAILURES_MAX>;
 
-/// Has `f` told which GPU failed for good, and why, until what it returns is dropped; also of those that did before.
+/// Calls `f` with each GPU that fails permanently, and why, including earlier failures, until the result is dropped.
 pub fn tell_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Listening> {
     let call: OnFailure = f
         .build_threadsafe_function::<String>()
@@ -26,7 +26,7 @@ pub fn tell_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Li
         .weak::<true>()
         .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
     Ok(on_failure(move |device, why| {
-        // A full queue has told of others already, and one is enough.
+        // A full queue holds other failures, and one is enough.
         call.call(format!("GPU {device} failed: {why}"), ThreadsafeFunctionCallMode::NonBlocking);
     }))
 }
@@ -52,7 +52,7 @@ fn usage(usage: Usage) -> js::GpuUsage {
     }
 }
 
-/// The devices of this process. Opens the driver where that has not been done, which takes up to a second.
+/// Lists the devices of this process. Opens the driver if necessary, which takes up to a second.
 #[napi]
 pub fn list_devices() -> js::DeviceList {
     match devices() {
@@ -77,7 +77,7 @@ fn device(d: &Device) -> js::Device {
     }
 }
 
-/// The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device.
+/// Lists the devices of the machine, and the entry of `visible` that selects none. May wait for a device.
 #[napi]
 pub fn list_machine_devices(visible: Option<String>) -> js::MachineDevices {
     let none = |why: String| js::MachineDevices { unavailable: Some(why), ..Default::default() };

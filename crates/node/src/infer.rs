@@ -55,7 +55,7 @@ fn parameter(p: js::NativeParameter) -> (Name, Parameter) {
         Either4::A(s) => Parameter::String(s.into()),
         Either4::B(n) => match n.get_i64() {
             (value, true) => Parameter::Int(value),
-            // As for custom parameters over HTTP: what does not fit becomes a double (protocol.md 1.12.5).
+            // Like custom parameters over HTTP: integers that do not fit become doubles (protocol.md 1.12.5).
             (_, false) => Parameter::Double(n.get_u64().1 as f64),
         },
         Either4::C(n) if n.fract() == 0.0 && n.abs() <= SAFE_INTEGER_MAX => Parameter::Int(n as i64),
@@ -97,7 +97,7 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
     })
 }
 
-/// Takes the answer of a request that has one: decoupled models are refused before.
+/// Receives the only response of a request; decoupled models are rejected earlier.
 pub struct OnlyAnswer<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce(Result<Box<InferResponse>>) + Send> OnlyAnswer<F> {

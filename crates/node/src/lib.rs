@@ -1,14 +1,14 @@
-//! The napi binding: convert, call, convert back. Nothing else in the workspace knows Node, and nothing here decides.
+//! The napi binding: converts, calls the core, converts back. The only crate that knows Node; makes no decisions.
 //!
-//! Calls that take time run on a thread of their own and report through one queue ([`settle`]); the JavaScript side turns
-//! reports into promises. No panic crosses: napi catches them at the boundary, and every thread started here reports its own.
+//! Long calls run on a thread of their own and report through one queue ([`settle`]); JavaScript turns reports into
+//! promises. No panic crosses: napi catches them at the boundary, and every thread started here reports its own.
 
-// The napi macros expand to FFI glue. This crate is the named binding module; its own unsafe block is the exit.
+// The napi macros expand to FFI glue. The crate's own unsafe block is the exit.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
-// what JavaScript sees is documented in `objects` and at the methods of `core`
+// `objects` and the methods of `core` document the JavaScript API.
 
-// A test build leaves out the registration of free functions, which are then used by nobody.
+// A test build leaves out the registration of free functions, which are then unused.
 #![cfg_attr(test, allow(dead_code))]
 
 mod access;

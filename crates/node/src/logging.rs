@@ -1,4 +1,4 @@
-//! Hands log lines of the core to TypeScript, which owns format and destination. Lines are dropped, and counted, when it is slow.
+//! Passes log lines of the core to TypeScript, which formats and writes them. If it is slow, lines are dropped.
 
 use crate::objects::LogRecord;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-/// Lines that may wait for the JavaScript thread.
+/// Lines queued for the JavaScript thread.
 const QUEUE_MAX: usize = 4096;
 
 type Sink = ThreadsafeFunction<LogRecord, (), FnArgs<(LogRecord,)>, napi::Status, false, true, QUEUE_MAX>;
@@ -16,7 +16,7 @@ type Sink = ThreadsafeFunction<LogRecord, (), FnArgs<(LogRecord,)>, napi::Status
 /// Lines dropped since start.
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Takes what the core logs to the JavaScript thread of a server. All servers of a process log to the same place.
+/// Forwards lines to the JavaScript threads of the servers. All servers of a process log to the same destination.
 struct Forward(RwLock<Vec<(ThreadId, Sink)>>);
 
 static FORWARD: Forward = Forward(RwLock::new(Vec::new()));
@@ -40,7 +40,7 @@ impl Log for Forward {
             file: record.file().and_then(|f| f.rsplit('/').next()).unwrap_or("core").to_owned(),
             line: record.line().unwrap_or(0),
         };
-        // The sink of a worker thread that has ended takes nothing.
+        // The sink of a worker thread that has ended rejects every line.
         let sinks = self.0.read();
         let call = |sink: &Sink| sink.call(line(), ThreadsafeFunctionCallMode::NonBlocking);
         let status = sinks.iter().rev().map(|(_, sink)| call(sink)).find(|status| *status != napi::Status::Closing);
@@ -52,7 +52,7 @@ impl Log for Forward {
     fn flush(&self) {}
 }
 
-/// From now on lines go to `f`, as long as the calling JavaScript thread lives.
+/// Sends lines to `f` while the calling JavaScript thread lives.
 pub fn install(f: &Function<'_, FnArgs<(LogRecord,)>, ()>) -> napi::Result<()> {
     let sink = f
         .build_threadsafe_function::<LogRecord>()
@@ -63,7 +63,7 @@ pub fn install(f: &Function<'_, FnArgs<(LogRecord,)>, ()>) -> napi::Result<()> {
     let mut sinks = FORWARD.0.write();
     sinks.retain(|(thread, sink)| *thread != own && !sink.aborted());
     sinks.push((own, sink));
-    // Fails when this process already has the logger, which is then the same one.
+    // Fails if this process already has a logger, which is then this one.
     let _ = log::set_logger(&FORWARD);
     set_verbose_level(0);
     Ok(())

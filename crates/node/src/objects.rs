@@ -1,23 +1,22 @@
-//! What crosses between TypeScript and the Rust core: the only place where it is written by hand. scripts/generate.sh makes
-//! src/native/generated out of it, comments included; names in `ts_type` are those of src/native/names.ts.
+//! Objects that cross between TypeScript and the Rust core, written by hand only here. scripts/generate.sh copies them
+//! and their comments to src/native/generated; names in `ts_type` are those of src/native/names.ts.
 //!
-//! Objects are flat. Optional is `T | null`, and a missing property is an error that names it. `u64` is `bigint`; numbers of which 2^53 are
-//! enough are `f64`.
+//! Objects are flat. Optional is `T | null`; a missing property is an error that names it. `u64` is `bigint`; numbers
+//! that fit into 53 bits are `f64`.
 
 use napi::bindgen_prelude::{BigInt, Buffer, Either4};
 use napi_derive::napi;
 use std::collections::HashMap;
 
-/// Settings of the whole core, fixed at start.
 #[napi(object, object_to_js = false, use_nullable = true)]
 pub struct CoreOptions {
     pub server_id: String,
     pub server_version: String,
     pub extensions: Vec<String>,
     pub strict_readiness: bool,
-    /// Not live once a GPU failed; `onDeviceFailure` says which and why, and the process is to end.
+    /// A failed GPU ends liveness; `onDeviceFailure` reports it, and the process should end.
     pub exit_on_device_error: bool,
-    /// Absolute path of libonnxruntime.so, or null when the package is not there: ONNX models then fail, nothing else.
+    /// Absolute path of libonnxruntime.so; null if the package is missing: then only ONNX models fail.
     pub onnxruntime_library: Option<String>,
     pub strict_batching_delay: bool,
     /// Keep quantile summaries (`--metrics-config`).
@@ -25,43 +24,44 @@ pub struct CoreOptions {
     /// Keep histograms of the first response (`--metrics-config`).
     pub histogram_latencies: bool,
     pub summary_quantiles: Vec<SummaryQuantile>,
-    /// Start of the HTTP front end's body limit family, `--http-max-input-size`.
+    /// `--http-max-input-size`; the other body limits of the HTTP front end derive from it.
     pub http_input_bytes_max: i64,
     pub allow_client_shm: bool,
-    /// `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's.
+    /// `--memory-limit`: most bytes of bodies, heads and unread responses; 0 = half of the machine's or container's
+    /// memory.
     pub memory_limit_bytes: i64,
-    /// Without a GPU nothing of it is allocated.
+    /// Not allocated without a GPU.
     pub device_memory: DeviceMemoryOptions,
-    /// `--sequence-limit`: sequences of a model in progress or waiting.
+    /// `--sequence-limit`: sequences per model, in progress or waiting.
     pub sequence_limit: u32,
-    /// What the response cache may take, all models together; null = there is none.
+    /// Size of the response cache of all models; null = no cache.
     pub response_cache_bytes: Option<i64>,
-    /// The Redis that is the response cache instead; null = none.
+    /// Redis to use as the response cache; null = none.
     pub response_cache_redis: Option<RedisOptions>,
     /// `--rate-limit=execution_count`; null = executions are not limited.
     pub rate_limit: Option<RateLimit>,
-    /// Models may make metrics; where the server has none, they are told so.
+    /// Models may create metrics; otherwise their calls return an error.
     pub custom_metrics: bool,
-    /// How often devices are asked what they do, for a scrape; null = they are not.
+    /// Interval of polling devices for metrics; null = never.
     pub gpu_metrics_interval_ms: Option<u32>,
-    /// Directory of our own Python modules, which runners of Python models import.
+    /// Directory of our Python modules, which runners of Python models import.
     pub python_runtime: String,
-    /// What directories with unpacked Python environments are called: the core puts a number behind it, and makes and fills them.
+    /// Prefix of directories for unpacked Python environments: the core appends a number, creates and fills them.
     pub python_unpack_prefix: String,
-    /// Where Python environments may lie beside a model's own directory; null = anywhere.
+    /// Directories that may contain Python environments, beside a model's own; null = any.
     pub python_environment_roots: Option<Vec<String>>,
 }
 
-/// What memory for GPUs and of them may have. Bytes.
+/// Limits of memory of and for GPUs, in bytes.
 #[napi(object, object_to_js = false)]
 pub struct DeviceMemoryOptions {
-    /// `--pinned-memory-pool-byte-size`; 0 = there is none.
+    /// `--pinned-memory-pool-byte-size`; 0 = no pool.
     pub pinned_pool_bytes: i64,
-    /// `--cuda-memory-pool-byte-size`: of a device the last; others have 64 MiB.
+    /// `--cuda-memory-pool-byte-size`: the last entry of a device applies; other devices have 64 MiB.
     pub device_pools: Vec<DevicePool>,
-    /// `--pinned-region-byte-size`: of system shared memory, all regions together.
+    /// `--pinned-region-byte-size`: all regions of system shared memory together.
     pub locked_region_bytes_max: i64,
-    /// `--model-load-gpu-limit`: of a device the last.
+    /// `--model-load-gpu-limit`: the last entry of a device applies.
     pub load_limits: Vec<LoadLimit>,
     /// `--enable-peer-access`.
     pub peer_access: bool,
@@ -79,7 +79,7 @@ pub struct LoadLimit {
     pub fraction: f64,
 }
 
-/// A Redis, and how patient to be with it. Where user and password are null, those of TRITONCACHE_REDIS_USERNAME and _PASSWORD are taken.
+/// A Redis and its timeouts. Null user and password default to TRITONCACHE_REDIS_USERNAME and _PASSWORD.
 #[napi(object, object_to_js = false, use_nullable = true)]
 pub struct RedisOptions {
     pub host: String,
@@ -89,15 +89,15 @@ pub struct RedisOptions {
     /// Number of the database.
     pub database: u32,
     pub connect_timeout_ms: u32,
-    /// For the answer to a command.
+    /// Timeout of a response to a command.
     pub socket_timeout_ms: u32,
-    /// For a connection that takes a command.
+    /// Timeout of getting a connection.
     pub wait_timeout_ms: u32,
-    /// Connections.
+    /// Most connections.
     pub pool_size: u32,
 }
 
-/// Resources that executions take; none given leaves each at the most that an instance needs.
+/// Resources of executions; a resource that is not listed has the most that an instance needs.
 #[napi(object, object_to_js = false)]
 pub struct RateLimit {
     pub resources: Vec<AvailableResource>,
@@ -108,7 +108,7 @@ pub struct RateLimit {
 pub struct AvailableResource {
     pub name: String,
     pub count: u32,
-    /// The device it is on; null is each of them.
+    /// Ordinal of its device; null = each device.
     pub device: Option<u32>,
 }
 
@@ -124,15 +124,15 @@ pub struct Setting {
     pub value: String,
 }
 
-/// What of ONNX Runtime's providers for devices is on this machine. Nothing was opened or run to find out. What is not there is missing, as
-/// it is in the JSON of `nereid gpu`.
+/// ONNX Runtime's device providers on this machine, found without opening or running anything. Properties without a
+/// value are missing, as in the JSON of `nereid gpu`.
 #[napi(object, object_from_js = false)]
 pub struct ProviderReport {
-    /// The ONNX Runtime that fits the providers; where there are none, the one that is used without. Missing when there is none at all.
+    /// The ONNX Runtime that fits the providers, or the one used without providers.
     pub library: Option<String>,
     /// Its release, such as `1.30.0`.
     pub release: Option<String>,
-    /// Where the providers lie.
+    /// Directory of the providers.
     pub directory: Option<String>,
     pub cuda: Provider,
     pub tensorrt: Provider,
@@ -140,15 +140,15 @@ pub struct ProviderReport {
 
 #[napi(object, object_from_js = false)]
 pub struct Provider {
-    /// Missing when it is not there.
+    /// Missing if there is no such file.
     pub file: Option<String>,
-    /// All that it needs is there. Whether a device takes it, only a session shows.
+    /// Everything it needs is present. Only a session shows whether a device accepts it.
     pub usable: bool,
-    /// Libraries of CUDA and TensorRT that it needs, and, optional, those that some operators open.
+    /// Required libraries of CUDA and TensorRT, and, as optional, those that some operators open.
     pub libraries: Vec<ProviderLibrary>,
-    /// Why it cannot be used, a sentence each, without a full stop.
+    /// Why it cannot be used; one sentence each, without a full stop.
     pub problems: Vec<String>,
-    /// What installs what is missing, optional libraries included.
+    /// Command that installs what is missing, including optional libraries.
     pub command: Option<String>,
 }
 
@@ -173,18 +173,18 @@ pub struct OpenSpec {
     pub config: Buffer,
     /// `--backend-config=<backend>,<key>=<value>` pairs for this backend.
     pub settings: Vec<Setting>,
-    /// `config` in Triton's JSON form: what the code of a model reads.
+    /// `config` in Triton's JSON form, for the code of a model.
     pub config_json: String,
     /// The code of a model may complete its configuration.
     pub completes: bool,
-    /// Of a backend that is itself written in Python (`backend` is `python` then): the directory of its `model.py`.
+    /// For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`.
     pub code_directory: Option<String>,
 }
 
 #[napi(object, object_from_js = false)]
 pub struct TensorIo {
     pub name: String,
-    /// Number in `inference.DataType`; 0 when the protocol has no such type.
+    /// Number in `inference.DataType`; 0 if the protocol has no such type.
     pub datatype: i32,
     /// Full shape of the graph, -1 = symbolic.
     pub shape: Vec<i64>,
@@ -198,13 +198,14 @@ pub struct ModelIo {
     pub outputs: Vec<TensorIo>,
 }
 
-/// A model file that was read but does not serve yet. Must be given to `publishModel` or `discardModel`, once.
+/// An opened model that does not serve yet. Must be passed to `publishModel` or `discardModel`, once.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct Opened {
     pub handle: u32,
-    /// What the file says about itself; null for a backend that serves whatever the configuration says.
+    /// Inputs and outputs according to the file; null if the backend follows the configuration.
     pub io: Option<ModelIo>,
-    /// What the model's code makes of the configuration: JSON of `inference.ModelConfig`, untrusted. Null when it says nothing.
+    /// The configuration as completed by the model's code: JSON of `inference.ModelConfig`, untrusted; null if
+    /// unchanged.
     pub completed: Option<String>,
 }
 
@@ -214,60 +215,60 @@ pub struct OutputLabels {
     pub text: Buffer,
 }
 
-/// What the core needs to serve an opened version.
+/// Arguments for publishing an opened version.
 #[napi(object, object_to_js = false)]
 pub struct PublishSpec {
-    /// Completed and normalised `inference.ModelConfig` bytes; also the answer of the gRPC ModelConfig call. Copied.
+    /// Completed and normalised `inference.ModelConfig` bytes; also the gRPC ModelConfig response. Copied.
     pub config: Buffer,
     /// The same in Triton's JSON form; the body of GET …/config.
     pub config_json: String,
     /// Label files by output name, a label per line. Copied.
     pub labels: Vec<OutputLabels>,
-    /// Platform to report in metadata (config `platform`, else `backend`).
+    /// Platform in metadata (config `platform`, else `backend`).
     pub platform: String,
 }
 
-/// A version that serves and can not be used right now: a process of it died, for instance.
+/// A READY version that cannot be used right now, for example because its process died.
 #[napi(object, object_from_js = false)]
 pub struct Unready {
-    /// What the model is known by; `<namespace>/<name>` where repositories are namespaces.
+    /// Name of the model; `<namespace>/<name>` if repositories are namespaces.
     pub model: String,
     pub version: i64,
     pub reason: String,
 }
 
-/// Whose tokens are taken beside keys.
+/// Issuer of tokens that are accepted in addition to keys.
 #[napi(object, object_to_js = false, use_nullable = true)]
 pub struct IssuerOptions {
     /// `iss` of its tokens.
     pub issuer: String,
-    /// What `aud` of its tokens must have.
+    /// Audience that `aud` of its tokens must include.
     pub audience: String,
-    /// The claim that rules without one look at.
+    /// Default claim of rules.
     pub claim: String,
-    /// Its keys, a JWK set, read again when it changes; null: they are brought by `setIssuerKeys`.
+    /// Its keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them.
     pub keys_file: Option<String>,
 }
 
-/// What a descriptor is that a service manager gave.
+/// A socket from a service manager.
 #[napi(object, object_from_js = false)]
 pub struct GivenSocket {
     /// `IPv4`, `IPv6`, `unix` or `other`.
     pub family: String,
     pub is_stream: bool,
     pub is_listening: bool,
-    /// 0 where the family has none.
+    /// 0 if the family has none.
     pub port: u16,
 }
 
-/// Where metrics are served, by JavaScript.
+/// Address of metrics, which JavaScript serves.
 #[napi(object, object_to_js = false)]
 pub struct MetricsAddress {
     pub address: String,
     pub port: u16,
 }
 
-/// Ports really bound (port 0 in the options picks a free one); 0 where the front end is off.
+/// Bound ports (port 0 in the options picks a free one); 0 if the front end is off.
 #[napi(object, object_from_js = false)]
 #[derive(Default)]
 pub struct BoundPorts {
@@ -275,11 +276,11 @@ pub struct BoundPorts {
     pub grpc_port: u16,
     pub control_port: u16,
     pub metrics_port: u16,
-    /// Where there are any, nothing is bound.
+    /// If there are any, nothing is bound.
     pub failures: Vec<BindFailure>,
 }
 
-/// A service that can not be started.
+/// A service that cannot be started.
 #[napi(object, object_from_js = false)]
 pub struct BindFailure {
     #[napi(ts_type = "'control' | 'GRPC' | 'HTTP' | 'Metrics'")]
@@ -290,26 +291,26 @@ pub struct BindFailure {
     pub message: String,
 }
 
-/// One control operation. `argument` and the reply, but that of `page`, are JSON text, already checked for syntax.
+/// A control operation. `argument` and the reply, except that of `page`, are JSON text, already checked for syntax.
 ///
 /// | operation | argument | reply |
 /// |---|---|---|
 /// | repository_index | `{"ready":bool}` | `[{"name","version"?,"state"?,"reason"?}]` |
-/// | repository_load | `{"model":s,"parameters":{…}}`; over gRPC file parameters arrive base64-encoded like over HTTP | `{}` |
+/// | repository_load | `{"model":s,"parameters":{…}}`; over gRPC files are base64 as over HTTP | `{}` |
 /// | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
-/// | either, asked for by the code of a model | also `"within":s`, that model | `{}` |
-/// | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
+/// | either, from the code of a model | also `"within":s`, that model | `{}` |
+/// | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`, over gRPC arrays | settings |
 /// | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
-/// | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page, or of that part of one |
+/// | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page or part |
 /// | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
 #[napi(object, object_from_js = false)]
 pub struct ControlCall {
-    /// Answer with `Core.controlReply(id, …)`, exactly once.
+    /// Reply with `Core.controlReply(id, …)`, exactly once.
     pub id: u32,
     #[napi(ts_type = "ControlOperation")]
     pub operation: &'static str,
     pub argument: String,
-    /// Files of a load that are not in `argument`: long ones.
+    /// Files of a load that are too long for `argument`.
     pub files: Vec<ControlFile>,
 }
 
@@ -320,7 +321,7 @@ pub struct ControlFile {
     pub contents: Buffer,
 }
 
-/// A line the core wants logged. Bounded queue: under a flood lines are dropped and counted, never waited for.
+/// A log line of the core. The queue is bounded: excess lines are dropped and counted.
 #[napi(object, object_from_js = false)]
 pub struct LogRecord {
     /// 0 error, 1 warning, 2 info, 3 and up verbose level (3 = verbose 1).
@@ -331,14 +332,14 @@ pub struct LogRecord {
     pub line: u32,
 }
 
-/// A duration counter: how often, and how long in all.
+/// A duration counter: number and total.
 #[napi(object, object_from_js = false)]
 pub struct Duration {
     pub count: u64,
     pub ns: u64,
 }
 
-/// One more count than bounds: those above the last bound.
+/// Has one more count than bounds: the values above the last bound.
 #[napi(object, object_from_js = false)]
 pub struct Histogram {
     pub bounds: Vec<f64>,
@@ -368,11 +369,11 @@ pub struct Gauge {
     pub value: f64,
 }
 
-/// Counters of one version, all taken from one consistent value.
+/// Counters of one version, read consistently.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct VersionStatistics {
     pub name: String,
-    /// The repository it is from, where repositories are namespaces; else ''.
+    /// Its repository, if repositories are namespaces; else ''.
     pub namespace: String,
     pub version: i64,
     pub inference_count: u64,
@@ -384,11 +385,11 @@ pub struct VersionStatistics {
     pub compute_input: Duration,
     pub compute_infer: Duration,
     pub compute_output: Duration,
-    /// Requests the response cache answered, and looking for their answers.
+    /// Responses from the response cache, with the lookup time.
     pub cache_hit: Duration,
-    /// Requests whose answers were not there, and looking for and keeping them.
+    /// Requests missing in the response cache, with the time of lookup and insertion.
     pub cache_miss: Duration,
-    /// The version has the response cache.
+    /// The version uses the response cache.
     pub cached: bool,
     /// Failures by reason, in this order: REJECTED, CANCELED, BACKEND, OTHER.
     pub failures: Vec<u64>,
@@ -396,24 +397,24 @@ pub struct VersionStatistics {
     pub pending: u64,
     /// Accepted and not yet answered.
     pub inflight: u64,
-    /// Time that instances took for executions, each counted once.
+    /// Execution time of all instances, each execution counted once.
     pub execution_ns: u64,
     /// Requests cancelled by their client, queued or running.
     pub cancelled: u64,
-    /// Of first responses, in ms; null when histograms are off.
+    /// Time of first responses in ms; null if histograms are off.
     pub first_response: Option<Histogram>,
-    /// Summaries in µs by family suffix; null when summaries are off.
+    /// Summaries in µs by family suffix; null if summaries are off.
     pub summaries: Option<Vec<Summary>>,
-    /// Counters the backend itself keeps for this version.
+    /// Counters of the backend for this version.
     pub custom: Vec<Gauge>,
-    /// What instances on devices did of all this, by device.
+    /// The part of these counters from instances on devices, by device.
     pub on_devices: Vec<Executions>,
 }
 
-/// What executions on a device counted.
+/// Counters of executions on a device.
 #[napi(object, object_from_js = false)]
 pub struct Executions {
-    /// Its ordinal.
+    /// Ordinal of the device.
     pub device: u32,
     pub inference_count: u64,
     pub execution_count: u64,
@@ -422,44 +423,44 @@ pub struct Executions {
     pub compute_input: Duration,
     pub compute_infer: Duration,
     pub compute_output: Duration,
-    /// Requests that the backend failed.
+    /// Requests that failed in the backend.
     pub failures: u64,
 }
 
-/// Everything a scrape needs from the core, taken at one moment.
+/// All data of a scrape, read at one moment.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     /// Our own limits and their current values, for `nereid_…` families.
     pub gauges: Vec<Gauge>,
-    /// What the response cache did and holds; null where there is none.
+    /// State of the response cache; null without one.
     pub cache: Option<CacheUse>,
-    /// Of the rate limiter.
+    /// State of the rate limiter.
     pub resources: Vec<ResourceUse>,
     pub memory: MemoryUse,
     /// null without a GPU.
     pub device_memory: Option<DeviceMemoryUse>,
-    /// Families with labels: what models count for themselves, in the order in which they made it, and ours around them.
+    /// Labelled families: metrics of models in the order of their creation, and our own around them.
     pub custom: Vec<CustomFamily>,
-    /// Devices; null when the core is closed.
+    /// Devices; null once the core is closed.
     pub gpu: Option<GpuStatus>,
-    /// Log records of the core that were dropped because too many waited for this thread.
+    /// Log records of the core dropped because the queue of the JavaScript thread was full.
     pub log_records_dropped: f64,
-    /// Traces that were dropped because too many waited for this thread.
+    /// Traces dropped because the queue of the JavaScript thread was full.
     pub trace_records_dropped: f64,
 }
 
-/// A resource of the rate limiter: units that executions hold, and that there are.
+/// A resource of the rate limiter: units in use and in all.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct ResourceUse {
     pub name: String,
-    /// null is a global one.
+    /// Ordinal of its device; null = global.
     pub device: Option<u32>,
     pub used: f64,
     pub capacity: f64,
 }
 
-/// The response cache since the start.
+/// Counters of the response cache since the start.
 #[napi(object, object_from_js = false)]
 pub struct CacheUse {
     pub entries: u64,
@@ -469,7 +470,7 @@ pub struct CacheUse {
     pub evictions: u64,
     pub lookup_ns: u64,
     pub insertion_ns: u64,
-    /// Part of its size in use, 0 to 1.
+    /// Used fraction of its size, 0 to 1.
     pub utilisation: f64,
 }
 
@@ -480,33 +481,33 @@ pub struct KindUse {
     pub bytes: f64,
 }
 
-/// What requests and answers in flight hold, beside what they may, and the pool of their buffers.
+/// Memory of requests and responses in flight, its limit, and the pool of their buffers.
 #[napi(object, object_from_js = false)]
 pub struct MemoryUse {
     pub limit_bytes: f64,
     pub used: Vec<KindUse>,
     /// Requests that wait for memory.
     pub waiting: f64,
-    /// Requests and answers refused for lack of memory.
+    /// Requests and responses rejected for lack of memory.
     pub refused: u64,
     pub pool_live_bytes: f64,
     pub pool_retained_bytes: f64,
     pub pool_retained_bytes_max: f64,
 }
 
-/// Memory for GPUs and of them.
+/// Memory of and for GPUs.
 #[napi(object, object_from_js = false)]
 pub struct DeviceMemoryUse {
     pub pinned: PoolUse,
     /// By ordinal.
     pub devices: Vec<OneDeviceMemoryUse>,
-    /// Regions of system shared memory whose pages are locked.
+    /// Bytes of page-locked regions of system shared memory.
     pub locked_region_bytes: f64,
     pub locked_region_bytes_max: f64,
-    /// What bodies of requests have of the pinned pool.
+    /// Bytes of request bodies in the pinned pool.
     pub pinned_body_bytes: f64,
     pub pinned_body_bytes_max: f64,
-    /// Bytes that the processor copied to or from page-locked memory for the sake of a GPU.
+    /// Bytes that the CPU copied to or from page-locked memory for GPUs.
     pub staged_bytes: u64,
 }
 
@@ -514,7 +515,7 @@ pub struct DeviceMemoryUse {
 pub struct OneDeviceMemoryUse {
     pub device: u32,
     pub pool: PoolUse,
-    /// What models that are loaded need, as far as their backends say.
+    /// Memory that loaded models need, as stated by their backends.
     pub promised_bytes: f64,
     pub promised_bytes_max: f64,
 }
@@ -523,7 +524,7 @@ pub struct OneDeviceMemoryUse {
 pub struct PoolUse {
     pub bytes_max: f64,
     pub used_bytes: f64,
-    /// How often it had no room.
+    /// Number of failed allocations.
     pub exhausted: u64,
 }
 
@@ -539,26 +540,26 @@ pub struct CustomFamily {
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct CustomSeries {
     pub labels: HashMap<String, String>,
-    /// 0 where there is a histogram.
+    /// 0 if there is a histogram.
     pub value: f64,
     pub histogram: Option<Histogram>,
 }
 
-/// Whether this process has a GPU, and what its devices did lately.
+/// GPUs of this process and their recent usage.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct GpuStatus {
-    /// Why it has none; null when it has one.
+    /// Why there is no GPU; null if there is one.
     pub unavailable: Option<String>,
-    /// In the order of ordinals, of the devices that were asked and answered.
+    /// Devices that responded, in the order of ordinals.
     pub usage: Vec<GpuUsage>,
-    /// By ordinal, of the devices whose metrics are shown, whether or not they answer now; '' of others.
+    /// Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others.
     pub uuids: Vec<String>,
 }
 
-/// What a device does not say is null.
+/// Null properties are unknown.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct GpuUsage {
-    /// `GPU-…`, and `MIG-…` of an instance.
+    /// `GPU-…`, or `MIG-…` for an instance.
     pub uuid: String,
     /// 0 to 1.
     pub utilization: Option<f64>,
@@ -566,17 +567,17 @@ pub struct GpuUsage {
     pub memory_used_bytes: Option<f64>,
     pub power_watts: Option<f64>,
     pub power_limit_watts: Option<f64>,
-    /// Since it was first asked.
+    /// Since the first poll.
     pub energy_joules: Option<f64>,
 }
 
-/// The devices of this process, as CUDA's driver describes them; what it does not say is null.
+/// The devices of this process as described by CUDA's driver; null properties are unknown.
 #[napi(object, object_from_js = false, use_nullable = true)]
 #[derive(Default)]
 pub struct DeviceList {
-    /// Why there is none; null when there is one.
+    /// Why there is none; null if there is one.
     pub unavailable: Option<String>,
-    /// The highest version of CUDA that the driver is made for, such as `13.0`.
+    /// Highest version of CUDA that the driver supports, such as `13.0`.
     pub cuda_version: Option<String>,
     pub devices: Vec<Device>,
 }
@@ -585,11 +586,11 @@ pub struct DeviceList {
 pub struct Device {
     /// From 0, in the order of CUDA_VISIBLE_DEVICES.
     pub ordinal: u32,
-    /// Empty where the driver does not say.
+    /// Empty if unknown.
     pub name: String,
-    /// Without `GPU-` or `MIG-`; of an instance its own.
+    /// Without `GPU-` or `MIG-`; an instance has its own.
     pub uuid: Option<String>,
-    /// Such as `0000:17:00.0`; of an instance that of the device it is part of.
+    /// Such as `0000:17:00.0`; for an instance, that of its device.
     pub pci_address: Option<String>,
     /// Such as `9.0`.
     pub compute_capability: Option<String>,
@@ -598,7 +599,7 @@ pub struct Device {
     pub peers: Vec<u32>,
 }
 
-/// The devices of the machine, also those that this process does not have.
+/// All devices of the machine, including those that are not visible to this process.
 #[napi(object, object_from_js = false, use_nullable = true)]
 #[derive(Default)]
 pub struct MachineDevices {
@@ -606,7 +607,7 @@ pub struct MachineDevices {
     pub unavailable: Option<String>,
     pub driver_version: Option<String>,
     pub devices: Vec<MachineDevice>,
-    /// The first entry of CUDA_VISIBLE_DEVICES that chooses no device: those behind it choose none either.
+    /// First entry of CUDA_VISIBLE_DEVICES that selects no device: CUDA ignores it and the following ones.
     pub ignored: Option<IgnoredEntry>,
 }
 
@@ -633,7 +634,7 @@ pub struct NativeTensor {
     /// Protocol name, `FP32`, `BYTES`, ….
     pub datatype: String,
     pub shape: Vec<i64>,
-    /// Owned by the caller again when the promise settles; the core copies it on the way in.
+    /// The core copies it; owned by the caller again when the promise settles.
     pub data: Buffer,
 }
 
@@ -673,7 +674,7 @@ pub struct NativeInferResponse {
     pub outputs: Vec<NativeTensor>,
 }
 
-/// Responses of one request, and whether they are the last.
+/// Responses of one request; `done` after the last.
 #[napi(object, object_from_js = false)]
 pub struct NextResponses {
     pub responses: Vec<NativeInferResponse>,
@@ -694,32 +695,32 @@ pub struct EmbeddedRequest {
     pub method: String,
     /// Path and query, as sent.
     pub target: String,
-    /// Names and values by turns, as sent.
+    /// Names and values alternately, as sent.
     pub fields: Vec<String>,
-    /// `address:port` of the other end of the connection; null where it is not known, which counts as a network.
+    /// `address:port` of the client; null if unknown, which counts as a network.
     pub peer: Option<String>,
-    /// This end.
+    /// `address:port` of this end.
     pub local: Option<String>,
     /// null = not read yet.
     pub body: Option<Buffer>,
 }
 
-/// What a call about such a request is told: the bytes of body that are wanted at most, a reply, or events.
+/// Next step of an embedded request: a request for body bytes, a reply, or events.
 #[napi(object, object_from_js = false, use_nullable = true)]
 #[derive(Default)]
 pub struct EmbeddedAnswer {
-    /// Give at most so many bytes to `body`; null in the other cases.
+    /// Most bytes to pass to `body`; null in the other cases.
     pub wanted: Option<f64>,
     pub status: Option<u32>,
-    /// Names and values by turns; length and connection are the other server's.
+    /// Names and values alternately; the other server adds length and connection.
     pub fields: Option<Vec<String>>,
-    /// Whole, owned by the caller, who may give it back to `replies` when it is written.
+    /// Complete and owned by the caller, who may return it to `replies` once written.
     pub body: Option<Buffer>,
-    /// Instead of `body`, the bytes it has: `embedTake` writes it.
+    /// Size of a body for `embedTake`, instead of `body`.
     pub large: Option<f64>,
-    /// Events follow: `next`.
+    /// Events follow: call `next`.
     pub more: Option<bool>,
-    /// The length of the body is told; else, and where events follow, it is sent in chunks.
+    /// The length of the body is known; otherwise, and before events, it is sent in chunks.
     pub sized: Option<bool>,
 }
 
@@ -727,7 +728,7 @@ pub struct EmbeddedAnswer {
 #[napi(object, object_to_js = false, use_nullable = true)]
 pub struct EmbeddedCall {
     pub path: String,
-    /// Metadata, names and values by turns; binary values in base64.
+    /// Metadata, names and values alternately; binary values in base64.
     pub fields: Vec<String>,
     /// As in `EmbeddedRequest`.
     pub peer: Option<String>,
@@ -741,25 +742,25 @@ pub struct EmbeddedCall {
 pub struct EmbeddedCallEnd {
     pub code: u32,
     pub text: String,
-    /// Names and values by turns.
+    /// Names and values alternately.
     pub trailers: Vec<String>,
 }
 
-/// What there is of the answer of a gRPC call.
+/// Available part of the response of a gRPC call.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct EmbeddedCallAnswer {
-    /// The response begins: initial metadata may leave.
+    /// The response begins: initial metadata may be sent.
     pub begun: bool,
-    /// Whole, owned by the caller.
+    /// Complete messages, owned by the caller.
     pub messages: Vec<Buffer>,
     pub end: Option<EmbeddedCallEnd>,
 }
 
-/// What decides which requests are traced. Replacing one restarts its counters; requests in flight finish under the one they were
-/// sampled with, and when the last of them ended `Core.takeTraces` names it in `ended`, behind all of its records.
+/// Selects the requests to trace. Replacing one restarts its counters; requests in flight finish under the setting they
+/// were sampled with. After its last record `Core.takeTraces` returns it in `ended`.
 #[napi(object, object_to_js = false)]
 pub struct TraceSetting {
-    /// Chosen by the caller, never used twice; 0 is none.
+    /// Chosen by the caller, never reused; 0 = none.
     pub setting: u32,
     #[napi(ts_type = "TraceMode")]
     pub mode: String,
@@ -767,14 +768,15 @@ pub struct TraceSetting {
     pub tensors: bool,
     /// Every n-th request; 0 = only those with a W3C context (mode opentelemetry).
     pub rate: u32,
-    /// How many may still be sampled; -1 = any number. A W3C context is traced whatever this says.
+    /// Requests that may still be sampled; -1 = no limit. A W3C context is always traced.
     pub count: i32,
 }
 
-/// As they came in the headers `traceparent` and `tracestate`; of several `tracestate`, joined by commas; empty without.
+/// Contents of the headers `traceparent` and `tracestate` (several joined by commas); empty if missing.
 #[napi(object, object_from_js = false)]
 pub struct TraceContext {
-    /// `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`, in lower case, ids not zero. Also of a higher version: its first 55 characters.
+    /// `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`, in lower case, ids not zero. Of higher versions the first
+    /// 55 characters.
     pub traceparent: String,
     pub tracestate: String,
 }
@@ -782,7 +784,7 @@ pub struct TraceContext {
 #[napi(object, object_from_js = false)]
 pub struct TraceActivity {
     pub name: String,
-    /// CLOCK_MONOTONIC, the clock of `process.hrtime.bigint()`: not since the epoch.
+    /// CLOCK_MONOTONIC, the clock of `process.hrtime.bigint()`; not since the epoch.
     pub ns: u64,
 }
 
@@ -801,61 +803,61 @@ pub struct TraceTensor {
 /// One call of a model or an ensemble.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct TraceCall {
-    /// From 1, never used twice in a process.
+    /// From 1, never reused in a process.
     pub id: f64,
-    /// Id of the call it was made for; 0 = none, which is so for the client's.
+    /// Id of the parent call; 0 = none, as for the client's call.
     pub parent_id: f64,
     pub model: String,
     pub version: i64,
     /// As the client sent it, any characters; empty = none.
     pub request_id: String,
-    /// 16 hex digits that its model was told as those of its span (`trace::Trace::context`); empty = none.
+    /// Span id that the model received (`trace::Trace::context`), 16 hex digits; empty = none.
     pub span_id: String,
-    /// In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. What
-    /// a backend reported (CUSTOM_…) stands in its own order before the four of COMPUTE: compare times. The four of COMPUTE are missing for
-    /// ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request refused by its queue. A call
-    /// without level TIMESTAMPS has none.
+    /// In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START,
+    /// COMPUTE_END, REQUEST_END. Activities from a backend (CUSTOM_…) precede the four of COMPUTE in their own order:
+    /// compare times. Ensembles, cache hits and requests that left their queue without running lack the four of
+    /// COMPUTE; requests rejected by their queue lack REQUEST_END. Empty without level TIMESTAMPS.
     pub activities: Vec<TraceActivity>,
-    /// Of level TENSORS, in mode triton; a long tensor is cut (`TRACE_TENSOR_BYTES_MAX`).
+    /// With level TENSORS, in mode triton; long tensors are cut (`TRACE_TENSOR_BYTES_MAX`).
     pub tensors: Vec<TraceTensor>,
     /// Why it failed, if it did.
     pub error: Option<Failure>,
 }
 
-/// What was traced of one request of a client: the call of the model it asked for, and every call made for that (steps of an ensemble).
+/// Trace of one client request: the call of its model, and every call made for it (steps of an ensemble).
 ///
-/// Records come out of a bounded queue of the core: `Core.takeTraces` gives those that are complete, in the order in which they ended, and
-/// `onTraces` is called when the queue is no longer empty, once until it was emptied. A record is there when the last byte of the answer
-/// was written and the last call ended, whichever is later; also when the request failed, was cancelled or its client left. When the
-/// queue is full (`TRACES_WAITING_MAX` records, or `TRACES_WAITING_BYTES_MAX` of tensors) a record is dropped and counted in
-/// `nereid_trace_records_lost_total`; none is ever waited for. Nothing of it is shared with the core: it may be kept and changed.
+/// Records are queued in the core: `Core.takeTraces` returns complete ones in the order of their end, and `onTraces` is
+/// called once when the queue becomes non-empty. A record is complete when the last byte of the response was written
+/// and the last call has ended, also if the request failed, was cancelled or its client disconnected. If the queue is
+/// full (`TRACES_WAITING_MAX` records, or `TRACES_WAITING_BYTES_MAX` of tensors) a record is dropped and counted in
+/// `nereid_trace_records_lost_total`. The core keeps no reference: it may be kept and changed.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct TraceRecord {
-    /// Where it goes: that of the server, at the time of the request.
+    /// Trace mode of the server at the time of the request.
     #[napi(ts_type = "TraceMode")]
     pub mode: &'static str,
-    /// Number of the setting that sampled it, as it was given to `Core.setTraceSetting`.
+    /// Number of the setting that sampled it, as in `Core.setTraceSetting`.
     pub setting: u32,
-    /// The caller's W3C context: only in mode opentelemetry, and only a valid one.
+    /// The client's W3C context: only in mode opentelemetry, and only if valid.
     pub context: Option<TraceContext>,
-    /// 32 hex digits that a model was told as those of the trace; empty = none was told any, or they are those of `context`.
+    /// Trace id that a model received, 32 hex digits; empty = none, or that of `context`.
     pub trace_id: String,
-    /// The client's call first; the parent of each other one stands before it. Empty in one case: an HTTP body that is no JSON, which has
-    /// `activities` and no call.
+    /// The client's call first, parents before children. Empty in one case: an HTTP body that is not JSON has
+    /// `activities` but no call.
     pub calls: Vec<TraceCall>,
-    /// Activities of the front end, `HTTP_…` or `GRPC_…` and INFER_RESPONSE_COMPLETE, in the order in which they were noted. They have no
-    /// place in the order of activities of `calls[0]`: compare times. Empty without level TIMESTAMPS.
+    /// Activities of the front end, `HTTP_…` or `GRPC_…` and INFER_RESPONSE_COMPLETE, in recorded order. They are not
+    /// ordered relative to those of `calls[0]`: compare times. Empty without level TIMESTAMPS.
     pub activities: Vec<TraceActivity>,
-    /// Id of the client's call, also when `calls` is empty.
+    /// Id of the client's call, also if `calls` is empty.
     pub id: f64,
 }
 
 #[napi(object, object_from_js = false)]
 pub struct TakenTraces {
     pub records: Vec<TraceRecord>,
-    /// Settings of which no record follows: all of them were taken, with this call or before.
+    /// Settings without further records: all were taken, with this call or before.
     pub ended: Vec<u32>,
-    /// No more are there; `onTraces` will be called.
+    /// The queue is empty; `onTraces` will be called.
     pub is_all: bool,
 }
 
@@ -864,8 +866,8 @@ pub struct TakenTraces {
 pub struct SharedSetting {
     /// Equal values are the same setting.
     pub value: String,
-    /// What a server with this value has, for the text of a refusal.
+    /// Text of a conflict: the setting of a server with this value.
     pub has: String,
-    /// What the other wants instead, in the same sentence; empty where `has` says all.
+    /// Text of a conflict: what the other server wants instead; empty if `has` is enough.
     pub instead: String,
 }

@@ -1,6 +1,5 @@
-//! Loads ONNX Runtime on a thread of its own while JavaScript is still reading its modules. Only saves time: what fails here
-//! fails again, and is reported, when the first model is opened. And the other end: leaving the process while the library may be
-//! at work.
+//! Loads ONNX Runtime on a thread of its own while JavaScript reads its modules. Only saves time: errors occur again,
+//! and are reported, when the first model is opened. Also exits the process safely while the library runs.
 
 use crate::objects::Setting;
 use napi_derive::napi;
@@ -28,19 +27,19 @@ pub fn preload_onnxruntime(library: String, settings: Vec<Setting>) {
     }
 }
 
-/// Waits for the end of `preload_onnxruntime`. To be called before the process exits: a library whose static objects are
-/// destroyed while it initialises may crash, and the crash would replace the exit code.
+/// Waits for `preload_onnxruntime`. Call it before the process exits: a library whose static objects are destroyed
+/// while it initialises may crash, which would replace the exit code.
 #[napi]
 pub fn await_preload() {
     let loading = LOADING.lock().take();
     if let Some(thread) = loading {
-        // A panic was caught on the thread.
+        // The thread has caught any panic.
         let _ = thread.join();
     }
 }
 
-/// Ends the process at once. A regular exit destroys the static objects of the libraries first, and a thread that is loading or
-/// running a model then would crash in them; the crash would replace the exit code.
+/// Ends the process at once. A regular exit would first destroy the static objects of the libraries, and a thread that
+/// loads or runs a model would crash in them, which would replace the exit code.
 #[napi]
 pub fn exit_now(code: i32) {
     // SAFETY: `_exit` has no preconditions and does not return.

@@ -1,5 +1,5 @@
-//! What all servers of a process share because the core has it once: limits of memory, and the place of the log. It is kept here and not in
-//! TypeScript, where each worker thread would know its own servers only.
+//! Settings that all servers of a process share because the core has them once: memory limits and the log file. Kept
+//! here, because in TypeScript each worker thread would only know its own servers.
 
 use crate::objects::SharedSetting;
 use napi_derive::napi;
@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Settings of the servers that run, each with the number of its claim. No number is used twice: a claim may be released again when JavaScript
-/// collects it.
+/// Settings of the running servers, by claim number. Numbers are not reused: a claim may be released twice.
 static RUNNING: Mutex<Vec<(u64, Vec<SharedSetting>)>> = Mutex::new(Vec::new());
 
-/// What a server that runs has of the settings of the process. It ends with `release`, or with the thread that made it.
+/// Claim of a running server on the settings of the process. Ends with `release`, or with the thread that made it.
 #[napi]
 pub struct ProcessClaim {
     number: u64,
@@ -21,8 +20,8 @@ pub struct ProcessClaim {
 
 #[napi]
 impl ProcessClaim {
-    /// Claims the process for a server that is about to start, unless one that runs has other settings. `settings` are the same ones in the
-    /// same order for each server.
+    /// Claims the process for a server that is about to start, unless a running one has other settings. `settings` has
+    /// the same entries in the same order for each server.
     #[napi(constructor)]
     pub fn new(settings: Vec<SharedSetting>) -> Self {
         let mut running = RUNNING.lock();
@@ -34,13 +33,13 @@ impl ProcessClaim {
         Self { number, conflict }
     }
 
-    /// What another server has, and this one wants; null when the process is claimed.
+    /// The setting in which another server differs; null if the process is claimed.
     #[napi(getter)]
     pub fn conflict(&self) -> Option<String> {
         self.conflict.clone()
     }
 
-    /// The server has ended.
+    /// Releases the claim, because the server has ended.
     #[napi]
     pub fn release(&mut self) {
         if self.conflict.is_none() {

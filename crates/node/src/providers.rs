@@ -1,11 +1,11 @@
-//! ONNX Runtime's providers for devices, looked for without a core: for `nereid gpu`, and before anything is loaded.
+//! Finds ONNX Runtime's device providers without a core: for `nereid gpu`, and before anything is loaded.
 
 use crate::objects as js;
 use backend_onnx::provider;
 use napi_derive::napi;
 use std::path::PathBuf;
 
-/// What of the providers is on this machine. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`.
+/// Reports the providers here. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`.
 #[napi]
 pub fn find_providers(library: Option<String>, settings: Vec<js::Setting>) -> js::ProviderReport {
     let settings: Vec<_> = settings.into_iter().map(|s| (s.key, s.value)).collect();

@@ -2,7 +2,7 @@
 
 use napi_derive::napi;
 
-/// `{"routes":[…],"calls":[…]}`, as `crates/frontend/routes.json` has it.
+/// `{"routes":[…],"calls":[…]}`, as in `crates/frontend/routes.json`.
 #[napi]
 pub fn describe_routes() -> String {
     frontend::described_routes()

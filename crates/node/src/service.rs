@@ -1,4 +1,4 @@
-//! What a service manager such as systemd wants to hear, and what it gave: by the protocols of `sd_notify` and `sd_listen_fds`.
+//! Notifications to a service manager such as systemd and sockets from it (`sd_notify`, `sd_listen_fds`).
 
 use crate::failure::{Result, thrown};
 use crate::objects::GivenSocket;
@@ -6,8 +6,8 @@ use napi_derive::napi;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
-/// Sends one message, such as `READY=1`. `socket` is what stands in NOTIFY_SOCKET: a path, or `@` and an abstract name. Never waits:
-/// where the manager does not read, the message is lost and the error says so.
+/// Sends one message, such as `READY=1`. `socket` is the value of NOTIFY_SOCKET: a path, or `@` and an abstract name.
+/// Never blocks: if the manager does not read, the message is lost and an error returned.
 #[napi]
 pub fn notify(socket: String, message: String) -> napi::Result<()> {
     let sent = send(&socket, message.as_bytes());
@@ -33,7 +33,7 @@ fn send(socket: &str, message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a descriptor is that the service manager gave; programs that are started from here do not inherit it.
+/// Describes a descriptor from the service manager; programs that are started from here do not inherit it.
 #[napi]
 pub fn describe_socket(fd: i32) -> Result<GivenSocket> {
     let found = frontend::given::describe(fd).map_err(|e| thrown(&e))?;

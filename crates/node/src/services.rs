@@ -1,4 +1,4 @@
-//! The server as the code of its models sees it: inferences by other models, model control, metrics.
+//! The server as seen by the code of its models: inference with other models, model control, metrics.
 
 use crate::control::Bridge;
 use backend::metrics::CustomMetrics;
@@ -16,7 +16,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Tells the backends of it. They do not own it: its engine owns them.
+    /// Registers it with the backends, which hold it weakly, because its engine owns them.
     pub fn new(
         engine: Arc<Engine>,
         control: Arc<Bridge>,
@@ -31,9 +31,9 @@ impl Services {
         services
     }
 
-    /// A change of the repository, which TypeScript decides.
+    /// Starts a change of the repository, which TypeScript executes.
     fn change(&self, operation: ControlOperation, argument: Argument, answer: ControlAnswer) {
-        // Triton refuses these, too. The first loads are one step: what is asked for in one of them would wait for its end.
+        // Triton rejects these, too. The first loads are one step: one that starts another would wait for its own end.
         if matches!(self.engine.server_state(), ServerState::Initializing | ServerState::Loading) {
             return answer(Err(Error::unavailable("Server not ready")));
         }
@@ -72,10 +72,10 @@ impl Host for Services {
     }
 }
 
-/// A JSON string.
+/// Quotes `text` as a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     write_string(&mut out, text.as_bytes());
-    // Nothing that is UTF-8 becomes something else by being escaped.
+    // Escaping keeps UTF-8 valid.
     String::from_utf8_lossy(&out).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
+//! Reports the results of calls. Only JavaScript starts calls, so it bounds the queue.
 
 use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, Failure, NativeInferResponse, NextResponses, Opened};
 use napi::bindgen_prelude::{FnArgs, Function, ToNapiValue};
@@ -8,16 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// The ticket of a call, why it failed, and what it came back with.
+/// The ticket of a call, its error, and its value.
 pub type Report = FnArgs<(u32, Option<Failure>, Settled)>;
 
 type Reports = ThreadsafeFunction<(u32, Result<Settled>), (), Report, napi::Status, false>;
 
-/// Where threads report. Keeps Node's event loop alive, so that a process with an open call does not end under it.
+/// Queue of reports. Keeps Node's event loop alive while a call is open.
 #[derive(Clone)]
 pub struct Settler(Arc<Reports>);
 
-/// What a call came back with.
+/// Result of a call.
 pub enum Settled {
     Nothing,
     Flag(bool),
@@ -25,15 +25,15 @@ pub enum Settled {
     Opened(Opened),
     Response(Box<NativeInferResponse>),
     Responses(NextResponses),
-    /// Of a request that another server received.
+    /// A part of the response to a request that another server received.
     Embedded(Box<EmbeddedAnswer>),
-    /// Of a gRPC call that another server received.
+    /// A part of the response to a gRPC call that another server received.
     EmbeddedCall(Box<EmbeddedCallAnswer>),
 }
 
 impl ToNapiValue for Settled {
     unsafe fn to_napi_value(env: napi_env, settled: Self) -> napi::Result<napi_value> {
-        // SAFETY: the caller's promise about `env` is passed on.
+        // SAFETY: the caller guarantees that `env` is valid.
         unsafe {
             match settled {
                 Self::Nothing => ToNapiValue::to_napi_value(env, ()),
@@ -71,20 +71,20 @@ impl Settler {
         self.0.call((ticket, result), ThreadsafeFunctionCallMode::NonBlocking);
     }
 
-    /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind what serves requests when that has to wait: creating a session
-    /// computes for seconds, and on few cores it would take them from inferences.
-    pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
+    /// Runs `work`, which loads a model, like [`run`](Self::run), but yields to serving threads: creating a session
+    /// computes for seconds and would take a core from inferences.
+    pub fn run_load(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         self.run(ticket, move || {
             let _yielding = memory::yielding::when_contended();
             work()
         });
     }
 
-    /// Runs `work` on a thread of its own and reports what it returns. Lifecycle calls only: seconds long, a few at a time.
+    /// Runs `work` on a thread of its own and reports its result. Only for lifecycle calls: seconds long, but few.
     pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         let settler = self.clone();
         let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
-            // An unloaded model is gone, and its memory with it, when the call reports that it is.
+            // When the call reports an unloaded model, its memory is free.
             memory::release::drop_in_place();
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 Err(Error::internal("the core panicked; this is a defect of the server, please report it with the log"))

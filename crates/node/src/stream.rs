@@ -1,8 +1,8 @@
-//! Responses of one request of the in-process API, as JavaScript asks for them.
+//! Responses of one request of the in-process API, pulled by JavaScript.
 //!
-//! JavaScript pulls: it asks for what is there, and is told once, by the thread that brings the next response or at once. So no
-//! response is queued for its thread that it did not ask for; what it does not ask for waits in the request's inbox, where it
-//! is bounded and charged like that of any other reader (`frontend::answers`).
+//! Each pull is settled once, by the thread that delivers the next response or directly. So no response is queued for
+//! the JavaScript thread that it did not ask for; others wait in the request's inbox, bounded and charged like those of
+//! any other reader (`frontend::answers`).
 
 use crate::infer;
 use crate::objects::NextResponses;
@@ -16,45 +16,44 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use tensor::{Error, Result};
 
-/// Responses that are handed over at once, at most.
+/// Responses per pull.
 const RESPONSES_PER_CALL_MAX: usize = 64;
-/// No further response is added to them beyond so many bytes: they are copied on a thread that has other things to do.
+/// No further response is added beyond this size: they are copied on the JavaScript thread.
 const BYTES_PER_CALL: usize = 1024 * 1024;
 
-/// A request whose responses are pulled. Dropped, or [`cancel`](Self::cancel)led, it is given up.
+/// A request whose responses are pulled. Cancelled when dropped or by [`cancel`](Self::cancel).
 pub struct Pull {
     settler: Settler,
     signature: Arc<Signature>,
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
 }
 
-struct State {
+struct StreamState {
     inbox: Inbox,
-    /// The call that waits for responses.
+    /// The pull that waits for responses.
     call: Option<u32>,
-    /// A failure that is told with the next call: responses came before it.
+    /// An error for the next pull, because responses came before it.
     ahead: Option<Error>,
-    /// Nothing comes any more.
+    /// The request has ended.
     over: bool,
 }
 
-/// What a call is told.
-type Told = Result<NextResponses>;
+type PulledResponses = Result<NextResponses>;
 
 impl Pull {
     /// Starts a request.
     ///
     /// # Errors
-    /// Refusals, as over the network.
+    /// Rejections, as over the network.
     pub fn start(settler: Settler, version: &Arc<ModelVersion>, request: InferRequest) -> Result<Arc<Self>> {
         let inbox = Inbox::new(&Budget::global().account());
         let key = inbox.reserve();
         inbox.starter().start_here(key, version, Box::new(request))?;
-        let state = Mutex::new(State { inbox, call: None, ahead: None, over: false });
+        let state = Mutex::new(StreamState { inbox, call: None, ahead: None, over: false });
         Ok(Arc::new(Self { settler, signature: version.signature.clone(), state }))
     }
 
-    /// Settles `call` with the next responses, as soon as there is one. One call at a time.
+    /// Settles `call` with the next responses as soon as there is one. One call at a time.
     pub fn next(self: &Arc<Self>, call: u32) {
         if self.state.lock().call.replace(call).is_some() {
             return self
@@ -64,7 +63,7 @@ impl Pull {
         self.deliver();
     }
 
-    /// Gives the request up. A call that waits is told so.
+    /// Cancels the request. A waiting call is settled with CANCELLED.
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         state.over = true;
@@ -81,16 +80,16 @@ impl Pull {
         let waker = Waker::from(self.clone());
         let mut state = self.state.lock();
         let Some(call) = state.call else { return };
-        let Some(told) = state.gather(&self.signature, &Context::from_waker(&waker)) else { return };
+        let Some(pulled) = state.gather(&self.signature, &Context::from_waker(&waker)) else { return };
         state.call = None;
         drop(state);
-        self.settler.settle(call, told.map(Settled::Responses));
+        self.settler.settle(call, pulled.map(Settled::Responses));
     }
 }
 
-impl State {
-    /// What there is to tell; `None` when that is still to come, and the waker of `cx` is kept.
-    fn gather(&mut self, signature: &Signature, cx: &Context<'_>) -> Option<Told> {
+impl StreamState {
+    /// The next result; `None` if there is none yet, then the waker of `cx` is registered.
+    fn gather(&mut self, signature: &Signature, cx: &Context<'_>) -> Option<PulledResponses> {
         if let Some(error) = self.ahead.take() {
             self.over = true;
             return Some(Err(error));
@@ -107,7 +106,7 @@ impl State {
             match converted {
                 Ok(response) => responses.push(response),
                 Err(error) => {
-                    // The reader stops at a failure, so there is no use for what would follow.
+                    // The reader stops at an error, so later responses are not needed.
                     self.inbox.close();
                     self.over = true;
                     if responses.is_empty() {

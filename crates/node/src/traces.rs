@@ -1,4 +1,4 @@
-//! Traces on their way to TypeScript, which writes or exports them.
+//! Passes traces to TypeScript, which writes or exports them.
 
 use crate::objects as js;
 use backend::now_ns;
@@ -7,23 +7,22 @@ use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::sync::OnceLock;
 use trace::{Call, Mode, Record, Setting, Stamp, Tensor, Tracer};
 
-/// Calls that may wait for the JavaScript thread: each says the same.
+/// Queued calls for the JavaScript thread; all are the same notification.
 const QUEUE_MAX: usize = 4;
 
 type OnTraces = ThreadsafeFunction<(), (), (), napi::Status, false, true, QUEUE_MAX>;
 
-/// Has `f` called when records are to be taken.
+/// Calls `f` when there are records to take.
 pub fn tell(tracer: &Tracer, f: &Function<'_, (), ()>) -> napi::Result<()> {
     let call: OnTraces =
         f.build_threadsafe_function::<()>().max_queue_size::<QUEUE_MAX>().weak::<true>().build_callback(|_| Ok(()))?;
     tracer.wake_with(move || {
-        // A full queue has said it already.
+        // A full queue has notified already.
         call.call((), ThreadsafeFunctionCallMode::NonBlocking);
     });
     Ok(())
 }
 
-/// The setting of the contract.
 pub fn setting(s: &js::TraceSetting) -> Setting {
     Setting {
         number: s.setting,
@@ -35,7 +34,7 @@ pub fn setting(s: &js::TraceSetting) -> Setting {
     }
 }
 
-/// Takes at most `max` records. `clock_ns` is JavaScript's clock now.
+/// Takes at most `max` records. `clock_ns` is the current time of JavaScript's clock.
 pub fn take(tracer: &Tracer, max: u32, clock_ns: u64) -> js::TakenTraces {
     // Both clocks are the system's monotonic one, with different starts.
     static START: OnceLock<u64> = OnceLock::new();

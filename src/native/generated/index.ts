@@ -3,140 +3,141 @@
 import type { ControlOperation, ErrorCode, ListenOptions, RequestLogOptions, ServerState, Ticket, TraceMode, VersionState } from '../names.js'
 
 /**
- * The core, one per server. Methods with a `ticket` report through `onSettled`, exactly once; the others answer at once. What is thrown has an
- * `ErrorCode` as `code`.
+ * The core, one per server. Methods with a `ticket` report through `onSettled` exactly once; the others return
+ * directly. Errors are thrown with an `ErrorCode` as `code`.
  */
 export declare class NativeCore {
   constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (ticket: number, failure: Failure | null, value: unknown) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void)
   openModel(ticket: Ticket<Opened>, spec: OpenSpec): void
-  /** Finishes the initialisation of the backend and makes the version READY, atomically replacing one of the same number. */
+  /** Finishes the initialisation of the backend and makes the version READY, replacing one of the same number. */
   publishModel(ticket: Ticket<void>, handle: number, spec: PublishSpec): void
   discardModel(handle: number): void
   /**
-   * Gives a version that serves the instances that this configuration asks for, without a reload; `config` and `configJson` as in
-   * `PublishSpec`. False when only a reload can do that. Rejects with INVALID_ARG for too many, or with what a new instance failed with.
+   * Changes the instances of a serving version to those of this configuration without a reload; `config` and
+   * `configJson` as in `PublishSpec`. False if only a reload can do that. Rejects with INVALID_ARG for too many
+   * instances, or with the error of a new one.
    */
   updateModel(ticket: Ticket<boolean>, name: string, version: number, config: Buffer, configJson: string): void
-  /** Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only. */
+  /** Adds a model or a version, or changes the state of one that does not serve. Only `publishModel` sets READY. */
   setVersionState(name: string, version: number, state: VersionState, reason: string): void
-  /** Marks a model that has no version at all as known (or not); strict readiness fails while one is. */
+  /** Marks a model without any version as known or not; strict readiness fails while there is a known one. */
   setModelKnown(name: string, known: boolean): void
-  /** UNLOADING at once, resolves when the last request left; then UNAVAILABLE with `reason`. */
+  /** Sets UNLOADING at once and resolves when the last request has ended; then UNAVAILABLE with `reason`. */
   retireModel(ticket: Ticket<void>, name: string, version: number, reason: string): void
   setServerState(state: ServerState): void
-  /** Models are not asked. */
+  /** Does not query models. */
   isReady(): boolean
-  /** As the network answers: models whose own code says whether they are ready are asked, 5 s at most. Without a name, of the server. */
+  /** Readiness as over the network: queries models whose code reports it, at most 5 s. Without a name, the server's. */
   askReady(ticket: Ticket<boolean>, name: string, version: string): void
-  /** READY versions that can not be used right now, and why. */
+  /** READY versions that cannot be used right now, and why. */
   unready(): Array<Unready>
   /**
-   * Logs requests and control calls from now on, of listeners and of other servers. To be called before `bind` and `openEmbedded`; `close`
-   * ends it. `reactorThreads` as in `ListenOptions`: lines may wait of each. Throws INVALID_ARG for a file that can not be opened.
+   * Starts logging requests and control calls, until `close`. Call it before `bind` and `openEmbedded`.
+   * `reactorThreads` as in `ListenOptions`; each has a queue of lines. Throws INVALID_ARG if a file cannot be
+   * opened.
    */
   openLogs(options: RequestLogOptions, reactorThreads: number): void
   /**
-   * Takes the ports and reads the certificates of the front ends, and takes the port of metrics; clients are refused as yet. What cannot be
-   * started is among the failures, and then nothing is taken. To be called after `openKeys` and `openLogs`.
+   * Binds the ports of front ends and metrics and reads certificates; clients are not accepted yet. If anything
+   * fails, `failures` lists it and nothing is bound. Call it after `openKeys` and `openLogs`.
    */
   bind(options: ListenOptions, metrics?: MetricsAddress | undefined | null): BoundPorts
-  /** Gives up ports and files of sockets at once, for a process that ends while its models load. */
+  /** Closes ports and socket files at once, for a process that ends while its models load. */
   unbind(): void
-  /** Descriptor of the socket of metrics, which is the caller's from now on; null where it has to bind its own. */
+  /** Descriptor of the metrics socket, now owned by the caller; null if the caller has to bind its own. */
   takeMetricsSocket(): number | null
-  /** Serves where `bind` has bound. Rejects with UNAVAILABLE, as a `BindFailure`, where another process came first. */
+  /** Serves on the sockets of `bind`. Rejects with UNAVAILABLE, as a `BindFailure`, if another process was first. */
   listen(ticket: Ticket<void>): void
   /**
-   * Reads keys and certificates again, and opens logs of requests again that were moved away; returns the files. What cannot be used is
-   * logged, and what was there before stays.
+   * Reads keys and certificates again and reopens request logs that were moved; returns the files. Invalid files are
+   * logged and the previous contents stay in use.
    */
   reread(): Array<string>
-  /** Takes requests that another server of this process received. The options are those of the listeners; nothing is bound. */
+  /** Accepts requests that another server of this process received. Options as for listeners; binds nothing. */
   openEmbedded(options: ListenOptions): void
-  /** Begins a request; `ticket` is its number as well as that of its first call. */
+  /** Begins a request; `ticket` is its number and the ticket of its first call. */
   embed(ticket: Ticket<EmbeddedAnswer>, request: EmbeddedRequest): void
-  /** Likewise for a call of gRPC. */
+  /** Begins a gRPC call, like `embed`. */
   embedCall(ticket: Ticket<EmbeddedCallAnswer>, request: EmbeddedCall): void
-  /** What follows of the messages of call `request`; `length` is that of the message which the piece begins. */
+  /** A further piece of the messages of call `request`; `length` is that of the message that the piece begins. */
   embedPiece(ticket: Ticket<void>, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
-  /** The body that was wanted of `request`, in pieces; without one, `bytes` says how many it has. */
+  /** The requested body of `request`, in pieces; without pieces, `bytes` is its size. */
   embedBody(ticket: Ticket<EmbeddedAnswer>, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
-  /** Writes the large body that call `ticket` was told of into `to`, which is exactly as long. Without `to` it is dropped. */
+  /** Copies the large body reported for `ticket` into `to`, which has its size. Without `to` it is dropped. */
   embedTake(ticket: number, to?: Buffer | undefined | null): void
-  /** The next events of `request`. */
   embedNext(ticket: Ticket<EmbeddedAnswer | EmbeddedCallAnswer>, request: number): void
-  /** Nobody waits for `request` any more. */
+  /** Cancels `request`. */
   embedGiveUp(request: number): void
   /**
-   * Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `bind`. Throws
-   * INVALID_ARG with the file, the line, the field, and what is wrong.
+   * Requires a key of this file for requests on both ports. The file is read again when it changes. Call it before
+   * `bind`. Throws INVALID_ARG with the file, the line, the field and the mistake.
    */
   openKeys(file: string, issuer?: IssuerOptions | undefined | null): void
   /**
-   * Whether requests over HTTP with this method and path need a key, as the keys are now. A name in braces is a model that only scopes for
-   * any model have.
+   * True if HTTP requests with this method and path need a key at present. A name in braces stands for a model that
+   * only scopes for any model include.
    */
   needsKey(method: string, path: string): boolean
   /**
-   * Takes the keys of the issuer, a JWK set; returns how many of them tokens can be signed with. Throws INVALID_ARG when it is none; the keys
-   * stay as they are.
+   * Replaces the keys of the issuer, a JWK set; returns the number of keys that can verify tokens. Throws
+   * INVALID_ARG for anything else; the previous keys stay.
    */
   setIssuerKeys(text: string): number
-  /** Whether a token named a key of the issuer that is not here, since this was asked last. */
+  /** True if a token named an unknown key of the issuer since the last call. */
   missesIssuerKey(): boolean
-  /**
-   * Closes the listeners for a process that goes on with their sockets. Requests on connections that are there are answered as ever, and the
-   * connections end with their answers.
-   */
+  /** Closes the listeners for a process that continues with their sockets. Open connections end with their responses. */
   handOver(): void
-  /** Connections that are open. */
+  /** Open connections. */
   connections(): number
-  /** Whether all reactors gave a sign of life since the last call; true before they are started. */
+  /** True if all reactors have shown activity since the last call, and before they are started. */
   pulse(): boolean
   /**
-   * Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when no client is connected
-   * and none connected lately: no client would miss them.
+   * Rejects new inferences and closes connections with their next response; the listeners stay open. False if no
+   * client is connected and none was lately, so that none is affected.
    */
   leave(): boolean
-  /** Sequences in progress, those of replaced versions included. */
+  /** Sequences in progress, including those of replaced versions. */
   sequences(): number
   /**
-   * Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most
-   * `timeoutMs`.
+   * Closes the listeners and rejects new inferences; resolves after at most `timeoutMs` with the number of requests
+   * and sequences still in progress.
    */
   drain(ticket: Ticket<number>, timeoutMs: number): void
   /**
-   * Ends connections and threads, unmaps regions, waits for processes of models that finalize. The last call: afterwards nothing keeps the
-   * event loop alive any more.
+   * Ends connections and threads, unmaps regions, waits for processes of models that finalize. The last call:
+   * afterwards nothing keeps the event loop alive.
    */
   close(ticket: Ticket<void>, graceMs: number): void
   snapshot(): Snapshot
-  /** The answer to a `ControlCall`: JSON text, or a class and a text. */
+  /** The reply to a `ControlCall`: JSON text, or an error code and a message. */
   controlReply(id: number, json: string | undefined | null, errorCode: ErrorCode | null, message: string): void
-  /** Verbose level the core may log at; 0 = none. */
+  /** Verbose level of the core's log; 0 = none. */
   setVerboseLevel(level: number): void
   /**
-   * Replaces the setting of all models without one of their own (`model` empty), or that of a model; null leaves the model to the former.
+   * Replaces the default trace setting (`model` empty) or that of a model; null makes the model use the default.
    * Throws RESOURCE_EXHAUSTED for too many models.
    */
   setTraceSetting(model: string, setting?: TraceSetting | undefined | null): void
-  /** How many requests the setting of a model may still sample; -1 = any number. */
+  /** Number of requests the setting of a model may still sample; -1 = no limit. */
   traceCountLeft(model: string): number
-  /** Takes at most `max` records that are complete, and less when their tensors are large. `clockNs` is `process.hrtime.bigint()`. */
+  /** Takes at most `max` complete records, fewer if their tensors are large. `clockNs` is `process.hrtime.bigint()`. */
   takeTraces(max: number, clockNs: bigint): TakenTraces
-  /** Nothing is sampled any more; each setting ends with its last record. */
+  /** Stops sampling; each setting ends with its last record. */
   closeTraces(): void
-  /** Starts an inference that has one response; `cancel` ends it. */
+  /** Starts an inference with one response; `cancel` cancels it. */
   infer(ticket: Ticket<NativeInferResponse>, request: NativeInferRequest): void
-  /** Starts a request that may have any number of responses. Throws the refusal; else `cancel(ticket)` must follow, once, at the end. */
+  /**
+   * Starts a request with any number of responses. Throws if rejected; otherwise call `cancel(ticket)` once, at the
+   * end.
+   */
   inferStream(ticket: number, request: NativeInferRequest): void
   /**
-   * The responses of the request `stream` that are there, at least one unless none follow. Rejects with the first failure, behind which
-   * nothing comes; after `cancel` with CANCELLED. One call at a time.
+   * The available responses of request `stream`, at least one unless it has ended. Rejects with the first error,
+   * which is the last result; after `cancel` with CANCELLED. One call at a time.
    */
   nextResponses(ticket: Ticket<NextResponses>, stream: number): void
   cancel(ticket: number): void
-  /** Bodies of the corresponding HTTP answers, JSON text. */
+  /** The body of the corresponding HTTP response, JSON text. */
   serverMetadata(): string
   modelMetadata(name: string, version: string): string
   modelConfig(name: string, version: string): string
@@ -144,16 +145,16 @@ export declare class NativeCore {
   modelReady(name: string, version: string): boolean
 }
 
-/** What a server that runs has of the settings of the process. It ends with `release`, or with the thread that made it. */
+/** Claim of a running server on the settings of the process. Ends with `release`, or with the thread that made it. */
 export declare class ProcessClaim {
   /**
-   * Claims the process for a server that is about to start, unless one that runs has other settings. `settings` are the same ones in the
-   * same order for each server.
+   * Claims the process for a server that is about to start, unless a running one has other settings. `settings` has
+   * the same entries in the same order for each server.
    */
   constructor(settings: Array<SharedSetting>)
-  /** What another server has, and this one wants; null when the process is claimed. */
+  /** The setting in which another server differs; null if the process is claimed. */
   get conflict(): string | null
-  /** The server has ended. */
+  /** Releases the claim, because the server has ended. */
   release(): void
 }
 
@@ -161,17 +162,17 @@ export declare class ProcessClaim {
 export interface AvailableResource {
   name: string
   count: number
-  /** The device it is on; null is each of them. */
+  /** Ordinal of its device; null = each device. */
   device: number | null
 }
 
 /**
- * Waits for the end of `preload_onnxruntime`. To be called before the process exits: a library whose static objects are
- * destroyed while it initialises may crash, and the crash would replace the exit code.
+ * Waits for `preload_onnxruntime`. Call it before the process exits: a library whose static objects are destroyed
+ * while it initialises may crash, which would replace the exit code.
  */
 export declare function awaitPreload(): void
 
-/** A service that can not be started. */
+/** A service that cannot be started. */
 export interface BindFailure {
   service: 'control' | 'GRPC' | 'HTTP' | 'Metrics'
   code: ErrorCode
@@ -179,17 +180,17 @@ export interface BindFailure {
   message: string
 }
 
-/** Ports really bound (port 0 in the options picks a free one); 0 where the front end is off. */
+/** Bound ports (port 0 in the options picks a free one); 0 if the front end is off. */
 export interface BoundPorts {
   httpPort: number
   grpcPort: number
   controlPort: number
   metricsPort: number
-  /** Where there are any, nothing is bound. */
+  /** If there are any, nothing is bound. */
   failures: Array<BindFailure>
 }
 
-/** The response cache since the start. */
+/** Counters of the response cache since the start. */
 export interface CacheUse {
   entries: bigint
   lookups: bigint
@@ -198,33 +199,33 @@ export interface CacheUse {
   evictions: bigint
   lookupNs: bigint
   insertionNs: bigint
-  /** Part of its size in use, 0 to 1. */
+  /** Used fraction of its size, 0 to 1. */
   utilisation: number
 }
 
-/** Reads a keys file as a server does; throws what is wrong with it, and where. */
+/** Reads a keys file as a server does; throws its first mistake and where it is. */
 export declare function checkKeys(text: string): void
 
 /**
- * One control operation. `argument` and the reply, but that of `page`, are JSON text, already checked for syntax.
+ * A control operation. `argument` and the reply, except that of `page`, are JSON text, already checked for syntax.
  *
  * | operation | argument | reply |
  * |---|---|---|
  * | repository_index | `{"ready":bool}` | `[{"name","version"?,"state"?,"reason"?}]` |
- * | repository_load | `{"model":s,"parameters":{…}}`; over gRPC file parameters arrive base64-encoded like over HTTP | `{}` |
+ * | repository_load | `{"model":s,"parameters":{…}}`; over gRPC files are base64 as over HTTP | `{}` |
  * | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
- * | either, asked for by the code of a model | also `"within":s`, that model | `{}` |
- * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
+ * | either, from the code of a model | also `"within":s`, that model | `{}` |
+ * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`, over gRPC arrays | settings |
  * | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
- * | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page, or of that part of one |
+ * | page | `{"page":s,"html":bool,"host":s}`: a path | the text of that page or part |
  * | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
  */
 export interface ControlCall {
-  /** Answer with `Core.controlReply(id, …)`, exactly once. */
+  /** Reply with `Core.controlReply(id, …)`, exactly once. */
   id: number
   operation: ControlOperation
   argument: string
-  /** Files of a load that are not in `argument`: long ones. */
+  /** Files of a load that are too long for `argument`. */
   files: Array<ControlFile>
 }
 
@@ -234,15 +235,14 @@ export interface ControlFile {
   contents: Buffer
 }
 
-/** Settings of the whole core, fixed at start. */
 export interface CoreOptions {
   serverId: string
   serverVersion: string
   extensions: Array<string>
   strictReadiness: boolean
-  /** Not live once a GPU failed; `onDeviceFailure` says which and why, and the process is to end. */
+  /** A failed GPU ends liveness; `onDeviceFailure` reports it, and the process should end. */
   exitOnDeviceError: boolean
-  /** Absolute path of libonnxruntime.so, or null when the package is not there: ONNX models then fail, nothing else. */
+  /** Absolute path of libonnxruntime.so; null if the package is missing: then only ONNX models fail. */
   onnxruntimeLibrary: string | null
   strictBatchingDelay: boolean
   /** Keep quantile summaries (`--metrics-config`). */
@@ -250,30 +250,33 @@ export interface CoreOptions {
   /** Keep histograms of the first response (`--metrics-config`). */
   histogramLatencies: boolean
   summaryQuantiles: Array<SummaryQuantile>
-  /** Start of the HTTP front end's body limit family, `--http-max-input-size`. */
+  /** `--http-max-input-size`; the other body limits of the HTTP front end derive from it. */
   httpInputBytesMax: number
   allowClientShm: boolean
-  /** `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's. */
+  /**
+   * `--memory-limit`: most bytes of bodies, heads and unread responses; 0 = half of the machine's or container's
+   * memory.
+   */
   memoryLimitBytes: number
-  /** Without a GPU nothing of it is allocated. */
+  /** Not allocated without a GPU. */
   deviceMemory: DeviceMemoryOptions
-  /** `--sequence-limit`: sequences of a model in progress or waiting. */
+  /** `--sequence-limit`: sequences per model, in progress or waiting. */
   sequenceLimit: number
-  /** What the response cache may take, all models together; null = there is none. */
+  /** Size of the response cache of all models; null = no cache. */
   responseCacheBytes: number | null
-  /** The Redis that is the response cache instead; null = none. */
+  /** Redis to use as the response cache; null = none. */
   responseCacheRedis: RedisOptions | null
   /** `--rate-limit=execution_count`; null = executions are not limited. */
   rateLimit: RateLimit | null
-  /** Models may make metrics; where the server has none, they are told so. */
+  /** Models may create metrics; otherwise their calls return an error. */
   customMetrics: boolean
-  /** How often devices are asked what they do, for a scrape; null = they are not. */
+  /** Interval of polling devices for metrics; null = never. */
   gpuMetricsIntervalMs: number | null
-  /** Directory of our own Python modules, which runners of Python models import. */
+  /** Directory of our Python modules, which runners of Python models import. */
   pythonRuntime: string
-  /** What directories with unpacked Python environments are called: the core puts a number behind it, and makes and fills them. */
+  /** Prefix of directories for unpacked Python environments: the core appends a number, creates and fills them. */
   pythonUnpackPrefix: string
-  /** Where Python environments may lie beside a model's own directory; null = anywhere. */
+  /** Directories that may contain Python environments, beside a model's own; null = any. */
   pythonEnvironmentRoots: Array<string> | null
 }
 
@@ -286,25 +289,25 @@ export interface CustomFamily {
 
 export interface CustomSeries {
   labels: Record<string, string>
-  /** 0 where there is a histogram. */
+  /** 0 if there is a histogram. */
   value: number
   histogram: Histogram | null
 }
 
-/** `{"routes":[…],"calls":[…]}`, as `crates/frontend/routes.json` has it. */
+/** `{"routes":[…],"calls":[…]}`, as in `crates/frontend/routes.json`. */
 export declare function describeRoutes(): string
 
-/** What a descriptor is that the service manager gave; programs that are started from here do not inherit it. */
+/** Describes a descriptor from the service manager; programs that are started from here do not inherit it. */
 export declare function describeSocket(fd: number): GivenSocket
 
 export interface Device {
   /** From 0, in the order of CUDA_VISIBLE_DEVICES. */
   ordinal: number
-  /** Empty where the driver does not say. */
+  /** Empty if unknown. */
   name: string
-  /** Without `GPU-` or `MIG-`; of an instance its own. */
+  /** Without `GPU-` or `MIG-`; an instance has its own. */
   uuid: string | null
-  /** Such as `0000:17:00.0`; of an instance that of the device it is part of. */
+  /** Such as `0000:17:00.0`; for an instance, that of its device. */
   pciAddress: string | null
   /** Such as `9.0`. */
   computeCapability: string | null
@@ -313,41 +316,41 @@ export interface Device {
   peers: Array<number>
 }
 
-/** The devices of this process, as CUDA's driver describes them; what it does not say is null. */
+/** The devices of this process as described by CUDA's driver; null properties are unknown. */
 export interface DeviceList {
-  /** Why there is none; null when there is one. */
+  /** Why there is none; null if there is one. */
   unavailable: string | null
-  /** The highest version of CUDA that the driver is made for, such as `13.0`. */
+  /** Highest version of CUDA that the driver supports, such as `13.0`. */
   cudaVersion: string | null
   devices: Array<Device>
 }
 
-/** What memory for GPUs and of them may have. Bytes. */
+/** Limits of memory of and for GPUs, in bytes. */
 export interface DeviceMemoryOptions {
-  /** `--pinned-memory-pool-byte-size`; 0 = there is none. */
+  /** `--pinned-memory-pool-byte-size`; 0 = no pool. */
   pinnedPoolBytes: number
-  /** `--cuda-memory-pool-byte-size`: of a device the last; others have 64 MiB. */
+  /** `--cuda-memory-pool-byte-size`: the last entry of a device applies; other devices have 64 MiB. */
   devicePools: Array<DevicePool>
-  /** `--pinned-region-byte-size`: of system shared memory, all regions together. */
+  /** `--pinned-region-byte-size`: all regions of system shared memory together. */
   lockedRegionBytesMax: number
-  /** `--model-load-gpu-limit`: of a device the last. */
+  /** `--model-load-gpu-limit`: the last entry of a device applies. */
   loadLimits: Array<LoadLimit>
   /** `--enable-peer-access`. */
   peerAccess: boolean
 }
 
-/** Memory for GPUs and of them. */
+/** Memory of and for GPUs. */
 export interface DeviceMemoryUse {
   pinned: PoolUse
   /** By ordinal. */
   devices: Array<OneDeviceMemoryUse>
-  /** Regions of system shared memory whose pages are locked. */
+  /** Bytes of page-locked regions of system shared memory. */
   lockedRegionBytes: number
   lockedRegionBytesMax: number
-  /** What bodies of requests have of the pinned pool. */
+  /** Bytes of request bodies in the pinned pool. */
   pinnedBodyBytes: number
   pinnedBodyBytesMax: number
-  /** Bytes that the processor copied to or from page-locked memory for the sake of a GPU. */
+  /** Bytes that the CPU copied to or from page-locked memory for GPUs. */
   stagedBytes: bigint
 }
 
@@ -356,33 +359,33 @@ export interface DevicePool {
   bytes: number
 }
 
-/** A duration counter: how often, and how long in all. */
+/** A duration counter: number and total. */
 export interface Duration {
   count: bigint
   ns: bigint
 }
 
-/** What a call about such a request is told: the bytes of body that are wanted at most, a reply, or events. */
+/** Next step of an embedded request: a request for body bytes, a reply, or events. */
 export interface EmbeddedAnswer {
-  /** Give at most so many bytes to `body`; null in the other cases. */
+  /** Most bytes to pass to `body`; null in the other cases. */
   wanted: number | null
   status: number | null
-  /** Names and values by turns; length and connection are the other server's. */
+  /** Names and values alternately; the other server adds length and connection. */
   fields: Array<string> | null
-  /** Whole, owned by the caller, who may give it back to `replies` when it is written. */
+  /** Complete and owned by the caller, who may return it to `replies` once written. */
   body: Buffer | null
-  /** Instead of `body`, the bytes it has: `embedTake` writes it. */
+  /** Size of a body for `embedTake`, instead of `body`. */
   large: number | null
-  /** Events follow: `next`. */
+  /** Events follow: call `next`. */
   more: boolean | null
-  /** The length of the body is told; else, and where events follow, it is sent in chunks. */
+  /** The length of the body is known; otherwise, and before events, it is sent in chunks. */
   sized: boolean | null
 }
 
 /** A gRPC call that another server of this process received. */
 export interface EmbeddedCall {
   path: string
-  /** Metadata, names and values by turns; binary values in base64. */
+  /** Metadata, names and values alternately; binary values in base64. */
   fields: Array<string>
   /** As in `EmbeddedRequest`. */
   peer: string | null
@@ -391,11 +394,11 @@ export interface EmbeddedCall {
   message: Buffer | null
 }
 
-/** What there is of the answer of a gRPC call. */
+/** Available part of the response of a gRPC call. */
 export interface EmbeddedCallAnswer {
-  /** The response begins: initial metadata may leave. */
+  /** The response begins: initial metadata may be sent. */
   begun: boolean
-  /** Whole, owned by the caller. */
+  /** Complete messages, owned by the caller. */
   messages: Array<Buffer>
   end: EmbeddedCallEnd | null
 }
@@ -404,7 +407,7 @@ export interface EmbeddedCallAnswer {
 export interface EmbeddedCallEnd {
   code: number
   text: string
-  /** Names and values by turns. */
+  /** Names and values alternately. */
   trailers: Array<string>
 }
 
@@ -413,19 +416,19 @@ export interface EmbeddedRequest {
   method: string
   /** Path and query, as sent. */
   target: string
-  /** Names and values by turns, as sent. */
+  /** Names and values alternately, as sent. */
   fields: Array<string>
-  /** `address:port` of the other end of the connection; null where it is not known, which counts as a network. */
+  /** `address:port` of the client; null if unknown, which counts as a network. */
   peer: string | null
-  /** This end. */
+  /** `address:port` of this end. */
   local: string | null
   /** null = not read yet. */
   body: Buffer | null
 }
 
-/** What executions on a device counted. */
+/** Counters of executions on a device. */
 export interface Executions {
-  /** Its ordinal. */
+  /** Ordinal of the device. */
   device: number
   inferenceCount: bigint
   executionCount: bigint
@@ -434,13 +437,13 @@ export interface Executions {
   computeInput: Duration
   computeInfer: Duration
   computeOutput: Duration
-  /** Requests that the backend failed. */
+  /** Requests that failed in the backend. */
   failures: bigint
 }
 
 /**
- * Ends the process at once. A regular exit destroys the static objects of the libraries first, and a thread that is loading or
- * running a model then would crash in them; the crash would replace the exit code.
+ * Ends the process at once. A regular exit would first destroy the static objects of the libraries, and a thread that
+ * loads or runs a model would crash in them, which would replace the exit code.
  */
 export declare function exitNow(code: number): void
 
@@ -450,7 +453,7 @@ export interface Failure {
   message: string
 }
 
-/** What of the providers is on this machine. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`. */
+/** Reports the providers here. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`. */
 export declare function findProviders(library: string | undefined | null, settings: Array<Setting>): ProviderReport
 
 export interface Gauge {
@@ -459,29 +462,29 @@ export interface Gauge {
   value: number
 }
 
-/** What a descriptor is that a service manager gave. */
+/** A socket from a service manager. */
 export interface GivenSocket {
   /** `IPv4`, `IPv6`, `unix` or `other`. */
   family: string
   isStream: boolean
   isListening: boolean
-  /** 0 where the family has none. */
+  /** 0 if the family has none. */
   port: number
 }
 
-/** Whether this process has a GPU, and what its devices did lately. */
+/** GPUs of this process and their recent usage. */
 export interface GpuStatus {
-  /** Why it has none; null when it has one. */
+  /** Why there is no GPU; null if there is one. */
   unavailable: string | null
-  /** In the order of ordinals, of the devices that were asked and answered. */
+  /** Devices that responded, in the order of ordinals. */
   usage: Array<GpuUsage>
-  /** By ordinal, of the devices whose metrics are shown, whether or not they answer now; '' of others. */
+  /** Uuids by ordinal of the devices with metrics, also if they do not respond now; '' for others. */
   uuids: Array<string>
 }
 
-/** What a device does not say is null. */
+/** Null properties are unknown. */
 export interface GpuUsage {
-  /** `GPU-…`, and `MIG-…` of an instance. */
+  /** `GPU-…`, or `MIG-…` for an instance. */
   uuid: string
   /** 0 to 1. */
   utilization: number | null
@@ -489,11 +492,11 @@ export interface GpuUsage {
   memoryUsedBytes: number | null
   powerWatts: number | null
   powerLimitWatts: number | null
-  /** Since it was first asked. */
+  /** Since the first poll. */
   energyJoules: number | null
 }
 
-/** One more count than bounds: those above the last bound. */
+/** Has one more count than bounds: the values above the last bound. */
 export interface Histogram {
   bounds: Array<number>
   counts: Array<bigint>
@@ -505,15 +508,15 @@ export interface IgnoredEntry {
   why: string
 }
 
-/** Whose tokens are taken beside keys. */
+/** Issuer of tokens that are accepted in addition to keys. */
 export interface IssuerOptions {
   /** `iss` of its tokens. */
   issuer: string
-  /** What `aud` of its tokens must have. */
+  /** Audience that `aud` of its tokens must include. */
   audience: string
-  /** The claim that rules without one look at. */
+  /** Default claim of rules. */
   claim: string
-  /** Its keys, a JWK set, read again when it changes; null: they are brought by `setIssuerKeys`. */
+  /** Its keys, a JWK set, read again when it changes; null: `setIssuerKeys` provides them. */
   keysFile: string | null
 }
 
@@ -523,10 +526,10 @@ export interface KindUse {
   bytes: number
 }
 
-/** The devices of this process. Opens the driver where that has not been done, which takes up to a second. */
+/** Lists the devices of this process. Opens the driver if necessary, which takes up to a second. */
 export declare function listDevices(): DeviceList
 
-/** The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device. */
+/** Lists the devices of the machine, and the entry of `visible` that selects none. May wait for a device. */
 export declare function listMachineDevices(visible?: string | undefined | null): MachineDevices
 
 export interface LoadLimit {
@@ -534,7 +537,7 @@ export interface LoadLimit {
   fraction: number
 }
 
-/** A line the core wants logged. Bounded queue: under a flood lines are dropped and counted, never waited for. */
+/** A log line of the core. The queue is bounded: excess lines are dropped and counted. */
 export interface LogRecord {
   /** 0 error, 1 warning, 2 info, 3 and up verbose level (3 = verbose 1). */
   level: number
@@ -553,30 +556,30 @@ export interface MachineDevice {
   instances: Array<string>
 }
 
-/** The devices of the machine, also those that this process does not have. */
+/** All devices of the machine, including those that are not visible to this process. */
 export interface MachineDevices {
   /** Why they cannot be listed. */
   unavailable: string | null
   driverVersion: string | null
   devices: Array<MachineDevice>
-  /** The first entry of CUDA_VISIBLE_DEVICES that chooses no device: those behind it choose none either. */
+  /** First entry of CUDA_VISIBLE_DEVICES that selects no device: CUDA ignores it and the following ones. */
   ignored: IgnoredEntry | null
 }
 
-/** What requests and answers in flight hold, beside what they may, and the pool of their buffers. */
+/** Memory of requests and responses in flight, its limit, and the pool of their buffers. */
 export interface MemoryUse {
   limitBytes: number
   used: Array<KindUse>
   /** Requests that wait for memory. */
   waiting: number
-  /** Requests and answers refused for lack of memory. */
+  /** Requests and responses rejected for lack of memory. */
   refused: bigint
   poolLiveBytes: number
   poolRetainedBytes: number
   poolRetainedBytesMax: number
 }
 
-/** Where metrics are served, by JavaScript. */
+/** Address of metrics, which JavaScript serves. */
 export interface MetricsAddress {
   address: string
   port: number
@@ -619,36 +622,39 @@ export interface NativeTensor {
   /** Protocol name, `FP32`, `BYTES`, …. */
   datatype: string
   shape: Array<number>
-  /** Owned by the caller again when the promise settles; the core copies it on the way in. */
+  /** The core copies it; owned by the caller again when the promise settles. */
   data: Buffer
 }
 
-/** Responses of one request, and whether they are the last. */
+/** Responses of one request; `done` after the last. */
 export interface NextResponses {
   responses: Array<NativeInferResponse>
   done: boolean
 }
 
 /**
- * Sends one message, such as `READY=1`. `socket` is what stands in NOTIFY_SOCKET: a path, or `@` and an abstract name. Never waits:
- * where the manager does not read, the message is lost and the error says so.
+ * Sends one message, such as `READY=1`. `socket` is the value of NOTIFY_SOCKET: a path, or `@` and an abstract name.
+ * Never blocks: if the manager does not read, the message is lost and an error returned.
  */
 export declare function notify(socket: string, message: string): void
 
 export interface OneDeviceMemoryUse {
   device: number
   pool: PoolUse
-  /** What models that are loaded need, as far as their backends say. */
+  /** Memory that loaded models need, as stated by their backends. */
   promisedBytes: number
   promisedBytesMax: number
 }
 
-/** A model file that was read but does not serve yet. Must be given to `publishModel` or `discardModel`, once. */
+/** An opened model that does not serve yet. Must be passed to `publishModel` or `discardModel`, once. */
 export interface Opened {
   handle: number
-  /** What the file says about itself; null for a backend that serves whatever the configuration says. */
+  /** Inputs and outputs according to the file; null if the backend follows the configuration. */
   io: ModelIo | null
-  /** What the model's code makes of the configuration: JSON of `inference.ModelConfig`, untrusted. Null when it says nothing. */
+  /**
+   * The configuration as completed by the model's code: JSON of `inference.ModelConfig`, untrusted; null if
+   * unchanged.
+   */
   completed: string | null
 }
 
@@ -665,11 +671,11 @@ export interface OpenSpec {
   config: Buffer
   /** `--backend-config=<backend>,<key>=<value>` pairs for this backend. */
   settings: Array<Setting>
-  /** `config` in Triton's JSON form: what the code of a model reads. */
+  /** `config` in Triton's JSON form, for the code of a model. */
   configJson: string
   /** The code of a model may complete its configuration. */
   completes: boolean
-  /** Of a backend that is itself written in Python (`backend` is `python` then): the directory of its `model.py`. */
+  /** For a backend that is itself written in Python (`backend` is `python`): directory of its `model.py`. */
   codeDirectory: string | null
 }
 
@@ -681,7 +687,7 @@ export interface OutputLabels {
 export interface PoolUse {
   bytesMax: number
   usedBytes: number
-  /** How often it had no room. */
+  /** Number of failed allocations. */
   exhausted: bigint
 }
 
@@ -689,15 +695,15 @@ export interface PoolUse {
 export declare function preloadOnnxruntime(library: string, settings: Array<Setting>): void
 
 export interface Provider {
-  /** Missing when it is not there. */
+  /** Missing if there is no such file. */
   file?: string
-  /** All that it needs is there. Whether a device takes it, only a session shows. */
+  /** Everything it needs is present. Only a session shows whether a device accepts it. */
   usable: boolean
-  /** Libraries of CUDA and TensorRT that it needs, and, optional, those that some operators open. */
+  /** Required libraries of CUDA and TensorRT, and, as optional, those that some operators open. */
   libraries: Array<ProviderLibrary>
-  /** Why it cannot be used, a sentence each, without a full stop. */
+  /** Why it cannot be used; one sentence each, without a full stop. */
   problems: Array<string>
-  /** What installs what is missing, optional libraries included. */
+  /** Command that installs what is missing, including optional libraries. */
   command?: string
 }
 
@@ -708,29 +714,29 @@ export interface ProviderLibrary {
 }
 
 /**
- * What of ONNX Runtime's providers for devices is on this machine. Nothing was opened or run to find out. What is not there is missing, as
- * it is in the JSON of `nereid gpu`.
+ * ONNX Runtime's device providers on this machine, found without opening or running anything. Properties without a
+ * value are missing, as in the JSON of `nereid gpu`.
  */
 export interface ProviderReport {
-  /** The ONNX Runtime that fits the providers; where there are none, the one that is used without. Missing when there is none at all. */
+  /** The ONNX Runtime that fits the providers, or the one used without providers. */
   library?: string
   /** Its release, such as `1.30.0`. */
   release?: string
-  /** Where the providers lie. */
+  /** Directory of the providers. */
   directory?: string
   cuda: Provider
   tensorrt: Provider
 }
 
-/** What the core needs to serve an opened version. */
+/** Arguments for publishing an opened version. */
 export interface PublishSpec {
-  /** Completed and normalised `inference.ModelConfig` bytes; also the answer of the gRPC ModelConfig call. Copied. */
+  /** Completed and normalised `inference.ModelConfig` bytes; also the gRPC ModelConfig response. Copied. */
   config: Buffer
   /** The same in Triton's JSON form; the body of GET …/config. */
   configJson: string
   /** Label files by output name, a label per line. Copied. */
   labels: Array<OutputLabels>
-  /** Platform to report in metadata (config `platform`, else `backend`). */
+  /** Platform in metadata (config `platform`, else `backend`). */
   platform: string
 }
 
@@ -739,12 +745,12 @@ export interface QuantileValue {
   value: number
 }
 
-/** Resources that executions take; none given leaves each at the most that an instance needs. */
+/** Resources of executions; a resource that is not listed has the most that an instance needs. */
 export interface RateLimit {
   resources: Array<AvailableResource>
 }
 
-/** A Redis, and how patient to be with it. Where user and password are null, those of TRITONCACHE_REDIS_USERNAME and _PASSWORD are taken. */
+/** A Redis and its timeouts. Null user and password default to TRITONCACHE_REDIS_USERNAME and _PASSWORD. */
 export interface RedisOptions {
   host: string
   port: number
@@ -753,11 +759,11 @@ export interface RedisOptions {
   /** Number of the database. */
   database: number
   connectTimeoutMs: number
-  /** For the answer to a command. */
+  /** Timeout of a response to a command. */
   socketTimeoutMs: number
-  /** For a connection that takes a command. */
+  /** Timeout of getting a connection. */
   waitTimeoutMs: number
-  /** Connections. */
+  /** Most connections. */
   poolSize: number
 }
 
@@ -766,10 +772,10 @@ export interface RequestedOutput {
   classification: number
 }
 
-/** A resource of the rate limiter: units that executions hold, and that there are. */
+/** A resource of the rate limiter: units in use and in all. */
 export interface ResourceUse {
   name: string
-  /** null is a global one. */
+  /** Ordinal of its device; null = global. */
   device: number | null
   used: number
   capacity: number
@@ -784,31 +790,31 @@ export interface Setting {
 export interface SharedSetting {
   /** Equal values are the same setting. */
   value: string
-  /** What a server with this value has, for the text of a refusal. */
+  /** Text of a conflict: the setting of a server with this value. */
   has: string
-  /** What the other wants instead, in the same sentence; empty where `has` says all. */
+  /** Text of a conflict: what the other server wants instead; empty if `has` is enough. */
   instead: string
 }
 
-/** Everything a scrape needs from the core, taken at one moment. */
+/** All data of a scrape, read at one moment. */
 export interface Snapshot {
   versions: Array<VersionStatistics>
   /** Our own limits and their current values, for `nereid_…` families. */
   gauges: Array<Gauge>
-  /** What the response cache did and holds; null where there is none. */
+  /** State of the response cache; null without one. */
   cache: CacheUse | null
-  /** Of the rate limiter. */
+  /** State of the rate limiter. */
   resources: Array<ResourceUse>
   memory: MemoryUse
   /** null without a GPU. */
   deviceMemory: DeviceMemoryUse | null
-  /** Families with labels: what models count for themselves, in the order in which they made it, and ours around them. */
+  /** Labelled families: metrics of models in the order of their creation, and our own around them. */
   custom: Array<CustomFamily>
-  /** Devices; null when the core is closed. */
+  /** Devices; null once the core is closed. */
   gpu: GpuStatus | null
-  /** Log records of the core that were dropped because too many waited for this thread. */
+  /** Log records of the core dropped because the queue of the JavaScript thread was full. */
   logRecordsDropped: number
-  /** Traces that were dropped because too many waited for this thread. */
+  /** Traces dropped because the queue of the JavaScript thread was full. */
   traceRecordsDropped: number
 }
 
@@ -827,15 +833,15 @@ export interface SummaryQuantile {
 
 export interface TakenTraces {
   records: Array<TraceRecord>
-  /** Settings of which no record follows: all of them were taken, with this call or before. */
+  /** Settings without further records: all were taken, with this call or before. */
   ended: Array<number>
-  /** No more are there; `onTraces` will be called. */
+  /** The queue is empty; `onTraces` will be called. */
   isAll: boolean
 }
 
 export interface TensorIo {
   name: string
-  /** Number in `inference.DataType`; 0 when the protocol has no such type. */
+  /** Number in `inference.DataType`; 0 if the protocol has no such type. */
   datatype: number
   /** Full shape of the graph, -1 = symbolic. */
   shape: Array<number>
@@ -845,87 +851,90 @@ export interface TensorIo {
 
 export interface TraceActivity {
   name: string
-  /** CLOCK_MONOTONIC, the clock of `process.hrtime.bigint()`: not since the epoch. */
+  /** CLOCK_MONOTONIC, the clock of `process.hrtime.bigint()`; not since the epoch. */
   ns: bigint
 }
 
 /** One call of a model or an ensemble. */
 export interface TraceCall {
-  /** From 1, never used twice in a process. */
+  /** From 1, never reused in a process. */
   id: number
-  /** Id of the call it was made for; 0 = none, which is so for the client's. */
+  /** Id of the parent call; 0 = none, as for the client's call. */
   parentId: number
   model: string
   version: number
   /** As the client sent it, any characters; empty = none. */
   requestId: string
-  /** 16 hex digits that its model was told as those of its span (`trace::Trace::context`); empty = none. */
+  /** Span id that the model received (`trace::Trace::context`), 16 hex digits; empty = none. */
   spanId: string
   /**
-   * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. What
-   * a backend reported (CUSTOM_…) stands in its own order before the four of COMPUTE: compare times. The four of COMPUTE are missing for
-   * ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request refused by its queue. A call
-   * without level TIMESTAMPS has none.
+   * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START,
+   * COMPUTE_END, REQUEST_END. Activities from a backend (CUSTOM_…) precede the four of COMPUTE in their own order:
+   * compare times. Ensembles, cache hits and requests that left their queue without running lack the four of
+   * COMPUTE; requests rejected by their queue lack REQUEST_END. Empty without level TIMESTAMPS.
    */
   activities: Array<TraceActivity>
-  /** Of level TENSORS, in mode triton; a long tensor is cut (`TRACE_TENSOR_BYTES_MAX`). */
+  /** With level TENSORS, in mode triton; long tensors are cut (`TRACE_TENSOR_BYTES_MAX`). */
   tensors: Array<TraceTensor>
   /** Why it failed, if it did. */
   error: Failure | null
 }
 
-/** As they came in the headers `traceparent` and `tracestate`; of several `tracestate`, joined by commas; empty without. */
+/** Contents of the headers `traceparent` and `tracestate` (several joined by commas); empty if missing. */
 export interface TraceContext {
-  /** `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`, in lower case, ids not zero. Also of a higher version: its first 55 characters. */
+  /**
+   * `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`, in lower case, ids not zero. Of higher versions the first
+   * 55 characters.
+   */
   traceparent: string
   tracestate: string
 }
 
 /**
- * What was traced of one request of a client: the call of the model it asked for, and every call made for that (steps of an ensemble).
+ * Trace of one client request: the call of its model, and every call made for it (steps of an ensemble).
  *
- * Records come out of a bounded queue of the core: `Core.takeTraces` gives those that are complete, in the order in which they ended, and
- * `onTraces` is called when the queue is no longer empty, once until it was emptied. A record is there when the last byte of the answer
- * was written and the last call ended, whichever is later; also when the request failed, was cancelled or its client left. When the
- * queue is full (`TRACES_WAITING_MAX` records, or `TRACES_WAITING_BYTES_MAX` of tensors) a record is dropped and counted in
- * `nereid_trace_records_lost_total`; none is ever waited for. Nothing of it is shared with the core: it may be kept and changed.
+ * Records are queued in the core: `Core.takeTraces` returns complete ones in the order of their end, and `onTraces` is
+ * called once when the queue becomes non-empty. A record is complete when the last byte of the response was written
+ * and the last call has ended, also if the request failed, was cancelled or its client disconnected. If the queue is
+ * full (`TRACES_WAITING_MAX` records, or `TRACES_WAITING_BYTES_MAX` of tensors) a record is dropped and counted in
+ * `nereid_trace_records_lost_total`. The core keeps no reference: it may be kept and changed.
  */
 export interface TraceRecord {
-  /** Where it goes: that of the server, at the time of the request. */
+  /** Trace mode of the server at the time of the request. */
   mode: TraceMode
-  /** Number of the setting that sampled it, as it was given to `Core.setTraceSetting`. */
+  /** Number of the setting that sampled it, as in `Core.setTraceSetting`. */
   setting: number
-  /** The caller's W3C context: only in mode opentelemetry, and only a valid one. */
+  /** The client's W3C context: only in mode opentelemetry, and only if valid. */
   context: TraceContext | null
-  /** 32 hex digits that a model was told as those of the trace; empty = none was told any, or they are those of `context`. */
+  /** Trace id that a model received, 32 hex digits; empty = none, or that of `context`. */
   traceId: string
   /**
-   * The client's call first; the parent of each other one stands before it. Empty in one case: an HTTP body that is no JSON, which has
-   * `activities` and no call.
+   * The client's call first, parents before children. Empty in one case: an HTTP body that is not JSON has
+   * `activities` but no call.
    */
   calls: Array<TraceCall>
   /**
-   * Activities of the front end, `HTTP_…` or `GRPC_…` and INFER_RESPONSE_COMPLETE, in the order in which they were noted. They have no
-   * place in the order of activities of `calls[0]`: compare times. Empty without level TIMESTAMPS.
+   * Activities of the front end, `HTTP_…` or `GRPC_…` and INFER_RESPONSE_COMPLETE, in recorded order. They are not
+   * ordered relative to those of `calls[0]`: compare times. Empty without level TIMESTAMPS.
    */
   activities: Array<TraceActivity>
-  /** Id of the client's call, also when `calls` is empty. */
+  /** Id of the client's call, also if `calls` is empty. */
   id: number
 }
 
 /**
- * What decides which requests are traced. Replacing one restarts its counters; requests in flight finish under the one they were
- * sampled with, and when the last of them ended `Core.takeTraces` names it in `ended`, behind all of its records.
+ * Selects the requests to trace. Replacing one restarts its counters; requests in flight finish under the setting they
+ * were sampled with. After its last record `Core.takeTraces` returns it in `ended`.
  */
 export interface TraceSetting {
-  /** Chosen by the caller, never used twice; 0 is none. */
+  /** Chosen by the caller, never reused; 0 = none. */
   setting: number
   mode: TraceMode
   timestamps: boolean
   tensors: boolean
   /** Every n-th request; 0 = only those with a W3C context (mode opentelemetry). */
   rate: number
-  /** How many may still be sampled; -1 = any number. A W3C context is traced whatever this says. */
+  /** Requests that may still be sampled; -1 = no limit. A W3C context is always traced. */
   count: number
 }
 
@@ -939,18 +948,18 @@ export interface TraceTensor {
   data: string
 }
 
-/** A version that serves and can not be used right now: a process of it died, for instance. */
+/** A READY version that cannot be used right now, for example because its process died. */
 export interface Unready {
-  /** What the model is known by; `<namespace>/<name>` where repositories are namespaces. */
+  /** Name of the model; `<namespace>/<name>` if repositories are namespaces. */
   model: string
   version: number
   reason: string
 }
 
-/** Counters of one version, all taken from one consistent value. */
+/** Counters of one version, read consistently. */
 export interface VersionStatistics {
   name: string
-  /** The repository it is from, where repositories are namespaces; else ''. */
+  /** Its repository, if repositories are namespaces; else ''. */
   namespace: string
   version: number
   inferenceCount: bigint
@@ -962,11 +971,11 @@ export interface VersionStatistics {
   computeInput: Duration
   computeInfer: Duration
   computeOutput: Duration
-  /** Requests the response cache answered, and looking for their answers. */
+  /** Responses from the response cache, with the lookup time. */
   cacheHit: Duration
-  /** Requests whose answers were not there, and looking for and keeping them. */
+  /** Requests missing in the response cache, with the time of lookup and insertion. */
   cacheMiss: Duration
-  /** The version has the response cache. */
+  /** The version uses the response cache. */
   cached: boolean
   /** Failures by reason, in this order: REJECTED, CANCELED, BACKEND, OTHER. */
   failures: Array<bigint>
@@ -974,16 +983,16 @@ export interface VersionStatistics {
   pending: bigint
   /** Accepted and not yet answered. */
   inflight: bigint
-  /** Time that instances took for executions, each counted once. */
+  /** Execution time of all instances, each execution counted once. */
   executionNs: bigint
   /** Requests cancelled by their client, queued or running. */
   cancelled: bigint
-  /** Of first responses, in ms; null when histograms are off. */
+  /** Time of first responses in ms; null if histograms are off. */
   firstResponse: Histogram | null
-  /** Summaries in µs by family suffix; null when summaries are off. */
+  /** Summaries in µs by family suffix; null if summaries are off. */
   summaries: Array<Summary> | null
-  /** Counters the backend itself keeps for this version. */
+  /** Counters of the backend for this version. */
   custom: Array<Gauge>
-  /** What instances on devices did of all this, by device. */
+  /** The part of these counters from instances on devices, by device. */
   onDevices: Array<Executions>
 }
