@@ -1,10 +1,10 @@
-//! Ends what runners leave behind: processes that a model started and that are no longer in its runner's group (B-PYR-09).
+//! Ends processes that a model started and that left its runner's process group (B-PYR-09).
 //!
-//! A runner dies with the server: the kernel sees to that. What it started may not, and after a SIGKILL of the server nothing of ours runs any more. So
-//! another process, one per server, hears which runners there are, and learns of the server's end from the kernel, which closes its socket. It also ends what
-//! is left of a single runner. Which program that is, is the business of who starts runners.
+//! The kernel ends a runner with the server, but not the processes it started, and after SIGKILL the server cannot
+//! either. So another process, one per server, keeps a list of the runners and learns of the server's end when the
+//! kernel closes its socket. It also cleans up after single runners. The caller provides its program.
 //!
-//! Invariant: the socket of a guardian that runs is closed by the end of the server only, for it takes that for the end of all runners.
+//! Invariant: only the end of the server closes the socket of a running guardian, which then ends all runners.
 
 use crate::output::Printed;
 use crate::spec::{Command, Output};
@@ -19,35 +19,35 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, OnceLock};
 
-/// All processes below a runner have it, unless they clear their environment: which server's runner that is.
+/// Environment variable with the server and the runner of a process; inherited unless a process clears its environment.
 pub(crate) const VARIABLE: &str = "NEREID_RUNNER";
 const OUTPUT_BYTES_PER_SECOND: u32 = 4096;
 
 static PROGRAM: OnceLock<Command> = OnceLock::new();
 static GUARDIAN: Mutex<Guardian> = Mutex::new(Guardian { runners: BTreeMap::new(), process: None, is_missing: false });
 
-/// No other server of this machine has it, before or after.
+/// Unique on this machine, also over time.
 static SERVER: LazyLock<String> = LazyLock::new(|| {
     let pid = std::process::id();
     let start = start_of(pid.cast_signed()).unwrap_or(0);
-    // In another container the same numbers may be another server's.
+    // In another container another server may have the same numbers.
     format!("{pid}-{start}-{:016x}", RandomState::new().hash_one(start))
 });
 
-/// Names the program that ends what runners leave behind; the first one counts. It is told the server's name behind its arguments.
+/// Sets the guardian's program; the first call counts. The server's name is appended to its arguments.
 pub fn guard_with(command: Command) {
     let _ = PROGRAM.set(command);
 }
 
 struct Guardian {
-    /// Those that are not over, as the guardian is told.
+    /// Line about each runner that has not ended.
     runners: BTreeMap<u64, String>,
     process: Option<Process>,
-    /// It could not be started, which was said.
+    /// It could not be started, which was logged.
     is_missing: bool,
 }
 
-/// In this order: it is killed before its socket is closed.
+/// Fields in this order: the process is killed before its socket is closed.
 struct Process {
     _child: Child,
     socket: UnixStream,
@@ -67,7 +67,7 @@ impl Process {
         Ok(Self { _child: child, socket })
     }
 
-    /// Whether it was told: a guardian that is gone or stopped is not.
+    /// Returns false if the guardian has ended or stopped.
     fn tell(&self, line: &str) -> bool {
         sys::send(self.socket.as_fd(), line.as_bytes(), None).is_ok_and(|sent| sent == line.len())
     }
@@ -88,7 +88,7 @@ impl Guardian {
         }
         let line = format!("-{id}\n");
         if !self.tell(&line) {
-            // Something killed it: another one hears of the runner, and of its end.
+            // It was killed: another one receives the runner and its end.
             self.start();
             self.tell(&line);
         }
@@ -99,7 +99,7 @@ impl Guardian {
         self.process.as_ref().is_some_and(|process| process.tell(line))
     }
 
-    /// Starts it, again if need be.
+    /// Starts the guardian, or starts it again.
     fn start(&mut self) {
         self.process = None;
         let Some(command) = PROGRAM.get() else { return };
@@ -115,11 +115,11 @@ impl Guardian {
     }
 }
 
-/// A runner's process, as the guardian knows it; dropped, what it left behind is ended.
+/// Registration of a runner's process; when dropped, the processes it left behind are ended.
 pub(crate) struct Guarded(u64);
 
 impl Guarded {
-    /// A process that was started and not waited for, so its number is its own.
+    /// Registers a process that was not waited for, so its pid is its own.
     pub(crate) fn new(id: u64, pid: i32) -> Self {
         if let Some(start) = start_of(pid) {
             GUARDIAN.lock().begin(id, format!("+{id} {pid} {start}\n"));
@@ -134,18 +134,18 @@ impl Drop for Guarded {
     }
 }
 
-/// What the variable says in a runner.
+/// The variable of a runner.
 pub(crate) fn variable(id: u64) -> (OsString, OsString) {
     (VARIABLE.into(), format!("{}-{id}", *SERVER).into())
 }
 
-/// When a process began, in ticks since the system did.
+/// Start of a process in ticks since boot.
 fn start_of(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     start_in(&stat)
 }
 
-/// The name in front may have blanks and parentheses.
+/// Parses a `stat` file, whose name field may contain blanks and parentheses.
 fn start_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_of_a_process_is_read_whatever_it_is_called() {
+    fn the_start_of_a_process_is_read_for_any_name() {
         let rest = "S 1 70 70 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 12345 9 10";
         for name in ["python3", "a b", ") S (", "(x) 1 2"] {
             assert_eq!(start_in(&format!("70 ({name}) {rest}")), Some(12345), "{name}");

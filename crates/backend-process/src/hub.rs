@@ -1,7 +1,7 @@
-//! The thread that listens to all runners: their sockets, their deaths, and the clock.
+//! The thread that watches all runners: their sockets, their ends, and timers.
 //!
-//! It reads a frame, hands it to its runner, and goes on; what takes long (copies of large outputs, starting a process, reading what it prints) is done by other threads.
-//! Level-triggered: what is not read now is reported again.
+//! It passes each frame to its runner. Other threads do what takes long: copying large outputs, starting processes,
+//! reading their output. Level-triggered: unread data is reported again.
 
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
@@ -17,28 +17,28 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Why a runner is killed whose frames brought a thread of ours down.
-pub(crate) const FAILED_OVER_IT: &str = "the host failed over what it said";
-/// What is read from a socket at a time.
+/// Logged for a runner that is killed because its frames made one of our threads panic.
+pub(crate) const PANICKED: &str = "the host failed over what it said";
+/// Bytes per read from a socket.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
-/// A runner as the hub hears of it.
+/// A runner as seen by the hub.
 pub(crate) trait Watched: Send + Sync {
-    /// A socket takes more.
+    /// A socket can be written.
     fn writable(&self, way: Way);
     /// A socket can be read.
     fn readable(self: Arc<Self>, way: Way, scratch: &mut [u8]);
-    /// Something about it changed on another thread.
-    fn look(self: Arc<Self>);
-    /// The process is over.
-    fn over(self: Arc<Self>);
-    /// A reactor may read the work socket in the place of the hub.
-    fn offer(self: Arc<Self>);
-    /// Kills it. Why is for the log only.
-    fn condemn(&self, why: &str);
+    /// Another thread changed its state.
+    fn check(self: Arc<Self>);
+    /// The process has ended.
+    fn ended(self: Arc<Self>);
+    /// A reactor may read the work socket instead of the hub.
+    fn offer_to_reactor(self: Arc<Self>);
+    /// Kills it; `why` is for the log only.
+    fn fail(&self, why: &str);
 }
 
-/// When, in which order, and what.
+/// Time, sequence number, job.
 struct Timer(u64, u64, Job);
 
 impl PartialEq for Timer {
@@ -64,12 +64,12 @@ pub(crate) struct Hub {
     runners: RwLock<HashMap<u64, Arc<dyn Watched>>>,
     next: AtomicU64,
     timers: Mutex<BinaryHeap<Reverse<Timer>>>,
-    looks: Mutex<Vec<u64>>,
+    checks: Mutex<Vec<u64>>,
     copier: Mutex<Sender<Job>>,
     starter: Mutex<Sender<Job>>,
 }
 
-/// What a token says besides the runner. In the order in which events of one moment are handled: what was said on the side comes before the end of a batch.
+/// Low part of a token, after the runner's id; the order of simultaneous events: the side before a batch's end.
 const SIDE: u64 = 0;
 const WORK: u64 = 1;
 const PROCESS: u64 = 2;
@@ -87,14 +87,16 @@ fn what(way: Way) -> u64 {
 }
 
 impl Hub {
-    /// The one of this process; started when first asked for.
+    /// The hub of this process, started by the first call.
     pub(crate) fn get() -> io::Result<&'static Self> {
         static HUB: OnceLock<Option<Hub>> = OnceLock::new();
         static THREAD: OnceLock<bool> = OnceLock::new();
         let hub = HUB.get_or_init(|| Self::new().inspect_err(|e| log::error!("no host for processes: {e}")).ok());
         let hub = hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))?;
         let runs = THREAD.get_or_init(|| {
-            backend::poll::when_offered(|| hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer()));
+            backend::poll::when_offered(|| {
+                hub.runners.read().values().for_each(|runner| Arc::clone(runner).offer_to_reactor())
+            });
             thread("nereid-runners", || hub.run())
         });
         if *runs { Ok(hub) } else { Err(io::Error::other("no thread for processes")) }
@@ -109,25 +111,26 @@ impl Hub {
             runners: RwLock::default(),
             next: AtomicU64::new(1),
             timers: Mutex::default(),
-            looks: Mutex::default(),
+            checks: Mutex::default(),
             copier: Mutex::new(worker("nereid-copies", || {})?),
-            // Processes die with the thread that started them: it is never to end. They have its scheduler slices, too: beside others that
-            // compute, short ones brought 6,400 requests/s of a Python model in the place of 5,200 (8 at a time, two cores).
+            // The kernel kills processes with the thread that started them, so this one never ends. They inherit its
+            // slice: with short ones a busy machine served 6,400 requests/s of a Python model, else 5,200 (8 at a time,
+            // two cores).
             starter: Mutex::new(worker("nereid-starts", memory::thread::request_short_slices)?),
         })
     }
 
-    /// A name for a runner that is about to be.
+    /// A new id for a runner.
     pub(crate) fn name(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Knows a runner from now on.
+    /// Adds a runner.
     pub(crate) fn add(&self, id: u64, runner: Arc<dyn Watched>) {
         self.runners.write().insert(id, runner);
     }
 
-    /// Waits for the end of a runner's process. After its sockets are listened to: a runner that is over is not known any more.
+    /// Watches for the end of a runner's process. Call it after `listen`: the runner is removed at its end.
     pub(crate) fn await_end(&self, id: u64, process: BorrowedFd<'_>) -> io::Result<()> {
         self.epoll.add(process, token(id, PROCESS), Interest::Read)
     }
@@ -137,7 +140,7 @@ impl Hub {
         self.runners.write().remove(&id);
     }
 
-    /// Does not hear of a process's end any more, until it is looked at.
+    /// Stops watching for the end of a process, until `request_check`.
     pub(crate) fn ignore(&self, fd: BorrowedFd<'_>) {
         self.epoll.remove(fd);
     }
@@ -147,17 +150,16 @@ impl Hub {
     }
 
     pub(crate) fn interest(&self, id: u64, way: Way, fd: BorrowedFd<'_>, interest: Interest) {
-        // One that the hub does not listen to at the moment is told when it does again.
+        // A socket that is not watched at the moment gets its interest when it is watched again.
         let _ = self.epoll.modify(fd, token(id, what(way)), interest);
     }
 
-    /// Has the hub look at how a runner is.
-    pub(crate) fn look_at(&self, id: u64) {
-        self.looks.lock().push(id);
+    /// Has the hub's thread call `check` of a runner.
+    pub(crate) fn request_check(&self, id: u64) {
+        self.checks.lock().push(id);
         self.alarm.ring();
     }
 
-    /// Whether there are processes.
     pub(crate) fn is_busy(&self) -> bool {
         !self.runners.read().is_empty()
     }
@@ -171,14 +173,14 @@ impl Hub {
         let mut events: Vec<Event> = Vec::with_capacity(64);
         let mut scratch = vec![0; READ_BYTES];
         loop {
-            self.epoll.wait(&mut events, self.patience());
+            self.epoll.wait(&mut events, self.wait_ms());
             events.sort_by_key(|event| event.token & 3);
             for event in &events {
                 let guarded = catch_unwind(AssertUnwindSafe(|| self.handle(*event, &mut scratch)));
                 if guarded.is_err() {
-                    log::error!("a panic while a runner was listened to; please report it");
+                    log::error!("a panic while frames of a runner were handled; please report it");
                     if let Some(runner) = self.runner(event.token >> 2) {
-                        runner.condemn(FAILED_OVER_IT);
+                        runner.fail(PANICKED);
                     }
                 }
             }
@@ -190,15 +192,15 @@ impl Hub {
         let id = event.token >> 2;
         if event.token & 3 == ALARM {
             self.alarm.silence();
-            let looks = std::mem::take(&mut *self.looks.lock());
-            for runner in looks.into_iter().filter_map(|id| self.runner(id)) {
-                runner.look();
+            let checks = std::mem::take(&mut *self.checks.lock());
+            for runner in checks.into_iter().filter_map(|id| self.runner(id)) {
+                runner.check();
             }
             return;
         }
         let Some(runner) = self.runner(id) else { return };
         let way = match event.token & 3 {
-            PROCESS => return runner.over(),
+            PROCESS => return runner.ended(),
             WORK => Way::Work,
             _ => Way::Side,
         };
@@ -208,13 +210,13 @@ impl Hub {
         if event.readable {
             Arc::clone(&runner).readable(way, scratch);
             if way == Way::Work {
-                runner.offer();
+                runner.offer_to_reactor();
             }
         }
     }
 
-    /// Milliseconds until something is due.
-    fn patience(&self) -> i32 {
+    /// Milliseconds until the next timer.
+    fn wait_ms(&self) -> i32 {
         let timers = self.timers.lock();
         let Some(first) = timers.peek() else { return -1 };
         let left = first.0.0.saturating_sub(now_ns()).div_ceil(1_000_000);
@@ -251,13 +253,13 @@ impl Executor for &'static Hub {
         let _ = self.copier.lock().send(job);
     }
 
-    /// The thread never ends: processes die with the thread that started them.
+    /// The thread never ends: the kernel kills processes with the thread that started them.
     fn start(&self, job: Job) {
         let _ = self.starter.lock().send(job);
     }
 }
 
-/// A thread that does one job after another, for ever, after it was `prepared`.
+/// A thread that runs `prepared`, then one job after another.
 fn worker(name: &str, prepared: fn()) -> io::Result<Sender<Job>> {
     let (send, jobs): (Sender<Job>, Receiver<Job>) = channel();
     let work = move || {

@@ -1,14 +1,12 @@
-//! Models in processes of their own: starts them, and carries the frames of the protocol in `shm/` to and from them for `backend_remote`, which keeps their batches.
+//! Runs models in processes of their own. Starts these and carries frames (`shm/`) between them and `backend_remote`.
 //!
-//! One process per instance. Control goes over two socket pairs, tensors lie in anonymous shared memory. Nothing here knows what language a runner is written in: who
-//! starts one says which program, and what to tell it first.
+//! One process per instance. Frames pass through two socket pairs, tensors lie in anonymous shared memory. Independent
+//! of the runner's language: the caller provides the program and its first message.
 //!
-//! One thread, `hub`, listens to all runners; a reactor of the front ends takes the work socket of a model whose answers it waits for.
+//! One thread, `hub`, watches all runners; a reactor reads the work socket of a model whose responses it waits for.
 
 mod spec;
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 #[cfg(target_os = "linux")]
 mod guardian;
 #[cfg(target_os = "linux")]
@@ -25,14 +23,16 @@ mod reader;
 mod start;
 #[cfg(target_os = "linux")]
 mod sys;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
 #[cfg(target_os = "linux")]
 mod watched;
 
 pub use backend_remote::{Failure, Further, Source, Spec};
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::{ask, guard_with, hosted, start, wait_for_ends};
 #[cfg(target_os = "linux")]
 pub use guardian::guard_with;
 pub use spec::{Command, Instance, Limits, Output};
 #[cfg(target_os = "linux")]
-pub use start::{ask, hosted, start, wait_for_ends};
+pub use start::{complete_config, hosted, start, wait_for_ends};
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{complete_config, guard_with, hosted, start, wait_for_ends};

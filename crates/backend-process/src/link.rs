@@ -1,6 +1,6 @@
 //! The two sockets of one runner.
 //!
-//! Anything here may be called from any thread, and nothing blocks: what a socket does not take at once waits in its buffer, and the hub's thread writes it when it can.
+//! All methods may be called from any thread and none blocks: the hub's thread writes what a socket does not accept.
 
 use crate::hub::Hub;
 use crate::sys::{self, Interest};
@@ -14,32 +14,31 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Bytes that may wait for a runner that does not read, besides the frame that is being sent.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Unsent bytes for a runner that does not read, besides the frame that is being sent.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
 
-/// One runner's sockets.
 pub(crate) struct Link {
-    /// Which runner, for the hub.
+    /// Id of the runner for the hub.
     id: u64,
     hub: &'static Hub,
     work: Socket,
     side: Socket,
-    /// It does not read what it is sent, or is gone.
+    /// The runner does not read, or has closed the socket.
     is_broken: AtomicBool,
 }
 
-/// A socket and what it has not taken yet.
+/// A socket and its unsent bytes.
 pub(crate) struct Socket {
     pub(crate) stream: UnixStream,
-    waiting: Mutex<Waiting>,
-    /// Who reads it: raised with each change, odd while a [`backend::poll::Poller`] does. Changed under the lock of `waiting`.
+    unsent: Mutex<UnsentFrames>,
+    /// Reader of the socket: incremented with each change, odd while a poller reads. Changed under `unsent`'s lock.
     reader: AtomicU64,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct UnsentFrames {
     parts: VecDeque<(Vec<u8>, Option<Arc<Memfd>>)>,
-    /// Bytes of the first part that were sent.
+    /// Sent bytes of the first part.
     sent: usize,
     bytes: usize,
 }
@@ -54,11 +53,11 @@ impl Link {
     pub(crate) fn new(id: u64, work: UnixStream, side: UnixStream) -> io::Result<Self> {
         work.set_nonblocking(true)?;
         side.set_nonblocking(true)?;
-        let socket = |stream| Socket { stream, waiting: Mutex::default(), reader: AtomicU64::new(0) };
+        let socket = |stream| Socket { stream, unsent: Mutex::default(), reader: AtomicU64::new(0) };
         Ok(Self { id, hub: Hub::get()?, work: socket(work), side: socket(side), is_broken: AtomicBool::new(false) })
     }
 
-    /// Whether the runner is to be killed, since it does not read.
+    /// True if the runner must be killed because it does not read.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Relaxed)
     }
@@ -70,31 +69,32 @@ impl Link {
         }
     }
 
-    /// Sends frames, the first byte with the descriptor of a segment. Those of one call stay together, and calls for one socket in their order.
+    /// Sends frames, the first byte with a segment's descriptor. Frames of a call stay together; calls keep their
+    /// order.
     pub(crate) fn send(&self, way: Way, frames: &[u8], segment: Option<Arc<Memfd>>) {
         let socket = self.socket(way);
-        let mut waiting = socket.waiting.lock();
+        let mut unsent = socket.unsent.lock();
         let mut sent = 0;
-        if waiting.parts.is_empty() {
+        if unsent.parts.is_empty() {
             match sys::send(socket.stream.as_fd(), frames, segment.as_ref().map(|s| s.as_fd())) {
                 Ok(n) if n == frames.len() => return,
                 Ok(n) => sent = n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // It is gone, and the hub hears of that.
+                // The socket is closed, which the hub notices.
                 Err(_) => return,
             }
-        } else if waiting.bytes > WAITING_BYTES_MAX {
+        } else if unsent.bytes > UNSENT_BYTES_MAX {
             self.is_broken.store(true, Relaxed);
-            self.hub.look_at(self.id);
+            self.hub.request_check(self.id);
             return;
         }
-        let is_first = waiting.parts.is_empty();
+        let is_first = unsent.parts.is_empty();
         if is_first {
-            waiting.sent = sent;
+            unsent.sent = sent;
         }
-        waiting.bytes += frames.len();
-        // A descriptor that went with the first byte is not sent again.
-        waiting.parts.push_back((frames.to_vec(), segment.filter(|_| sent == 0)));
+        unsent.bytes += frames.len();
+        // A descriptor that was sent with the first byte is not sent again.
+        unsent.parts.push_back((frames.to_vec(), segment.filter(|_| sent == 0)));
         if is_first {
             if socket.is_watched() {
                 let _ = self.hub.listen(self.id, way, socket.stream.as_fd(), Interest::Write);
@@ -104,23 +104,23 @@ impl Link {
         }
     }
 
-    /// Writes what waits; called by the hub when the socket takes more.
+    /// Writes unsent bytes; the hub calls it when the socket can be written.
     pub(crate) fn flush(&self, way: Way) {
         let socket = self.socket(way);
-        let mut waiting = socket.waiting.lock();
-        while let Some((part, segment)) = waiting.parts.front() {
-            let rest = part.get(waiting.sent..).unwrap_or_default();
-            let segment = segment.as_ref().filter(|_| waiting.sent == 0);
+        let mut unsent = socket.unsent.lock();
+        while let Some((part, segment)) = unsent.parts.front() {
+            let rest = part.get(unsent.sent..).unwrap_or_default();
+            let segment = segment.as_ref().filter(|_| unsent.sent == 0);
             match sys::send(socket.stream.as_fd(), rest, segment.map(|s| s.as_fd())) {
                 Ok(n) if n == rest.len() => {
-                    waiting.bytes -= part.len();
-                    waiting.parts.pop_front();
-                    waiting.sent = 0;
+                    unsent.bytes -= part.len();
+                    unsent.parts.pop_front();
+                    unsent.sent = 0;
                 }
-                Ok(n) => waiting.sent += n,
+                Ok(n) => unsent.sent += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    *waiting = Waiting::default();
+                    *unsent = UnsentFrames::default();
                     break;
                 }
             }
@@ -132,16 +132,16 @@ impl Link {
         }
     }
 
-    /// Has a poller read the work socket in the place of the hub, which only writes what waits. The turn it has: it is its own as long as
-    /// [`is_read_by`](Self::is_read_by) says so. `None`: one has it already.
-    pub(crate) fn pass_on(&self) -> Option<u64> {
+    /// Has a poller read the work socket; the hub then only writes. Returns the poller's turn, valid while
+    /// [`is_read_by`](Self::is_read_by) is true; `None` if there is one already.
+    pub(crate) fn pass_to_reactor(&self) -> Option<u64> {
         let socket = &self.work;
-        let waiting = socket.waiting.lock();
+        let unsent = socket.unsent.lock();
         if socket.is_watched() {
             return None;
         }
         let turn = socket.reader.fetch_add(1, Relaxed) + 1;
-        if waiting.parts.is_empty() {
+        if unsent.parts.is_empty() {
             self.hub.ignore(socket.stream.as_fd());
         } else {
             self.hub.interest(self.id, Way::Work, socket.stream.as_fd(), Interest::Write);
@@ -149,42 +149,42 @@ impl Link {
         Some(turn)
     }
 
-    /// Whether the poller with this turn reads the work socket.
+    /// True if the poller with this turn reads the work socket.
     pub(crate) fn is_read_by(&self, turn: u64) -> bool {
         self.work.reader.load(Relaxed) == turn
     }
 
     /// Has the hub read the work socket again, if the poller with this turn still does.
     pub(crate) fn take_back(&self, turn: u64) {
-        // Under the lock: a process that is over meanwhile has its socket read by nobody.
-        let waiting = self.work.waiting.lock();
+        // Under the lock: the socket of a process that ends meanwhile has no reader.
+        let unsent = self.work.unsent.lock();
         if self.is_read_by(turn) {
-            // Whatever it fails for: the end of the process is seen all the same.
-            let _ = self.listen_again(Way::Work, &waiting);
+            // An error has no effect: the end of the process is noticed anyway.
+            let _ = self.listen_again(Way::Work, &unsent);
         }
     }
 
-    /// Has the hub listen to a socket.
+    /// Has the hub watch a socket.
     pub(crate) fn listen(&self, way: Way) -> io::Result<()> {
-        // Under the lock: what begins to wait later finds the socket there.
-        let waiting = self.socket(way).waiting.lock();
-        self.listen_again(way, &waiting)
+        // Under the lock: bytes that are left unsent later find the socket watched.
+        let unsent = self.socket(way).unsent.lock();
+        self.listen_again(way, &unsent)
     }
 
-    fn listen_again(&self, way: Way, waiting: &Waiting) -> io::Result<()> {
+    fn listen_again(&self, way: Way, unsent: &UnsentFrames) -> io::Result<()> {
         let socket = self.socket(way);
         if socket.is_watched() {
             socket.reader.fetch_add(1, Relaxed);
             self.hub.ignore(socket.stream.as_fd());
         }
-        let interest = if waiting.parts.is_empty() { Interest::Read } else { Interest::ReadWrite };
+        let interest = if unsent.parts.is_empty() { Interest::Read } else { Interest::ReadWrite };
         self.hub.listen(self.id, way, socket.stream.as_fd(), interest)
     }
 
-    /// Has the hub look away, and a poller.
+    /// Stops the hub and a poller from watching a socket.
     pub(crate) fn ignore(&self, way: Way) {
         let socket = self.socket(way);
-        let _waiting = socket.waiting.lock();
+        let _waiting = socket.unsent.lock();
         if socket.is_watched() {
             socket.reader.fetch_add(1, Relaxed);
         }

@@ -1,7 +1,7 @@
-//! What runners print: line by line into the log, so many bytes a second at most, or as it is.
+//! Output of runners: into the log line by line at a limited rate, or unchanged to the server's own output.
 //!
-//! One thread reads for all of them, so that a process that prints without end costs no answer of another. It is never kept from printing: what is beyond its rate is
-//! read and dropped, and how much that was is said once a second.
+//! One thread reads for all runners, so that endless output delays no response of another. A runner can always print:
+//! output beyond its rate is read and dropped, and the number of dropped bytes is logged once a second.
 
 use crate::spec::Output;
 use crate::sys::{self, Epoll, Event, Interest};
@@ -12,11 +12,11 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Longest line of the log; a longer one is cut into several.
+/// Longest line of the log; longer ones are split.
 const LINE_BYTES_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Cuts what comes into lines and bounds them. Pure: the caller passes the time.
+/// Splits output into lines within a rate. Pure: the caller passes the time.
 pub(crate) struct Lines {
     rest: Vec<u8>,
     bytes_per_second: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Lines {
     dropped: u64,
 }
 
-/// What goes into the log.
+/// A line of the log, or a note of dropped bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum OutputLine {
     Line(String),
     Dropped(u64),
 }
@@ -39,15 +39,15 @@ impl Lines {
         Self { rest: Vec::new(), bytes_per_second: rate, left: rate, second: 0, dropped: 0 }
     }
 
-    /// Takes what was printed.
-    pub(crate) fn take(&mut self, came: &[u8], now: u64, to: &mut Vec<Entry>) {
+    /// Adds output.
+    pub(crate) fn take(&mut self, bytes: &[u8], now: u64, to: &mut Vec<OutputLine>) {
         if now / SECOND_NS != self.second {
             self.second = now / SECOND_NS;
             self.left = self.bytes_per_second;
             self.note(to);
         }
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(came.len());
-        let (kept, dropped) = came.split_at(room);
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+        let (kept, dropped) = bytes.split_at(room);
         self.left -= kept.len() as u64;
         self.dropped += dropped.len() as u64;
         for piece in kept.split_inclusive(|&b| b == b'\n') {
@@ -66,28 +66,28 @@ impl Lines {
         }
     }
 
-    /// Nothing more comes.
-    pub(crate) fn end(&mut self, to: &mut Vec<Entry>) {
+    /// Ends the output.
+    pub(crate) fn end(&mut self, to: &mut Vec<OutputLine>) {
         if !self.rest.is_empty() {
             self.line(to);
         }
         self.note(to);
     }
 
-    fn line(&mut self, to: &mut Vec<Entry>) {
+    fn line(&mut self, to: &mut Vec<OutputLine>) {
         let line = String::from_utf8_lossy(&self.rest);
-        to.push(Entry::Line(line.trim_end_matches('\r').to_owned()));
+        to.push(OutputLine::Line(line.trim_end_matches('\r').to_owned()));
         self.rest.clear();
     }
 
-    fn note(&mut self, to: &mut Vec<Entry>) {
+    fn note(&mut self, to: &mut Vec<OutputLine>) {
         if self.dropped > 0 {
-            to.push(Entry::Dropped(std::mem::take(&mut self.dropped)));
+            to.push(OutputLine::Dropped(std::mem::take(&mut self.dropped)));
         }
     }
 }
 
-/// One pipe of a process.
+/// A pipe from a process.
 struct Pipe {
     fd: OwnedFd,
     name: String,
@@ -129,18 +129,18 @@ impl Printed {
     fn run(&self) {
         let mut events: Vec<Event> = Vec::new();
         let mut scratch = vec![0; 64 << 10];
-        let mut entries = Vec::new();
+        let mut lines = Vec::new();
         loop {
             self.epoll.wait(&mut events, -1);
             for event in &events {
-                // Out of the lock: where our own output is not read, this thread alone waits, and not one that starts a process.
+                // Outside the lock: if our own output is not read, only this thread blocks, and no start of a process.
                 let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
                 match sys::receive(pipe.fd.as_fd(), &mut scratch) {
-                    Ok(n) if n > 0 => pipe.took(scratch.get(..n).unwrap_or_default(), &mut entries),
+                    Ok(n) if n > 0 => pipe.add(scratch.get(..n).unwrap_or_default(), &mut lines),
                     Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                     _ => {
-                        pipe.lines.end(&mut entries);
-                        pipe.log(&mut entries);
+                        pipe.lines.end(&mut lines);
+                        pipe.log(&mut lines);
                         self.epoll.remove(pipe.fd.as_fd());
                         continue;
                     }
@@ -152,28 +152,28 @@ impl Printed {
 }
 
 impl Pipe {
-    fn took(&mut self, came: &[u8], entries: &mut Vec<Entry>) {
+    fn add(&mut self, bytes: &[u8], lines: &mut Vec<OutputLine>) {
         match self.form {
             Output::Lines => {
-                self.lines.take(came, now_ns(), entries);
-                self.log(entries);
+                self.lines.take(bytes, now_ns(), lines);
+                self.log(lines);
             }
-            // Whoever reads our output slowly slows down what is read here, and nothing else.
-            Output::Raw if self.is_error => drop(io::stderr().write_all(came)),
+            // A slow reader of our own output delays only the thread that reads runners' output.
+            Output::Raw if self.is_error => drop(io::stderr().write_all(bytes)),
             Output::Raw => {
                 // A line without an end would stay in the buffer of our own output.
                 let mut output = io::stdout().lock();
-                drop(output.write_all(came).and_then(|()| output.flush()));
+                drop(output.write_all(bytes).and_then(|()| output.flush()));
             }
         }
     }
 
-    fn log(&self, entries: &mut Vec<Entry>) {
-        for entry in entries.drain(..) {
+    fn log(&self, lines: &mut Vec<OutputLine>) {
+        for entry in lines.drain(..) {
             match entry {
-                Entry::Line(line) if self.is_error => log::warn!("{}: {line}", self.name),
-                Entry::Line(line) => log::info!("{}: {line}", self.name),
-                Entry::Dropped(bytes) => {
+                OutputLine::Line(line) if self.is_error => log::warn!("{}: {line}", self.name),
+                OutputLine::Line(line) => log::info!("{}: {line}", self.name),
+                OutputLine::Dropped(bytes) => {
                     log::warn!("{}: {bytes} bytes of output were dropped: it prints too much", self.name)
                 }
             }
@@ -185,12 +185,12 @@ impl Pipe {
 mod tests {
     use super::*;
 
-    fn line(text: &str) -> Entry {
-        Entry::Line(text.into())
+    fn line(text: &str) -> OutputLine {
+        OutputLine::Line(text.into())
     }
 
     #[test]
-    fn lines_are_put_together_cut_and_bounded() {
+    fn lines_are_joined_split_and_limited() {
         let mut lines = Lines::new(100);
         let mut out = Vec::new();
         lines.take(b"one\r\ntw", 0, &mut out);
@@ -204,13 +204,13 @@ mod tests {
         let kept = 100 - "one\r\ntwo\n\nthree".len();
         assert_eq!(
             out,
-            [Entry::Dropped(1500 - kept as u64), line(&format!("three{}", "x".repeat(kept))), line("next")]
+            [OutputLine::Dropped(1500 - kept as u64), line(&format!("three{}", "x".repeat(kept))), line("next")]
         );
         out.clear();
         let mut lines = Lines::new(u32::MAX);
         lines.take(&[b'z'; 10_000], 0, &mut out);
         lines.end(&mut out);
-        let lengths: Vec<_> = out.iter().map(|e| if let Entry::Line(l) = e { l.len() } else { 0 }).collect();
+        let lengths: Vec<_> = out.iter().map(|e| if let OutputLine::Line(l) = e { l.len() } else { 0 }).collect();
         assert_eq!(lengths, [4096, 4096, 1808]);
     }
 }

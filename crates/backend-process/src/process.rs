@@ -1,10 +1,9 @@
-//! One process that runs an instance of a model: its sockets, what it says, and its end.
+//! A process that runs an instance of a model: its sockets, its frames, and its end.
 //!
-//! What it says is handled under `inbound`, by the hub's thread, by a reactor, or by the one for large copies while `is_parked`: so its frames are handled one at a time, in
-//! the order in which they came on a socket.
+//! Frames are handled under `inbound`, one at a time, by the hub, a reactor, or while `is_parked` the copying thread.
 
 use crate::guardian::Guarded;
-use crate::hub::{FAILED_OVER_IT, Hub, READ_BYTES};
+use crate::hub::{Hub, PANICKED, READ_BYTES};
 use crate::link::Link;
 use crate::sys::{self, Child};
 use backend_remote::generated::Segment;
@@ -18,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::RegionRef;
 
-/// How long a process may live that closed its sockets.
+/// Time for a process to end after it closed a socket.
 const CLOSED_GRACE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Process {
@@ -27,22 +26,22 @@ pub(crate) struct Process {
     hub: &'static Hub,
     pub(crate) link: Link,
     child: Mutex<Child>,
-    /// Until the process is over.
+    /// Until the process has ended.
     guarded: Mutex<Option<Guarded>>,
-    /// What hears of it, until it is over.
+    /// Receives its frames until it has ended.
     receiver: RwLock<Option<Arc<dyn Receiver>>>,
     inbound: Mutex<Inbound>,
-    /// Another thread copies for it, and the hub looks away.
+    /// Another thread copies for it, and the hub does not watch it.
     is_parked: AtomicBool,
-    /// It is over, and that is handled once it is no longer parked.
-    is_over: AtomicBool,
+    /// It has ended, which is handled once it is no longer parked.
+    has_ended: AtomicBool,
 }
 
 #[derive(Default)]
 struct Inbound {
     work: Vec<u8>,
     side: Vec<u8>,
-    /// Room to read the side socket in while a frame of the other is handled.
+    /// Buffer for the side socket while a frame of the work socket is handled.
     spare: Vec<u8>,
 }
 
@@ -55,21 +54,21 @@ impl Inbound {
     }
 }
 
-/// A runner that the hub looks away from. Dropped, also by a panic, the hub goes on: not a reactor at once, which would get a descriptor of its own
-/// each time and know of the last one's end only when something comes on the work socket.
+/// A runner that the hub does not watch. When it is dropped, also by a panic, the hub watches again: not a reactor,
+/// which would need a new descriptor each time and see the old one's end only with the next frame.
 struct Parked(Arc<Process>);
 
 impl Drop for Parked {
     fn drop(&mut self) {
         let process = &self.0;
         if std::thread::panicking() {
-            process.condemn(FAILED_OVER_IT);
+            process.fail(PANICKED);
         }
-        // Before the process may be over: sockets of one that is are not to come back to the hub, which would hear of them for ever.
+        // Before `ended` may run: the hub would report the sockets of an ended process for ever.
         let listens = process.link.listen(Way::Side).and_then(|()| process.link.listen(Way::Work));
         process.is_parked.store(false, SeqCst);
-        if process.is_over.load(SeqCst) || listens.is_err() {
-            process.hub.look_at(process.id);
+        if process.has_ended.load(SeqCst) || listens.is_err() {
+            process.hub.request_check(process.id);
         }
     }
 }
@@ -86,7 +85,7 @@ impl Process {
             receiver: RwLock::default(),
             inbound: Mutex::default(),
             is_parked: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         })
     }
 
@@ -94,18 +93,18 @@ impl Process {
         self.receiver.read().clone()
     }
 
-    pub(crate) fn condemn(&self, why: &str) {
+    pub(crate) fn fail(&self, why: &str) {
         if let Some(receiver) = self.receiver() {
             receiver.condemn(why);
         }
     }
 
-    /// Whether a thread that serves others may read the work socket.
+    /// True if a serving thread may read the work socket.
     pub(crate) fn is_brief(&self) -> bool {
         !self.is_parked.load(SeqCst) && self.receiver().is_some_and(|receiver| receiver.is_brief())
     }
 
-    /// A socket can be read. Whether there may be more to read.
+    /// Reads a socket. Returns true if there may be more to read.
     pub(crate) fn readable(self: &Arc<Self>, way: Way, scratch: &mut [u8]) -> bool {
         if self.is_parked.load(SeqCst) {
             return false;
@@ -114,14 +113,14 @@ impl Process {
         self.read_once(way, &mut inbound, scratch, false)
     }
 
-    /// Reads once and handles the whole frames that are there. Whether there may be more to read.
+    /// Reads once and handles whole frames. Returns true if there may be more to read.
     fn read_once(self: &Arc<Self>, way: Way, inbound: &mut Inbound, scratch: &mut [u8], may_copy: bool) -> bool {
         match sys::receive(self.link.socket(way).stream.as_fd(), scratch) {
             Ok(0) => {
-                // It ends, most likely, and the kernel says so in a moment.
+                // The process is probably ending, which the kernel will report.
                 self.link.ignore(way);
                 let me = self.me.clone();
-                let closed = move || me.upgrade().into_iter().for_each(|me| me.condemn("it closed a socket"));
+                let closed = move || me.upgrade().into_iter().for_each(|me| me.fail("it closed a socket"));
                 self.hub.after(CLOSED_GRACE, Box::new(closed));
                 false
             }
@@ -133,7 +132,7 @@ impl Process {
         }
     }
 
-    /// Handles frames: what came before and was not whole, and `came` behind it.
+    /// Handles frames: earlier bytes of an incomplete one, followed by `came`.
     fn take(self: &Arc<Self>, way: Way, inbound: &mut Inbound, came: &[u8], may_copy: bool) {
         let Some(receiver) = self.receiver() else { return };
         let mut before = std::mem::take(inbound.of(way));
@@ -150,12 +149,12 @@ impl Process {
         let mut reading = Reading { may_copy, side_is_read: false };
         loop {
             let (header, body, behind) = match frames::split(rest) {
-                Err(lie) => return receiver.condemn(lie.0),
+                Err(error) => return receiver.condemn(error.0),
                 Ok(None) => break,
                 Ok(Some(whole)) => whole,
             };
             match Arc::clone(&receiver).frame(way, &header, body, reading) {
-                Err(lie) => return receiver.condemn(lie.0),
+                Err(error) => return receiver.condemn(error.0),
                 Ok(Next::Go) => {
                     rest = behind;
                     reading.side_is_read = false;
@@ -181,7 +180,7 @@ impl Process {
         }
     }
 
-    /// Another thread goes on: with the frames that were read, then it is the hub's turn again.
+    /// Continues on the thread for large copies with the frames that were read, then returns to the hub.
     fn park(self: &Arc<Self>) {
         self.is_parked.store(true, SeqCst);
         self.link.ignore(Way::Side);
@@ -196,11 +195,11 @@ impl Process {
         }));
     }
 
-    /// Handles what is on the side socket now.
+    /// Handles the frames that are on the side socket now.
     fn read_side(self: &Arc<Self>, inbound: &mut Inbound) {
         let mut spare = std::mem::take(&mut inbound.spare);
         spare.resize(READ_BYTES / 4, 0);
-        // A runner that never stops talking must not keep the hub.
+        // An endless stream of frames must not hold the hub.
         let mut left = 256;
         while left > 0 && self.read_once(Way::Side, inbound, &mut spare, true) {
             left -= 1;
@@ -208,31 +207,31 @@ impl Process {
         inbound.spare = spare;
     }
 
-    /// Something about it changed on another thread.
-    pub(crate) fn look(self: &Arc<Self>) {
+    /// Handles a change from another thread.
+    pub(crate) fn check(self: &Arc<Self>) {
         if self.link.is_broken() {
-            self.condemn("it does not read what it is sent");
+            self.fail("it does not read what it is sent");
         }
-        if self.is_over.load(SeqCst) {
-            self.over();
+        if self.has_ended.load(SeqCst) {
+            self.ended();
         }
     }
 
-    /// The process is over.
-    pub(crate) fn over(self: &Arc<Self>) {
-        // Not waited for while another thread copies. Nobody parks it once this is held.
+    /// Handles the end of the process.
+    pub(crate) fn ended(self: &Arc<Self>) {
+        // Does not wait for a thread that copies. Parking needs this lock.
         let inbound = (!self.is_parked.load(SeqCst)).then(|| self.inbound.lock());
         let Some(mut inbound) = inbound.filter(|_| !self.is_parked.load(SeqCst)) else {
-            self.is_over.store(true, SeqCst);
+            self.has_ended.store(true, SeqCst);
             self.hub.ignore(self.child.lock().pidfd());
-            // The copies may have come to their end without having seen that it is over.
+            // The copies may have ended without noticing the end.
             if !self.is_parked.load(SeqCst) {
-                self.hub.look_at(self.id);
+                self.hub.request_check(self.id);
             }
             return;
         };
         let Some(ended) = self.child.lock().reap(false) else { return };
-        // What it said before it ended counts.
+        // Frames sent before the end are handled.
         let mut scratch = vec![0; READ_BYTES];
         for way in [Way::Side, Way::Work] {
             let mut left = 64;
@@ -241,7 +240,7 @@ impl Process {
             }
         }
         drop(inbound);
-        self.leave_hub();
+        self.unregister();
         drop(self.guarded.lock().take());
         let receiver = self.receiver.write().take();
         if let Some(receiver) = receiver {
@@ -249,13 +248,13 @@ impl Process {
         }
     }
 
-    fn leave_hub(&self) {
+    fn unregister(&self) {
         self.hub.remove(self.id, self.child.lock().pidfd());
         self.link.ignore(Way::Side);
         self.link.ignore(Way::Work);
     }
 
-    fn join_hub(self: Arc<Self>) -> io::Result<()> {
+    fn register(self: Arc<Self>) -> io::Result<()> {
         self.hub.add(self.id, Arc::clone(&self) as _);
         self.link.listen(Way::Side)?;
         self.link.listen(Way::Work)?;
@@ -270,9 +269,9 @@ impl Transport for Process {
 
     fn on_frame(&self, receiver: Arc<dyn Receiver>) -> io::Result<()> {
         *self.receiver.write() = Some(receiver);
-        let joined = self.me.upgrade().map_or(Ok(()), Self::join_hub);
+        let joined = self.me.upgrade().map_or(Ok(()), Self::register);
         joined.inspect_err(|_| {
-            self.leave_hub();
+            self.unregister();
             *self.receiver.write() = None;
         })
     }
@@ -280,9 +279,9 @@ impl Transport for Process {
     fn end(&self, how: End) {
         let child = self.child.lock();
         match how {
-            // One that somebody stopped could not end.
+            // A stopped process could not end.
             End::Told => child.signal(libc::SIGCONT),
-            // Python's fault handler writes all stacks to the log, and lets it die.
+            // Python's fault handler writes all stacks to the log, then the process dies.
             End::Hung => child.signal(libc::SIGABRT),
             End::Killed => child.kill(),
         }

@@ -1,8 +1,8 @@
-//! Reads a runner's work socket where its answers are waited for: on a reactor of the front ends, if there is one ([`backend::poll`]).
+//! Reads a runner's work socket on the reactor that waits for its responses, if there is one ([`backend::poll`]).
 //!
-//! The hub keeps everything else of the runner. It also reads the socket again when the reactor ends, and from when large copies go on elsewhere until something comes.
+//! The hub does the rest. It also reads the socket when the reactor ends, and after large copies until the next frame.
 
-use crate::hub::{FAILED_OVER_IT, READ_BYTES};
+use crate::hub::{PANICKED, READ_BYTES};
 use crate::process::Process;
 use backend::poll::{self, Next};
 use backend_remote::Way;
@@ -17,15 +17,15 @@ struct Reader {
     scratch: Vec<u8>,
 }
 
-/// Gives the work socket to a reactor, if there is one that may have it.
-pub(crate) fn pass_on(process: &Arc<Process>) {
+/// Passes the work socket to a reactor, if there is one that may read it.
+pub(crate) fn pass_to_reactor(process: &Arc<Process>) {
     if !process.is_brief() {
         return;
     }
     let Some(poller) = poll::pick() else { return };
-    // Its own descriptor: that of the runner may be closed while the reactor still waits.
+    // A descriptor of its own: the runner's may be closed while the reactor still waits.
     let Ok(socket) = process.link.socket(Way::Work).stream.as_fd().try_clone_to_owned() else { return };
-    let Some(turn) = process.link.pass_on() else { return };
+    let Some(turn) = process.link.pass_to_reactor() else { return };
     let mut reader = Reader { process: Arc::clone(process), turn, scratch: vec![0; READ_BYTES] };
     poller.watch(socket, Box::new(move || reader.ready()));
 }
@@ -37,13 +37,13 @@ impl Reader {
         }
         let read = catch_unwind(AssertUnwindSafe(|| self.process.readable(Way::Work, &mut self.scratch)));
         match read {
-            // It was closed, or another thread copies.
+            // Closed, or another thread copies.
             _ if !self.process.link.is_read_by(self.turn) => Next::Leave,
             Ok(true) => Next::Again,
             Ok(false) => Next::Wait,
             Err(_) => {
-                log::error!("a panic while a runner was listened to; please report it");
-                self.process.condemn(FAILED_OVER_IT);
+                log::error!("a panic while frames of a runner were handled; please report it");
+                self.process.fail(PANICKED);
                 Next::Leave
             }
         }

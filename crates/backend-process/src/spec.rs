@@ -1,74 +1,73 @@
-//! What is to be known of a model's processes.
+//! Description of a model's processes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use tensor::Name;
 
-/// A program and how it is started: without a shell, with these arguments and this environment and nothing inherited but the
-/// descriptors of the protocol.
+/// A program and its start: no shell, and no inherited environment or descriptors except those of the protocol.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
     /// Absolute path.
     pub program: PathBuf,
-    /// Without the program's name.
+    /// Arguments without the program's name.
     pub arguments: Vec<OsString>,
-    /// All of it.
+    /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 /// One process of a model.
 #[derive(Debug, Clone)]
 pub struct Instance {
-    /// `NAME_0`: it stands in errors and in front of what the process prints.
+    /// `NAME_0`, as in errors and before its lines in the log.
     pub name: Name,
-    /// What to start.
+    /// Command to start it.
     pub command: Command,
-    /// What it is told first: the JSON object of `LOAD`, without `mode`, `segments` and `devices`, which are added.
+    /// The JSON object of `LOAD`, without `mode`, `segments` and `devices`, which are added.
     pub load: String,
 }
 
-/// What becomes of a process's output.
+/// Destination of a process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
-    /// Line by line into the log, behind the instance's name, so many bytes a second at most.
+    /// Into the log line by line, after the instance's name, within a rate.
     #[default]
     Lines,
-    /// To the server's own output, as it is.
+    /// To the server's own output, unchanged.
     Raw,
 }
 
-/// Numbers that bound a runner.
+/// Limits of a runner.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Tensors may lie in shared memory. Without it all of them go through the sockets (B-PYR-01), and a model does not see that a request is cancelled.
+    /// Passes tensors in shared memory, else through the sockets (B-PYR-01), where models cannot see a cancellation.
     pub shared_memory: bool,
-    /// Inputs that lie on a device are handed over there; else they are copied to the host (FORCE_CPU_ONLY_INPUT_TENSORS).
+    /// Passes inputs on a device as they are; otherwise copies them to the host (FORCE_CPU_ONLY_INPUT_TENSORS).
     pub device_inputs: bool,
     /// Bytes of the first segments, one for requests and one for responses.
     pub segment_bytes: u64,
-    /// Least bytes of each further one.
+    /// Least bytes of each further segment.
     pub growth_bytes: u64,
     /// Most bytes of all its segments in one direction.
     pub arena_bytes_max: u64,
-    /// From the start of the process until it hears its host, loading of the model's code not included.
+    /// Time from the start of the process to its first frame, without loading the model's code.
     pub start_timeout: Duration,
-    /// How long it may take to end after `UNLOAD`.
+    /// Time to end after `UNLOAD`.
     pub exit_grace: Duration,
-    /// How long one batch may take; none: for ever.
+    /// Time limit of one batch; `None` = no limit.
     pub execute_timeout: Option<Duration>,
-    /// Most address space of the process (B-SEC-09); none: the machine's.
+    /// Limit of the process's address space (B-SEC-09); `None` = the machine's.
     pub memory_bytes_max: Option<u64>,
-    /// A process that died is started again.
+    /// Restarts a process that died.
     pub restart: bool,
-    /// What the process starts may gain privileges: by `sudo`, or another set-user-id program.
+    /// Programs that the process starts may gain privileges: by `sudo`, or another set-user-id program.
     pub new_privileges: bool,
-    /// Bytes of its output that go into the log each second.
+    /// Bytes of its output that are logged per second.
     pub output_bytes_per_second: u32,
 }
 
 impl Limits {
-    /// Those that hold for a runner whatever it runs in.
+    /// The limits that apply to a runner of any transport.
     pub fn of_runner(&self) -> backend_remote::Limits {
         backend_remote::Limits {
             device_inputs: self.device_inputs,

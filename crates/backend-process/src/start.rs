@@ -1,4 +1,4 @@
-//! Starts processes, and the two things that are asked of this crate.
+//! Starts processes; public functions of this crate.
 
 use crate::guardian::{self, Guarded};
 use crate::hub::Hub;
@@ -20,10 +20,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name};
 
-/// Bytes at the beginning of each first segment whose pages are made at once.
+/// Bytes at the beginning of each first segment whose pages are faulted in at once.
 const POPULATED_BYTES: usize = 256 << 10;
 
-/// What starts an instance's process.
+/// Starts the process of an instance.
 struct Starter {
     name: Name,
     command: Command,
@@ -31,7 +31,7 @@ struct Starter {
     output: Output,
 }
 
-/// What serves an instance of a model from a process.
+/// An instance of a model that is served by a process.
 pub fn hosted(instance: Instance, limits: &Limits, output: Output) -> backend_remote::Instance {
     let Instance { name, command, load } = instance;
     let load = load_of(&load, limits);
@@ -39,9 +39,9 @@ pub fn hosted(instance: Instance, limits: &Limits, output: Output) -> backend_re
     backend_remote::Instance { name, start, load }
 }
 
-/// LOAD: what its author says, and what a process is to know of its memory.
-fn load_of(told: &str, limits: &Limits) -> String {
-    let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
+/// The caller's LOAD object with `segments` and `devices` added.
+fn load_of(load: &str, limits: &Limits) -> String {
+    let rest = load.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
     let segments = match limits.shared_memory {
@@ -52,19 +52,19 @@ fn load_of(told: &str, limits: &Limits) -> String {
     format!(r#"{{"segments":{segments},"devices":{devices}{comma}{rest}"#)
 }
 
-/// Starts the processes of a model and has them load its code. Blocks until all are ready, or one failed.
+/// Starts the processes of a model, which load its code. Blocks until all are ready or one has failed.
 ///
 /// # Errors
-/// What the first that failed said.
+/// The error of the first that failed.
 pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Result<Arc<dyn Model>, Failure> {
     backend_remote::start(spec, signature, host, executor()?)
 }
 
-/// What a model's code makes of its configuration, asked of a process of its own; `None`: it has nothing to say.
+/// Has a process complete the model's configuration; `None` if the code does not change it.
 ///
 /// # Errors
-/// What the code said, or that the process died.
-pub fn ask(instance: &Instance, limits: &Limits, output: Output) -> Result<Option<String>, Failure> {
+/// The error of the code, or that the process died.
+pub fn complete_config(instance: &Instance, limits: &Limits, output: Output) -> Result<Option<String>, Failure> {
     let instance = hosted(instance.clone(), limits, output);
     backend_remote::ask(&instance, &limits.of_runner(), &executor()?)
 }
@@ -76,7 +76,7 @@ fn executor() -> Result<Arc<dyn Executor>, Failure> {
     }
 }
 
-/// Waits until all processes have ended, or that long: for the end of the server, after its models were dropped.
+/// Waits until all processes have ended, at most `longest`: for the end of the server, after its models were dropped.
 #[expect(clippy::disallowed_methods, reason = "at the end of the server only, for processes that the hub waits for")]
 pub fn wait_for_ends(longest: Duration) -> bool {
     let until = std::time::Instant::now() + longest;
@@ -124,7 +124,7 @@ impl Start for Starter {
     }
 }
 
-/// The memory that a process inherits.
+/// Memory that a process inherits.
 struct Memory {
     requests: Arc<Memfd>,
     responses: Arc<Memfd>,

@@ -1,4 +1,4 @@
-//! System calls that std has no safe form of: waiting for many descriptors, starting a process, sending a descriptor.
+//! System calls without a safe form in std: epoll, starting a process, sending a descriptor.
 
 #![allow(unsafe_code)] // epoll, eventfd, clone, waitid, kill, sendmsg, fcntl
 
@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// What is wanted of a descriptor: that it can be read, that it can be written, or both.
+/// Events of a descriptor to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     Read,
@@ -15,14 +15,14 @@ pub(crate) enum Interest {
     ReadWrite,
 }
 
-/// Waits for descriptors; level-triggered. All but `wait` may be called from any thread.
+/// Waits for descriptors; level-triggered. All methods but `wait` may be called from any thread.
 pub(crate) struct Epoll(OwnedFd);
 
-/// Something happened to the descriptor with this token.
+/// An event of the descriptor with this token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     pub token: u64,
-    /// It can be read, or the other side is gone.
+    /// It can be read, or the other side is closed.
     pub readable: bool,
     pub writable: bool,
 }
@@ -44,7 +44,7 @@ impl Epoll {
     }
 
     pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
-        // It may not be there; that is what was wanted.
+        // It may be absent, which is the desired result.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::Read);
     }
 
@@ -59,14 +59,14 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })
     }
 
-    /// Waits at most so many milliseconds; -1: for ever.
+    /// Waits at most `timeout_ms`; -1 = no limit.
     pub(crate) fn wait(&self, events: &mut Vec<Event>, timeout_ms: i32) {
         let mut found = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         // SAFETY: room for as many events as is said.
         let count =
             unsafe { libc::epoll_wait(self.0.as_raw_fd(), found.as_mut_ptr(), EVENTS_MAX as libc::c_int, timeout_ms) };
         events.clear();
-        // An interrupted wait is one without events.
+        // An interrupted wait has no events.
         for event in found.iter().take(usize::try_from(count).unwrap_or(0)) {
             let (bits, token) = (event.events, event.u64);
             let readable = bits & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0;
@@ -75,7 +75,6 @@ impl Epoll {
     }
 }
 
-/// Interrupts [`Epoll::wait`].
 pub(crate) struct Alarm(OwnedFd);
 
 impl Alarm {
@@ -101,7 +100,7 @@ impl Alarm {
     }
 }
 
-/// Writes what the socket takes, with a descriptor beside its first byte. Never blocks, never raises SIGPIPE.
+/// Writes as much as the socket accepts, with a descriptor beside its first byte. Never blocks, never raises SIGPIPE.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     let Some(descriptor) = descriptor else {
@@ -116,7 +115,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<Borr
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: one descriptor's room, which `control` has more than, aligned for a header; the header is in it.
+    // SAFETY: `control` has more room than one descriptor needs and is aligned for a header, which is in it.
     unsafe {
         message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
         let header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -130,14 +129,14 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<Borr
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads what is there, without blocking.
+/// Reads available bytes without blocking.
 pub(crate) fn receive(from: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `to` is writable for its length; the descriptor is non-blocking.
     let read = unsafe { libc::read(from.as_raw_fd(), to.as_mut_ptr().cast(), to.len()) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// A pipe whose end for reading never blocks.
+/// A pipe whose reading end never blocks.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
@@ -149,16 +148,16 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
-/// What a process is made from. Everything is laid out before: between the clone and the new program nothing may be allocated.
+/// A program to start. Everything is prepared before: between clone and exec nothing may be allocated.
 pub(crate) struct Program {
     program: CString,
     arguments: Vec<CString>,
     environment: Vec<CString>,
-    /// Most address space in bytes.
+    /// Limit of the address space in bytes.
     pub address_space: Option<u64>,
     /// It does not end with the thread that starts it.
     pub outlives: bool,
-    /// A set-user-id program that it starts gets what that gives; else it runs as any other (`no_new_privs`).
+    /// Set-user-id programs that it starts gain their privileges; otherwise they do not (`no_new_privs`).
     pub new_privileges: bool,
 }
 
@@ -181,17 +180,16 @@ impl Program {
     }
 }
 
-/// A process that was started and not waited for. Dropped, it is killed with its whole group, and waited for.
+/// A process that was not waited for. When dropped, it is killed with its whole group, and waited for.
 pub(crate) struct Child {
     pub pid: i32,
     pidfd: OwnedFd,
     /// How it ended, once it was waited for.
     ended: Option<Ended>,
-    /// Loads of models step behind it.
+    /// Registers it as serving: loads yield to it.
     _serves: memory::yielding::ServingThread,
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Exited(i32),
@@ -207,26 +205,26 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Shared with the child until it runs its program.
-struct Plan {
+/// Shared with the child until exec.
+struct SpawnPlan {
     program: *const libc::c_char,
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
-    /// What becomes descriptor 0, 1, ….
+    /// Descriptors that become 0, 1, ….
     descriptors: *const RawFd,
     count: RawFd,
     address_space: Option<u64>,
     outlives: bool,
     new_privileges: bool,
     parent: libc::pid_t,
-    /// Why it did not run.
+    /// Why exec failed.
     error: libc::c_int,
 }
 
-/// Starts a process with these descriptors as 0, 1, … and no others, in a session and a group of its own. Unless it outlives that, it is killed when the calling
-/// *thread* ends, which so must live as long as the server.
+/// Starts a process with only these descriptors, as 0, 1, …, in a session and a group of its own. Unless `outlives` is
+/// set, the kernel kills it when the calling *thread* ends, which so must live as long as the server.
 pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Result<Child> {
-    // Away from the numbers they are to get: one that was put in place must not be overwritten by the next.
+    // Away from their final numbers, so that no descriptor overwrites the next one.
     let high: Vec<OwnedFd> = descriptors
         .iter()
         // SAFETY: the descriptor is open; the copy is ours.
@@ -237,7 +235,7 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
         texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
     };
     let (arguments, environment) = (pointers(&program.arguments), pointers(&program.environment));
-    let mut plan = Plan {
+    let mut plan = SpawnPlan {
         program: program.program.as_ptr(),
         arguments: arguments.as_ptr(),
         environment: environment.as_ptr(),
@@ -253,9 +251,9 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
     let mut stack = vec![0u128; 4096];
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: the sets are initialised before they are read. As in posix_spawn: no handler of ours may run in the child while it shares our memory, so all signals
-    // are held back until it has none. The child runs `become_program` on a stack of its own, touches `plan` only, and this thread waits until it is done with
-    // both (CLONE_VFORK).
+    // SAFETY: the sets are initialised before they are read. As in posix_spawn: no handler of ours may run in the child
+    // while it shares our memory, so all signals are blocked until it has none. The child runs `become_program` on a
+    // stack of its own, touches `plan` only, and this thread waits until it is done with both (CLONE_VFORK).
     let pid = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -271,16 +269,16 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
         pid
     };
     let child = Child { pid, pidfd: owned(pidfd)?, ended: None, _serves: memory::yielding::register_process(pid) };
-    // SAFETY: the child, which may have written it, is done with our memory; the compiler must not think that it knows the value.
+    // SAFETY: the child, which may have written it, is done with our memory; volatile, as the compiler sees no write.
     let error = unsafe { (&raw const plan.error).read_volatile() };
-    // Dropped, the child is waited for.
+    // On error the child is waited for when dropped.
     if error == 0 { Ok(child) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Between the clone and the new program: system calls only.
+/// Runs between clone and exec: system calls only.
 extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
-    let plan = plan.cast::<Plan>();
-    // SAFETY: `spawn` waits for us with everything that the plan points to. Nothing here allocates, locks or returns to code of the parent.
+    let plan = plan.cast::<SpawnPlan>();
+    // SAFETY: `spawn` waits with everything that the plan points to. Nothing here allocates, locks or returns.
     unsafe {
         let p = &*plan;
         for signal in 1..65 {
@@ -289,7 +287,7 @@ extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
         libc::setsid();
         if !p.outlives {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
-            // It may be dead already, and told nobody.
+            // The parent may have died before PR_SET_PDEATHSIG.
             if libc::getppid() != p.parent {
                 libc::_exit(127);
             }
@@ -310,7 +308,7 @@ extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
                 libc::_exit(127);
             }
         }
-        // Linux 5.9. Without it those that are not close-on-exec stay: none of ours.
+        // Linux 5.9. On older kernels other descriptors stay if not close-on-exec; ours are.
         libc::syscall(libc::SYS_close_range, p.count as libc::c_uint, libc::c_uint::MAX, 0);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -322,20 +320,20 @@ extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
 }
 
 impl Child {
-    /// Readable once the process is over.
+    /// Readable once the process has ended.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.pidfd)
     }
 
-    /// Sends a signal to the process; not to one that was waited for.
+    /// Sends a signal to the process, unless it was waited for.
     pub(crate) fn signal(&self, signal: i32) {
         if self.ended.is_none() {
-            // SAFETY: a process of ours that was not waited for, so the number is its own.
+            // SAFETY: a process of ours that was not waited for, so the pid is its own.
             unsafe { libc::kill(self.pid, signal) };
         }
     }
 
-    /// Kills the process and all of its group.
+    /// Kills the process and its whole group.
     pub(crate) fn kill(&self) {
         if self.ended.is_none() {
             // SAFETY: as above; the group has the number of the process, which led it.
@@ -346,15 +344,15 @@ impl Child {
         }
     }
 
-    /// How it ended, if it did. What is left of its group is killed before its number can belong to another.
+    /// Returns how it ended, if it has. Kills the rest of its group before the pid can be reused.
     pub(crate) fn reap(&mut self, block: bool) -> Option<Ended> {
         if self.ended.is_some() {
             return self.ended;
         }
-        let mut info: libc::siginfo_t = self.look(libc::WNOWAIT | if block { 0 } else { libc::WNOHANG })?;
+        let mut info: libc::siginfo_t = self.state(libc::WNOWAIT | if block { 0 } else { libc::WNOHANG })?;
         // SAFETY: not waited for yet.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
-        info = self.look(libc::WNOHANG).unwrap_or(info);
+        info = self.state(libc::WNOHANG).unwrap_or(info);
         // SAFETY: filled in by waitid for a child.
         let status = unsafe { info.si_status() };
         let ended = if info.si_code == libc::CLD_EXITED { Ended::Exited(status) } else { Ended::Signalled(status) };
@@ -362,11 +360,11 @@ impl Child {
         self.ended
     }
 
-    fn look(&self, flags: libc::c_int) -> Option<libc::siginfo_t> {
+    fn state(&self, flags: libc::c_int) -> Option<libc::siginfo_t> {
         // SAFETY: numbers only.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         loop {
-            // SAFETY: room for the answer; a child of ours.
+            // SAFETY: room for the result; a child of ours.
             let found =
                 unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &raw mut info, libc::WEXITED | flags) };
             let interrupted = found != 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;

@@ -1,4 +1,4 @@
-//! What the hub does with a process.
+//! Events of the hub for a process.
 
 use crate::hub::Watched;
 use crate::process::Process;
@@ -15,19 +15,19 @@ impl Watched for Process {
         Self::readable(&self, way, scratch);
     }
 
-    fn look(self: Arc<Self>) {
-        Self::look(&self);
+    fn check(self: Arc<Self>) {
+        Self::check(&self);
     }
 
-    fn over(self: Arc<Self>) {
-        Self::over(&self);
+    fn ended(self: Arc<Self>) {
+        Self::ended(&self);
     }
 
-    fn offer(self: Arc<Self>) {
-        reader::pass_on(&self);
+    fn offer_to_reactor(self: Arc<Self>) {
+        reader::pass_to_reactor(&self);
     }
 
-    fn condemn(&self, why: &str) {
-        Self::condemn(self, why);
+    fn fail(&self, why: &str) {
+        Self::fail(self, why);
     }
 }

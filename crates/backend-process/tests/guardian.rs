@@ -1,4 +1,4 @@
-//! What a model leaves behind ends with its process. Alone in its process, which has one guardian.
+//! Processes that a model started end with its runner. Alone in its process, which has one guardian.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::*;
 
-/// Has the model start a daemon: its number.
+/// Has the model start a daemon; returns its pid.
 fn left(model: &dyn backend::Model) -> i32 {
     let note = std::env::temp_dir().join(format!("nereid-left-{}", std::process::id()));
     run(model, 0, vec![bytes(&format!("leaves {}", note.display()), 10)]).answer().expect("an answer");
@@ -22,7 +22,7 @@ fn is_running(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Processes of ours that guard.
+/// Our guardian processes.
 fn guardians() -> Vec<i32> {
     let ours = format!(" {} ", std::process::id());
     let is_ours = |path: &Path| {
@@ -34,7 +34,7 @@ fn guardians() -> Vec<i32> {
 }
 
 #[test]
-fn what_a_model_started_ends_with_its_process_also_after_a_guardian_was_killed_b_pyr_09() {
+fn processes_that_a_model_started_end_with_it_also_after_a_guardian_was_killed_b_pyr_09() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../backend-python/runtime/nereid_runner/guardian.py");
     let arguments = vec!["-I".into(), "-S".into(), script.into()];
     guard_with(Command { program: python(), arguments, environment: vec![] });
@@ -52,7 +52,7 @@ fn what_a_model_started_ends_with_its_process_also_after_a_guardian_was_killed_b
         assert!(killed.expect("kill").success());
     }
     until("none guards", || guardians().is_empty());
-    // Another one is started, with what the first one knew.
+    // Another guardian is started with the state of the first one.
     drop(other);
     until("it ends with its model", || !is_running(others));
     assert_eq!(guardians().len(), 1);

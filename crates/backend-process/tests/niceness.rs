@@ -1,5 +1,4 @@
-//! A thread that loads models may raise its niceness (`memory::thread::lower_priority`). The processes and threads that it starts serve requests and must keep
-//! the niceness of the server.
+//! Processes and threads started by a loading thread (`memory::thread::lower_priority`) keep the server's niceness.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -9,7 +8,7 @@ use std::fs;
 use std::process::Command;
 use support::*;
 
-/// Niceness and parent, from a `stat` of /proc; `None` for what has ended.
+/// Niceness and parent, from a `stat` of /proc; `None` if it has ended.
 fn stat(path: &str) -> Option<(i32, u32)> {
     let text = fs::read_to_string(path).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -21,7 +20,7 @@ fn numbers(directory: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Threads of this process and of those below it, by name, each with its niceness.
+/// Threads of this process and its descendants, by name, with their niceness.
 fn threads() -> BTreeMap<String, i32> {
     let ours = std::process::id();
     let mut family = vec![ours];
@@ -50,16 +49,16 @@ const CHILD: &str = "NEREID_TEST_NICENESS";
 
 /// Runs in a child process with niceness 0 if that is permitted, since the suite itself runs at niceness 10.
 #[test]
-fn what_a_thread_behind_loads_is_not_behind() {
+fn processes_started_by_a_loading_thread_keep_the_niceness_of_the_server() {
     if std::env::var_os(CHILD).is_some() {
-        return loads_behind();
+        return load_with_low_priority();
     }
     let ours = stat("/proc/self/stat").expect("a process").0;
     let test = std::env::current_exe().expect("a path");
     let done = Command::new("nice")
         .args(["-n", &(-ours).to_string()])
         .arg(test)
-        .args(["--exact", "what_a_thread_behind_loads_is_not_behind", "--nocapture"])
+        .args(["--exact", "processes_started_by_a_loading_thread_keep_the_niceness_of_the_server", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .expect("nice runs");
@@ -68,7 +67,7 @@ fn what_a_thread_behind_loads_is_not_behind() {
     assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn loads_behind() {
+fn load_with_low_priority() {
     let ours = stat("/proc/self/stat").expect("a process").0;
     // A process that is as nice already sees no difference.
     if ours >= memory::thread::LOADING_NICENESS {

@@ -1,4 +1,4 @@
-//! Which thread reads what runners say. Alone in its process: a poller serves all of them.
+//! Which thread reads frames of runners. Alone in its process: a poller serves all of them.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use support::*;
 
-/// Looks at each socket every millisecond.
+/// Polls each socket every millisecond.
 #[derive(Default)]
 struct Looking {
     watched: AtomicUsize,
@@ -34,12 +34,12 @@ impl Poller for Looking {
 }
 
 #[test]
-fn large_answers_on_the_side_cost_a_reactor_no_descriptor_each_b_sec_11() {
+fn large_responses_on_the_side_use_no_new_descriptor_of_a_reactor_b_sec_11() {
     let looking = Arc::new(Looking::default());
     offer(&(Arc::clone(&looking) as Arc<dyn Poller>));
     let model = start("echo", 1, limits()).expect("starts");
     until("a reactor reads", || looking.read.load(SeqCst) > 0);
-    // Copied by another thread each, and nothing comes on the work socket meanwhile.
+    // Another thread copies each of them, and no frame comes on the work socket meanwhile.
     let ran = run(&*model, 0, vec![bytes("stream 50", 2 << 20)]);
     for _ in 0..50 {
         assert!(matches!(ran.event(), Event::Sent(_)));

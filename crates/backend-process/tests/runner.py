@@ -1,4 +1,5 @@
-"""A runner without a model: `runner.py MODE`. It answers as the protocol says, or lies, dies and hangs as MODE says. Needs nothing but Python."""
+"""A runner without a model: `runner.py MODE`. MODE selects correct behaviour, protocol errors, crashes or hangs. Needs
+only Python."""
 import json
 import mmap
 import os
@@ -58,7 +59,8 @@ def tensor_at(body, at):
     if place == p.PLACE_INLINE:
         data = body[at : at + length]
         at += length
-    return {"name": text, "datatype": datatype, "dims": dims, "place": place, "segment": segment, "offset": offset, "bytes": length, "data": data}, at
+    tensor = {"name": text, "datatype": datatype, "dims": dims, "place": place, "segment": segment, "offset": offset}
+    return tensor | {"bytes": length, "data": data}, at
 
 
 def requests_of(body, count):
@@ -116,10 +118,10 @@ class Memory:
                     break
                 body, came = came[p.HEADER.size : end], came[end:]
                 with self.changed:
-                    self.heard(kind, count, body, descriptors)
+                    self.handle(kind, count, body, descriptors)
                     self.changed.notify_all()
 
-    def heard(self, kind, count, body, descriptors):
+    def handle(self, kind, count, body, descriptors):
         if kind == p.FRAME_SEGMENT:
             size, segment, place, refused = p.SEGMENT.unpack(body)
             if refused:
@@ -131,7 +133,8 @@ class Memory:
         elif kind == p.FRAME_RELEASE:
             self.free(unpack_from(f"<{count}Q", body))
         elif kind == p.FRAME_IS_READY and MODE != "never_ready":
-            side.sendall(frame(p.FRAME_IS_READY_RESULT, p.IS_READY_RESULT.pack(p.QUESTION.unpack(body)[0], MODE != "unready")))
+            ready = p.IS_READY_RESULT.pack(p.QUESTION.unpack(body)[0], MODE != "unready")
+            side.sendall(frame(p.FRAME_IS_READY_RESULT, ready))
         elif kind == p.FRAME_PING:
             side.sendall(frame(p.FRAME_PONG, body))
 
@@ -182,20 +185,24 @@ def output(name, tensor, data, memory, inline):
 
 
 def answer(kind, outputs=(), flags=0, code=0, parameters="", error=""):
-    return p.ANSWER_HEAD.pack(kind, flags, len(outputs), code, len(parameters.encode()), len(error.encode())) + (parameters + error).encode() + b"".join(outputs)
+    head = p.ANSWER_HEAD.pack(kind, flags, len(outputs), code, len(parameters.encode()), len(error.encode()))
+    return head + (parameters + error).encode() + b"".join(outputs)
 
 
 def result(batch, answers, releases=(), error="", flags=0):
     head = p.RESULT_HEAD.pack(batch, len(releases), len(error.encode()))
-    return frame(p.FRAME_RESULT, head + pack(f"<{len(releases)}Q", *releases) + error.encode() + b"".join(answers), flags, len(answers))
+    body = head + pack(f"<{len(releases)}Q", *releases) + error.encode() + b"".join(answers)
+    return frame(p.FRAME_RESULT, body, flags, len(answers))
 
 
 def respond(request, *args, **options):
-    side.sendall(frame(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(request["slot"], request["generation"]) + answer(*args, **options)))
+    head = p.RESPOND_HEAD.pack(request["slot"], request["generation"])
+    side.sendall(frame(p.FRAME_RESPOND, head + answer(*args, **options)))
 
 
 def blocks(requests):
-    return [t["segment"] << p.BLOCK_OFFSET_BITS | t["offset"] for r in requests for t in r["inputs"] if t["data"] is None]
+    shared = [t for r in requests for t in r["inputs"] if t["data"] is None]
+    return [t["segment"] << p.BLOCK_OFFSET_BITS | t["offset"] for t in shared]
 
 
 def echo(request, memory, inline=p.INLINE_BYTES_MAX):
@@ -207,11 +214,12 @@ def echo(request, memory, inline=p.INLINE_BYTES_MAX):
 
 def one(place, segment, offset, length, datatype=p.DATA_TYPE_UINT8, dims=None):
     dims = (length,) if dims is None else dims
-    return p.TENSOR_HEAD.pack(3, datatype, len(dims), place, 0, segment, offset, length) + b"OUT" + pack(f"<{len(dims)}q", *dims)
+    head = p.TENSOR_HEAD.pack(3, datatype, len(dims), place, 0, segment, offset, length)
+    return head + b"OUT" + pack(f"<{len(dims)}q", *dims)
 
 
-def lie(batch, requests, memory):
-    """One lie of each kind, chosen by the id of the request."""
+def violate(batch, requests, memory):
+    """One protocol error of each kind, chosen by the id of the request."""
     kind = requests[0]["id"]
     first = requests[0]
     tell = lambda *outputs: work.sendall(result(batch, [answer(p.ANSWER_RESPONSE, outputs)]))
@@ -240,7 +248,8 @@ def lie(batch, requests, memory):
     elif kind == "a lease that it was not given":
         tell(one(p.PLACE_DEVICE_REQUEST, p.DEVICE_SEGMENT, 7, 100) + p.DEVICE_TENSOR.pack(0, 0, 0) + bytes(64))
     elif kind == "a lease that is not wanted":
-        tell(one(p.PLACE_DEVICE_REQUEST, p.DEVICE_SEGMENT, 7, 100).replace(b"OUT", b"ODD") + p.DEVICE_TENSOR.pack(0, 0, 0) + bytes(64))
+        odd = one(p.PLACE_DEVICE_REQUEST, p.DEVICE_SEGMENT, 7, 100).replace(b"OUT", b"ODD")
+        tell(odd + p.DEVICE_TENSOR.pack(0, 0, 0) + bytes(64))
     elif kind == "a lease back":
         work.sendall(result(batch, [answer(p.ANSWER_NONE)], [p.DEVICE_SEGMENT << p.BLOCK_OFFSET_BITS | 7]))
     elif kind == "parameters":
@@ -279,8 +288,8 @@ def execute(batch, freed, requests, memory):
         memory.free(freed)
     first = requests[0]
     what = first["id"]
-    if MODE == "lies":
-        lie(batch, requests, memory)
+    if MODE == "violates":
+        violate(batch, requests, memory)
     elif what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "exit":
@@ -291,14 +300,16 @@ def execute(batch, freed, requests, memory):
     elif what == "raise":
         return result(batch, [], blocks(requests), "ValueError: wrong", p.RESULT_FLAG_FAILED)
     elif what == "error":
-        return result(batch, [answer(p.ANSWER_ERROR, code=p.CODE_NOT_FOUND, error="no such thing")] * len(requests), blocks(requests))
+        error = answer(p.ANSWER_ERROR, code=p.CODE_NOT_FOUND, error="no such thing")
+        return result(batch, [error] * len(requests), blocks(requests))
     elif what == "print":
         piece = b"x" * 1023 + b"\n"
         for _ in range(100_000):
             os.write(1, piece)
     elif what == "odd":
         odd = {"datatype": p.DATA_TYPE_INT64, "dims": (3,)}
-        made = [output("OUT", odd, b"a" * 24, memory, 4096), output("NONE", odd, b"b" * 24, memory, 0), output("OUT", odd, b"c" * 24, memory, 0)]
+        outputs = [("OUT", b"a", 4096), ("NONE", b"b", 0), ("OUT", b"c", 0)]
+        made = [output(name, odd, data * 24, memory, inline) for name, data, inline in outputs]
         return result(batch, [answer(p.ANSWER_RESPONSE, made)], blocks(requests))
     elif what == "in place":
         made = [one(p.PLACE_REQUEST, t["segment"], t["offset"], t["bytes"]) for t in first["inputs"]]
@@ -318,7 +329,7 @@ def execute(batch, freed, requests, memory):
             signal.pause()
         os._exit(0)
     elif what.startswith("leaves "):
-        # A daemon, as far as its runner is concerned: of no group and no session of it.
+        # A daemon: outside its runner's group and session.
         if os.fork() == 0:
             os.setsid()
             child = os.fork()
@@ -343,7 +354,7 @@ def main():
     told = json.loads(exactly(work, length))
     assert (kind, version, model, instance) == (p.FRAME_LOAD, p.VERSION, 1, 0), told
     if MODE == "old":
-        # As version 1 had it: a header of eight bytes.
+        # A header of eight bytes, as in version 1.
         work.sendall(pack("<IBBH", 2, p.FRAME_READY, 0, 0) + b"{}")
         time.sleep(600)
     if MODE == "mute":
@@ -351,7 +362,8 @@ def main():
     if MODE == "dies_at_start":
         os._exit(1)
     if MODE == "fails":
-        failure = {"text": "ImportError: no", "source": {"file": "/m.py", "line": 3, "text": "import no"}, "missing": "no"}
+        source = {"file": "/m.py", "line": 3, "text": "import no"}
+        failure = {"text": "ImportError: no", "source": source, "missing": "no"}
         work.sendall(frame(p.FRAME_FAILED, json.dumps(failure).encode()))
         os._exit(1)
     if MODE == "descriptors":
@@ -364,7 +376,8 @@ def main():
                 open_ones.append(descriptor)
             except OSError:
                 pass
-        facts = [open_ones, os.getpgrp() == os.getpid(), os.readlink("/proc/self/fd/0"), sorted(os.environ), signal.getsignal(signal.SIGUSR1).name]
+        facts = [open_ones, os.getpgrp() == os.getpid(), os.readlink("/proc/self/fd/0"), sorted(os.environ)]
+        facts.append(signal.getsignal(signal.SIGUSR1).name)
         mask = list(signal.pthread_sigmask(signal.SIG_BLOCK, []))
         told["config"] = json.dumps(facts + [mask])
     ready = {"runner": "test", "pid": os.getpid(), "asks_ready": MODE in ("asks", "unready", "never_ready")}

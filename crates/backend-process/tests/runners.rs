@@ -1,4 +1,4 @@
-//! Models in processes, as a model's engine sees them.
+//! Models in processes, as seen by the engine.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![cfg(target_os = "linux")]
@@ -25,7 +25,7 @@ fn echoed(model: &dyn Model, count: usize) {
 }
 
 #[test]
-fn tensors_of_every_size_go_to_a_process_and_back_b_py_04() {
+fn tensors_of_every_size_round_trip_b_py_04() {
     let model = start("echo", 1, limits()).expect("starts");
     for count in [0, 1, 4096, 4097, 100_000, 700_000, 3 << 20, 20 << 20, 5, 5 << 20, 20 << 20] {
         echoed(&*model, count);
@@ -33,7 +33,7 @@ fn tensors_of_every_size_go_to_a_process_and_back_b_py_04() {
 }
 
 #[test]
-fn tensors_go_through_the_sockets_where_there_is_no_shared_memory_b_pyr_01() {
+fn without_shared_memory_tensors_pass_through_the_sockets_b_pyr_01() {
     let model = start("echo", 1, Limits { shared_memory: false, ..limits() }).expect("starts");
     for count in [0, 1, 4096, 4097, 700_000, 20 << 20, 5] {
         echoed(&*model, count);
@@ -60,7 +60,7 @@ fn strings_are_copied_and_counted_b_py_05() {
 }
 
 #[test]
-fn requests_of_a_batch_are_answered_each_and_the_instance_is_freed_b_py_23() {
+fn each_request_of_a_batch_is_answered_and_the_instance_is_freed_b_py_23() {
     let model = start("echo", 1, limits()).expect("starts");
     let mut entries = vec![bytes("a", 10), bytes("b", 9000), bytes("c", 20)];
     entries[1].request.parameters = vec![
@@ -69,17 +69,17 @@ fn requests_of_a_batch_are_answered_each_and_the_instance_is_freed_b_py_23() {
         ("d".into(), protocol::Parameter::Double(2.0)),
         ("b".into(), protocol::Parameter::Bool(true)),
     ];
-    let told = entries[1].request.parameters.clone();
+    let parameters = entries[1].request.parameters.clone();
     let ran = run(&*model, 0, entries);
     let outcomes: Vec<_> = (0..3).map(|_| ran.answer().expect("an answer")).collect();
     assert_eq!(outcomes.iter().map(|o| o.outputs[0].data.len()).collect::<Vec<_>>(), [10, 9000, 20]);
-    assert_eq!(outcomes[1].parameters, told);
+    assert_eq!(outcomes[1].parameters, parameters);
     let marks = ran.freed().expect("marks");
     assert!(marks.inputs_ready < marks.inference_end && marks.inference_end <= marks.outputs_ready);
 }
 
 #[test]
-fn outputs_go_as_they_were_made_and_unknown_ones_are_dropped_b_py_14() {
+fn outputs_keep_their_type_and_shape_and_unknown_ones_are_dropped_b_py_14() {
     let model = start("echo", 1, limits()).expect("starts");
     for _ in 0..1000 {
         let outcome = run(&*model, 0, vec![bytes("odd", 8)]).answer().expect("an answer");
@@ -111,7 +111,7 @@ fn errors_count_as_successes_and_exceptions_as_failures_b_py_24() {
 }
 
 #[test]
-fn responses_come_in_order_whatever_their_size_and_the_end_after_them_b_py_15() {
+fn responses_of_any_size_arrive_in_order_before_the_end_b_py_15() {
     let model = start("echo", 1, limits()).expect("starts");
     for (id, size) in [("stream 300", 100), ("stream 300", 5000), ("stream 20", 2 << 20)] {
         let count: usize = id.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
@@ -131,7 +131,7 @@ fn responses_come_in_order_whatever_their_size_and_the_end_after_them_b_py_15() 
 }
 
 #[test]
-fn a_cancelled_request_sees_it_and_a_rescheduled_one_runs_again_b_py_19() {
+fn a_model_sees_cancellation_and_a_rescheduled_request_runs_again_b_py_19() {
     let model = start("echo", 1, limits()).expect("starts");
     let ran = run(&*model, 0, vec![bytes("cancelled", 10)]);
     ran.freed().expect("marks");
@@ -144,11 +144,11 @@ fn a_cancelled_request_sees_it_and_a_rescheduled_one_runs_again_b_py_19() {
     }
 }
 
-/// What was told of instances, as text.
+/// Recorded events of instances.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct InstanceLog(Mutex<Vec<String>>);
 
-impl Instances for Told {
+impl Instances for InstanceLog {
     fn down(&self, instance: u32, why: Error) {
         assert_eq!(why.code(), Code::Unavailable);
         self.0.lock().expect("no panic").push(format!("down {instance}"));
@@ -158,17 +158,17 @@ impl Instances for Told {
     }
 }
 
-impl Told {
+impl InstanceLog {
     fn until(&self, expected: &[&str]) {
         until(&format!("{expected:?}"), || *self.0.lock().expect("no panic") == expected);
     }
 }
 
 #[test]
-fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_pyr_07() {
+fn a_crash_fails_the_requests_of_its_process_which_restarts_within_a_second_b_pyr_07() {
     let model = start("echo", 2, limits()).expect("starts");
-    let told = Arc::new(Told::default());
-    remote(&*model).serve(told.clone());
+    let log = Arc::new(InstanceLog::default());
+    remote(&*model).serve(log.clone());
     let mut expected = Vec::new();
     let stub = Error::internal("Stub process 'm_0' is not healthy.");
     for id in ["kill", "exit", "forks"] {
@@ -180,7 +180,7 @@ fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_p
         assert!(ran.freed().is_none(), "lost, not free");
         let died = Instant::now();
         expected.extend(["down 0", "up 0"]);
-        told.until(&expected);
+        log.until(&expected);
         let took = died.elapsed();
         println!("{id}: back after {} ms", took.as_millis());
         echoed(&*model, 10);
@@ -194,21 +194,21 @@ fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_p
 }
 
 #[test]
-fn one_that_dies_again_and_again_is_back_after_longer_pauses_and_says_so_b_pyr_07() {
+fn repeated_crashes_restart_after_growing_pauses_that_are_reported_b_pyr_07() {
     let model = start("echo", 1, limits()).expect("starts");
-    let told = Arc::new(Told::default());
-    remote(&*model).serve(told.clone());
+    let log = Arc::new(InstanceLog::default());
+    remote(&*model).serve(log.clone());
     for crash in 1..=6 {
         assert!(run(&*model, 0, vec![bytes("exit", 10)]).answer().is_err());
         let died = Instant::now();
-        until("it is told", || told.0.lock().expect("no panic").len() >= crash * 2 - 1);
+        until("it is reported", || log.0.lock().expect("no panic").len() >= crash * 2 - 1);
         if crash == 6 {
             let Readiness::NotReady(why) = remote(&*model).readiness() else { panic!("ready") };
             assert!(why.contains("'m'") && why.ends_with("is started again after a pause of 1.6 s"), "{why}");
             let ran = run(&*model, 0, vec![bytes("", 10)]);
             assert!(ran.answer().is_err_and(|e| e.message() == "Stub process 'm_0' is not healthy."));
         }
-        until("it is back", || told.0.lock().expect("no panic").len() == crash * 2);
+        until("it is back", || log.0.lock().expect("no panic").len() == crash * 2);
         assert!(crash < 6 || died.elapsed() >= Duration::from_millis(1600), "{:?}", died.elapsed());
     }
     assert!(matches!(remote(&*model).readiness(), Readiness::Ready));
@@ -219,45 +219,45 @@ fn one_that_dies_again_and_again_is_back_after_longer_pauses_and_says_so_b_pyr_0
 fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
     let limits = backend_process::Limits { execute_timeout: Some(Duration::from_millis(300)), ..limits() };
     let model = start("echo", 1, limits).expect("starts");
-    let told = Arc::new(Told::default());
-    remote(&*model).serve(told.clone());
+    let log = Arc::new(InstanceLog::default());
+    remote(&*model).serve(log.clone());
     echoed(&*model, 10);
     let begin = Instant::now();
     assert!(run(&*model, 0, vec![bytes("hang", 10)]).answer().is_err());
     assert!(begin.elapsed() >= Duration::from_millis(300));
-    told.until(&["down 0", "up 0"]);
+    log.until(&["down 0", "up 0"]);
     echoed(&*model, 10);
 }
 
 #[test]
-fn a_process_that_hangs_for_nobody_is_ended_once_its_model_left_service_b_pyr_09() {
+fn a_hanging_process_without_clients_ends_once_its_model_leaves_service_b_pyr_09() {
     let model = start("echo", 2, Limits { exit_grace: Duration::from_millis(300), ..limits() }).expect("starts");
-    let told = Arc::new(Told::default());
-    remote(&*model).serve(told.clone());
+    let log = Arc::new(InstanceLog::default());
+    remote(&*model).serve(log.clone());
     let ran = [run(&*model, 0, vec![bytes("hang", 10)]), run(&*model, 1, vec![bytes("hang", 10)])];
     ran[0].answers[0].cancel();
     std::thread::sleep(Duration::from_millis(600));
-    told.until(&[]);
+    log.until(&[]);
     let left = Instant::now();
     remote(&*model).leave_service(Duration::MAX);
     assert_eq!(ran[0].answer().err(), Some(Error::internal("Stub process 'm_0' is not healthy.")));
     assert!(left.elapsed() >= Duration::from_millis(300), "{:?}", left.elapsed());
-    // A client waits for the other one. It is ended soon after it does not.
+    // A client waits for the other one, which ends soon after its cancellation.
     assert!(ran[1].events.recv_timeout(Duration::from_millis(600)).is_err());
-    told.until(&["down 0"]);
+    log.until(&["down 0"]);
     ran[1].answers[0].cancel();
     let cancelled = Instant::now();
-    // The server exits: told again, the shorter grace counts.
+    // The server exits: the shorter grace applies.
     remote(&*model).leave_service(Duration::ZERO);
     assert!(ran[1].answer().is_err());
     assert!(cancelled.elapsed() < Duration::from_secs(5));
-    told.until(&["down 0", "down 1"]);
+    log.until(&["down 0", "down 1"]);
     let Readiness::NotReady(why) = remote(&*model).readiness() else { panic!("ready") };
     assert_eq!(why, "model 'm' is being unloaded");
 }
 
 #[test]
-fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
+fn a_failed_start_returns_its_reason_and_leaves_nothing_b_py_03() {
     let failure = start("fails", 2, limits()).err().expect("fails");
     assert_eq!(failure.error, Error::internal("ImportError: no"));
     let source = failure.source.expect("a place");
@@ -275,15 +275,17 @@ fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
     assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s"));
     let mut none = instance("echo", 0);
     none.command.program = "/no/such/program".into();
-    let failure = backend_process::ask(&none, &limits(), backend_process::Output::Lines).expect_err("fails");
+    let failure =
+        backend_process::complete_config(&none, &limits(), backend_process::Output::Lines).expect_err("fails");
     assert!(failure.error.message().contains("No such file"), "{failure:?}");
 }
 
 #[test]
-fn a_process_gets_its_descriptors_and_nothing_else_b_sec_01() {
-    // Something that is not close-on-exec, as other code may open it.
-    let asked = backend_process::ask(&instance("descriptors", 0), &limits(), backend_process::Output::Lines);
-    let facts = asked.expect("an answer").expect("facts");
+fn a_process_inherits_only_its_own_descriptors_b_sec_01() {
+    // A descriptor that is not close-on-exec, as other code may open it.
+    let completed =
+        backend_process::complete_config(&instance("descriptors", 0), &limits(), backend_process::Output::Lines);
+    let facts = completed.expect("an answer").expect("facts");
     assert_eq!(
         facts,
         r#"[[0, 1, 2, 3, 4, 5, 6, 7], true, "/dev/null", ["LC_CTYPE", "NEREID_RUNNER", "PATH"], "SIG_DFL", []]"#
@@ -291,7 +293,7 @@ fn a_process_gets_its_descriptors_and_nothing_else_b_sec_01() {
 }
 
 #[test]
-fn readiness_is_asked_shared_and_bounded_b_py_26() {
+fn readiness_queries_are_shared_and_bounded_b_py_26() {
     let check = |mode, expected: bool| {
         let model = start(mode, 1, limits()).expect("starts");
         let (send, answers) = std::sync::mpsc::channel();
@@ -301,7 +303,7 @@ fn readiness_is_asked_shared_and_bounded_b_py_26() {
                 Readiness::Ask(ask) => ask(Box::new(move |answer| {
                     let _ = send.send(answer.is_ok());
                 })),
-                _ => panic!("to be asked"),
+                _ => panic!("to be completed"),
             }
         }
         for _ in 0..3 {
@@ -332,10 +334,10 @@ fn a_full_arena_fails_its_request_only_b_sec_10() {
 }
 
 #[test]
-fn what_a_batch_that_is_not_sent_was_to_give_back_goes_with_another_b_sec_11() {
+fn releases_of_an_unsent_batch_are_sent_with_another_b_sec_11() {
     let limits = backend_process::Limits { arena_bytes_max: 4 << 20, ..limits() };
     let model = start("echo", 1, limits).expect("starts");
-    // The memory of four such answers is all there is.
+    // There is memory for only four such responses.
     for _ in 0..8 {
         echoed(&*model, 1 << 20);
         assert!(run(&*model, 0, vec![bytes("", 5 << 20)]).answer().is_err());
@@ -343,7 +345,7 @@ fn what_a_batch_that_is_not_sent_was_to_give_back_goes_with_another_b_sec_11() {
 }
 
 #[test]
-fn output_without_end_holds_nobody_b_pyr_11() {
+fn endless_output_delays_no_response_b_pyr_11() {
     let model = start("echo", 1, limits()).expect("starts");
     let begin = Instant::now();
     run(&*model, 0, vec![bytes("print", 10)]).answer().expect("an answer");
@@ -351,7 +353,7 @@ fn output_without_end_holds_nobody_b_pyr_11() {
     echoed(&*model, 10);
 }
 
-/// How much of what can leak there is: descriptors, threads, memory of this process, and what the model says of its own.
+/// Descriptors, threads and memory of this process, and the model's own gauges: all that can leak.
 fn held(model: &dyn Model) -> (usize, usize, f64, Vec<(&'static str, f64)>) {
     let count = |directory| std::fs::read_dir(directory).map_or(0, Iterator::count);
     let resident = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -360,10 +362,10 @@ fn held(model: &dyn Model) -> (usize, usize, f64, Vec<(&'static str, f64)>) {
     (count("/proc/self/fd"), count("/proc/self/task"), pages * 4096.0, metrics)
 }
 
-/// Run with `NEREID_CALLS=100000` for as many; alone, since other tests of the process have descriptors and threads, too.
+/// `NEREID_CALLS=100000` sets the number. Other tests of the process have descriptors and threads, too.
 #[test]
 #[ignore = "counts what the whole process holds: run alone, with --ignored"]
-fn many_calls_leave_descriptors_memory_and_arenas_as_they_were_b_sec_11() {
+fn many_calls_leak_no_descriptors_memory_or_arenas_b_sec_11() {
     let calls: usize = std::env::var("NEREID_CALLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     let model = start("echo", 1, limits()).expect("starts");
     let some = |count: usize| {
@@ -381,12 +383,12 @@ fn many_calls_leave_descriptors_memory_and_arenas_as_they_were_b_sec_11() {
     some(calls);
     let after = held(&*model);
     println!("{calls} calls in {:.1} s\nbefore {before:?}\nafter  {after:?}", begin.elapsed().as_secs_f64());
-    // A block that goes back on the side may come later than the next batch: then there is one segment more, once.
+    // A block returned on the side may arrive after the next batch: then there is one more segment, once.
     assert!(after.0 <= before.0 + 1 && after.1 == before.1, "descriptors and threads");
     assert!(after.2 - before.2 < 16e6, "memory: {} bytes more", after.2 - before.2);
     for ((name, was), (_, is)) in before.3.into_iter().zip(after.3) {
         let more = if name == "nereid_runner_resident_bytes" { 4e6 } else { 0.0 };
-        // The last request's blocks are given back with the next one's answer.
+        // The last request's blocks are returned with the next result.
         let more = if name == "nereid_runner_request_bytes" { 1e6 } else { more };
         let more = if name == "nereid_runner_shared_bytes" { f64::from(1 << 20) } else { more };
         assert!(is - was <= more, "{name}: {was}, then {is}");

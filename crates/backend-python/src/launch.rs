@@ -25,7 +25,7 @@ pub(crate) fn ask(
     output: Output,
     interpreter: &Interpreter,
 ) -> Result<Option<String>> {
-    backend_process::ask(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
+    backend_process::complete_config(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
 }
 
 /// The error with what helps.

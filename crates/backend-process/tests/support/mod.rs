@@ -30,7 +30,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// The interpreter itself: `python3` may be a script that chooses one.
+/// The interpreter itself: `python3` may be a script that selects one.
 pub fn python() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let ask = || {

@@ -1,14 +1,14 @@
-//! A runner that breaks a rule is killed, and nothing else happens.
+//! A runner that breaks the protocol is killed, with no other effect.
 #![cfg(target_os = "linux")]
 
 mod support;
 
 use support::*;
 
-// B-SEC-03: each of these over real sockets; fuzz/ has targets for their frames.
+// B-SEC-03: each case over real sockets; fuzz/ has targets for their frames.
 #[test]
-fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
-    let lies = [
+fn a_process_that_breaks_the_protocol_is_killed_and_restarted_b_sec_04_b_sec_05() {
+    let violations = [
         "segment",
         "behind the end",
         "behind the end of requests",
@@ -34,14 +34,14 @@ fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
         "closes its sockets",
     ];
     let numbers: Vec<String> = (0..39).map(|n| n.to_string()).collect();
-    for lie in lies.into_iter().chain(numbers.iter().map(String::as_str)) {
-        let model = start("lies", 1, limits()).expect("starts");
-        let ran = run(&*model, 0, vec![bytes(lie, 5000)]);
+    for violation in violations.into_iter().chain(numbers.iter().map(String::as_str)) {
+        let model = start("violates", 1, limits()).expect("starts");
+        let ran = run(&*model, 0, vec![bytes(violation, 5000)]);
         let error = ran.answer().err();
         assert_eq!(
             error.map(|e| e.message().to_owned()).as_deref(),
             Some("Stub process 'm_0' is not healthy."),
-            "{lie}"
+            "{violation}"
         );
         ran.freed();
     }

@@ -1,4 +1,4 @@
-//! Systems on which no runner can be started, since the protocol needs what Linux has: memfd, and descriptors sent over a socket in one piece with a frame.
+//! Systems other than Linux. Runners cannot be started: the protocol needs memfd, and descriptors sent with a frame.
 
 use crate::{Command, Failure, Instance, Limits, Output, Spec};
 use backend::{Host, Model};
@@ -29,7 +29,7 @@ pub fn hosted(instance: Instance, _: &Limits, _: Output) -> backend_remote::Inst
 /// Always fails.
 ///
 /// # Errors
-/// That this needs Linux.
+/// UNAVAILABLE: this needs Linux.
 pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Model>, Failure> {
     Err(none_here())
 }
@@ -37,15 +37,15 @@ pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Mo
 /// Always fails.
 ///
 /// # Errors
-/// That this needs Linux.
-pub fn ask(_: &Instance, _: &Limits, _: Output) -> Result<Option<String>, Failure> {
+/// UNAVAILABLE: this needs Linux.
+pub fn complete_config(_: &Instance, _: &Limits, _: Output) -> Result<Option<String>, Failure> {
     Err(none_here())
 }
 
-/// There is nothing to guard.
+/// Does nothing: there are no runners.
 pub fn guard_with(_: Command) {}
 
-/// There is no process to wait for.
+/// Returns true: there are no processes.
 pub fn wait_for_ends(_: Duration) -> bool {
     true
 }
