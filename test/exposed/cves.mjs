@@ -43,7 +43,7 @@ export const CLASSES = [
     title: 'Archives of environments',
     cves: ['2026-47630'],
     here: 'Entries and links must stay inside the archive, and nothing is written through a link. Devices are rejected, and sizes have limits.',
-    proofs: [attack('python', 'archives of Python environments with names and links that lead out'), ['crates/backend-python/tests/archives.rs', 'b_sec_06_names_that_lead_out_are_refused']],
+    proofs: [attack('python', 'archives of Python environments with names and links that lead out'), ['crates/backend-python/tests/archives.rs', 'b_sec_06_names_that_lead_outside_are_rejected']],
   },
   {
     title: 'Files that the server writes',
@@ -73,7 +73,7 @@ export const CLASSES = [
     title: 'Names that reach a shell',
     cves: ['2025-23316'],
     here: 'The server uses no shell. Python models whose names have shell characters are rejected.',
-    proofs: [bulletin('names of models for a shell'), ['crates/backend-python/src/code.rs', 'b_sec_05_names_with_characters_of_a_shell_are_refused']],
+    proofs: [bulletin('names of models for a shell'), ['crates/backend-python/src/code.rs', 'b_sec_05_names_with_shell_characters_are_rejected']],
   },
   {
     title: 'Chunks and stacks',

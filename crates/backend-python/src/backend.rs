@@ -3,7 +3,7 @@
 use crate::code::{Code, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
 use crate::launch;
-use crate::load::{Placed, Told, instances};
+use crate::load::{LoadContent, PlacedInstance, instances};
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
@@ -19,43 +19,43 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
 
-/// The program of a runner, in the directory of our own modules.
+/// The program of a runner, in the directory of our Python modules.
 const RUNNER: &str = "nereid_runner/__main__.py";
-/// Ends what models leave behind, with no module but Python's own: 4 MB of memory of its own, and no time unless a runner ends.
+/// The program of the guardian, which needs no packages: 4 MB of memory, and CPU time only when a runner ends.
 const GUARDIAN: &str = "nereid_runner/guardian.py";
-/// Processes of a model: each takes some 30 MB before it has loaded anything.
+/// Processes per model: each takes some 30 MB before it loads anything.
 const INSTANCES_MAX: usize = 256;
-/// What a backend written in Python may bring as its environment.
+/// Archive with the environment of a backend written in Python.
 const BACKEND_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
 
-/// What the server tells this backend once.
+/// Options of the backend.
 #[derive(Debug, Clone, Default)]
 pub struct PythonOptions {
-    /// Directory of our own Python modules, `triton_python_backend_utils.py` among them.
+    /// Directory of our Python modules, including `triton_python_backend_utils.py`.
     pub runtime: PathBuf,
-    /// What directories with unpacked environments are called: a number is put behind it.
+    /// Prefix of directories for unpacked environments, followed by a number.
     pub unpack_prefix: PathBuf,
-    /// Where environments may lie beside a model's own directory; `None` = anywhere, since nobody loads models over the network.
+    /// Allowed locations of environments beside the model's own; `None` = anywhere: no models come over the network.
     pub environment_roots: Option<Vec<PathBuf>>,
 }
 
 /// The backend `python`.
-pub struct PythonBackend(Arc<Shared>);
+pub struct PythonBackend(Arc<PythonBackendState>);
 
-struct Shared {
+struct PythonBackendState {
     options: PythonOptions,
     prober: Prober,
     environments: Environments,
     host: OnceLock<Weak<dyn Host>>,
-    /// Keys that were warned of.
+    /// Keys that a warning was logged for.
     warned: Mutex<HashSet<String>>,
 }
 
 impl PythonBackend {
-    /// Looks for nothing yet: without any Python the server starts, and only Python models fail to load.
+    /// Searches for nothing yet: without any Python the server starts, and only Python models fail to load.
     pub fn new(options: PythonOptions) -> Self {
         let environments = Environments::new(options.unpack_prefix.clone());
-        Self(Arc::new(Shared {
+        Self(Arc::new(PythonBackendState {
             options,
             prober: Prober::default(),
             environments,
@@ -80,10 +80,10 @@ impl Backend for PythonBackend {
     }
 }
 
-impl Shared {
+impl PythonBackendState {
     fn open(self: Arc<Self>, spec: &OpenSpec) -> Result<OpenedPython> {
         let config = decode(&spec.config)?;
-        // A model of a namespace is known by both names; its code by its own.
+        // With namespaces, the model's name has two parts; its code sees its own.
         let model = spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned();
         check_name(&model)?;
         let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
@@ -124,7 +124,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// The interpreter of a model, and the variables its processes get.
+    /// The interpreter of a model, and the environment variables of its processes.
     fn interpreter(
         &self,
         spec: &OpenSpec,
@@ -142,7 +142,7 @@ impl Shared {
         if let (None, Some(directory)) = (&environment, &spec.code_directory) {
             let archive = directory.join(BACKEND_ENVIRONMENT);
             if archive.is_file() {
-                // Who wrote the backend wrote its archive.
+                // The backend and its archive have the same author.
                 let everywhere = Allowed { model_directory: &spec.model_directory, roots: None };
                 environment = self.environments.open(&archive.to_string_lossy(), &everywhere)?;
             }
@@ -167,11 +167,12 @@ impl Shared {
     }
 }
 
-/// An executable of that name replaces Triton's runner. Ours runs with any interpreter, and the file is left alone.
+/// In Triton an executable of this name replaces the runner. Ours works with any interpreter and ignores the file.
 fn warn_of_stub(model_directory: &Path, model: &str) {
     if model_directory.join("triton_python_backend_stub").exists() {
         log::warn!(
-            "model '{model}' brings a triton_python_backend_stub, which has no effect: any CPython from 3.9 on runs models here"
+            "model '{model}' brings a triton_python_backend_stub, which has no effect: any CPython \
+             from 3.9 on runs models here"
         );
     }
 }
@@ -181,9 +182,9 @@ fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
         .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
 }
 
-/// A model whose code was found and whose interpreter runs.
+/// A model whose code and interpreter were found.
 struct OpenedPython {
-    shared: Arc<Shared>,
+    shared: Arc<PythonBackendState>,
     model: String,
     version: i64,
     model_directory: PathBuf,
@@ -198,8 +199,8 @@ struct OpenedPython {
 }
 
 impl OpenedPython {
-    fn told<'a>(&'a self, signature: Option<&'a Signature>) -> Told<'a> {
-        Told {
+    fn load_content<'a>(&'a self, signature: Option<&'a Signature>) -> LoadContent<'a> {
+        LoadContent {
             model: &self.model,
             version: self.version,
             model_directory: &self.model_directory,
@@ -225,7 +226,7 @@ impl OpenedPython {
         }
     }
 
-    /// In the interpreter of the first model: it is there, where no shell need be. Of the variables what an interpreter needs to start.
+    /// Runs in the interpreter of the first model, with only the variables that an interpreter needs to start.
     fn guardian(&self) -> Command {
         let needed = |name: &OsString| name == "LD_LIBRARY_PATH" || name == "PATH";
         let script = self.shared.options.runtime.join(GUARDIAN).into_os_string();
@@ -236,10 +237,11 @@ impl OpenedPython {
         }
     }
 
-    /// What the code makes of the configuration, asked of a process of its own (B-PY-22).
+    /// Has the code complete the configuration, in a process of its own (B-PY-22).
     fn complete(&self) -> Result<Option<String>> {
-        let instance = Instance { name: Name::from(""), command: self.command(), load: self.told(None).to_complete() };
-        launch::ask(&instance, &self.options.limits, self.options.output, &self.interpreter)
+        let instance =
+            Instance { name: Name::from(""), command: self.command(), load: self.load_content(None).to_complete() };
+        launch::complete(&instance, &self.options.limits, self.options.output, &self.interpreter)
     }
 }
 
@@ -261,9 +263,9 @@ impl Opened for OpenedPython {
         let iterative =
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let host = self.shared.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
+        let host = host.ok_or_else(|| Error::internal("the Python backend was load_content of no server"))?;
         let limits = Limits { device_inputs, ..self.options.limits.clone() };
-        let instances = Arc::new(Instances { opened: *self, signature: signature.clone(), iterative, limits });
+        let instances = Arc::new(InstanceFactory { opened: *self, signature: signature.clone(), iterative, limits });
         let opened = &instances.opened;
         let spec = Spec {
             instances: instances.instances(config, &opened.config_json)?,
@@ -276,29 +278,30 @@ impl Opened for OpenedPython {
     }
 }
 
-/// Makes the instances of a model, also of one that serves and gets others.
-struct Instances {
+/// Creates the instances of a model, also when a serving model gets others.
+struct InstanceFactory {
     opened: OpenedPython,
     signature: Arc<Signature>,
     iterative: bool,
     limits: Limits,
 }
 
-impl Further for Instances {
+impl Further for InstanceFactory {
     fn instances(&self, config: &ModelConfig, json: &str) -> Result<Vec<backend_remote::Instance>> {
         let Self { opened, signature, iterative, limits } = self;
-        let told = Told { iterative: *iterative, config: json, ..opened.told(Some(signature)) };
+        let load_content = LoadContent { iterative: *iterative, config: json, ..opened.load_content(Some(signature)) };
         let placed = instances(config);
         if placed.len() > INSTANCES_MAX {
             return Err(Error::invalid(format!(
-                "model '{}' has {} instances, each of which is a process: at most {INSTANCES_MAX} are started for a Python model",
+                "model '{}' has {} instances, each of which is a process: at most {INSTANCES_MAX} are \
+                 started for a Python model",
                 opened.model,
                 placed.len()
             )));
         }
         let command = opened.command();
-        let instance = |placed: &Placed| {
-            let (name, load) = (Name::from(placed.name.as_str()), told.to_run(placed));
+        let instance = |placed: &PlacedInstance| {
+            let (name, load) = (Name::from(placed.name.as_str()), load_content.to_run(placed));
             hosted(Instance { name, command: command.clone(), load }, limits, opened.options.output)
         };
         Ok(placed.iter().map(instance).collect())
@@ -309,7 +312,7 @@ impl Further for Instances {
     }
 }
 
-/// Whether inputs that lie on a device are handed over there: `FORCE_CPU_ONLY_INPUT_TENSORS` is `no` (B-PY-30).
+/// True if inputs on a device are passed there: `FORCE_CPU_ONLY_INPUT_TENSORS` is `no` (B-PY-30).
 fn takes_device_inputs(config: &ModelConfig) -> Result<bool> {
     match config.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS").map_or("yes", |p| p.string_value.as_str()) {
         "yes" => Ok(false),

@@ -1,4 +1,4 @@
-//! Programs that are run for their result, and may take so long.
+//! Helper programs with a time limit.
 
 use std::io;
 use std::process::{Child, ExitStatus};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Waits for the end of a program; `None` if that did not come in time, and the program was killed.
+/// Waits for a program to end; kills it and returns `None` after `limit`.
 #[expect(clippy::disallowed_methods, reason = "the standard library has no wait with a limit")]
 pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let end = Instant::now() + limit;

@@ -1,32 +1,31 @@
-//! Which file is the model's code, and what it is imported as (B-PY-03, B-PYB-01).
+//! The file with the model's code and its import name (B-PY-03, B-PYB-01).
 
 use std::path::{Component, Path, PathBuf};
 use tensor::{Error, Result};
 
-/// What a file is called where the configuration says nothing.
+/// Default file name.
 const FILE_DEFAULT: &str = "model.py";
 
-/// Characters no name may have that reaches a runner (B-SEC-05): Triton's list, which comes from its shell.
-const REFUSED: &str = ";|&$`<>()[]{}\\\"'*?~#!";
+/// Characters not allowed in names that reach a runner (B-SEC-05): Triton's list, which comes from its shell.
+const FORBIDDEN: &str = ";|&$`<>()[]{}\\\"'*?~#!";
 
-/// The code of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Code {
-    /// Absolute.
+    /// Absolute path.
     pub(crate) file: PathBuf,
-    /// What relative imports of it are relative to; empty for the code of a backend.
+    /// Package of its relative imports; empty for the code of a backend.
     pub(crate) package: String,
-    /// Without the package.
+    /// Module name without the package.
     pub(crate) module: String,
     /// Appended to the search path, in order.
     pub(crate) paths: Vec<PathBuf>,
 }
 
 impl Code {
-    /// The code in a version's directory; `file` as configured. `runtime` is the directory of our own modules.
+    /// The code in a version's directory; `file` as configured. `runtime` is the directory of our Python modules.
     ///
     /// # Errors
-    /// INVALID_ARG for a name that cannot be.
+    /// INVALID_ARG for an invalid name.
     pub(crate) fn of_version(version: &Path, file: &str, runtime: &Path) -> Result<Self> {
         let file = if file.is_empty() { FILE_DEFAULT } else { file };
         let Some(stem) = file.strip_suffix(".py") else {
@@ -36,7 +35,7 @@ impl Code {
             return Err(Error::invalid(format!("model file name '{file}' must stay inside the version directory")));
         }
         let path = version.join(file);
-        // The directory of the file is the package, as a name space package: its parent is searched.
+        // The directory of the file is a namespace package, so its parent is on the search path.
         let directory = path.parent().unwrap_or(version).to_path_buf();
         let above = directory.parent().unwrap_or(version).to_path_buf();
         let package = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -44,14 +43,15 @@ impl Code {
         Ok(Self { file: path, package, module, paths: vec![directory, above, runtime.to_path_buf()] })
     }
 
-    /// The code of a backend written in Python. The directory above is not searched: backends have the names of the packages that they import,
-    /// and `import vllm` would find the directory `vllm`. What ours share is beside our own modules (B-PYB-03).
+    /// The code of a backend written in Python. Its parent directory is not searched: backends are named after
+    /// packages, and `import vllm` would find the directory `vllm`. Modules shared by backends are beside our runtime
+    /// (B-PYB-03).
     pub(crate) fn of_backend(directory: &Path, runtime: &Path) -> Self {
         let paths = vec![directory.to_path_buf(), runtime.to_path_buf()];
         Self { file: directory.join(FILE_DEFAULT), package: String::new(), module: "model".into(), paths }
     }
 
-    /// Refuses what is not there. Triton starts a process that dies of it, and answers with that process's name.
+    /// Checks that the file exists. Triton starts a process that dies of it, and returns that process's name.
     ///
     /// # Errors
     /// INTERNAL naming the file.
@@ -63,24 +63,24 @@ impl Code {
     }
 }
 
-/// Whether a file of a version is meant. A configuration may come over the network; it must not name others (B-SEC-05).
+/// True if the file is in the version's directory: a configuration from the network may not name others (B-SEC-05).
 fn is_inside(file: &str) -> bool {
     let mut parts = Path::new(file).components();
     parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) && !file.contains('\0')
 }
 
-/// The directory of a version's file, `file` as configured: what `get_model_dir` says, also to the code of a backend.
+/// The directory of a version's file, `file` as configured; `get_model_dir` returns it, also to the code of a backend.
 pub(crate) fn directory_of(version: &Path, file: &str) -> PathBuf {
     let above = Path::new(file).parent().filter(|above| is_inside(file) && !above.as_os_str().is_empty());
     above.map_or_else(|| version.to_path_buf(), |above| version.join(above))
 }
 
-/// Refuses names of models that Triton does not start a process for.
+/// Rejects names of models that Triton starts no process for.
 ///
 /// # Errors
 /// INVALID_ARG.
 pub(crate) fn check_name(model: &str) -> Result<()> {
-    if model.is_empty() || model.contains(|c| REFUSED.contains(c)) {
+    if model.is_empty() || model.contains(|c| FORBIDDEN.contains(c)) {
         return Err(Error::invalid("Invalid stub name: contains invalid characters"));
     }
     Ok(())
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_05_a_file_outside_the_version_is_refused() {
+    fn b_sec_05_a_file_outside_the_version_is_rejected() {
         let check = |file: &str, text: &str| {
             let error = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap_err();
             assert_eq!(error, Error::invalid(text.to_owned()));
@@ -116,7 +116,7 @@ mod tests {
         check("a/../../x.py", "model file name 'a/../../x.py' must stay inside the version directory");
     }
 
-    /// The directory above is not searched: a backend of the name `mine` would hide the package `mine`.
+    /// The parent directory is not searched: a backend named `mine` would hide the package `mine`.
     #[test]
     fn b_pyb_01_the_code_of_a_backend_has_no_package() {
         let code = Code::of_backend(Path::new("/b/mine"), Path::new("/rt"));
@@ -128,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_05_names_with_characters_of_a_shell_are_refused() {
-        for c in REFUSED.chars() {
+    fn b_sec_05_names_with_shell_characters_are_rejected() {
+        for c in FORBIDDEN.chars() {
             assert_eq!(
                 check_name(&format!("a{c}b")).unwrap_err().message(),
                 "Invalid stub name: contains invalid characters",
                 "{c}"
             );
         }
-        assert_eq!(REFUSED.chars().count(), 21);
+        assert_eq!(FORBIDDEN.chars().count(), 21);
         for name in ["a b", "a.b", "a-b", "a@b", "a%b", "a:b", "größe"] {
             assert!(check_name(name).is_ok(), "{name}");
         }

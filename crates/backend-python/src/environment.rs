@@ -1,11 +1,11 @@
-//! Environments of Python that a model names (`EXECUTION_ENV_PATH`, B-PYR-06), and those that come with a backend written in Python.
+//! Python environments named by a model (`EXECUTION_ENV_PATH`, B-PYR-06), and those of backends written in Python.
 //!
-//! A directory is used where it is. An archive (`conda-pack`, `venv-pack`) is unpacked once for its canonical path and time of change, into a
-//! directory that only this user can enter, and stays until the server ends: processes use it. Its variables are set as its `activate` would,
-//! which is not run.
+//! A directory is used in place. An archive (`conda-pack`, `venv-pack`) is unpacked once per canonical path and
+//! modification time into a directory that only this user can enter, and stays until the server ends because processes
+//! use it. Variables are set as its `activate` would set them; that script is not run.
 
 use crate::child::wait_at_most;
-use crate::extract::{self, LIMITS, Refused};
+use crate::extract::{self, ArchiveError, LIMITS};
 use crate::search::{Variables, value};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tensor::{Error, Result};
 
-/// Stands for the directory of the model in the path of an environment.
+/// Placeholder for the model's directory in the path of an environment.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
-/// Archives unpacked at a time; each is a copy on disk.
+/// Unpacked archives; each is a copy on disk.
 const UNPACKED_MAX: usize = 64;
-/// How long `conda-unpack` may take: it rewrites some thousand files.
+/// Time limit of `conda-unpack`, which rewrites some thousand files.
 const CONDA_UNPACK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A Python environment on disk: `bin/python`, `bin/activate`, `lib`.
@@ -32,20 +32,20 @@ pub struct Environment {
     root: PathBuf,
 }
 
-/// Where an environment may lie.
+/// Allowed locations of an environment.
 pub struct Allowed<'a> {
     /// The model's own directory.
     pub model_directory: &'a Path,
-    /// Repositories and further roots; `None` where nobody loads models over the network, and every place is allowed.
+    /// Repositories and further roots; `None` = anywhere, as no models are loaded over the network.
     pub roots: Option<Vec<&'a Path>>,
 }
 
-/// An archive; its lock is held while it is unpacked.
+/// An archive, locked while it is unpacked.
 type Unpacked = Arc<Mutex<Option<Environment>>>;
 
-/// Archives that were unpacked.
+/// Unpacked archives.
 pub struct Environments {
-    /// What the directories of this process are called: a number is put behind it.
+    /// Prefix of this process's directories, followed by a number.
     prefix: PathBuf,
     count: AtomicU32,
     unpacked: Mutex<HashMap<(PathBuf, SystemTime), Unpacked>>,
@@ -57,10 +57,10 @@ impl Environments {
         Self { prefix, count: AtomicU32::new(0), unpacked: Mutex::default() }
     }
 
-    /// The environment that a path stands for; `None` for an empty one. Blocks while an archive is unpacked; several callers unpack it once.
+    /// Returns the environment at a path; `None` for an empty path. Blocks while an archive is unpacked, once for all.
     ///
     /// # Errors
-    /// INTERNAL with Triton's texts, or INVALID_ARG for a place that is not allowed.
+    /// INTERNAL with Triton's texts, or INVALID_ARG for a location that is not allowed.
     pub fn open(&self, path: &str, allowed: &Allowed<'_>) -> Result<Option<Environment>> {
         if path.is_empty() {
             return Ok(None);
@@ -81,7 +81,7 @@ impl Environments {
     }
 
     fn unpack(&self, archive: &Path) -> Result<Environment> {
-        // Triton's words for what is no archive.
+        // Triton's text for a file that is not an archive.
         let unreadable = || Error::internal("archive_read_open_filename() failed.");
         let changed = fs::metadata(archive).and_then(|m| m.modified()).map_err(|_| unreadable())?;
         let one = {
@@ -116,18 +116,19 @@ impl Environments {
         extract::extract(std::io::BufReader::new(file), &root, LIMITS).map_err(|refused| {
             let _ = fs::remove_dir_all(&root);
             match refused {
-                Refused::Unreadable => unreadable(),
-                Refused::Format(format) => {
+                ArchiveError::Unreadable => unreadable(),
+                ArchiveError::Format(format) => {
                     let (name, command) = format.advice(&archive.display().to_string());
                     Error::invalid(format!(
-                        "the Python environment {} is refused: it is {name}, and only tar.gz and tar are read; {command} makes one",
+                        "the Python environment {} is refused: it is {name}, and only tar.gz and \
+                         tar are read; {command} makes one",
                         archive.display()
                     ))
                 }
-                Refused::Hostile(why) => {
+                ArchiveError::InvalidEntry(why) => {
                     Error::invalid(format!("the Python environment {} is refused: {why}", archive.display()))
                 }
-                Refused::Io(e) => {
+                ArchiveError::Io(e) => {
                     Error::internal(format!("the Python environment {} cannot be unpacked: {e}", archive.display()))
                 }
             }
@@ -145,7 +146,7 @@ impl Environments {
             let root = PathBuf::from(name);
             match DirBuilder::new().mode(0o700).create(&root) {
                 Ok(()) => return Ok(root),
-                // Any user may choose names there; a directory that is not new is not used.
+                // Any user may create names there; only a new directory is used.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => {
                     return Err(Error::internal(format!(
@@ -176,8 +177,8 @@ impl Allowed<'_> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "EXECUTION_ENV_PATH {path} is neither in the model repository nor below a root that --backend-config=python,environment-root=PATH names, \
-             and models of this server can be loaded over the network"
+            "EXECUTION_ENV_PATH {path} is neither in the model repository nor below a root that \
+             --backend-config=python,environment-root=PATH names, and models of this server can be loaded over the network"
         )))
     }
 }
@@ -189,7 +190,7 @@ impl Environment {
         if python.exists() { python } else { self.root.join("bin/python3") }
     }
 
-    /// The variables of a process that runs in it, made of those of the server.
+    /// The environment variables of a process that runs in it, derived from the server's.
     pub(crate) fn variables(&self, server: &Variables) -> Variables {
         let in_front = |name: &str, directory: &str| {
             let mut paths = self.root.join(directory).into_os_string();
@@ -208,8 +209,7 @@ impl Environment {
         variables
     }
 
-    /// Runs the program that conda-pack puts into its archives: it makes paths in scripts right. What it says when it fails goes to the log: much works
-    /// without it.
+    /// Runs conda-pack's own program, which corrects paths in scripts. Failures are logged: most packages still work.
     fn conda_unpack(&self) {
         let program = self.root.join("bin/conda-unpack");
         if !program.is_file() {
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b_pyr_06_variables_are_those_that_activate_would_set() {
+    fn b_pyr_06_variables_are_set_as_activate_would() {
         let environment = Environment { root: "/e".into() };
         let server = [("PATH", "/bin"), ("PYTHONHOME", "/p"), ("VIRTUAL_ENV", "/v"), ("HOME", "/h")];
         let server: Variables = server.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();

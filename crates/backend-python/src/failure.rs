@@ -1,51 +1,52 @@
-//! What a load answer says when a model's code fails: the recorded text, then what helps (the line, the package and the command that gets it).
+//! Texts for a model whose code fails to load: the recorded text, then hints (line, package, command to install it).
 //!
-//! The additions stand behind the frames and look like frames: two blanks, `(line): text`. Clients that match on Triton's text find it in front.
+//! Hints follow the stack frames and look like them: two blanks, `(line): text`. Triton's text stays at the front.
 
 use crate::probe::Interpreter;
 use backend_process::Source;
 use std::fmt::Write;
 
-/// Bytes of a source line that are shown.
+/// Shown bytes of a source line.
 const LINE_BYTES_MAX: usize = 200;
 
-/// The text for the client. `missing` is a package that the code imports and that is not there.
+/// The text for the client. `missing` is a package that the code imports and that was not found.
 pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>, interpreter: &Interpreter) -> String {
-    let mut told = text.to_owned();
+    let mut explained = text.to_owned();
     if let Some(Source { file, line, text }) = source {
-        if !told.contains("\n\nAt:\n") {
-            let _ = write!(told, "\n\nAt:\n  {}({line}): <module>\n", one_line(file));
+        if !explained.contains("\n\nAt:\n") {
+            let _ = write!(explained, "\n\nAt:\n  {}({line}): <module>\n", one_line(file));
         }
-        if !told.ends_with('\n') {
-            told.push('\n');
+        if !explained.ends_with('\n') {
+            explained.push('\n');
         }
-        let _ = writeln!(told, "    ({line}): {}", shown(text.trim()));
+        let _ = writeln!(explained, "    ({line}): {}", excerpt(text.trim()));
     }
     if let Some(package) = missing.filter(|p| is_package(p)) {
         let Interpreter { program, version, .. } = interpreter;
         let program = program.display();
-        if !told.ends_with('\n') {
-            told.push('\n');
+        if !explained.ends_with('\n') {
+            explained.push('\n');
         }
         let _ = match distribution(package) {
             Some(known) => writeln!(
-                told,
-                "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {known}"
+                explained,
+                "The package '{package}' was looked for beside the model and in {program} (Python {version}). \
+                 Get it with: {program} -m pip install {known}"
             ),
             None => writeln!(
-                told,
-                "The module '{package}' was looked for beside the model and in {program} (Python {version}). Put it beside the model, or install the package that has it for {program}"
+                explained,
+                "The module '{package}' was looked for beside the model and in {program} (Python {version}). \
+                 Put it beside the model, or install the package that has it for {program}"
             ),
         };
     }
-    told
+    explained
 }
 
-/// Modules and packages; `nereid doctor` reads the same file.
+/// Modules and their packages; `nereid doctor` reads the same file.
 const PACKAGES: &str = include_str!("../runtime/packages.txt");
 
-/// The package that has a module; `None` where it is not known: a module of the model's own is in no index, and a package of its name there may be
-/// anybody's.
+/// The package of a known module. Others may be the model's own, and a package of that name could be anyone's.
 fn distribution(module: &str) -> Option<&'static str> {
     let top = module.split('.').next().unwrap_or(module);
     PACKAGES.lines().find_map(|line| {
@@ -54,7 +55,7 @@ fn distribution(module: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a name can stand in a command: what a process says is not trusted to.
+/// True if a name may appear in a command; names come from an untrusted process.
 fn is_package(name: &str) -> bool {
     let part = |p: &str| {
         !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !p.as_bytes()[0].is_ascii_digit()
@@ -62,8 +63,8 @@ fn is_package(name: &str) -> bool {
     name.len() <= 128 && name.split('.').all(part)
 }
 
-/// A source line, with one kind of quotes and up to an escaped line break: tools that read frames in the texts of JSON take either for their end.
-fn shown(line: &str) -> String {
+/// A source line with one kind of quotes, cut at an escaped line break: tools take either for the end of a frame.
+fn excerpt(line: &str) -> String {
     match line.split_once("\\n") {
         Some((first, _)) => one_line(&format!("{first}…")),
         None => one_line(line),
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn b_py_24_the_line_that_failed_stands_behind_the_recorded_text() {
+    fn b_py_24_the_failed_line_follows_the_recorded_text() {
         let source = Source { file: "/r/m/1/model.py".into(), line: 9, text: "    return 1 / 0\n".into() };
         let recorded = "ZeroDivisionError: division by zero\n\nAt:\n  /r/m/1/model.py(9): initialize\n";
         assert_eq!(explain(recorded, Some(&source), None, &python()), format!("{recorded}    (9): return 1 / 0\n"));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn b_pyr_05_a_missing_package_comes_with_the_command_that_gets_it() {
+    fn b_pyr_05_a_missing_package_is_reported_with_its_install_command() {
         let text = "ModuleNotFoundError: No module named 'torch'";
         assert_eq!(
             explain(text, None, Some("torch"), &python()),
@@ -121,14 +122,14 @@ mod tests {
         assert!(explain(text, None, Some("PIL.Image"), &python()).ends_with("-m pip install pillow\n"));
         assert!(explain(text, None, Some("docx"), &python()).ends_with("-m pip install python-docx\n"));
         for name in ["utils", "my_preprocessing", "Torch", "torch_of_nobody", "src.models"] {
-            let told = explain(text, None, Some(name), &python());
-            assert!(!told.contains("pip"), "{told}");
+            let explained = explain(text, None, Some(name), &python());
+            assert!(!explained.contains("pip"), "{explained}");
             assert!(
-                told.ends_with(&format!(
+                explained.ends_with(&format!(
                     "The module '{name}' was looked for beside the model and in /usr/bin/python3 (Python 3.11.2). \
                      Put it beside the model, or install the package that has it for /usr/bin/python3\n"
                 )),
-                "{told}"
+                "{explained}"
             );
         }
         for name in ["1.my", ".", "", "a; rm -rf /", "a b", "--index-url"] {

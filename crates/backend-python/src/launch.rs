@@ -1,4 +1,4 @@
-//! The two things that are asked of the host of processes, with what helps said behind its errors.
+//! Starts processes; adds hints to their errors.
 
 use crate::failure::explain;
 use crate::probe::Interpreter;
@@ -8,7 +8,7 @@ use protocol::Signature;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// Starts the processes of a model and has them load its code. Blocks until all are ready or one failed.
+/// Starts the processes of a model, which load its code. Blocks until all are ready or one has failed.
 pub(crate) fn start(
     spec: Spec,
     signature: Arc<Signature>,
@@ -18,8 +18,8 @@ pub(crate) fn start(
     backend_process::start(spec, signature, host).map_err(|failure| explained(&failure, interpreter))
 }
 
-/// What the code makes of the configuration; `None` when it has nothing to say.
-pub(crate) fn ask(
+/// Has the code complete the configuration; `None` if it does not change it.
+pub(crate) fn complete(
     instance: &Instance,
     limits: &Limits,
     output: Output,
@@ -28,7 +28,7 @@ pub(crate) fn ask(
     backend_process::complete_config(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
 }
 
-/// The error with what helps.
+/// The error with hints.
 pub(crate) fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
     let Failure { error, source, missing } = failure;
     Error::new(error.code(), explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))

@@ -1,7 +1,7 @@
 //! Python models: `model.py` files run unchanged (spec: backends-python.md, ids B-PY, B-PYR, B-PYB).
 //!
-//! This crate finds what a model needs: its file, an interpreter, an environment, its settings; and says why when something is missing. What it finds
-//! becomes a `backend_process::Spec`, and that crate starts the processes and talks to them. What runs inside them stands in `runtime/`, in Python.
+//! Finds what a model needs (file, interpreter, environment, settings) and reports what is missing. The result is a
+//! `backend_process::Spec`; that crate starts the processes. `runtime/` contains the Python code inside them.
 
 mod backend;
 mod child;

@@ -1,45 +1,45 @@
-//! What a runner is told first: the JSON of `LOAD` (shm/README.md), but for what the host of processes adds.
+//! The first message to a runner: the JSON of `LOAD` (shm/README.md), except for properties of `backend_process`.
 
 use crate::code::Code;
 use protocol::json::write_string;
 use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use std::path::Path;
 
-/// One instance of a model: which, and what its code is told of it.
+/// One instance of a model, as its code sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedInstance {
     /// `<group>_<index>`.
     pub(crate) name: String,
     pub(crate) kind: &'static str,
     pub(crate) device: i32,
 }
 
-/// The instances that get requests, in the order of their numbers, which is that of the engine's.
-pub(crate) fn instances(config: &ModelConfig) -> Vec<Placed> {
-    let of = |placed: backend::Placement<'_>| Placed {
+/// The instances that get requests, in the order of the engine's numbers.
+pub(crate) fn instances(config: &ModelConfig) -> Vec<PlacedInstance> {
+    let of = |placed: backend::Placement<'_>| PlacedInstance {
         name: format!("{}_{}", placed.group.name, placed.index),
         kind: match placed.group.kind() {
             Kind::Gpu => "GPU",
             Kind::Model => "MODEL",
-            // AUTO was decided when the configuration was resolved; Triton says CPU where there is no GPU.
+            // AUTO was resolved with the configuration; without a GPU Triton reports CPU.
             Kind::Cpu | Kind::Auto => "CPU",
         },
         device: placed.device.and_then(|d| i32::try_from(d).ok()).unwrap_or(0),
     };
     let placed: Vec<_> = backend::placements(config).map(of).collect();
     if placed.is_empty() {
-        return vec![Placed { name: format!("{}_0", config.name), kind: "CPU", device: 0 }];
+        return vec![PlacedInstance { name: format!("{}_0", config.name), kind: "CPU", device: 0 }];
     }
     placed
 }
 
-/// What is the same for all instances of a model.
-pub(crate) struct Told<'a> {
+/// Content of LOAD that is the same for all instances of a model.
+pub(crate) struct LoadContent<'a> {
     pub(crate) model: &'a str,
     pub(crate) version: i64,
     pub(crate) model_directory: &'a Path,
     pub(crate) version_directory: &'a Path,
-    /// Where the model's file lies in it.
+    /// Directory of the model's file in it.
     pub(crate) file_directory: &'a Path,
     pub(crate) code: &'a Code,
     /// In Triton's JSON form.
@@ -50,15 +50,15 @@ pub(crate) struct Told<'a> {
     pub(crate) iterative: bool,
 }
 
-impl Told<'_> {
-    /// For an instance that is to run.
-    pub(crate) fn to_run(&self, instance: &Placed) -> String {
+impl LoadContent<'_> {
+    /// LOAD for an instance that runs requests.
+    pub(crate) fn to_run(&self, instance: &PlacedInstance) -> String {
         let mut json = Json::object();
         self.common(&mut json, &instance.name);
         let version = self.version.to_string();
         let device = instance.device.to_string();
         let directory = self.model_directory.to_string_lossy();
-        // Seven, and all of them texts (B-PY-02).
+        // Seven strings (B-PY-02).
         let arguments = [
             ("model_config", self.config),
             ("model_instance_kind", instance.kind),
@@ -68,11 +68,11 @@ impl Told<'_> {
             ("model_version", version.as_str()),
             ("model_name", self.model),
         ];
-        let mut told = Json::object();
+        let mut load_content = Json::object();
         for (name, value) in arguments {
-            told.text(name, value);
+            load_content.text(name, value);
         }
-        json.raw("arguments", &told.end());
+        json.raw("arguments", &load_content.end());
         json.texts("inputs", self.inputs.iter().copied());
         json.texts("outputs", self.outputs.iter().copied());
         json.raw("decoupled", if self.decoupled { "true" } else { "false" });
@@ -80,7 +80,7 @@ impl Told<'_> {
         json.end()
     }
 
-    /// For a process that only says what it makes of the configuration. It is no instance, and has no name.
+    /// LOAD for a process that only completes the configuration. It is no instance, and has no name.
     pub(crate) fn to_complete(&self) -> String {
         let mut json = Json::object();
         self.common(&mut json, "");
@@ -108,7 +108,7 @@ impl Told<'_> {
     }
 }
 
-/// A JSON object in the making.
+/// Builds a JSON object.
 struct Json(Vec<u8>);
 
 impl Json {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn b_py_02_instances_are_named_and_placed_as_the_configuration_says() {
+    fn b_py_02_instances_have_the_names_and_devices_of_the_configuration() {
         let mut config = ModelConfig { name: "m".into(), ..Default::default() };
         let names = |config: &ModelConfig| {
             instances(config).iter().map(|p| format!("{} {} {}", p.name, p.kind, p.device)).collect::<Vec<_>>()
@@ -177,9 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn b_py_02_initialize_gets_seven_texts() {
+    fn b_py_02_initialize_gets_seven_strings() {
         let code = Code::of_version(Path::new("/r/m/1"), "", Path::new("/rt")).unwrap();
-        let told = Told {
+        let load_content = LoadContent {
             model: "m",
             version: 1,
             model_directory: Path::new("/r/m"),
@@ -192,7 +192,7 @@ mod tests {
             decoupled: true,
             iterative: false,
         };
-        let text = told.to_run(&Placed { name: "m_0".into(), kind: "CPU", device: 0 });
+        let text = load_content.to_run(&PlacedInstance { name: "m_0".into(), kind: "CPU", device: 0 });
         let json = Value::parse(text.as_bytes()).unwrap();
         let arguments = json.get("arguments").unwrap();
         let get = |name: &str| arguments.get(name).unwrap().as_string().unwrap();
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(arguments.members().unwrap().count(), 7);
         assert_eq!(json.get("file").unwrap().as_string().unwrap(), "/r/m/1/model.py");
         assert!(text.contains("\"inputs\":[\"A\",\"B\\\"\"],\"outputs\":[],\"decoupled\":true"), "{text}");
-        let complete = told.to_complete();
+        let complete = load_content.to_complete();
         assert_eq!(
             Value::parse(complete.as_bytes()).unwrap().get("config").unwrap().as_string().unwrap(),
             "{\"name\":\"m\"}"

@@ -1,40 +1,41 @@
-//! `--backend-config=python,<key>=<value>` and the model parameters `nereid.python.<key>`: what bounds the processes of a model.
+//! Limits of a model's processes: `--backend-config=python,<key>=<value>` and the parameters `nereid.python.<key>`.
 //!
-//! Triton's keys are read with its texts (B-PY-30), which is to say with C++'s `stol`: leading digits are enough, and what has none
-//! fails the load with that function's name. The last of several values counts, and a model's own parameter goes before the backend's.
+//! Triton's keys are parsed with its texts (B-PY-30), as C++'s `stol` does: leading digits are enough, and a value
+//! without any fails with that function's name. The last value applies; a model's parameter overrides the backend's
+//! setting.
 
 use backend_process::{Limits, Output};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tensor::{Error, Result};
 
-/// Triton's least `shm-default-byte-size`; its text says another.
+/// Triton's least `shm-default-byte-size`; its text names another value.
 const SEGMENT_BYTES_MIN: i64 = 1024 * 1024;
 const SEGMENT_BYTES_DEFAULT: u64 = 1024 * 1024;
-/// What the segments of one instance may have together, each way, where nothing else is said.
+/// Default limit of the segments of one instance in each direction.
 const ARENA_BYTES_MAX_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
-/// More than any machine's memory: offsets and sums stay far from overflow.
+/// More than any machine's memory, but far from overflow in offsets and sums.
 const BYTES_MAX: i64 = 1 << 40;
 /// A week.
 const SECONDS_MAX: i64 = 7 * 24 * 3600;
 const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const EXIT_GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const OUTPUT_BYTES_PER_SECOND_DEFAULT: u32 = 64 * 1024;
-/// In front of keys that are parameters of a model.
+/// Prefix of keys in a model's parameters.
 const PARAMETER_PREFIX: &str = "nereid.python.";
 
-/// Keys of every backend, which mean nothing here.
+/// Keys of every backend, ignored here.
 const OTHERS: [&str; 4] =
     ["default-max-batch-size", "min-compute-capability", "auto-complete-config", "backend-directory"];
 
-/// What the settings of the backend and a model's parameters ask for.
+/// Settings of the backend and parameters of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) limits: Limits,
     pub(crate) output: Output,
-    /// `python-executable`: of the command line only, since a configuration may come over the network.
+    /// `python-executable`: from the command line only, because a configuration may come over the network.
     pub(crate) interpreter: Option<PathBuf>,
-    /// `environment-root`: where environments may lie beside the repository (B-SEC-05); likewise.
+    /// `environment-root`: locations of environments outside the repository (B-SEC-05); from the command line only.
     pub(crate) environment_roots: Vec<PathBuf>,
 }
 
@@ -63,10 +64,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the backend's settings, then the model's parameters. The second value names the keys that mean nothing.
+    /// Reads the backend's settings, then the model's parameters. The second value lists unknown keys.
     ///
     /// # Errors
-    /// INVALID_ARG for a value that cannot be.
+    /// INVALID_ARG for an invalid value.
     pub(crate) fn read<'a>(
         settings: &[(String, String)],
         parameters: impl Iterator<Item = (&'a str, &'a str)>,
@@ -74,7 +75,7 @@ impl Options {
         let mut options = Self::default();
         let mut unknown = Vec::new();
         for (key, value) in settings {
-            let known = options.of_server(key, value)? || options.apply(key, value)?;
+            let known = options.apply_server_key(key, value)? || options.apply(key, value)?;
             if !known && !OTHERS.contains(&key.as_str()) {
                 unknown.push(key.clone());
             }
@@ -96,8 +97,8 @@ impl Options {
         Ok((options, unknown))
     }
 
-    /// Keys that only who starts the server may set.
-    fn of_server(&mut self, key: &str, value: &str) -> Result<bool> {
+    /// Reads a key that only the command line may set; returns false for other keys.
+    fn apply_server_key(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "python-executable" => self.interpreter = Some(PathBuf::from(value)),
             "environment-root" => {
@@ -109,7 +110,7 @@ impl Options {
         Ok(true)
     }
 
-    /// Whether the key is known.
+    /// Reads a key; returns false if it is unknown.
     fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
         let limits = &mut self.limits;
         match key {
@@ -145,7 +146,7 @@ impl Options {
                 let bytes = at_least(key, value, 1, "smaller than or equal to zero.")?;
                 limits.output_bytes_per_second = u32::try_from(bytes).unwrap_or(u32::MAX);
             }
-            // No names and no queues exist here, and no pool of threads. What cannot be is refused as ever.
+            // Segments have no names here, and there are no queues or thread pools. Invalid values are still rejected.
             "shm-region-prefix-name" => {}
             "shm_message_queue_size" => drop(stol(value)?),
             "thread-pool-size" => drop(at_least(key, value, 1, "less than 1.")?),
@@ -154,7 +155,7 @@ impl Options {
         Ok(true)
     }
 
-    /// Where environments may lie beside `roots`.
+    /// Allowed locations of environments: `roots` and the configured ones.
     pub(crate) fn with_roots<'a>(&'a self, roots: &'a [PathBuf]) -> impl Iterator<Item = &'a Path> {
         self.environment_roots.iter().chain(roots).map(PathBuf::as_path)
     }
@@ -172,7 +173,7 @@ fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> 
     Ok(number.min(BYTES_MAX).unsigned_abs())
 }
 
-/// As C++'s `std::stol`, whose message is its name.
+/// Parses like C++'s `std::stol`, whose message is its name.
 fn stol(value: &str) -> Result<i64> {
     let rest = value.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
     let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn b_py_30_values_are_refused_with_the_recorded_texts() {
+    fn b_py_30_invalid_values_fail_with_the_recorded_texts() {
         let check = |key: &str, value: &str, text: &str| {
             let error = read(&[(key, value)], &[]).map(|_| ()).unwrap_err();
             assert_eq!(error, Error::invalid(text.to_owned()), "{key}={value}");
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn b_py_30_leading_digits_are_enough_and_unknown_keys_are_named() {
+    fn b_py_30_leading_digits_are_enough_and_unknown_keys_are_listed() {
         let (options, unknown) = read(
             &[
                 ("shm-growth-byte-size", "1x"),
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_09_a_models_own_limits_go_before_the_backends() {
+    fn b_sec_09_a_models_limits_override_the_backends() {
         let (options, _) = read(
             &[("memory-limit-bytes", "1000000"), ("execute-timeout-ms", "5000"), ("restart", "off")],
             &[("nereid.python.memory-limit-bytes", "2000000"), ("nereid.python.execute-timeout-ms", "0")],
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_05_a_configuration_chooses_neither_programs_nor_places() {
+    fn b_sec_05_a_configuration_cannot_choose_programs_or_locations() {
         let (options, unknown) = read(
             &[("python-executable", "/usr/bin/python3"), ("environment-root", "/a:/b")],
             &[
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_too_large_to_count_with() {
+    fn large_numbers_do_not_overflow() {
         let (options, _) =
             read(&[("shm-max-byte-size", "9223372036854775807"), ("stub-timeout-seconds", "9223372036854775807")], &[])
                 .unwrap();

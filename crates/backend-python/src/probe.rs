@@ -1,6 +1,6 @@
-//! Asks an interpreter what it is, once per file and change of it.
+//! Probes an interpreter's version and packages, once per file and modification.
 //!
-//! A process is started for that, without a shell, with as long to answer as a runner has to start. What it prints is untrusted: the program may be anything.
+//! Starts it without a shell, with the time limit of a runner's start. Its output is untrusted: it may be any program.
 
 use crate::child::wait_at_most;
 use parking_lot::Mutex;
@@ -15,17 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
-/// Of what it prints.
+/// Limit of its output.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
-/// Interpreters that are remembered; with more, all are asked again.
+/// Remembered interpreters; beyond it all are forgotten.
 const REMEMBERED_MAX: usize = 256;
 
-/// Least Python: `socket.recv_fds` came with it.
+/// Oldest Python: the first with `socket.recv_fds`.
 pub const PYTHON_MIN: (u32, u32) = (3, 9);
-/// Least numpy: the first with DLPack.
+/// Oldest numpy: the first with DLPack.
 pub const NUMPY_MIN: (u32, u32) = (1, 22);
 
-/// Prints `implementation, version, numpy or why not, executable`, a line each. The working directory is not searched: a `numpy.py` there is none.
+/// Prints `implementation, version, numpy or why not, executable`, a line each. Does not import from the current
+/// directory.
 const SCRIPT: &str = "\
 import sys
 if sys.path and sys.path[0] in ('', '.'):
@@ -46,9 +47,9 @@ print(sys.executable)
 /// An interpreter that can run models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
-    /// Absolute path of what was asked: it may be a script that sets variables.
+    /// Absolute path of the program as given: it may be a script that sets variables.
     pub program: PathBuf,
-    /// Absolute path of the interpreter itself, by its own word.
+    /// Absolute path of the interpreter itself, as it reports.
     pub executable: PathBuf,
     /// `3.11.2`.
     pub version: String,
@@ -56,33 +57,32 @@ pub struct Interpreter {
     pub numpy: String,
 }
 
-/// Why an interpreter cannot be used: what it is, what is missing, what to do. For people.
+/// Why an interpreter cannot be used: what it is, what is missing, what to do.
 pub type Unusable = String;
 
-/// Program and its real path with the time of its last change, and what is on the module path: the same file answers differently there.
+/// Program, its real path and modification time, and the module path, which changes what the same file reports.
 type Key = (PathBuf, PathBuf, SystemTime, Option<OsString>);
 
-/// One interpreter.
+/// State of one interpreter.
 #[derive(Default)]
-struct Asked {
-    /// Times that it was asked and the answer was there, or the time for it was over.
+struct InterpreterQuery {
+    /// Number of probes that have returned or timed out.
     times: AtomicU64,
-    /// What it said last. The lock is held while it is asked.
+    /// Last result. Locked during a probe.
     answer: Mutex<Option<Result<Interpreter, Unusable>>>,
 }
 
-/// Remembers what interpreters said.
+/// Remembers the results of probes.
 #[derive(Default)]
 pub struct Prober {
-    known: Mutex<HashMap<Key, Arc<Asked>>>,
+    known: Mutex<HashMap<Key, Arc<InterpreterQuery>>>,
 }
 
 impl Prober {
-    /// What `program` is, started in `environment`. Blocks for as long as asking takes, `timeout` at most; callers that come meanwhile wait for
-    /// that answer, and share it.
+    /// Probes `program`, started in `environment`, for at most `timeout`. Concurrent callers share one probe.
     ///
     /// # Errors
-    /// It cannot run models, cannot be started, or did not answer in time.
+    /// It cannot run models, cannot be started, or did not respond in time.
     pub fn probe(
         &self,
         program: &Path,
@@ -92,7 +92,7 @@ impl Prober {
         let real = fs::canonicalize(program).map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
         let changed = fs::metadata(&real).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         let modules = environment.iter().find(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.clone());
-        // A link of a virtual environment and what it points to are two interpreters: they find other packages.
+        // A link of a virtual environment and its target are two interpreters: they find other packages.
         let key = (program.to_path_buf(), real, changed, modules);
         let asked = {
             let mut known = self.known.lock();
@@ -105,20 +105,20 @@ impl Prober {
         let mut answer = asked.answer.lock();
         let came_meanwhile = asked.times.load(Ordering::Acquire) != before;
         match &*answer {
-            // A success is kept. A failure is not: packages are installed without a change of the program, and a machine is not always busy.
+            // Only successes are kept: a package may be installed without a change of the program, a machine less busy.
             Some(Ok(interpreter)) => return Ok(interpreter.clone()),
             Some(Err(why)) if came_meanwhile => return Err(why.clone()),
             _ => {}
         }
-        let found = ask(program, environment, timeout).and_then(|text| judge(program, &text));
+        let found = run_script(program, environment, timeout).and_then(|text| judge(program, &text));
         *answer = Some(found.clone());
         asked.times.fetch_add(1, Ordering::Release);
         found
     }
 }
 
-/// What it printed.
-fn ask(program: &Path, environment: &[(OsString, OsString)], timeout: Duration) -> Result<String, Unusable> {
+/// Runs the script and returns its output.
+fn run_script(program: &Path, environment: &[(OsString, OsString)], timeout: Duration) -> Result<String, Unusable> {
     let cannot = |why: &dyn std::fmt::Display| format!("{} cannot be started: {why}", program.display());
     let mut child = Command::new(program)
         .args(["-c", SCRIPT])
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b_pyr_05_what_an_interpreter_says_is_judged() {
+    fn b_pyr_05_unusable_interpreters_are_rejected_with_the_remedy() {
         let check = |text: &str, expected: &str| match judge(Path::new("/p/python"), text) {
             Ok(found) => assert_eq!(expected, format!("{} {}", found.version, found.numpy)),
             Err(why) => assert_eq!(expected, why),
@@ -217,7 +217,8 @@ mod tests {
         );
         check(
             "cpython\n3.9.1\n1.19.5\n/p/python\n",
-            "/p/python (cpython 3.9.1) has numpy 1.19.5, and 1.22 or newer is needed; get it with: /p/python -m pip install 'numpy>=1.22'",
+            "/p/python (cpython 3.9.1) has numpy 1.19.5, and 1.22 or newer is needed; get it with: \
+             /p/python -m pip install 'numpy>=1.22'",
         );
         check("", "/p/python did not answer as a Python does");
     }

@@ -1,7 +1,7 @@
-//! Which interpreter runs a model (backends-python.md 14.4).
+//! Selects the interpreter of a model (backends-python.md 14.4).
 //!
-//! What somebody chose is used or refused, never passed over: an active virtual environment without numpy is an error, not a reason to
-//! take another Python. Only the two names on PATH are tried one after the other.
+//! An explicit choice is used or rejected, never skipped: an active virtual environment without numpy is an error, not
+//! a reason to use another Python. Only the two names on PATH are tried in turn.
 
 use crate::probe::{Interpreter, Prober};
 use std::ffi::{OsStr, OsString};
@@ -13,26 +13,26 @@ use tensor::{Error, Result};
 /// Names an interpreter for all models.
 pub const INTERPRETER_VARIABLE: &str = "NEREID_PYTHON";
 
-/// Names and values, as a process is given them.
+/// Environment variables of a process.
 pub(crate) type Variables = Vec<(OsString, OsString)>;
 
 pub(crate) fn value<'a>(environment: &'a Variables, name: &str) -> Option<&'a OsStr> {
     environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_os_str()).filter(|v| !v.is_empty())
 }
 
-/// Where an interpreter may be, first choice first.
+/// Candidates for the interpreter.
 #[derive(Debug, PartialEq, Eq)]
 enum Choice {
-    /// One that was asked for, and by what.
+    /// An explicit choice, and its origin.
     Chosen(PathBuf, String),
-    /// Whatever PATH has, in order.
+    /// Programs on PATH, in order.
     Found(Vec<PathBuf>),
 }
 
-/// Finds the interpreter of a model without an environment of its own.
+/// Finds the interpreter of a model without its own environment.
 ///
 /// # Errors
-/// INTERNAL: there is none that can be used; the text says what was tried and what to do.
+/// INTERNAL: none can be used; the text lists what was tried and what to do.
 pub(crate) fn find(
     prober: &Prober,
     configured: Option<&Path>,
@@ -45,13 +45,14 @@ pub(crate) fn find(
             prober.probe(&program, environment, timeout).or_else(|why| none(format!("{why} (chosen by {by})")))
         }
         Choice::Found(programs) if programs.is_empty() => none(format!(
-            "there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or {INTERPRETER_VARIABLE}"
+            "there is no python3 on PATH; install one, or name one with \
+             --backend-config=python,python-executable=PATH or {INTERPRETER_VARIABLE}"
         )),
         Choice::Found(programs) => {
             let mut reasons = Vec::new();
             for program in &programs {
                 match prober.probe(program, environment, timeout) {
-                    // What is on PATH may be a script that looks for the interpreter each time, as pyenv has them.
+                    // A program on PATH may be a script that finds the interpreter each time, as with pyenv.
                     Ok(Interpreter { executable, version, numpy, .. }) => {
                         return Ok(Interpreter { program: executable.clone(), executable, version, numpy });
                     }
@@ -83,7 +84,7 @@ fn choose(configured: Option<&Path>, environment: &Variables) -> Choice {
     Choice::Found(["python3", "python"].iter().filter_map(|name| on_path(OsStr::new(name), environment)).collect())
 }
 
-/// A name without a slash is looked up on PATH, as a shell does.
+/// Resolves a name without a slash on PATH, as a shell does.
 fn named(program: &OsStr, environment: &Variables) -> PathBuf {
     if program.as_bytes().contains(&b'/') {
         return PathBuf::from(program);
@@ -93,7 +94,7 @@ fn named(program: &OsStr, environment: &Variables) -> PathBuf {
 
 fn on_path(name: &OsStr, environment: &Variables) -> Option<PathBuf> {
     let path = value(environment, "PATH")?;
-    // An empty or relative entry is the working directory, which nobody means.
+    // An empty or relative entry is the working directory, which is never intended.
     std::env::split_paths(path).filter(|d| d.is_absolute()).map(|d| d.join(name)).find(|p| is_program(p))
 }
 
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn b_pyr_05_interpreters_are_looked_for_in_order() {
+    fn b_pyr_05_interpreters_are_tried_in_order() {
         let root = std::env::temp_dir().join(format!("nereid-search-{}", std::process::id()));
         let at = |p: &str| root.join(p);
         for p in ["path/python", "path/python3", "venv/bin/python", "conda/bin/python", "own/python3.12"] {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn b_pyr_05_without_any_python_the_error_says_what_to_do() {
+    fn b_pyr_05_without_any_python_the_error_names_the_remedy() {
         let error = find(&Prober::default(), None, &Vec::new(), Duration::ZERO).unwrap_err();
         assert!(
             error.message().starts_with("Python backend: no usable interpreter: there is no python3 on PATH"),

@@ -1,6 +1,6 @@
-//! Archives of Python environments: what is unpacked, and what a hostile one gets (B-SEC-06).
+//! Unpacking archives of Python environments, including hostile ones (B-SEC-06).
 
-use backend_python::extract::{Format, LIMITS, Limits, Refused, extract};
+use backend_python::extract::{ArchiveError, Format, LIMITS, Limits, extract};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tar::{Builder, EntryType, Header};
 
-/// A directory that is gone when the test is.
+/// A directory that the test removes.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -18,7 +18,7 @@ impl Temporary {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("nereid-archives-{}-{n}", std::process::id()));
-        // One level down, so that a test sees what lands beside the target.
+        // One level down, so that a test notices files beside the target.
         fs::create_dir_all(path.join("target")).unwrap();
         Self(path)
     }
@@ -34,7 +34,7 @@ impl Drop for Temporary {
     }
 }
 
-/// One entry: kind, name as written, contents, where a link points.
+/// One entry: kind, name as written, contents, link target.
 type Item<'a> = (EntryType, &'a str, &'a [u8], &'a str);
 
 fn file<'a>(name: &'a str, contents: &'a [u8]) -> Item<'a> {
@@ -55,7 +55,7 @@ fn archive(items: &[Item<'_>]) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// The names go into the header as they are: the library that writes archives would refuse some.
+/// Names go into the header unchanged: the library that writes archives would reject some.
 fn plain(items: &[Item<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (kind, name, contents, to) in items {
@@ -72,11 +72,11 @@ fn plain(items: &[Item<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// Why it is refused, and that nothing came to lie beside the target.
+/// Checks that an archive is rejected, that no file lies beside the target, and returns why.
 fn refused(items: &[Item<'_>]) -> String {
     let place = Temporary::new();
     let why = match extract(archive(items).as_slice(), &place.target(), LIMITS) {
-        Err(Refused::Hostile(why)) => why,
+        Err(ArchiveError::InvalidEntry(why)) => why,
         other => panic!("{items:?}: {other:?}"),
     };
     let beside: Vec<_> = fs::read_dir(&place.0).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -114,7 +114,7 @@ fn b_sec_06_names_longer_than_a_header_are_read_in_both_forms() {
     let mut header = Header::new_gnu();
     header.set_mode(0o644);
     header.set_size(4);
-    // GNU's form, which the library writes where a name is too long for a header.
+    // GNU's form, which the library writes for names too long for a header.
     builder.append_data(&mut header, long("gnu"), &b"text"[..]).unwrap();
     builder.append_pax_extensions([("path", long("pax").as_bytes()), ("comment", b"mine")]).unwrap();
     header.set_path("short").unwrap();
@@ -139,7 +139,7 @@ fn b_sec_06_names_longer_than_a_header_are_read_in_both_forms() {
 #[test]
 fn b_sec_06_names_of_any_length_are_not_read() {
     for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
-        // Nothing follows: it is refused for what it announces.
+        // No data follows: it is rejected for the size it announces.
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         header.set_size(1 << 30);
@@ -148,7 +148,7 @@ fn b_sec_06_names_of_any_length_are_not_read() {
         std::io::Write::write_all(&mut packed, header.as_bytes()).unwrap();
         let place = Temporary::new();
         match extract(packed.finish().unwrap().as_slice(), &place.target(), LIMITS) {
-            Err(Refused::Hostile(why)) => {
+            Err(ArchiveError::InvalidEntry(why)) => {
                 assert_eq!(why, "an entry's name and attributes have 1073741824 bytes");
             }
             other => panic!("{other:?}"),
@@ -157,7 +157,7 @@ fn b_sec_06_names_of_any_length_are_not_read() {
 }
 
 #[test]
-fn b_sec_06_names_that_lead_out_are_refused() {
+fn b_sec_06_names_that_lead_outside_are_rejected() {
     assert_eq!(refused(&[file("../evil", b"x")]), "its entry '../evil' leads out of the archive");
     assert_eq!(refused(&[file("/tmp/evil", b"x")]), "its entry '/tmp/evil' leads out of the archive");
     assert_eq!(refused(&[file("a/../../evil", b"x")]), "its entry 'a/../../evil' leads out of the archive");
@@ -171,19 +171,19 @@ fn b_sec_06_names_that_lead_out_are_refused() {
 }
 
 #[test]
-fn b_sec_06_links_that_lead_out_are_refused() {
+fn b_sec_06_links_that_lead_outside_are_rejected() {
     assert_eq!(refused(&[link("a", "/etc/passwd")]), "its entry 'a' links out of the archive");
     assert_eq!(refused(&[link("a", "..")]), "its entry 'a' links out of the archive");
     assert_eq!(refused(&[link("d/a", "../../x")]), "its entry 'd/a' links out of the archive");
     assert_eq!(refused(&[hard("a", "../../etc/passwd")]), "its entry 'a' links out of the archive");
     assert_eq!(refused(&[hard("a", "/etc/passwd")]), "its entry 'a' links out of the archive");
     assert_eq!(refused(&[hard("a", "nothing")]), "its entry 'a' links to no file of the archive");
-    // By names each of them stays inside; one after the other they do not.
+    // By name each of them stays inside; followed in turn they do not.
     let stairs = [file("a/b/x", b""), link("a/b/l", "../.."), link("m", "a/b/l/../.."), link("n", "a/b/l/..")];
     assert!(refused(&stairs).ends_with("links out of the archive"));
 }
 
-/// As venv-pack leaves it.
+/// As written by venv-pack.
 fn of_venv(interpreter: &str) -> [Item<'_>; 5] {
     [
         file("bin/activate", b""),
@@ -195,7 +195,7 @@ fn of_venv(interpreter: &str) -> [Item<'_>; 5] {
 }
 
 #[test]
-fn b_sec_06_the_interpreter_of_a_venv_may_be_that_of_the_system() {
+fn b_sec_06_the_interpreter_of_a_venv_may_be_the_systems() {
     let place = Temporary::new();
     let system = place.0.join("interpreter");
     fs::write(&system, "#!/bin/sh\n").unwrap();
@@ -205,9 +205,9 @@ fn b_sec_06_the_interpreter_of_a_venv_may_be_that_of_the_system() {
         let outcome = extract(archive(&of_venv(system)).as_slice(), &place.target(), LIMITS);
         (place, outcome)
     };
-    // Not executable: no program.
+    // Not executable, so not a program.
     fs::set_permissions(system, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(matches!(unpacked().1, Err(Refused::Hostile(_))));
+    assert!(matches!(unpacked().1, Err(ArchiveError::InvalidEntry(_))));
     fs::set_permissions(system, fs::Permissions::from_mode(0o755)).unwrap();
     let (place, outcome) = unpacked();
     outcome.unwrap();
@@ -217,7 +217,7 @@ fn b_sec_06_the_interpreter_of_a_venv_may_be_that_of_the_system() {
 }
 
 #[test]
-fn b_sec_06_no_other_link_may_lead_out() {
+fn b_sec_06_no_other_link_may_lead_outside() {
     for name in ["bin/sh", "bin/python-config", "bin/pythonx", "lib/python3", "x/bin/python", "python"] {
         assert_eq!(refused(&[link(name, "/bin/sh")]), format!("its entry '{name}' links out of the archive"));
     }
@@ -228,10 +228,10 @@ fn b_sec_06_no_other_link_may_lead_out() {
     assert_eq!(refused(&[link("bin/python", "../../bin/sh")]), out, "not absolute");
     let gone = "its entry 'bin/python' links to '/nowhere/python3', which is not on this machine";
     assert_eq!(refused(&[link("bin/python", "/nowhere/python3")]), gone);
-    // By another name it would be a way out for all that follows links.
+    // Under another name it would be a way out for every user of links.
     let second = [link("bin/python", "/bin/sh"), link("tool", "bin/python")];
     assert_eq!(refused(&second), "its entry 'tool' links out of the archive");
-    // Nothing is written or found through it.
+    // No file is written or found through it.
     assert_eq!(
         refused(&[link("bin/python", "/bin/sh"), file("bin/python", b"x")]),
         "its entry 'bin/python' is there twice"
@@ -247,7 +247,7 @@ fn b_sec_06_no_other_link_may_lead_out() {
 }
 
 #[test]
-fn b_sec_06_what_is_there_twice_alike_is_there_once() {
+fn b_sec_06_equal_duplicates_are_unpacked_once() {
     // venv-pack writes its configuration and some links twice.
     let place = Temporary::new();
     let long = vec![7; 20_000];
@@ -269,14 +269,14 @@ fn b_sec_06_what_is_there_twice_alike_is_there_once() {
 }
 
 #[test]
-fn b_sec_06_a_plain_tar_is_read_and_another_format_is_named() {
+fn b_sec_06_a_plain_tar_is_read_and_other_formats_are_named() {
     let place = Temporary::new();
     extract(plain(&[file("bin/activate", b"x")]).as_slice(), &place.target(), LIMITS).unwrap();
     assert_eq!(fs::read(place.target().join("bin/activate")).unwrap(), b"x");
     let check = |head: &[u8], expected: Format| {
         let place = Temporary::new();
         let outcome = extract([head, &[0; 600]].concat().as_slice(), &place.target(), LIMITS);
-        assert!(matches!(outcome, Err(Refused::Format(found)) if found == expected), "{outcome:?}");
+        assert!(matches!(outcome, Err(ArchiveError::Format(found)) if found == expected), "{outcome:?}");
     };
     check(b"BZh91AY&SY", Format::Bzip2);
     check(b"\xfd7zXZ\0\0\x04", Format::Xz);
@@ -297,41 +297,41 @@ fn b_sec_06_nothing_is_written_through_a_link() {
 }
 
 #[test]
-fn b_sec_06_devices_and_pipes_are_refused() {
+fn b_sec_06_devices_and_pipes_are_rejected() {
     for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo, EntryType::new(b'Z')] {
         assert_eq!(refused(&[(kind, "dev", b"", "")]), "its entry 'dev' is neither a file nor a directory nor a link");
     }
 }
 
 #[test]
-fn b_sec_06_an_archive_has_its_limits() {
+fn b_sec_06_an_archive_has_limits() {
     let check = |items: &[Item<'_>], limits: Limits, expected: &str| {
         let place = Temporary::new();
         match extract(archive(items).as_slice(), &place.target(), limits) {
-            Err(Refused::Hostile(why)) => assert_eq!(why, expected),
+            Err(ArchiveError::InvalidEntry(why)) => assert_eq!(why, expected),
             other => panic!("{other:?}"),
         }
     };
     let few = Limits { entries: 2, bytes: 100 };
     check(&[file("a", b""), file("b", b""), file("c", b"")], few, "it has more than 2 entries");
     check(&[file("a", &[0; 60]), file("b", &[0; 60])], few, "it has more than 100 bytes");
-    // 64 MiB of zeros are 64 KiB here: the limit counts what comes out.
+    // 64 MiB of zeros are 64 KiB here: the limit applies to unpacked bytes.
     let bomb = vec![0; 64 << 20];
     let packed = archive(&[file("zeros", &bomb)]);
     assert!(packed.len() < 1 << 20);
     let place = Temporary::new();
     let outcome = extract(packed.as_slice(), &place.target(), Limits { entries: 10, bytes: 1 << 20 });
-    assert!(matches!(outcome, Err(Refused::Hostile(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(ArchiveError::InvalidEntry(_))), "{outcome:?}");
     assert_eq!(fs::read_dir(place.target()).unwrap().count(), 0, "refused by its announced size, before it is written");
 }
 
 #[test]
-fn b_sec_06_what_is_no_archive_or_cut_is_unreadable() {
+fn b_sec_06_truncated_files_and_other_formats_are_unreadable() {
     let whole = archive(&[file("a", &[7; 5000])]);
     let check = |bytes: &[u8]| {
         let place = Temporary::new();
         let outcome = extract(bytes, &place.target(), LIMITS);
-        assert!(matches!(outcome, Err(Refused::Unreadable)), "{} bytes: {outcome:?}", bytes.len());
+        assert!(matches!(outcome, Err(ArchiveError::Unreadable)), "{} bytes: {outcome:?}", bytes.len());
     };
     check(b"");
     check(b"not an archive");

@@ -1,4 +1,4 @@
-//! Environments of models and interpreters of this machine, as they are (B-PYR-05, B-PYR-06, B-PYB-02).
+//! Environments of models and interpreters of this machine (B-PYR-05, B-PYR-06, B-PYB-02).
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -48,7 +48,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Longer than any answer takes.
+/// Longer than any probe takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn until(holds: impl Fn() -> bool) {
@@ -67,7 +67,7 @@ fn variables() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// What pyenv and the system have, some without numpy.
+/// The interpreters of pyenv and the system, some without numpy.
 fn interpreters() -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("/usr/bin/python3"), PathBuf::from("/usr/local/bin/python3")];
     for root in ["/root/.pyenv/versions", "/opt/hostedtoolcache/Python"] {
@@ -81,7 +81,7 @@ fn interpreters() -> Vec<PathBuf> {
 }
 
 #[test]
-fn b_pyr_05_every_interpreter_of_this_machine_is_judged_by_what_it_has() {
+fn b_pyr_05_each_interpreter_of_this_machine_is_usable_or_rejected_with_the_remedy() {
     let found = interpreters();
     if found.is_empty() {
         eprintln!("skipped: there is no Python here");
@@ -117,7 +117,7 @@ fn b_pyr_05_every_interpreter_of_this_machine_is_judged_by_what_it_has() {
 }
 
 #[test]
-fn b_pyr_05_an_interpreter_is_asked_once_until_it_changes() {
+fn b_pyr_05_an_interpreter_is_probed_once_until_it_changes() {
     let place = Temporary::new();
     let count = place.at("count");
     let script = |version: &str| {
@@ -154,7 +154,7 @@ fn b_pyr_05_a_failure_is_not_remembered() {
 }
 
 #[test]
-fn b_pyr_05_a_program_that_never_answers_is_given_up() {
+fn b_pyr_05_a_program_without_output_is_killed_after_the_timeout() {
     let place = Temporary::new();
     let program = place.program("python", "#!/bin/sh\nexec sleep 60\n");
     let begin = Instant::now();
@@ -169,12 +169,13 @@ fn b_pyr_05_a_program_that_never_answers_is_given_up() {
 }
 
 #[test]
-fn b_pyr_05_models_that_load_together_share_one_answer_and_the_next_load_asks_again() {
+fn b_pyr_05_concurrent_loads_share_one_probe_and_the_next_load_probes_again() {
     let place = Temporary::new();
     let (count, go) = (place.at("count"), place.at("go"));
-    // The first time it says nothing before the others have come, and fails.
+    // The first run blocks until the others have come, then fails.
     let script = format!(
-        "#!/bin/sh\necho x >> {count}\nwhile [ ! -e {go} ]; do sleep 0.01; done\n[ $(wc -l < {count}) -gt 1 ] || exit 3\nprintf 'cpython\\n3.11.2\\n2.0.0\\n%s\\n' \"$0\"\n",
+        "#!/bin/sh\necho x >> {count}\nwhile [ ! -e {go} ]; do sleep 0.01; done\n\
+         [ $(wc -l < {count}) -gt 1 ] || exit 3\nprintf 'cpython\\n3.11.2\\n2.0.0\\n%s\\n' \"$0\"\n",
         count = count.display(),
         go = go.display()
     );
@@ -204,7 +205,7 @@ fn b_pyr_05_models_that_load_together_share_one_answer_and_the_next_load_asks_ag
 }
 
 #[test]
-fn b_pyr_06_directories_are_used_where_they_are() {
+fn b_pyr_06_directories_are_used_in_place() {
     let place = Temporary::new();
     let model = place.at("m");
     place.program("m/env/bin/python", "#!/bin/sh\n");
@@ -242,12 +243,12 @@ fn pack(archive: &Path, files: &[(&str, &str)]) {
 }
 
 #[test]
-fn b_pyr_06_an_archive_is_unpacked_once_and_again_when_it_changed() {
+fn b_pyr_06_an_archive_is_unpacked_once_per_change() {
     let place = Temporary::new();
     let archive = place.at("env.tar.gz");
     let log = place.at("log");
     let unpack = format!("import sys\nopen({:?}, 'a').write('unpacked\\n')\n", log.to_string_lossy());
-    // Stands for the interpreter that the archive brings: it notes that the program of conda-pack was run.
+    // A fake interpreter in the archive: it records that conda-unpack was run.
     let python = format!("#!/bin/sh\necho \"$(basename $1) $VIRTUAL_ENV\" >> {}\n", log.display());
     pack(&archive, &[("bin/python", &python), ("bin/activate", ""), ("bin/conda-unpack", &unpack)]);
     let environments = place.environments();
@@ -267,7 +268,7 @@ fn b_pyr_06_an_archive_is_unpacked_once_and_again_when_it_changed() {
 }
 
 #[test]
-fn b_pyr_06_an_archive_that_is_none_fails_with_tritons_words() {
+fn b_pyr_06_an_invalid_archive_fails_with_tritons_text() {
     let place = Temporary::new();
     let archive = place.at("env.tar.gz");
     fs::write(&archive, "not an archive").unwrap();
@@ -278,7 +279,7 @@ fn b_pyr_06_an_archive_that_is_none_fails_with_tritons_words() {
 }
 
 #[test]
-fn b_sec_06_archives_that_failed_take_no_place_of_others() {
+fn b_sec_06_failed_archives_do_not_count_towards_the_limit() {
     let place = Temporary::new();
     let environments = place.environments();
     let open = |name: &str| environments.open(&place.at(name).to_string_lossy(), &anywhere(&place.0));
@@ -292,7 +293,7 @@ fn b_sec_06_archives_that_failed_take_no_place_of_others() {
 }
 
 #[test]
-fn b_sec_05_where_models_come_over_the_network_an_environment_lies_where_it_may() {
+fn b_sec_05_with_network_loads_environments_must_be_in_allowed_locations() {
     let place = Temporary::new();
     for root in ["repository/m", "repository/shared", "allowed", "elsewhere"] {
         place.program(&format!("{root}/env/bin/python"), "");
