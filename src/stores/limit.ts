@@ -1,9 +1,9 @@
 /**
- * Small tools of the load pipeline: a lock per model name, one for all of them, a limit on how much runs at the same time, and what a model
- * that is being loaded waits for.
+ * Concurrency tools of the load pipeline: a lock per model, a lock for all models, a limit of parallel tasks, and the
+ * graph of which model's load waits for which.
  */
 
-/** Runs tasks of one key one after another, in the order they came; different keys do not wait for each other. */
+/** Runs the tasks of one key one after another, in order; different keys do not wait for each other. */
 export class KeyedLock {
   readonly #tails = new Map<string, Promise<void>>()
 
@@ -20,9 +20,9 @@ export class KeyedLock {
   }
 }
 
-/** Many at the same time, or one alone. In the order they came: what waits to be alone is not overtaken. */
+/** A readers-writer lock in order of arrival: later shared tasks do not overtake a waiting exclusive one. */
 export class SharedLock {
-  /** Settles when everything that came before the next exclusive task is done. */
+  /** Running and waiting shared tasks, which the next exclusive one waits for. */
   #shared: Promise<unknown>[] = []
   #exclusive: Promise<unknown> = Promise.resolve()
 
@@ -43,15 +43,12 @@ export class SharedLock {
   }
 }
 
-/** The end of a task, whichever way it ends. */
+/** Resolves at the end of a task, whether it succeeds or fails. */
 function settled(task: Promise<unknown>): Promise<void> {
-  return task.then(
-    () => {},
-    () => {},
-  )
+  return task.then(() => {}, () => {})
 }
 
-/** At most `limit` tasks at the same time; the others wait in order. */
+/** Runs at most `limit` tasks in parallel; the others wait in order. */
 export class Limit {
   readonly #waiting: (() => void)[] = []
   #free: number
@@ -74,10 +71,12 @@ export class Limit {
 }
 
 /**
- * Does the task for each item, as many at a time as the limit says. A failure ends the others, by their signal; the first is thrown when all have
- * ended.
+ * Runs the task for each item, as many in parallel as the limit allows. A failure aborts the others; when all have
+ * ended, the first failure is thrown.
  */
-export async function eachOf<T>(items: readonly T[], limit: Limit, signal: AbortSignal, task: (item: T, signal: AbortSignal) => Promise<void>): Promise<void> {
+export async function eachOf<T>(
+  items: readonly T[], limit: Limit, signal: AbortSignal, task: (item: T, signal: AbortSignal) => Promise<void>,
+): Promise<void> {
   const stop = new AbortController()
   const either = AbortSignal.any([signal, stop.signal])
   const running = items.map((item) =>
@@ -89,11 +88,11 @@ export async function eachOf<T>(items: readonly T[], limit: Limit, signal: Abort
   await Promise.all(running).finally(() => Promise.allSettled(running))
 }
 
-/** Which keys wait for which others. Pure; says whether one more wait would never end. */
+/** Records which keys wait for which others, to detect deadlocks. */
 export class Waits {
   readonly #by = new Map<string, string[]>()
 
-  /** Whether `key` waits for `other`, or is it, or waits for one that does. */
+  /** Reports whether `key` is `other` or waits for it, directly or indirectly. */
   reaches(key: string, other: string): boolean {
     const seen = new Set<string>()
     for (const open = [key]; open.length > 0; ) {
@@ -105,7 +104,7 @@ export class Waits {
     return false
   }
 
-  /** `key` waits for `other` until the task ends. */
+  /** Records that `key` waits for `other` until the task ends. */
   async during<T>(key: string, other: string, task: () => Promise<T>): Promise<T> {
     this.#by.set(key, [...(this.#by.get(key) ?? []), other])
     try {

@@ -1,19 +1,23 @@
-/** What goes between the repository and the thread of a store. */
+/** Messages between the repository and the thread of a store. */
 
 import type { StoreFailure } from './client.js'
 
 export interface WorkerData {
-  /** Of the repository, as it was named. */
+  /** URL of the repository as configured. */
   url: string
-  /** The module of its client, as a file URL. */
+  /** File URL of the client's module. */
   client: string
   cacheDirectory: string
   /** 0 = no limit. */
   cacheBytesMax: number
-  /** For the directories of models. */
+  /** Parent of the model directories. */
   directory: string
 }
 
-export type Call = { id: number } & ({ task: 'list' } | { task: 'materialise'; model: string; stamp: string } | { task: 'remove'; directory: string })
+export type Call = { id: number } & (
+  { task: 'list' } | { task: 'materialise'; model: string; stamp: string } | { task: 'remove'; directory: string }
+)
 
-export type Answer = { id: number } & ({ result: unknown } | { bytes: number } | { failure: StoreFailure; message: string })
+export type Answer = { id: number } & (
+  { result: unknown } | { bytes: number } | { failure: StoreFailure; message: string }
+)

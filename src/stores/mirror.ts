@@ -1,7 +1,8 @@
 /**
- * One repository of a cloud on the local disk: what was listed last, and directories of models as they were listed.
+ * A local mirror of one cloud repository: the last listing, and directories of models as listed.
  *
- * A directory is made under a new name each time, of links into the download cache: what is loaded from an older one goes on with it.
+ * Each directory gets a new name and consists of links into the download cache, so models loaded from older directories
+ * are not affected.
  */
 
 import { createHash } from 'node:crypto'
@@ -10,14 +11,14 @@ import { dirname, join } from 'node:path'
 import { asLocal, type DownloadCache, type Progress } from './cache.js'
 import { StoreError, type StoreClient, type StoredObject } from './client.js'
 
-/** Objects of one repository, and of one model. */
+/** Maximum number of objects of one repository, and of one model. */
 export const OBJECTS_MAX = 1_000_000
 export const MODEL_OBJECTS_MAX = 100_000
-/** Directory levels below a model, and bytes of a name: what file systems have. */
+/** Maximum depth below a model, and maximum length of a name in file systems. */
 const DEPTH_MAX = 32
 const NAME_BYTES_MAX = 255
 
-/** Model → what tells its content from any other, and bytes of all its objects. */
+/** By model: an identifier of its content, and the size of all its objects. */
 export type Listing = Map<string, { stamp: string; bytes: number }>
 
 export class Mirror {
@@ -28,7 +29,7 @@ export class Mirror {
   #models = new Map<string, { stamp: string; objects: StoredObject[] }>()
   #made = 0
 
-  /** @param directory for the models; its own */
+  /** @param directory private parent of the model directories */
   constructor(client: StoreClient, url: string, cache: DownloadCache, directory: string) {
     this.#client = client
     this.#url = url
@@ -37,7 +38,7 @@ export class Mirror {
   }
 
   /**
-   * Looks at what is there. A failure leaves what was listed before.
+   * Lists the repository. A failure keeps the previous listing.
    *
    * @throws {StoreError}
    */
@@ -45,12 +46,15 @@ export class Mirror {
     const found = new Map<string, StoredObject[]>()
     let count = 0
     for await (const page of this.#client.list(signal)) {
-      // Pages without objects, too, end some time.
+      // Empty pages count too, so that a list of only those ends.
       count += Math.max(1, page.length)
-      if (count > OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
+      if (count > OBJECTS_MAX) {
+        const text = `'${this.#url}' has more than ${OBJECTS_MAX} objects`
+        throw new StoreError('invalid', `${text}: name the directory in it that holds the models`)
+      }
       for (const object of page) {
         const slash = object.path.indexOf('/')
-        // What lies beside the models, and what is not meant as one.
+        // Skips objects outside of models, and hidden ones.
         if (slash <= 0 || object.path.startsWith('.')) continue
         const model = object.path.slice(0, slash)
         if (isBad(model)) continue
@@ -60,19 +64,24 @@ export class Mirror {
       }
     }
     this.#models = new Map([...found].map(([model, objects]) => [model, { stamp: stampOf(objects), objects }]))
-    return new Map([...this.#models].map(([model, { stamp, objects }]) => [model, { stamp, bytes: objects.reduce((sum, { size }) => sum + size, 0) }]))
+    const sizeOf = (objects: StoredObject[]): number => objects.reduce((sum, { size }) => sum + size, 0)
+    return new Map([...this.#models].map(([model, { stamp, objects }]) => [model, { stamp, bytes: sizeOf(objects) }]))
   }
 
   /**
-   * Makes a directory with the model as it was listed with this stamp, and gives its path. Nothing is left of it when it fails.
+   * Creates a directory with the model as listed with this stamp, and returns its path. Removes it on failure.
    *
-   * @throws {StoreError} `changed` when the last listing has another stamp, or an object is another one now
+   * @throws {StoreError} `changed` when the stamp is not the last one, or an object has changed
    */
   async materialise(model: string, stamp: string, signal: AbortSignal, progress: Progress): Promise<string> {
     const listed = this.#models.get(model)
-    if (listed?.stamp !== stamp) throw new StoreError('changed', `'${this.#url}/${model}' is another one than was listed`)
+    if (listed?.stamp !== stamp)
+      throw new StoreError('changed', `'${this.#url}/${model}' is another one than was listed`)
     const { objects } = listed
-    if (objects.length > MODEL_OBJECTS_MAX) throw new StoreError('invalid', `'${this.#url}/${model}' has ${objects.length} objects, and a model may have ${MODEL_OBJECTS_MAX}`)
+    if (objects.length > MODEL_OBJECTS_MAX) {
+      const text = `'${this.#url}/${model}' has ${objects.length} objects, and a model may have ${MODEL_OBJECTS_MAX}`
+      throw new StoreError('invalid', text)
+    }
     this.#made += 1
     const directory = join(this.#directory, String(this.#made), model)
     try {
@@ -80,7 +89,10 @@ export class Mirror {
       const directories = new Set([directory])
       for (const object of objects) {
         const segments = segmentsOf(this.#url, object)
-        if (!Number.isSafeInteger(object.size) || object.size < 0) throw new StoreError('invalid', `the object '${this.#url}/${object.path}' can not be a file: storage says that it has ${object.size} bytes`)
+        if (!Number.isSafeInteger(object.size) || object.size < 0) {
+          const text = `the object '${this.#url}/${object.path}' can not be a file`
+          throw new StoreError('invalid', `${text}: storage says that it has ${object.size} bytes`)
+        }
         const isDirectory = segments.at(-1) === ''
         if (isDirectory) segments.pop()
         const path = join(directory, ...segments.slice(1))
@@ -90,7 +102,9 @@ export class Mirror {
       }
       for (const path of directories) {
         const file = files.get(path)
-        if (file !== undefined) throw new StoreError('invalid', `'${this.#url}/${file.path}' is an object, and there are objects below it: a file system has one or the other`)
+        if (file === undefined) continue
+        const text = `'${this.#url}/${file.path}' is an object, and there are objects below it`
+        throw new StoreError('invalid', `${text}: a file system has one or the other`)
       }
       for (const path of [...directories].sort()) await mkdir(path, { recursive: true })
       await this.#cache.place(this.#client, this.#url, files, signal, progress)
@@ -101,7 +115,7 @@ export class Mirror {
     }
   }
 
-  /** Removes a directory that `materialise` made; what is in the cache stays. */
+  /** Removes a directory that `materialise` created; its objects stay in the cache. */
   async remove(directory: string): Promise<void> {
     await rm(dirname(directory), { recursive: true, force: true })
   }
@@ -111,22 +125,26 @@ export class Mirror {
   }
 }
 
-/** @throws {StoreError} for a name that a file system does not have, or that leads out of the model */
+/** @throws {StoreError} for a name that is invalid in a file system or leads out of the model */
 function segmentsOf(url: string, { path }: StoredObject): string[] {
   const segments = path.split('/')
   const inner = segments.at(-1) === '' ? segments.slice(0, -1) : segments
   if (inner.some(isBad) || inner.length > DEPTH_MAX) {
-    throw new StoreError('invalid', `the object '${url}/${path.slice(0, 1024)}' can not be a file: a part of its name is empty, '.', '..', longer than ${NAME_BYTES_MAX} bytes, or there are more than ${DEPTH_MAX}`)
+    const part = `a part of its name is empty, '.', '..', longer than ${NAME_BYTES_MAX} bytes`
+    const reason = `${part}, or there are more than ${DEPTH_MAX}`
+    throw new StoreError('invalid', `the object '${url}/${path.slice(0, 1024)}' can not be a file: ${reason}`)
   }
   return segments
 }
 
 function isBad(segment: string): boolean {
-  return segment === '' || segment === '.' || segment === '..' || segment.includes('\0') || Buffer.byteLength(segment) > NAME_BYTES_MAX
+  if (segment === '' || segment === '.' || segment === '..' || segment.includes('\0')) return true
+  return Buffer.byteLength(segment) > NAME_BYTES_MAX
 }
 
 function stampOf(objects: StoredObject[]): string {
   const hash = createHash('sha256')
-  for (const { path, size, version } of objects.sort((a, b) => (a.path < b.path ? -1 : 1))) hash.update(JSON.stringify([path, size, version]))
+  for (const { path, size, version } of objects.sort((a, b) => (a.path < b.path ? -1 : 1)))
+    hash.update(JSON.stringify([path, size, version]))
   return hash.digest('hex')
 }

@@ -1,12 +1,12 @@
-/** Whose a private directory is, by its name: what a process leaves behind that dies, another one finds and removes. */
+/** Owners of private directories, encoded in their names, so that those of dead processes can be found and removed. */
 
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** A process as a name holds it. Ids are used again, and mean nothing in another container: the start and the namespace tell. */
+/** Identifies a process. Ids are reused, and unknown in other containers, hence the start time and the namespace. */
 export interface Owner {
   namespace: string
   pid: string
-  /** In clock ticks since the machine started; 0 where the system does not say. */
+  /** In clock ticks since the machine started; 0 if unknown. */
   start: string
 }
 
@@ -15,16 +15,16 @@ export function ownProcess(): Owner {
   try {
     namespace = /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0'
   } catch {
-    // No /proc: ids are all there is.
+    // No /proc: the id must do.
   }
   return { namespace, pid: String(process.pid), start: startOf(String(process.pid)) ?? '0' }
 }
 
-/** null when there is no such process. */
+/** Start time of a process; null if there is no such process. */
 function startOf(pid: string): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    // Field 22; the name of the program, in brackets, may hold blanks.
+    // Field 22; the program name in brackets may contain blanks.
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '0'
   } catch {
     try {
@@ -36,16 +36,16 @@ function startOf(pid: string): string | null {
   }
 }
 
-/** `<process namespace>-<process id>-<its start>`. */
+/** `<process namespace>-<process id>-<start time>`. */
 export function nameOf({ namespace, pid, start }: Owner): string {
   return `${namespace}-${pid}-${start}`
 }
 
 /**
- * Whether a directory of this owner is left over.
+ * Reports whether a directory of this owner is abandoned.
  *
  * @param mtimeMs when it was last changed, or touched by its owner
- * @param foreignAgeMsMax age at which one of another process namespace is: whether that process lives cannot be seen from here
+ * @param foreignAgeMsMax age at which one of another process namespace is, because its process is invisible from here
  */
 export function isLeft(owner: Owner, own: Owner, mtimeMs: number, foreignAgeMsMax: number): boolean {
   return owner.namespace === own.namespace ? startOf(owner.pid) !== owner.start : Date.now() - mtimeMs > foreignAgeMsMax

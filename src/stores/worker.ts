@@ -1,6 +1,6 @@
 /**
- * A thread that looks at one repository of a cloud and downloads its models: the libraries of the clouds, their timers and their parsing have no part
- * in the thread that answers control requests. Bundled into one file, `dist/lib/store_thread.js`.
+ * The thread that lists one cloud repository and downloads its models, so that the clouds' libraries, timers and
+ * parsing do not delay the thread that serves control requests. Bundled into one file, `dist/lib/store_thread.js`.
  */
 
 import { mkdir, utimes } from 'node:fs/promises'
@@ -10,9 +10,9 @@ import { storeFailure, type OpenStore } from './client.js'
 import { Mirror } from './mirror.js'
 import type { Answer, Call, WorkerData } from './messages.js'
 
-/** Others take the directories of models for left over when they were not touched for longer than that (`repository/remote`). */
+/** Other processes consider the directory abandoned if it is not touched for much longer (`repository/remote`). */
 const TOUCH_MS = 30_000
-/** Progress is told at most so often. */
+/** Minimum interval of progress messages. */
 const PROGRESS_MS = 200
 
 const port = parentPort
@@ -39,20 +39,20 @@ async function run(call: Call, signal: AbortSignal): Promise<unknown> {
     case 'list':
       return mirror.list(signal)
     case 'materialise': {
-      // Since it was told last.
-      let came = 0
-      let toldAt = 0
-      const tell = (): void => {
-        if (came > 0) port?.postMessage({ id: call.id, bytes: came } satisfies Answer)
-        came = 0
+      // Bytes since the last message.
+      let received = 0
+      let reportedAt = 0
+      const report = (): void => {
+        if (received > 0) port?.postMessage({ id: call.id, bytes: received } satisfies Answer)
+        received = 0
       }
       const made = await mirror.materialise(call.model, call.stamp, signal, (bytes) => {
-        came += bytes
-        if (performance.now() - toldAt < PROGRESS_MS) return
-        toldAt = performance.now()
-        tell()
+        received += bytes
+        if (performance.now() - reportedAt < PROGRESS_MS) return
+        reportedAt = performance.now()
+        report()
       })
-      tell()
+      report()
       return made
     }
     case 'remove':
@@ -73,7 +73,8 @@ port.on('message', (message: Call | { cancel: number }) => {
       (result) => port.postMessage({ id, result } satisfies Answer),
       (error: unknown) => {
         const failure = storeFailure(error) ?? 'unavailable'
-        port.postMessage({ id, failure, message: error instanceof Error ? error.message : String(error) } satisfies Answer)
+        const message = error instanceof Error ? error.message : String(error)
+        port.postMessage({ id, failure, message } satisfies Answer)
       },
     )
     .finally(() => running.delete(id))

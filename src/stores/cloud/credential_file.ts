@@ -1,4 +1,4 @@
-/** The file that TRITON_CLOUD_CREDENTIAL_PATH names: credentials by the beginning of a repository's URL. */
+/** The file of TRITON_CLOUD_CREDENTIAL_PATH: credentials by prefix of a repository's URL. */
 import { readFile } from 'node:fs/promises'
 import { StoreError, type Scheme } from '../client.js'
 import { codeOf } from './requests.js'
@@ -6,24 +6,25 @@ import { codeOf } from './requests.js'
 export const CREDENTIAL_FILE = 'TRITON_CLOUD_CREDENTIAL_PATH'
 
 /**
- * What the file holds for this URL: that of the longest beginning. Null when no file is named: the variables of the environment hold then.
+ * The file's entry for this URL, by the longest matching prefix. Null without a file: the environment applies then.
  *
- * @throws {StoreError} `invalid`, without anything of what the file holds
+ * @throws {StoreError} `invalid`, without any contents of the file
  */
 export async function credentialFor(scheme: Scheme, url: string, environment: NodeJS.ProcessEnv): Promise<unknown> {
   const path = environment[CREDENTIAL_FILE]
   if (path === undefined || path === '') return null
   const entries = (await readJson(path, CREDENTIAL_FILE))[scheme] ?? {}
-  if (typeof entries !== 'object' || Array.isArray(entries)) throw new StoreError('invalid', `${path}: "${scheme}" must be an object of URLs`)
+  if (typeof entries !== 'object' || Array.isArray(entries))
+    throw new StoreError('invalid', `${path}: "${scheme}" must be an object of URLs`)
   const [key] = Object.keys(entries)
     .filter((prefix) => url.startsWith(prefix))
     .sort((a, b) => b.length - a.length)
-  // Triton's words, with its two blanks.
+  // Triton's text, with its two blanks.
   if (key === undefined) throw new StoreError('invalid', `Cannot match credential for path  ${url}`)
   return (entries as Record<string, unknown>)[key]
 }
 
-/** @param name the variable that names the file. @throws {StoreError} `invalid`, without anything of what the file holds */
+/** @param name the variable with the path. @throws {StoreError} `invalid`, without any contents of the file */
 export async function readJson(path: string, name: string): Promise<Record<string, unknown>> {
   let text: string
   try {
@@ -35,19 +36,25 @@ export async function readJson(path: string, name: string): Promise<Record<strin
     const found: unknown = JSON.parse(text)
     if (typeof found === 'object' && found !== null) return found as Record<string, unknown>
   } catch {
-    // The message of the parser shows a part of the text, which may be a key.
+    // The parser's message would show a part of the text, which may be a key.
   }
   throw new StoreError('invalid', `${path}, which ${name} names, is not a JSON object`)
 }
 
-/** An entry whose values are strings. Other members are not looked at. @throws {StoreError} */
-export function strings<Name extends string>(entry: unknown, names: readonly Name[], scheme: Scheme): Partial<Record<Name, string>> {
-  if (typeof entry !== 'object' || entry === null) throw new StoreError('invalid', `${CREDENTIAL_FILE}: what stands below "${scheme}" must be an object with ${names.join(', ')}`)
+/** Validates an entry whose values are strings; ignores other members. @throws {StoreError} */
+export function strings<Name extends string>(
+  entry: unknown, names: readonly Name[], scheme: Scheme,
+): Partial<Record<Name, string>> {
+  if (typeof entry !== 'object' || entry === null) {
+    const text = `what stands below "${scheme}" must be an object with ${names.join(', ')}`
+    throw new StoreError('invalid', `${CREDENTIAL_FILE}: ${text}`)
+  }
   const found: Partial<Record<Name, string>> = {}
   for (const name of names) {
     const value = (entry as Record<string, unknown>)[name]
     if (value === undefined || value === null || value === '') continue
-    if (typeof value !== 'string') throw new StoreError('invalid', `${CREDENTIAL_FILE}: "${name}" below "${scheme}" must be a string`)
+    if (typeof value !== 'string')
+      throw new StoreError('invalid', `${CREDENTIAL_FILE}: "${name}" below "${scheme}" must be a string`)
     found[name] = value
   }
   return found

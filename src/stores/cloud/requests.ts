@@ -1,7 +1,7 @@
 /**
- * What the clients of all clouds do alike: a request is tried again while storage is not available, with credentials that are read again when they are
- * refused; the bytes of an answer end when the caller does not want them any more, or when none came for some time. The libraries' own repeating is switched off: each
- * has other rules, and none reads credentials again.
+ * Requests of all clients: retried while storage is unavailable, with credentials reread after a rejection. Reading a
+ * response ends when the caller stops or when too few bytes arrive. The libraries' own retries are off: their rules
+ * differ, and none rereads credentials.
  */
 import { Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
@@ -10,21 +10,21 @@ import type { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { StoreError } from '../client.js'
 
-/** For a connection to be there. */
+/** Timeout of connecting. */
 const CONNECT_MS_MAX = 5_000
-/** Without an answer, or without so many bytes of it: a connection that drips is one that stands. */
+/** Timeout for a response, and for each `IDLE_BYTES` of it: a connection that only trickles counts as idle. */
 const IDLE_MS_MAX = 30_000
 const IDLE_BYTES = 16 * 1024
-/** Connections to one host: more than are read from at a time. */
+/** Maximum connections to one host; fewer are read from at a time. */
 const SOCKETS_MAX = 256
-/** How often a request is sent, at most. */
+/** Maximum number of attempts of a request. */
 const ATTEMPTS_MAX = 5
 /** No attempt begins later than this after the first. */
 const ATTEMPTS_MS_MAX = 20_000
-/** Before the second attempt; twice as much before each further one. */
+/** Pause before the second attempt; doubles for each further one. */
 const PAUSE_MS = 200
 
-/** Of one client: `close` ends their connections. */
+/** Connection pools of one client. */
 export class Agents {
   readonly http = bounded(new HttpAgent({ keepAlive: true, maxSockets: SOCKETS_MAX }))
   readonly https = bounded(new HttpsAgent({ keepAlive: true, maxSockets: SOCKETS_MAX }))
@@ -39,28 +39,29 @@ interface Connects {
   createConnection(options: object, done?: unknown): Socket
 }
 
-/** Ends a connection that is not there in time: Node itself waits as long as the system does, which is minutes. */
+/** Limits the time of connecting: Node itself waits as long as the system, which is minutes. */
 function bounded<A extends HttpAgent>(agent: A): A {
   const connects = agent as unknown as Connects
   const connect = connects.createConnection
   connects.createConnection = (options, done) => {
     const socket = connect.call(agent, options, done)
-    const late = setTimeout(() => socket.destroy(Object.assign(new Error('no connection'), { code: 'ETIMEDOUT' })), CONNECT_MS_MAX)
+    const expire = (): unknown => socket.destroy(Object.assign(new Error('no connection'), { code: 'ETIMEDOUT' }))
+    const late = setTimeout(expire, CONNECT_MS_MAX)
     for (const event of ['connect', 'close']) socket.once(event, () => clearTimeout(late))
     return socket
   }
   return agent
 }
 
-/** What storage answered, as its library tells. */
+/** Response of the storage, as reported by its library. */
 export interface Answer {
-  /** Of HTTP; undefined when no answer came. */
+  /** HTTP status; undefined without a response. */
   status: number | undefined
-  /** Storage's own name of the error, or the system's: NoSuchKey, ECONNREFUSED. Holds no secrets. */
+  /** Storage's or the system's name of the error: NoSuchKey, ECONNREFUSED. Contains no secrets. */
   code: string
 }
 
-/** The name that an error has in its library or in the system; of an error of several addresses, that of the first. */
+/** Name of an error in its library or in the system; of an error with several addresses, that of the first. */
 export function codeOf(error: unknown): string {
   const { code, name, errors } = (error ?? {}) as { code?: unknown; name?: unknown; errors?: unknown }
   if (typeof code === 'string' && code !== '') return code
@@ -68,23 +69,25 @@ export function codeOf(error: unknown): string {
   return typeof name === 'string' && name !== 'Error' ? name : 'no code'
 }
 
-/** Requests by the client of a library, which is made anew when its credentials are refused. */
+/** Sends requests through the client of a library, which is recreated when its credentials are rejected. */
 export class Requests<Client> {
   readonly #open: () => Promise<Client>
   readonly #explain: (error: unknown, asked: string) => StoreError
   #client: Promise<Client> | null = null
 
   /**
-   * @param open reads the credentials
-   * @param explain tells what an error of the library means
+   * @param open reads the credentials and creates a client
+   * @param explain converts an error of the library
    */
   constructor(open: () => Promise<Client>, explain: (error: unknown, asked: string) => StoreError) {
     this.#open = open
     this.#explain = explain
   }
 
-  /** @param asked for messages: "s3://models/resnet cannot be listed" */
-  async send<T>(asked: string, signal: AbortSignal, request: (client: Client, signal: AbortSignal) => Promise<T>): Promise<T> {
+  /** @param asked beginning of error messages: "s3://models/resnet cannot be listed" */
+  async send<T>(
+    asked: string, signal: AbortSignal, request: (client: Client, signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
     const began = performance.now()
     let pause = PAUSE_MS
     let renewed = false
@@ -97,13 +100,14 @@ export class Requests<Client> {
         const failure = error instanceof StoreError ? error : this.#explain(error, asked)
         if (failure.failure === 'denied' && !renewed) {
           renewed = true
-          // Of requests side by side the first one reads them again.
+          // Of several parallel requests, only the first rereads the credentials.
           if (this.#client === client) this.#client = null
           continue
         }
-        if (failure.failure !== 'unavailable' || attempt >= ATTEMPTS_MAX || performance.now() - began + pause > ATTEMPTS_MS_MAX) throw failure
+        const isLate = attempt >= ATTEMPTS_MAX || performance.now() - began + pause > ATTEMPTS_MS_MAX
+        if (failure.failure !== 'unavailable' || isLate) throw failure
       }
-      // Requests that failed together do not come back together.
+      // Random pauses, so that requests that failed together do not return together.
       await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal })
       pause *= 2
     }
@@ -118,16 +122,20 @@ export class Requests<Client> {
   }
 }
 
-/** Waits for one answer. The signal of the request ends with that of the caller, or when no answer comes. */
+/** Waits for one response. The request's signal aborts with the caller's, or when no response arrives in time. */
 async function answer<T>(signal: AbortSignal, ask: (stop: AbortSignal) => Promise<T>): Promise<T> {
   signal.throwIfAborted()
   const stop = new AbortController()
   const ended = () => stop.abort(signal.reason)
   signal.addEventListener('abort', ended, { once: true })
-  const late = setTimeout(() => stop.abort(Object.assign(new Error(`no answer within ${IDLE_MS_MAX} ms`), { code: 'ETIMEDOUT' })), IDLE_MS_MAX)
+  const expire = (): void =>
+    stop.abort(Object.assign(new Error(`no answer within ${IDLE_MS_MAX} ms`), { code: 'ETIMEDOUT' }))
+  const late = setTimeout(expire, IDLE_MS_MAX)
   try {
-    const stopped = new Promise<never>((_, reject) => stop.signal.addEventListener('abort', () => reject(stop.signal.reason), { once: true }))
-    // Where credentials come from may not look at the signal.
+    const stopped = new Promise<never>((_, reject) =>
+      stop.signal.addEventListener('abort', () => reject(stop.signal.reason), { once: true }),
+    )
+    // A provider of credentials may ignore the signal.
     return await Promise.race([ask(stop.signal), stopped])
   } finally {
     clearTimeout(late)
@@ -135,10 +143,15 @@ async function answer<T>(signal: AbortSignal, ask: (stop: AbortSignal) => Promis
   }
 }
 
-/** The bytes of an answer. Its connection ends with the signal, with an error, or when the caller leaves the loop; a caller that is slow may be. */
-export function bytes(stream: Readable, asked: string, endpoint: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+/**
+ * Reads the bytes of a response. Its connection closes with the signal, on an error, or when the caller leaves the
+ * loop; a slow caller is no error.
+ */
+export function bytes(
+  stream: Readable, asked: string, endpoint: string, signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
   const end = () => stream.destroy()
-  // At once, not when the first byte is asked for. Without a listener an error would end the process.
+  // Registered now, not at the first read: without a listener, an error would end the process.
   signal.addEventListener('abort', end, { once: true })
   stream.on('error', () => {})
   if (signal.aborted) end()
@@ -171,10 +184,7 @@ export function bytes(stream: Readable, asked: string, endpoint: string, signal:
   return read()
 }
 
-/**
- * Of this thread no library may write a line: warnings of Node's version, or of metadata that are not to be had, would be seen by users who can do
- * nothing about them.
- */
+/** Suppresses warnings of libraries in this thread: users can do nothing about Node versions or missing metadata. */
 export function silence(): void {
   process.emitWarning = () => {}
 }

@@ -1,67 +1,69 @@
-/** What is alike in the clients of all clouds: names of objects, what is checked of an answer, and the words of errors. A cloud's own file has the rest. */
+/** The common part of all clients: names of objects, checks of responses, and error messages. */
 import type { Readable } from 'node:stream'
 import { StoreError, type StoreClient, type StoreFailure, type StoredObject } from '../client.js'
 import { Agents, Requests, bytes, codeOf, type Answer } from './requests.js'
 
-/** Where a repository is. */
+/** Location of a repository. */
 export interface Location {
-  /** As it is written in messages. */
+  /** URL for messages. */
   url: string
-  /** What answers: "https://storage.googleapis.com", "S3". */
+  /** Name of the service for messages: "https://storage.googleapis.com", "S3". */
   endpoint: string
   bucket: string
-  /** Without slashes at its ends. */
+  /** Path without leading and trailing slashes. */
   path: string
 }
 
-/** What an error of a library means. */
+/** Explanation of a library's error. */
 export interface Meaning {
   answer: Answer
-  /** Where it does not follow from the status. */
+  /** If it does not follow from the status. */
   failure?: StoreFailure | undefined
-  /** Who answered, where it was not the storage. */
+  /** The service that answered, if it was not the storage. */
   endpoint?: string
-  /** Where it is not what is usually done in that case. */
+  /** Advice that replaces the usual one. */
   advice?: string
 }
 
-/** Bytes from `from` to `to`, without `to`. What the storage does not tell is undefined. */
+/** Bytes from `from` (inclusive) to `to` (exclusive). Members that the storage does not report are undefined. */
 export interface Range {
   stream: Readable
   version: string | undefined
   length: number | undefined
-  /** What the list has for an MD5 is none. */
+  /** True if the listing's MD5 is not an MD5 of the content. */
   isWithoutMd5?: boolean
 }
 
-/** An answer of success that no storage gives, but a proxy in its place may. Read as a list it would have no models. */
-export class Foreign extends Error {}
+/** A successful response that is not from storage, for example of a proxy; as a listing it would have no models. */
+export class ForeignResponse extends Error {}
 
-/** What a cloud's own file does. */
+/** The part of a client that is specific to a cloud. */
 export interface Cloud<Client> {
   location: Location
-  /** What the cloud calls that: "bucket". */
+  /** The cloud's word for it: "bucket". */
   noun: string
-  /** What to do when credentials are not enough. */
+  /** Advice for insufficient credentials. */
   credentials(): string
-  /** Reads credentials, from files too. @throws {StoreError} */
+  /** Reads credentials and creates a client. @throws {StoreError} */
   open(agents: Agents): Promise<Client>
-  /** Objects whose names begin so, with their whole names. */
-  page(client: Client, prefix: string, token: string | undefined, signal: AbortSignal): Promise<{ objects: StoredObject[]; next: string | undefined }>
+  /** Lists a page of objects whose names begin with `prefix`; the results have full names. */
+  page(
+    client: Client, prefix: string, token: string | undefined, signal: AbortSignal,
+  ): Promise<{ objects: StoredObject[]; next: string | undefined }>
   range(client: Client, name: string, version: string, from: number, to: number, signal: AbortSignal): Promise<Range>
-  /** Null when it is an error of the network, or one that nobody thought of. */
+  /** Explains an error; null for network errors and unknown ones. */
   meaning(error: unknown): Meaning | null
 }
 
-/** The place in a bucket: repeated slashes are one, and none is at the end. */
+/** Splits a path; ignores repeated and trailing slashes. */
 export const split = (path: string) => path.split('/').filter((part) => part !== '')
 
-/** What a status says, where the code does not say more. */
+/** The failure that a status means, unless the code is more specific. */
 function failureOf({ status }: Answer): StoreFailure {
   if (status === undefined || status === 408 || status === 429 || status >= 500) return 'unavailable'
   if (status === 404 || status === 410) return 'absent'
   if (status === 401 || status === 403) return 'denied'
-  // A range that is beyond the end: the object was longer when it was listed.
+  // 416, a range beyond the end: the object was longer when it was listed.
   if (status === 412 || status === 416) return 'changed'
   return 'invalid'
 }
@@ -73,13 +75,10 @@ export class Store<Client> implements StoreClient {
 
   private constructor(cloud: Cloud<Client>) {
     this.#cloud = cloud
-    this.#requests = new Requests(
-      () => cloud.open(this.#agents),
-      (error, asked) => this.#explain(error, asked),
-    )
+    this.#requests = new Requests(() => cloud.open(this.#agents), (error, asked) => this.#explain(error, asked))
   }
 
-  /** @throws {StoreError} when credentials are not written as they have to be */
+  /** @throws {StoreError} when credentials are malformed */
   static async open<Client>(cloud: Cloud<Client>): Promise<Store<Client>> {
     const store = new Store(cloud)
     await store.#requests.client()
@@ -90,14 +89,22 @@ export class Store<Client> implements StoreClient {
     const { url, path } = this.#cloud.location
     const root = path === '' ? '' : `${path}/`
     const asked = `${url} cannot be listed`
-    // A token that comes again begins a round without an end. One of those that were is kept, later ones each time: it is in the round some time.
+    // A repeated token begins an endless cycle. Keeps one token, replaced at ever longer intervals: it will recur.
     let kept: string | undefined
-    for (let token: string | undefined, pages = 1, keptAt = 1, more = true; more; more = token !== undefined, pages += 1) {
-      const { objects, next } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.page(client, root, token, stop))
-      // The directory of the repository itself may have an object, too.
-      yield objects.filter(({ path: name }) => name !== root).map((object) => ({ ...object, path: object.path.slice(root.length) }))
+    let token: string | undefined
+    for (let pages = 1, keptAt = 1, more = true; more; more = token !== undefined, pages += 1) {
+      const { objects, next } = await this.#requests.send(asked, signal, (client, stop) =>
+        this.#cloud.page(client, root, token, stop),
+      )
+      // The repository's own directory may have an object too.
+      yield objects
+        .filter(({ path: name }) => name !== root)
+        .map((object) => ({ ...object, path: object.path.slice(root.length) }))
       token = next
-      if (token !== undefined && token === kept) throw new StoreError('invalid', `${asked}: ${this.#cloud.location.endpoint} gives the same pages again and again`)
+      if (token !== undefined && token === kept) {
+        const text = `${this.#cloud.location.endpoint} gives the same pages again and again`
+        throw new StoreError('invalid', `${asked}: ${text}`)
+      }
       if (pages < keptAt) continue
       kept = token
       keptAt = 2 * pages
@@ -110,18 +117,22 @@ export class Store<Client> implements StoreClient {
     const { url, path, endpoint } = this.#cloud.location
     const asked = `${url}/${object.path} cannot be read`
     const name = path === '' ? object.path : `${path}/${object.path}`
-    const { stream, version, length, isWithoutMd5 = false } = await this.#requests.send(asked, signal, (client, stop) => this.#cloud.range(client, name, object.version, from, to, stop))
+    const answer = await this.#requests.send(asked, signal, (client, stop) =>
+      this.#cloud.range(client, name, object.version, from, to, stop),
+    )
+    const { stream, version, length, isWithoutMd5 = false } = answer
     const body = bytes(stream, asked, endpoint, signal)
     if (isWithoutMd5) object.md5 = null
-    // Not every storage looks at the version and the range that are asked for.
+    // Some storage ignores the requested version and range.
     const other = version !== undefined && version !== object.version
     const isForeign = version === undefined && length === undefined
     if (other || isForeign || (length !== undefined && length !== to - from)) {
       await body.return(undefined)
       stream.destroy()
-      if (isForeign) throw this.#explain(new Foreign(), asked)
+      if (isForeign) throw this.#explain(new ForeignResponse(), asked)
       if (other) throw new StoreError('changed', `${asked}: it is another object than was listed`)
-      throw new StoreError('invalid', `${asked}: ${endpoint} sends ${length} bytes where ${to - from} were asked for: it must know the header Range`)
+      const text = `${endpoint} sends ${length} bytes where ${to - from} were asked for`
+      throw new StoreError('invalid', `${asked}: ${text}: it must know the header Range`)
     }
     return body
   }
@@ -133,16 +144,21 @@ export class Store<Client> implements StoreClient {
   #explain(error: unknown, asked: string): StoreError {
     const { location, noun } = this.#cloud
     const { bucket } = location
-    const { answer, endpoint = location.endpoint, ...more } = meaningOf(error, this.#cloud) ?? { answer: { status: undefined, code: codeOf(error) } }
+    const unknown: Meaning = { answer: { status: undefined, code: codeOf(error) } }
+    const { answer, endpoint = location.endpoint, ...more } = meaningOf(error, this.#cloud) ?? unknown
     const { status, code } = answer
     const untrusted = status === undefined && /CERT|SELF_SIGNED|^UNABLE_TO_/.test(code)
     const failure = more.failure ?? (untrusted ? 'invalid' : failureOf(answer))
     const advice = {
-      absent: asked.endsWith('listed') ? `the ${noun} '${bucket}' does not exist at ${endpoint}` : 'the object is not there any more',
+      absent: asked.endsWith('listed')
+        ? `the ${noun} '${bucket}' does not exist at ${endpoint}`
+        : 'the object is not there any more',
       denied: this.#cloud.credentials(),
       changed: 'it is another object than was listed',
       unavailable: status === undefined ? 'see that it can be reached from here' : 'it may answer later',
-      invalid: untrusted ? 'its certificate is not trusted here: set NODE_EXTRA_CA_CERTS to the file of its authority' : `see that '${bucket}' is the name of a ${noun} there`,
+      invalid: untrusted
+        ? 'its certificate is not trusted here: set NODE_EXTRA_CA_CERTS to the file of its authority'
+        : `see that '${bucket}' is the name of a ${noun} there`,
       local: '',
     }
     const said = status === undefined ? `gave no answer (${code})` : `answered ${status} ${code}`
@@ -151,9 +167,12 @@ export class Store<Client> implements StoreClient {
 }
 
 function meaningOf(error: unknown, cloud: { meaning(error: unknown): Meaning | null }): Meaning | null {
-  const found = error instanceof Foreign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error)
-  return found?.answer.status === 200 ? { ...found, failure: 'unavailable', advice: 'that is not what storage answers: see that no proxy does in its place' } : found
+  const isForeign = error instanceof ForeignResponse
+  const found = isForeign ? { answer: { status: 200, code: 'something else' } } : cloud.meaning(error)
+  if (found?.answer.status !== 200) return found
+  const advice = 'that is not what storage answers: see that no proxy does in its place'
+  return { ...found, failure: 'unavailable', advice }
 }
 
-/** No storage has a range for no bytes. */
+/** Used for empty ranges, which storage does not support. */
 async function* nothing(): AsyncGenerator<Uint8Array> {}
