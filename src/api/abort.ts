@@ -1,11 +1,11 @@
 /**
- * Cancellation of many requests by one AbortSignal. Each signal gets one listener, however many requests wait on it: a listener per
- * request makes Node warn of a leak from the eleventh on. The listener goes with the last request.
+ * Cancels many requests by one AbortSignal, with one listener per signal: with a listener per request, Node would warn
+ * of a leak from the eleventh on. The last request removes the listener.
  */
 
 const waiting = new WeakMap<AbortSignal, { cancels: Set<() => void>; listener: () => void }>()
 
-/** Calls `cancel` when `signal` is aborted. Returns the function that takes it back, which must be called once. */
+/** Calls `cancel` when `signal` is aborted. Returns a function that undoes this and must be called once. */
 export function onAbort(signal: AbortSignal, cancel: () => void): () => void {
   let entry = waiting.get(signal)
   if (entry === undefined) {

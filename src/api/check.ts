@@ -1,6 +1,6 @@
 /**
- * Checks of what a program hands to the in-process API. The compiler has checked programs in TypeScript; all others, and values
- * behind `any`, are told here which place is wrong, `inputs.INPUT0.shape[1]`, before anything is converted for the core.
+ * Validates arguments of the in-process API, for JavaScript and for values typed `any`. An error names the place, such
+ * as `inputs.INPUT0.shape[1]`; nothing is converted for the core before.
  */
 
 import { types } from 'node:util'
@@ -11,12 +11,12 @@ export const UINT64_MAX = 0xffff_ffff_ffff_ffffn
 const INT64_MIN = -0x8000_0000_0000_0000n
 const UINT32_MAX = 0xffff_ffff
 
-/** The failure of one place. */
+/** Error about the value at one place. */
 export function wrong(place: string, expected: string, found: unknown): ServerError {
   return new ServerError('INVALID_ARG', `${place} must be ${expected}, got ${describe(found)}`)
 }
 
-/** A value as a message shows it: short, and never the whole of it. */
+/** Describes a value briefly; never shows all of a large one. */
 function describe(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -36,7 +36,7 @@ function describe(value: unknown): string {
   }
 }
 
-/** `Float32Array`, `Date`, …; an object without a prototype has no name. */
+/** `Float32Array`, `Date`, …; `Object` for an object without a prototype. */
 export function className(value: object): string {
   const { constructor } = value as { constructor?: unknown }
   return typeof constructor === 'function' && constructor.name !== '' ? constructor.name : 'Object'
@@ -60,7 +60,8 @@ export function asString(place: string, value: unknown): string {
 }
 
 export function asUint64(place: string, value: unknown): bigint {
-  if (typeof value !== 'bigint' || value < 0n || value > UINT64_MAX) throw wrong(place, `a bigint from 0 to ${UINT64_MAX}`, value)
+  if (typeof value !== 'bigint' || value < 0n || value > UINT64_MAX)
+    throw wrong(place, `a bigint from 0 to ${UINT64_MAX}`, value)
   return value
 }
 
@@ -71,7 +72,7 @@ export function asUint32(place: string, value: unknown): number {
   return value
 }
 
-/** A dimension: what a double holds exactly. */
+/** A dimension: a safe integer. */
 export function asDimension(place: string, value: unknown): number {
   if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
     throw wrong(place, `an integer from 0 to ${Number.MAX_SAFE_INTEGER}`, value)
@@ -93,7 +94,7 @@ export function asParameter(place: string, value: unknown): string | bigint | nu
   }
 }
 
-/** The bytes of a view. Copied when other threads share them: the core takes memory that only this thread can change. */
+/** The bytes of a view. Copies shared memory, because other threads could change it while the core reads it. */
 export function bytesOf(view: ArrayBufferView): Buffer {
   const { buffer, byteOffset, byteLength } = view
   const bytes = Buffer.from(buffer as ArrayBuffer, byteOffset, byteLength)

@@ -1,12 +1,14 @@
 /**
- * Answers control operations that arrived at a listener of the core: repository, trace and log settings.
+ * Runs control operations that arrived at a listener of the core: repository, trace and log settings.
  *
- * The core has authorised the request and checked the JSON syntax. Everything else about the arguments is decided
- * here, so that HTTP, gRPC and the in-process API cannot differ. Each call is answered exactly once, whatever happens.
+ * The core has authorised the request and checked the JSON syntax. All other checks of arguments are here, so that
+ * HTTP, gRPC and the in-process API cannot differ. Each call gets exactly one reply, even after an error.
  */
 
 import type { Logger } from '../log/index.js'
-import { ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction } from '../native/index.js'
+import {
+  ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction,
+} from '../native/index.js'
 import type { IndexRow, LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
@@ -19,13 +21,13 @@ export interface ControlContext {
   repository: Repository
   trace: TraceSettings
   logger: Logger
-  /** What requests have to show, for descriptions of the API. */
+  /** Credentials that requests need, for descriptions of the API. */
   guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
-  /** Where metrics are; 0 = nowhere. */
+  /** Port of the metrics endpoint; 0 = off. */
   metricsPort: () => number
-  /** The repository could not be read at start, and the server stays up all the same. */
+  /** True if the repository could not be read at start, although the server stays up. */
   unusable: () => boolean
-  /** The models of the start are loading, and the ports are open all the same. */
+  /** True while the startup models load with open ports. */
   loading: () => boolean
 }
 
@@ -44,7 +46,7 @@ export async function answerControl(context: ControlContext, call: ControlCall):
 }
 
 async function runControl(context: ControlContext, call: ControlCall): Promise<unknown> {
-  const { repository, trace, logger, core } = context
+  const { repository, trace, logger, core, metricsPort } = context
   const argument = members(JSON.parse(call.argument))
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
@@ -72,7 +74,8 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
         return repository.index(false)
       }
       const host = typeof argument['host'] === 'string' ? argument['host'] : ''
-      return page({ core, index, metricsPort: context.metricsPort() }, String(argument['page']), argument['html'] === true, host)
+      const context = { core, index, metricsPort: metricsPort() }
+      return page(context, String(argument['page']), argument['html'] === true, host)
     }
     case 'trace_get':
       return trace.answer(model)
@@ -85,7 +88,7 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       try {
         updateLogSettings(logger.settings, argument['settings'], protocol)
       } finally {
-        // Keys before a failing one stay changed.
+        // As in Triton, keys before an invalid one stay changed.
         core.setVerboseLevel(logger.settings.verbose)
       }
       return logSettingsAnswer(logger.settings)
@@ -93,11 +96,13 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
 }
 
 /**
- * The `parameters` of a load request, and the files of it that the core has taken out of them already.
+ * Reads the `parameters` of a load request; the core has already decoded some of its files.
  *
- * @throws {ServerError} for an unknown key, a value that is no string, or contents that are not base64.
+ * @throws {ServerError} for an unknown key, a value that is not a string, or contents that are not base64.
  */
-export function readLoadParameters(value: unknown, protocol: Protocol, decoded: readonly ControlFile[] = []): LoadParameters {
+export function readLoadParameters(
+  value: unknown, protocol: Protocol, decoded: readonly ControlFile[] = [],
+): LoadParameters {
   let config: string | null = null
   const files = new Map<string, Uint8Array>()
   for (const [key, text] of Object.entries(requireObject(value))) {
@@ -126,7 +131,7 @@ function requireObject(value: unknown): JsonObject {
   return value as JsonObject
 }
 
-/** Node skips what is not base64, so a text that decodes to fewer bytes than its length says was not. */
+/** Node skips characters that are not base64, so a result that is too short means invalid input. */
 function decodeBase64(key: string, text: string): Uint8Array {
   let end = text.length
   while (end > 0 && text[end - 1] === '=') end -= 1

@@ -1,27 +1,27 @@
 /**
- * What callers of a model have to know of it: tensors with types and shapes, which may be missing, how often it answers. Made of what the
- * server says of a model over the network, so that it is the same for a server far away and for the one in this process.
+ * Description of a model for its callers: its tensors, which of them are optional, and whether it is decoupled. Made
+ * from responses of the network API, so that it is the same for remote servers and the one in this process.
  */
 
 export interface TensorDescription {
   name: string
-  /** Name of the protocol: `FP32`, `BYTES`, …. */
+  /** Name in the protocol: `FP32`, `BYTES`, …. */
   datatype: string
-  /** With the batch dimension; -1 is any size. */
+  /** Shape with the batch dimension; -1 = any size. */
   shape: number[]
-  /** Of an input: a request may leave it out. */
+  /** True for an input that a request may omit. */
   optional: boolean
 }
 
 export interface ModelDescription {
   name: string
-  /** Those that are ready. */
+  /** Versions that are ready. */
   versions: string[]
   inputs: TensorDescription[]
   outputs: TensorDescription[]
-  /** Rows of a batch at most; 0 = shapes have no batch dimension. */
+  /** Maximum rows of a batch; 0 = shapes have no batch dimension. */
   maxBatchSize: number
-  /** A request may have any number of responses. */
+  /** True if a request may have any number of responses. */
   decoupled: boolean
 }
 
@@ -38,7 +38,7 @@ interface Config {
   model_transaction_policy?: { decoupled?: boolean }
 }
 
-/** Puts the answers to `GET /v2/models/{model}` and `…/config` together. */
+/** Combines the responses of `GET /v2/models/{model}` and `…/config`. */
 export function describeModel(metadata: Metadata, config: Config): ModelDescription {
   const optional = new Set((config.input ?? []).filter((input) => input.optional === true).map((input) => input.name))
   const tensor = (of: { name: string; datatype: string; shape: (number | string)[] }): TensorDescription => ({

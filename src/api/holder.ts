@@ -1,13 +1,13 @@
-/** Which process has a port or a Unix socket, by /proc. For the text of a failure: slow where there are many processes, and only a hint. */
+/** Finds the process that has a port or a Unix socket, by /proc. A hint for error texts; slow with many processes. */
 
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { isUnix, unixPath } from './address.js'
 
-/** States in /proc/net: of TCP sockets that listen, and of Unix sockets without a connection. */
+/** States in /proc/net: listening TCP sockets, and Unix sockets without a connection. */
 const TCP_LISTENS = '0A'
 const UNIX_UNCONNECTED = '01'
 
-/** The process that listens there; null where that can not be told: without /proc, of other users and containers, and of sockets that do not listen yet. */
+/** The listening process; null if unknown: without /proc, for other users and containers, and before `listen`. */
 export function holderOf(address: string, port: number): { pid: number; name: string; isNereid: boolean } | null {
   const inodes = isUnix(address) ? inodesOfFile(unixPath(address)) : inodesOfPort(port)
   if (inodes.size === 0) return null
@@ -16,9 +16,10 @@ export function holderOf(address: string, port: number): { pid: number; name: st
     for (const fd of attempt(() => readdirSync(`/proc/${pid}/fd`)) ?? []) {
       const inode = /^socket:\[(\d+)\]$/.exec(attempt(() => readlinkSync(`/proc/${pid}/fd/${fd}`)) ?? '')?.[1]
       if (inode === undefined || !inodes.has(inode)) continue
-      // It is called node, as many others: what it has loaded tells them apart.
-      const isNereid = /\/nereid\.linux-[\w-]+\.node$/m.test(attempt(() => readFileSync(`/proc/${pid}/maps`, 'utf8')) ?? '')
-      return { pid: Number(pid), isNereid, name: (attempt(() => readFileSync(`/proc/${pid}/comm`, 'utf8')) ?? 'unknown').trim() }
+      // The program is `node`, so its loaded libraries identify a server.
+      const read = (file: string): string | null => attempt(() => readFileSync(`/proc/${pid}/${file}`, 'utf8'))
+      const isNereid = /\/nereid\.linux-[\w-]+\.node$/m.test(read('maps') ?? '')
+      return { pid: Number(pid), isNereid, name: (read('comm') ?? 'unknown').trim() }
     }
   }
   return null
@@ -27,7 +28,9 @@ export function holderOf(address: string, port: number): { pid: number; name: st
 function inodesOfPort(port: number): Set<string> {
   const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
   // sl local_address rem_address st queues timer retransmits uid timeout inode
-  const rows = ['tcp', 'tcp6'].flatMap(rowsOf).filter(([, local = '', , state]) => state === TCP_LISTENS && local.endsWith(end))
+  const rows = ['tcp', 'tcp6']
+    .flatMap(rowsOf)
+    .filter(([, local = '', , state]) => state === TCP_LISTENS && local.endsWith(end))
   return new Set(rows.map((row) => row[9] ?? ''))
 }
 
@@ -42,7 +45,7 @@ function rowsOf(table: string): string[][] {
   return text.split('\n').map((line) => line.trim().split(/\s+/))
 }
 
-/** Processes end while they are looked at, and those of others are not shown. */
+/** Returns null on an error: processes may end meanwhile, and those of other users are not readable. */
 function attempt<T>(look: () => T): T | null {
   try {
     return look()

@@ -1,6 +1,6 @@
-/** Who we say we are on the wire: clients compare these values. */
+/** Identity of the server in the protocol; clients compare these values. */
 
-/** Version in the server metadata: the release of the reference whose behaviour this server has. */
+/** Version in the server metadata: the Triton release whose behaviour this server implements. */
 export const SERVER_VERSION = '2.73.0'
 
 /** Extensions in the server metadata, in this order (P 1.4). */

@@ -1,6 +1,6 @@
 /**
- * The keys of an issuer of tokens, fetched from where it publishes them: at start, every few minutes, and when a token names one that is not
- * here, but never more often than an attacker with made-up names should make us ask.
+ * Fetches the keys of a token issuer: at start, every few minutes, and when a token names an unknown key, with a
+ * minimum interval, so that invented key names do not cause a flood of requests.
  */
 
 import type { Core, IssuerOptions } from '../native/contract.js'
@@ -8,23 +8,23 @@ import type { Logger } from '../log/index.js'
 
 export interface KeysSettings {
   file: string
-  /** Whose tokens are taken as well; null = nobody's. */
+  /** OpenID Connect issuer whose tokens are accepted; null = none. */
   issuer: IssuerOptions | null
-  /** Where its keys are fetched; null = from a file, by the core. */
+  /** URL of its keys; null = a file, which the core reads. */
   keysUrl: string | null
 }
 
 /** `access::limits::TOKEN_KEYS_BYTES_MAX`. */
 const BYTES_MAX = 256 * 1024
 const FETCH_MS_MAX = 10_000
-/** How often they are fetched without a reason. */
+/** Interval of fetches without a reason. */
 const INTERVAL_MS = 300_000
-/** The shortest time from one fetch to the next. */
+/** Minimum time between two fetches. */
 const PAUSE_MS = 10_000
-/** How often the core is asked for a reason. */
+/** Interval of asking the core for a reason. */
 const LOOK_MS = 500
 
-/** Whether what comes from there comes from there: https, or this machine. */
+/** Accepts URLs whose content can be trusted: https, or this machine. */
 export function isSafeUrl(text: string): boolean {
   let url: URL
   try {
@@ -33,16 +33,19 @@ export function isSafeUrl(text: string): boolean {
     return false
   }
   if (url.username !== '' || url.password !== '') return false
-  return url.protocol === 'https:' || (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname))
+  return (
+    url.protocol === 'https:' ||
+    (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname))
+  )
 }
 
 export interface IssuerKeys {
-  /** Fetches them at the next look, whatever the time since the last fetch, and says where. */
+  /** Schedules a fetch regardless of the time since the last one, and returns the URL. */
   refresh(): string
   stop(): void
 }
 
-/** Fetches until `stop` is called. Resolves once the first fetch is over, however it ended: without keys all tokens are refused. */
+/** Fetches until `stop`. Resolves after the first attempt, even if it failed: without keys all tokens are rejected. */
 export async function followIssuerKeys(core: Core, url: string, logger: Logger): Promise<IssuerKeys> {
   const stopped = new AbortController()
   let last = 0
@@ -59,7 +62,8 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
     } catch (error) {
       if (stopped.signal.aborted) return
       const { message, cause } = error as Error
-      logger.error(`the keys of the issuer can not be fetched from ${url}: ${message}${cause instanceof Error ? ` (${cause.message})` : ''}; those that are here stay`)
+      const reason = cause instanceof Error ? `${message} (${cause.message})` : message
+      logger.error(`the keys of the issuer can not be fetched from ${url}: ${reason}; those that are here stay`)
       wasGood = false
     } finally {
       busy = false
@@ -69,7 +73,7 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
   const timer = setInterval(() => {
     if (busy) return
     const ago = performance.now() - last
-    // Asked first: a reason of long ago must not stand there later.
+    // Called even if not due: this resets the reason, which must not cause a fetch much later.
     const misses = core.missesIssuerKey()
     if (ago >= INTERVAL_MS || (ago >= PAUSE_MS && (misses || wanted || !wasGood))) {
       wanted = false
@@ -90,8 +94,9 @@ export async function followIssuerKeys(core: Core, url: string, logger: Logger):
 }
 
 async function download(url: string, stopped: AbortSignal): Promise<string> {
-  // Where a redirect leads nobody looked at.
-  const response = await fetch(url, { redirect: 'error', headers: { accept: 'application/json' }, signal: AbortSignal.any([stopped, AbortSignal.timeout(FETCH_MS_MAX)]) })
+  // A redirect could lead to an untrusted URL.
+  const signal = AbortSignal.any([stopped, AbortSignal.timeout(FETCH_MS_MAX)])
+  const response = await fetch(url, { redirect: 'error', headers: { accept: 'application/json' }, signal })
   if (!response.ok) {
     await response.body?.cancel()
     throw new Error(`status ${response.status}`)

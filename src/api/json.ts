@@ -1,15 +1,15 @@
 /**
- * Reading of control arguments, with the texts of the reference for a value of the wrong JSON type.
+ * Readers of control arguments, with Triton's texts for values of the wrong JSON type.
  *
- * Numbers: `JSON.parse` gives doubles. The only number of a control operation is the verbose level, below 2^32, so
- * nothing is lost here. Model configurations inside a load are passed on as text and parsed by `src/config`.
+ * `JSON.parse` gives doubles, which is exact for the only number of a control operation, the verbose level below 2^32.
+ * Model configurations in a load are passed on as text and parsed by `src/config`.
  */
 
 import { ServerError } from '../native/index.js'
 
 export type JsonObject = Record<string, unknown>
 
-/** The members of an object; nothing for null and for arrays, which the reference takes as empty too. */
+/** The members of an object; empty for null and arrays, as in Triton. */
 export function members(value: unknown): JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
 }
@@ -27,8 +27,8 @@ export function isArray(value: unknown): asserts value is unknown[] {
 }
 
 /**
- * An unsigned integer as Triton keeps a level: it reads 64 bits, makes the low 32 a signed number, and negative levels are 0.
- * 4294967298 is 2, and 4294967295 is 0.
+ * A level as Triton reads it: 64 bits unsigned, of which the low 32 are taken as signed, and negative values become 0.
+ * So 4294967298 is 2, and 4294967295 is 0.
  */
 export function low32(value: unknown): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value >= 2 ** 64) {

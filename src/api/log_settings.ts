@@ -1,8 +1,8 @@
 /**
- * The logging extension: reads and updates of the live log settings, over both protocols.
+ * The logging extension: reads and updates the live log settings, for both protocols.
  *
- * Keys take effect one after another in the order of the answer; a failing key leaves the earlier ones changed (P 1.10).
- * The log file is never settable from outside: that was an arbitrary append to any file (CVE-2024-0087).
+ * Keys take effect in the order of the response; an invalid key leaves the earlier ones changed (P 1.10). The log file
+ * cannot be set from outside, because that allowed appending to any file (CVE-2024-0087).
  */
 
 import type { LogSettings } from '../log/index.js'
@@ -11,7 +11,7 @@ import { fitsUint32, isBoolean, isString, low32, members } from './json.js'
 
 export type Protocol = 'http' | 'grpc'
 
-/** Every current setting, as both protocols answer. */
+/** All settings, in the form of both protocols. */
 export function logSettingsAnswer(settings: LogSettings): Record<string, string | boolean | number> {
   return {
     log_file: settings.file,
@@ -26,11 +26,11 @@ export function logSettingsAnswer(settings: LogSettings): Record<string, string 
 /**
  * Applies an update to `settings` in place.
  *
- * @throws {ServerError} with the text of the protocol; see P 1.10 for the odd classes.
+ * @throws {ServerError} with the text of the protocol; P 1.10 lists the unusual codes.
  */
 export function updateLogSettings(settings: LogSettings, update: unknown, protocol: Protocol): void {
   const values = members(update)
-  // A gRPC setting with no value arrives as null and has the wrong type; a JSON null means "leave it".
+  // A gRPC setting without a value arrives as null and has the wrong type; a JSON null leaves the setting unchanged.
   const given = (key: string): boolean =>
     Object.hasOwn(values, key) && (protocol === 'grpc' || values[key] !== null)
 

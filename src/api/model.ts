@@ -1,4 +1,4 @@
-/** A model as the in-process API shows it: inference, metadata, statistics. Same core and checks as over the network. */
+/** A model in the in-process API: inference, metadata, statistics. Same core and checks as for network requests. */
 
 import { ServerError, type Core, type NativeInferRequest, type NativeInferResponse } from '../native/index.js'
 import { onAbort } from './abort.js'
@@ -10,12 +10,12 @@ export type ParameterValue = string | bigint | number | boolean
 export interface InferRequest {
   id?: string
   inputs: Readonly<Record<string, TensorInput>>
-  /** Names, with the number of classes where classification is wanted. Absent = all outputs. */
+  /** Names, with the number of classes for classification. Absent = all outputs. */
   outputs?: readonly (string | { name: string; classification: number })[]
   parameters?: Readonly<Record<string, ParameterValue>>
   /** 0 = the model's default. */
   priority?: bigint
-  /** 0 = none. */
+  /** 0 = no timeout. */
   timeoutUs?: bigint
 }
 
@@ -24,7 +24,7 @@ export interface InferOptions {
   signal?: AbortSignal
 }
 
-/** A response: the only one of a request, or one of those of `stream`. */
+/** A response: the only one of `infer`, or one of `stream`. */
 export class InferResult {
   readonly model: string
   readonly version: string
@@ -41,9 +41,9 @@ export class InferResult {
   }
 
   /**
-   * One output by name.
+   * Returns an output by name.
    *
-   * @throws {ServerError} `NOT_FOUND` naming the outputs there are.
+   * @throws {ServerError} `NOT_FOUND`, listing the existing outputs.
    */
   output(name: string): Tensor {
     const found = this.outputs.find((output) => output.name === name)
@@ -53,7 +53,7 @@ export class InferResult {
   }
 }
 
-/** The signal of a request that is about to begin. */
+/** Checks and returns the signal of a new request. */
 function checkSignal({ signal }: InferOptions): AbortSignal | undefined {
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('signal', 'an AbortSignal', signal)
   if (signal?.aborted === true) throw new ServerError('CANCELLED', 'the request was cancelled before it began')
@@ -62,7 +62,7 @@ function checkSignal({ signal }: InferOptions): AbortSignal | undefined {
 
 export class Model {
   readonly name: string
-  /** Empty = the greatest version that is ready. */
+  /** Empty = the highest ready version. */
   readonly version: string
   readonly #core: Core
   readonly #stopped: () => boolean
@@ -74,7 +74,7 @@ export class Model {
     this.#stopped = stopped
   }
 
-  /** The core, as long as its server serves. */
+  /** The core, or an error after the server has stopped. */
   get #serving(): Core {
     if (this.#stopped()) throw new ServerError('UNAVAILABLE', 'Server exiting')
     return this.#core
@@ -83,9 +83,9 @@ export class Model {
   /**
    * Runs one inference. Input arrays must stay unchanged until the promise settles.
    *
-   * @throws {ServerError} with the class and text of the network API; `INVALID_ARG` naming the place, `inputs.INPUT0.shape[1]`, of a
-   * value that is no such request; `CANCELLED` after an abort; `UNAVAILABLE` once the server stops; `UNSUPPORTED` if the model is
-   * decoupled, whose requests may have any number of responses: see `stream`.
+   * @throws {ServerError} with the class and text of the network API; `INVALID_ARG` naming the place of an invalid
+   * value, `inputs.INPUT0.shape[1]`; `CANCELLED` after an abort; `UNAVAILABLE` after `stop` of the server;
+   * `UNSUPPORTED` for a decoupled model, whose requests may have any number of responses: see `stream`.
    */
   async infer(request: InferRequest, options: InferOptions = {}): Promise<InferResult> {
     const core = this.#serving
@@ -101,17 +101,19 @@ export class Model {
   }
 
   /**
-   * The responses of one request as they come: any number from a decoupled model, one from any other. It starts when the first is
-   * asked for. Leaving the loop cancels what is left.
+   * Yields the responses of one request as they arrive: any number from a decoupled model, one from any other. The
+   * request starts with the first `next`. Leaving the loop cancels the rest.
    *
-   * Responses that are not asked for wait in the core, up to a limit (`ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX` in
-   * docs/limits.md): beyond it the request is cancelled, and the loop ends with `RESOURCE_EXHAUSTED` behind those that waited.
+   * Unread responses wait in the core up to a limit (`ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX`
+   * in docs/limits.md). Beyond it the request is cancelled, and the loop ends with `RESOURCE_EXHAUSTED` after those.
    *
    * ```ts
-   * for await (const token of server.model('writer').stream({ inputs: { text: ['Once'] } })) console.log(token.output('text').strings())
+   * for await (const token of server.model('writer').stream({ inputs: { text: ['Once'] } })) {
+   *   console.log(token.output('text').strings())
+   * }
    * ```
    *
-   * @throws {ServerError} as `infer`; the first failure of the model ends the loop, also where the model would have gone on.
+   * @throws {ServerError} as `infer`; the first failure ends the loop, even if the model would continue.
    */
   async *stream(request: InferRequest, options: InferOptions = {}): AsyncGenerator<InferResult, void, void> {
     const core = this.#serving
@@ -123,7 +125,7 @@ export class Model {
       for (;;) {
         const { responses, done } = await core.nextResponses(ticket)
         for (const response of responses) {
-          // Several come at once, and the signal may have been given while the first was looked at.
+          // Of several responses at once, the caller may abort while handling the first.
           if (signal?.aborted === true) throw new ServerError('CANCELLED', '')
           yield new InferResult(response)
         }
@@ -135,12 +137,12 @@ export class Model {
     }
   }
 
-  /** True while the version serves and all its instances are there; false once the server stops. */
+  /** True while the version serves with all its instances; false after `stop` of the server. */
   ready(): boolean {
     return !this.#stopped() && this.#core.modelReady(this.name, this.version)
   }
 
-  /** As GET /v2/models/{m}/ready answers: a model whose own code says whether it is ready is asked, 5 s at most. */
+  /** Readiness as GET /v2/models/{m}/ready reports it; waits up to 5 s for a model whose own code decides. */
   async askReady(): Promise<boolean> {
     return !this.#stopped() && (await this.#core.askReady(this.name, this.version))
   }
@@ -162,7 +164,8 @@ export class Model {
 }
 
 function toNativeRequest(model: string, version: string, request: InferRequest): NativeInferRequest {
-  const { id = '', inputs, outputs = [], parameters = {}, priority = 0n, timeoutUs = 0n } = asObject('the request', request)
+  const { id = '', inputs, outputs = [], parameters = {}, priority = 0n, timeoutUs = 0n } =
+    asObject('the request', request)
   return {
     model,
     version,
@@ -171,10 +174,8 @@ function toNativeRequest(model: string, version: string, request: InferRequest):
     outputs: asArray('outputs', outputs).map((output, i) => {
       if (typeof output === 'string') return { name: output, classification: 0 }
       const { name, classification } = asObject(`outputs[${i}]`, output)
-      return {
-        name: asString(`outputs[${i}].name`, name),
-        classification: asUint32(`outputs[${i}].classification`, classification ?? 0),
-      }
+      const count = asUint32(`outputs[${i}].classification`, classification ?? 0)
+      return { name: asString(`outputs[${i}].name`, name), classification: count }
     }),
     parameters: Object.entries(asObject('parameters', parameters)).map(([key, value]) => ({
       key,

@@ -1,8 +1,8 @@
-/** Ports that are bound; 0 where nothing listens, or a Unix socket. */
+/** Ports that are bound; 0 if nothing listens, and for a Unix socket. */
 export interface Ports {
   http: number
   grpc: number
-  /** Of `--control-address`. */
+  /** Port of `--control-address`. */
   control: number
   metrics: number
 }

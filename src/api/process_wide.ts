@@ -1,6 +1,6 @@
 /**
- * What the servers of a process have in common, because the core has it once: limits of memory, and where its log lines go. A second server with
- * others would change those of the first, so it is refused while that runs, whichever thread that runs in.
+ * Settings that all servers of a process share, because the core has them once: memory limits and the log. A second
+ * server with other settings would change those of the first, so it is rejected while that runs, in any thread.
  */
 import type { DeviceMemoryOptions, ProcessClaim, SharedSetting } from '../native/contract.js'
 import { loadNative, ServerError } from '../native/index.js'
@@ -9,32 +9,34 @@ import { threadId } from 'node:worker_threads'
 export interface ProcessWide {
   memoryLimitBytes: number
   deviceMemory: DeviceMemoryOptions
-  /** Path of the log file, '' = the console, or the function that takes the lines. */
+  /** Path of the log file, '' = the console, or the function that receives lines. */
   log: string | ((line: string) => void)
-  /** The function that takes records; null without one. */
+  /** The function that receives records; null if there is none. */
   onLog: ((record: never) => void) | null
 }
 
-/** A claim ends when it is collected, and a server may run on after the program has dropped its object. */
+/** Keeps claims alive: garbage collection releases a claim, but a server may outlive its JavaScript object. */
 const claims = new Set<ProcessClaim>()
 
 /**
- * Notes a server that is about to start. Returns what its end has to call.
+ * Registers a server that is about to start. Returns the function that releases the claim.
  *
- * @throws {ServerError} `INVALID_ARG` when one that runs has other settings.
+ * @throws {ServerError} `INVALID_ARG` when a running server has other settings.
  */
 export function claimProcess(wanted: ProcessWide): () => void {
   const { memoryLimitBytes: bytes, deviceMemory, log, onLog } = wanted
-  const place = typeof log === 'function' ? "its own function 'log'" : log === '' ? 'the console' : `'${log}'`
+  const isFunction = typeof log === 'function'
+  const place = isFunction ? "its own function 'log'" : log === '' ? 'the console' : `'${log}'`
   const shared: SharedSetting[] = [
     { value: String(bytes), has: `a memory limit of ${bytes} bytes`, instead: `, not ${bytes}` },
     { value: JSON.stringify(deviceMemory), has: 'other limits for the memory of devices', instead: '' },
     { value: onLog === null ? '' : identity(onLog), has: "another function 'onLog', or none", instead: '' },
-    { value: typeof log === 'function' ? identity(log) : log, has: `its log lines in ${place}`, instead: `, not in ${place}` },
+    { value: isFunction ? identity(log) : log, has: `its log lines in ${place}`, instead: `, not in ${place}` },
   ]
   const claim = new (loadNative().ProcessClaim)(shared)
   if (claim.conflict !== null) {
-    throw new ServerError('INVALID_ARG', `another server of this process has ${claim.conflict}, which all servers of a process share: stop it first, or start this one with the same`)
+    const conflict = `another server of this process has ${claim.conflict}, which all servers of a process share`
+    throw new ServerError('INVALID_ARG', `${conflict}: stop it first, or start this one with the same`)
   }
   claims.add(claim)
   return () => {
@@ -46,7 +48,7 @@ export function claimProcess(wanted: ProcessWide): () => void {
 const functions = new WeakMap<object, string>()
 let known = 0
 
-/** Equal for the same function; no path of a file looks like it. */
+/** Equal for the same function, and never equal to a file path. */
 function identity(f: object): string {
   const id = functions.get(f) ?? `\0${threadId}.${(known += 1)}`
   functions.set(f, id)

@@ -1,8 +1,8 @@
-/** What of the Python backend lies on disk: our modules, which runners import, and our backends that are written in Python. */
+/** Locates the Python backend's modules, which runners import. */
 
 import { fileURLToPath } from 'node:url'
 
-/** Absolute path of the directory with `triton_python_backend_utils.py`. The same two levels below the root in `src` and in `dist`. */
+/** Absolute path of the directory with `triton_python_backend_utils.py`; valid from both `src` and `dist`. */
 export function pythonRuntime(): string {
   return fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))
 }

@@ -1,9 +1,8 @@
 /**
- * Puts one server together: core, repository, control operations, listeners, metrics; and takes it apart again.
+ * Starts and stops one server: core, repository, control operations, listeners and metrics.
  *
- * The command line and the in-process API both stand on this; neither argv nor terminals nor exit codes are known
- * here. Ports are bound before models load, so that what is wrong with them shows at once, and open after the start-up models had their
- * chance (R-49).
+ * The command line and the in-process API both use it; it knows no flags, terminals or exit codes. Ports are bound
+ * before models load, so that errors appear at once, and open after the startup models were loaded (R-49).
  */
 
 import type { Logger, LogSettings } from '../log/index.js'
@@ -11,10 +10,14 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { ControlOptions, CoreOptions, FrontendOptions, ListenOptions, RequestLogOptions } from '../native/contract.js'
+import type {
+  ControlOptions, CoreOptions, FrontendOptions, ListenOptions, RequestLogOptions,
+} from '../native/contract.js'
 import { asServerError, createCore, type Core, type ServerError } from '../native/index.js'
-import { removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
-import { answerControl } from './control.js'
+import {
+  removeUnpacked, Repository, Stores, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings,
+} from '../repository/index.js'
+import { answerControl, type ControlContext } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { followIssuerKeys, type IssuerKeys, type KeysSettings } from './issuer_keys.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
@@ -25,30 +28,33 @@ import { openExporter, TraceDrain } from '../trace/index.js'
 import type { TraceDefaults } from '../trace/settings.js'
 import { TraceSettings, type Sampling } from './trace_settings.js'
 
-/** What code of models has to finalize when the time to exit is up. */
+/** Time that code of models gets to finalize after the exit timeout. */
 const FINALIZE_MS_MIN = 2000
 
-/** How often a server that exits looks whether sequences are still in progress. */
+/** Interval of checks whether sequences are still in progress during an exit. */
 const SEQUENCES_POLL_MS = 20
 
 export interface ServerSettings {
-  /** When false, a server whose repository can not be read stays up, neither live nor ready. */
+  /** If false, a server whose repository cannot be read stays up, neither live nor ready. */
   exitOnError: boolean
-  /** Ports open while the start-up models load. */
+  /** Open the ports while the startup models load. */
   listenEarly: boolean
-  /** What flags and settings say to the core; the rest is known when it starts. `exitOnDeviceError`: ending the process is up to the caller. */
-  core: Omit<CoreOptions, 'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' | `python${string}`>
+  /** Settings that are known before the start. With `exitOnDeviceError`, the caller ends the process. */
+  core: Omit<
+    CoreOptions,
+    'serverVersion' | 'extensions' | 'onnxruntimeLibrary' | 'customMetrics' | 'gpuMetricsIntervalMs' | `python${string}`
+  >
   listen: Omit<ListenOptions, 'http' | 'grpc' | 'control'>
   requestLog: RequestLogOptions
-  /** null = operations that manage the server are answered with the others. */
+  /** null = management operations share the other listeners. */
   control: ControlOptions | null
-  /** Whose keys both ports ask for; null = everyone is let in. */
+  /** Keys that both ports require; null = no authentication. */
   keys: KeysSettings | null
   http: FrontendOptions | null
-  /** Of requests that another server receives: what does not concern sockets is as in `http`. */
+  /** For embedded HTTP requests: as `http`, except for what concerns sockets. */
   embeddedHttp: FrontendOptions
   grpc: FrontendOptions | null
-  /** Likewise, of calls that another server receives. */
+  /** For embedded gRPC calls, likewise. */
   embeddedGrpc: FrontendOptions
   metrics: MetricsSettings | null
   metricsConfig: MetricsConfig
@@ -57,59 +63,59 @@ export interface ServerSettings {
   repository: RepositorySettings
 }
 
-/** What happens while a server starts. */
+/** Callbacks during the start. */
 export interface StartHooks {
   observe?: (event: LoadEvent) => void
-  /** Ports are bound. `release` gives them up: for a process that is ended before it serves. */
+  /** Ports are bound. `release` frees them, for a process that is ended before it serves. */
   bound?: (release: () => void) => void
-  /** Ports are open before the models are loaded. */
+  /** Ports opened before the models are loaded. */
   listening?: (ports: Ports) => void
 }
 
 export interface StopOptions {
-  /** How long connections are still accepted, within the timeout: load balancers go on sending for a moment. Default 0. */
+  /** How long connections are still accepted, within the timeout, because load balancers react late. Default 0. */
   graceMs?: number
-  /** Called when a grace begins; there is none when no client could need it. */
+  /** Called when a grace period begins; there is none if no client could need it. */
   leaving?: (graceMs: number) => void
-  /** Called each second while requests are in flight. */
+  /** Called each second while requests are running. */
   progress?: (secondsLeft: number, inFlight: number) => void
 }
 
 export interface RunningServer {
   core: Core
   repository: Repository
-  /** Start-up models that failed. */
+  /** Startup models that failed. */
   failures: LoadFailure[]
-  /** Which GPU failed first for good, and why; pending while all can be used. */
+  /** The first GPU that failed permanently, and why; pending while all work. */
   deviceFailure: Promise<string>
-  /** Why the repository can not be used at all; only with `exitOnError: false`. Such a server is neither live nor ready. */
+  /** Why the repository cannot be used; only with `exitOnError: false`. The server is then neither live nor ready. */
   unusable: ServerError | null
-  /** What a listener would be told: for requests that another server of this process receives. */
+  /** Options for requests that another server of this process receives. */
   embedded: ListenOptions
   /** Opens the ports, unless they are open. */
   listen(): Promise<Ports>
-  /** Reads keys and certificates again, those of an issuer too, and opens logs of requests again that were moved away; returns the files and the URL. */
+  /** Rereads keys (also an issuer's) and certificates, and reopens rotated request logs; returns files and URL. */
   reread(): string[]
-  /** The exposition a scrape would get now. */
+  /** Renders the exposition of a scrape. */
   metrics(format?: ExpositionFormat): Promise<string>
   /**
-   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused (of sockets that were given closes them
-   * instead, and answers connections that are there), and as long as sequences are in
-   * progress, whose requests are not; waits for requests in flight; ends everything. Resolves with the number that did not finish.
+   * Stops the server. It is not ready at once. During a grace period listeners stay open and reject inferences
+   * (inherited sockets are closed instead, and existing connections served); requests of sequences in progress are
+   * still accepted. Then waits for running requests and closes. Resolves with the number of unfinished ones.
    */
   stop(timeoutMs: number, options?: StopOptions): Promise<number>
 }
 
-/** Whether whoever gave the sockets of the front ends keeps them open when this server ends. */
+/** True if the owner of the front ends' sockets keeps them open when this server ends. */
 function isHandedOver({ http, grpc }: ServerSettings): boolean {
   const open = [http, grpc].filter((one) => one !== null)
   return open.length > 0 && open.every((one) => one.givenFd !== null)
 }
 
 /**
- * Binds everything, so that what is wrong is known before models load.
+ * Binds all ports, so that errors are known before models load.
  *
- * @throws {BindError} naming all that can not be started.
+ * @throws {BindError} naming all services that cannot be started.
  */
 function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
   const { metrics } = settings
@@ -122,18 +128,20 @@ function bindPorts(core: Core, settings: ServerSettings, ports: Ports): void {
   ports.metrics = bound.metricsPort
 }
 
-/** What listeners are told. */
 function listenOptions({ listen, http, grpc, control }: ServerSettings): ListenOptions {
   return { ...listen, http, grpc, control }
 }
 
 /**
- * Creates the core, binds what the settings ask for, and loads the start-up models. Nothing listens yet, unless the settings ask for that.
+ * Creates the core, binds the ports, and loads the startup models. Opens the ports only with `listenEarly`.
  *
- * @throws {ServerError} when the core can not be used, keys, certificates and logs can not be read, or the repository can not and `exitOnError`
- * is set; a `BindError` with all services that can not be started.
+ * @throws {ServerError} when the core cannot be used, keys, certificates or logs cannot be read, or the repository
+ * cannot be read and `exitOnError` is set; a `BindError` with all services that cannot be started.
  */
-export async function startServer(settings: ServerSettings, logger: Logger, { observe = () => {}, bound = () => {}, listening = () => {} }: StartHooks = {}): Promise<RunningServer> {
+export async function startServer(
+  settings: ServerSettings, logger: Logger,
+  { observe = () => {}, bound = () => {}, listening = () => {} }: StartHooks = {},
+): Promise<RunningServer> {
   let unusable: ServerError | null = null
   let isLoading = true
   let deviceFailed: (failure: string) => void = () => {}
@@ -144,7 +152,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   const guards = { hasKeys: settings.keys !== null, restrictions: settings.embeddedHttp.restrictions }
   const stores = new Stores(settings.repository, logger.log)
   const roots = await stores.prepare()
-  // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
+  // The core calls back when models load, at the earliest; everything that is needed exists by then.
   const core = createCore(
     {
       ...settings.core,
@@ -155,20 +163,25 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
       gpuMetricsIntervalMs: settings.metrics?.gpu === true ? settings.metrics.intervalMs : null,
       pythonRuntime: pythonRuntime(),
       pythonUnpackPrefix,
-      // Only there can clients have a configuration read that names a place.
-      pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
+      // Only in this mode can clients load a configuration that names a path.
+      pythonEnvironmentRoots:
+        settings.repository.mode === 'explicit' ? [...roots, settings.repository.backendDirectory] : null,
     },
-    (call) => void answerControl({ core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0, unusable: () => unusable !== null, loading: () => isLoading }, call),
+    (call) => void answerControl(controls(), call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),
   )
+  const controls = (): ControlContext => ({
+    core, repository, trace, logger, guards, metricsPort: () => metricsServer?.port ?? 0,
+    unusable: () => unusable !== null, loading: () => isLoading,
+  })
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
   const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
   try {
     if (settings.keys !== null) core.openKeys(settings.keys.file, settings.keys.issuer)
-    // Also without listeners: requests of other servers of this process have lines.
+    // Even without listeners: embedded requests are logged too.
     core.openLogs(settings.requestLog, settings.listen.reactorThreads)
     bindPorts(core, settings, ports)
   } catch (error) {
@@ -181,7 +194,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     stores.abandon()
   })
   const repository = new Repository(core, settings.repository, logger.log, observe, stores)
-  // Read while models load, so that the ports open together.
+  // Imported while models load, so that all ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)
   const drain = new TraceDrain(core, exporter, logger.log)
@@ -200,11 +213,12 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
   const listen = async (): Promise<Ports> => {
     if (isOpen) return ports
     isOpen = true
-    // First, so that who finds the server live finds its metrics too.
+    // First, so that a client that finds the server live also finds its metrics.
     if (settings.metrics !== null && metricsModule !== null) {
       const { startMetricsServer } = await metricsModule
       const { address, port, givenFd } = settings.metrics
-      metricsServer = await startMetricsServer(address, ports.metrics === 0 ? port : ports.metrics, metrics, givenFd ?? core.takeMetricsSocket())
+      const socket = givenFd ?? core.takeMetricsSocket()
+      metricsServer = await startMetricsServer(address, ports.metrics === 0 ? port : ports.metrics, metrics, socket)
       ports.metrics = metricsServer.port
     }
     const keysUrl = settings.keys?.keysUrl ?? null
@@ -212,8 +226,8 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     await core.listen()
     return ports
   }
-  /** Ends what does not serve yet. */
-  const giveUp = async (): Promise<void> => {
+  /** Closes everything after a failed start. */
+  const abort = async (): Promise<void> => {
     issuerKeys?.stop()
     await metricsServer?.close()
     await core.close(0)
@@ -224,7 +238,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     try {
       listening(await listen())
     } catch (error) {
-      await giveUp()
+      await abort()
       throw error
     }
   }
@@ -233,13 +247,14 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
     failures = await repository.start()
   } catch (error) {
     if (settings.exitOnError) {
-      await giveUp()
+      await abort()
       removeUnpacked(pythonUnpackPrefix)
       throw error
     }
     unusable = asServerError(error)
     core.setServerState('failed')
-    logger.error(`the server stays up and is neither live nor ready, as --exit-on-error=false asks: ${unusable.message}`)
+    const text = 'the server stays up and is neither live nor ready, as --exit-on-error=false asks'
+    logger.error(`${text}: ${unusable.message}`)
   }
   isLoading = false
   if (unusable === null) {
@@ -262,7 +277,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
       const deadline = performance.now() + timeoutMs
       const grace = Math.min(graceMs, timeoutMs)
       if (grace > 0 && isHandedOver(settings)) {
-        // New connections wait in the sockets for the next server; those that are here are answered, and end.
+        // New connections wait in the sockets for the next server; existing ones are served and closed.
         core.handOver()
         for (const end = performance.now() + grace; core.connections() > 0 && performance.now() < end; ) {
           await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
@@ -273,7 +288,7 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
         leaving(grace)
         await new Promise((done) => setTimeout(done, grace))
       }
-      // Sequences that have begun go on (R-51), and their clients may have to connect again: connections end with their answers.
+      // Sequences continue (R-51), and their clients may have to reconnect: connections close with their responses.
       for (let second = performance.now(); core.sequences() > 0 && performance.now() < deadline; ) {
         core.leave()
         await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
@@ -291,11 +306,11 @@ export async function startServer(settings: ServerSettings, logger: Logger, { ob
         progress(Math.ceil((deadline - performance.now()) / 1000), inFlight)
       }
       issuerKeys?.stop()
-      // Last: operators watch the drain through it.
+      // Last, because operators watch the drain through it.
       await metricsServer?.close()
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
-      // The processes that ran in them are gone.
+      // The processes that used the unpacked environments have ended.
       removeUnpacked(pythonUnpackPrefix)
       await stores.close()
       return inFlight

@@ -1,8 +1,8 @@
 /**
- * Tensors of the in-process API: typed arrays and strings on the JavaScript side, raw contents on the core's.
+ * Tensors of the in-process API: typed arrays and strings in JavaScript, raw contents in the core.
  *
- * FP16 and BF16 have no array type in Node 20 and travel as `Uint16Array` of their bits, with the datatype given.
- * Raw contents are little-endian; so is every platform Node runs on.
+ * FP16 and BF16 have no array type in Node 20; they are `Uint16Array`s of their bits with an explicit datatype. Raw
+ * contents are little-endian, like every platform of Node.
  */
 
 import { DATATYPES } from '../native/datatypes.js'
@@ -24,14 +24,14 @@ export type TensorData =
   | readonly string[]
   | readonly Uint8Array[]
 
-/** An input: data alone (its shape is then its length), or data with shape and datatype. */
+/** An input: data alone (one dimension), or data with shape and datatype. */
 export type TensorInput = TensorData | { data: TensorData; shape?: readonly number[]; datatype?: string }
 
 /**
- * An input as the core takes it. The bytes are a view of the caller's array where that is possible: the core copies
- * them before the call returns.
+ * Converts an input for the core. The bytes are a view of the caller's array if possible; the core copies them before
+ * the call returns.
  *
- * @throws {ServerError} `INVALID_ARG` naming the place: a value that is no tensor, or a datatype that does not fit the array.
+ * @throws {ServerError} `INVALID_ARG` naming the place of an invalid value, or of a datatype that the array cannot have.
  */
 export function toNative(name: string, input: unknown): NativeTensor {
   const place = `inputs.${name}`
@@ -41,13 +41,14 @@ export function toNative(name: string, input: unknown): NativeTensor {
   if (!isData(data)) throw wrong(at, 'a typed array or an array', data)
   const found = datatype === undefined ? inferDatatype(at, data) : asString(`${place}.datatype`, datatype)
   const dims = shape === undefined ? [data.length] : asArray(`${place}.shape`, shape)
-  return { name, datatype: found, shape: Array.from(dims, (dim, i) => asDimension(`${place}.shape[${i}]`, dim)), data: encode(at, found, data) }
+  const checked = Array.from(dims, (dim, i) => asDimension(`${place}.shape[${i}]`, dim))
+  return { name, datatype: found, shape: checked, data: encode(at, found, data) }
 }
 
 /** An output of a request. */
 export class Tensor {
   readonly name: string
-  /** Protocol name: `FP32`, `BYTES`, …. */
+  /** Name in the protocol: `FP32`, `BYTES`, …. */
   readonly datatype: string
   readonly shape: number[]
   /** Raw contents, owned by this tensor. */
@@ -60,7 +61,7 @@ export class Tensor {
     this.raw = native.data
   }
 
-  /** The elements: a typed array over `raw` (a copy if that is not aligned), or one byte string per element of BYTES. */
+  /** The elements: a typed array over `raw` (a copy if that is unaligned), or one byte string per element of BYTES. */
   get data(): Exclude<TensorData, readonly boolean[] | readonly string[]> {
     const type = DATATYPES.get(this.datatype)?.array ?? null
     if (type === null) return splitBytes(this.raw)
@@ -78,7 +79,9 @@ export class Tensor {
     if (this.datatype !== 'BYTES') {
       throw new ServerError('INVALID_ARG', `output '${this.name}' has datatype ${this.datatype}, not BYTES`)
     }
-    return splitBytes(this.raw).map((bytes) => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'))
+    return splitBytes(this.raw).map((bytes) =>
+      Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'),
+    )
   }
 }
 
@@ -90,7 +93,10 @@ function isData(input: unknown): input is TensorData {
 function inferDatatype(place: string, data: TensorData): string {
   if (Array.isArray(data)) {
     const [first] = data as readonly unknown[]
-    if (typeof first === 'number' || typeof first === 'bigint') throw wrong(place, 'a typed array where it has numbers, such as an Int32Array for INT32: a plain array does not say their datatype', data)
+    if (typeof first === 'number' || typeof first === 'bigint') {
+      const advice = 'such as an Int32Array for INT32: a plain array does not say their datatype'
+      throw wrong(place, `a typed array where it has numbers, ${advice}`, data)
+    }
     return typeof first === 'boolean' ? 'BOOL' : 'BYTES'
   }
   for (const { name, array } of DATATYPES.values()) if (array !== null && data instanceof array) return name
@@ -101,7 +107,7 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
   if (!Array.isArray(data)) {
     const view = data as Exclude<TensorData, readonly unknown[]>
     const type = DATATYPES.get(datatype)?.array ?? null
-    // Raw bytes may stand for any datatype; another array must be the right one.
+    // Raw bytes may have any datatype; another array must match it.
     if (!(view instanceof Uint8Array) && !(type !== null && view instanceof type)) {
       throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which does not hold datatype ${datatype}`)
     }
@@ -120,7 +126,7 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
     throw new ServerError('INVALID_ARG', `${place} must be a typed array, as its datatype is ${datatype}`)
   }
   const parts: Uint8Array[] = []
-  // Not forEach: a hole of a sparse array is a wrong element, too.
+  // Not forEach, which would skip holes of a sparse array.
   for (let i = 0; i < elements.length; i += 1) {
     const element = elements[i]
     if (typeof element !== 'string' && !(element instanceof Uint8Array)) {
@@ -134,7 +140,7 @@ function encode(place: string, datatype: string, data: TensorData): Buffer {
   return Buffer.concat(parts)
 }
 
-/** Elements of the BYTES encoding: a 4-byte little-endian length before each. Views, not copies. */
+/** Splits BYTES contents, which have a 4-byte little-endian length before each element. Returns views, not copies. */
 function splitBytes(raw: Uint8Array): Uint8Array[] {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
   const elements: Uint8Array[] = []

@@ -1,9 +1,9 @@
 /**
- * The trace extension's settings: kept, checked and answered with the reference's rules (O 3.2).
+ * The settings of the trace extension, by Triton's rules (O 3.2).
  *
- * A model has own values for the fields that were set on it and mirrors the global ones live. An update that fails changes nothing. What
- * results is given to the core, which samples: each update replaces the settings it has an effect on, and their counters begin again. The
- * count that is carried over is what the core has left of it.
+ * A model overrides fields that were set on it and follows the global ones otherwise. A failed update changes nothing.
+ * The result goes to the core, which samples: an update replaces the settings that it affects, and their counters
+ * restart, except that the count continues with what the core has left of it.
  */
 
 import type { TraceSetting } from '../native/contract.js'
@@ -17,11 +17,11 @@ type Patch = { [K in keyof TraceFields]?: TraceFields[K] | null }
 const UINT32_MAX = 4294967295
 const INT32_MAX = 2147483647
 
-/** Who samples requests by these settings. */
+/** The sampler of requests. */
 export interface Sampling {
-  /** The setting of a model, or with an empty name that of all models without one; null leaves a model to the latter. */
+  /** Sets the setting of a model, or for an empty name the default; null makes a model use the default. */
   set(model: string, setting: TraceSetting | null, fields: TraceFields): void
-  /** What is left of a count. */
+  /** The remaining count. */
   left(model: string): number
 }
 
@@ -33,7 +33,7 @@ export class TraceSettings {
   readonly #models = new Map<string, Partial<TraceFields>>()
   #setting = 0
 
-  /** `isModel` tells whether a model of this name has a version that serves. */
+  /** `isModel` reports whether a model of this name has a serving version. */
   constructor(defaults: TraceDefaults, isModel: (name: string) => boolean, sampling: Sampling) {
     this.#defaults = defaults
     this.#isModel = isModel
@@ -43,7 +43,7 @@ export class TraceSettings {
   }
 
   /**
-   * Every current setting of a model, or the global ones for an empty name.
+   * Returns the settings of a model, or the global ones for an empty name.
    *
    * @throws {ServerError} `INVALID_ARG` for a model that does not serve.
    */
@@ -62,7 +62,7 @@ export class TraceSettings {
   }
 
   /**
-   * Applies an update whole or not at all.
+   * Applies an update completely or not at all.
    *
    * @throws {ServerError} with the text and class of O 3.2.
    */
@@ -71,7 +71,7 @@ export class TraceSettings {
     const patch = readPatch(members(settings), protocol)
     if (model === '') {
       const next = applied({ ...this.#global, count: this.#sampling.left('') }, patch, this.#defaults)
-      this.#refuseUseless(next)
+      this.#rejectUseless(next)
       this.#global = next
       this.#sample('', next)
       for (const [name, own] of this.#models) {
@@ -88,7 +88,7 @@ export class TraceSettings {
       if (value === null) delete own[key]
       else if (value !== undefined) Object.assign(own, { [key]: value })
     }
-    this.#refuseUseless({ ...inherited, ...own })
+    this.#rejectUseless({ ...inherited, ...own })
     if (Object.keys(own).length === 0) {
       if (this.#models.delete(model)) this.#sampling.set(model, null, inherited)
       return
@@ -99,7 +99,7 @@ export class TraceSettings {
 
   #sample(model: string, fields: TraceFields): void {
     const { mode, file } = this.#defaults
-    // Possible from the command line only: updates that would lead there are refused.
+    // Only the command line can cause this; such updates are rejected.
     const goesNowhere = mode === 'triton' && file === ''
     this.#setting += 1
     const setting = {
@@ -119,7 +119,7 @@ export class TraceSettings {
     }
   }
 
-  #refuseUseless(next: TraceFields): void {
+  #rejectUseless(next: TraceFields): void {
     if (next.levels.length === 0) return
     const prefix = 'Attempting to set invalid trace setting :'
     if (next.rate === 0) throw new ServerError('INVALID_ARG', `${prefix}sample rate must be non-zero`)
@@ -143,7 +143,7 @@ function applied(now: TraceFields, patch: Patch, cleared: TraceFields): TraceFie
   return next
 }
 
-/** Fields to set (a value), to clear (null), or to leave (absent). Unknown members are ignored. */
+/** Fields to set (a value), to reset (null), or to keep (absent). Ignores unknown members. */
 function readPatch(settings: Record<string, unknown>, protocol: Protocol): Patch {
   const patch: Patch = {}
   if (Object.hasOwn(settings, 'trace_file')) {
@@ -179,7 +179,7 @@ function readLevels(value: unknown, protocol: Protocol): TraceLevel[] | null | u
     return []
   }
   const levels = TRACE_LEVELS.filter((level) => seen.has(level))
-  // Nothing known was named: no change, not a switch to OFF.
+  // No known level was named: no change, rather than OFF.
   return levels.length === 0 ? undefined : levels
 }
 
@@ -196,7 +196,7 @@ function readSingle(key: string, value: unknown, protocol: Protocol): string | n
   return values[0]
 }
 
-/** A rate above 2^31 - 1 is taken, as the range in the text promises; a negative one does not wrap. */
+/** Accepts a rate above 2^31 - 1, as the range in the text promises; a negative rate does not wrap around. */
 function readCount(key: 'trace_rate' | 'trace_count' | 'log_frequency', text: string, protocol: Protocol): number {
   const trimmed = text.trim()
   if (!/^[+-]?\d+$/.test(trimmed)) throw new ServerError('INVALID_ARG', `Unable to parse '${key}', got: ${text}`)

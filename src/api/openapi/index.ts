@@ -1,8 +1,8 @@
 /**
  * `GET /v2/openapi.json`: the HTTP API as an OpenAPI 3.1 document, of the whole server or of one model.
  *
- * Paths, methods and words come from the routing table of the core, schemas from the tables beside this file. A schema that a route names and
- * that is missing is a defect that test/python/test_openapi.py finds.
+ * Paths, methods and texts come from the core's routing table, schemas from this directory. test/python/test_openapi.py
+ * fails if a route names a missing schema.
  */
 
 import { describeRoutes, ServerError, type Core, type Route, type RouteDocumentation } from '../../native/index.js'
@@ -12,7 +12,7 @@ import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
 import { securityOf, securityOfAll, securitySchemes, type Guards } from './security.js'
 import { TAGS } from './tags.js'
 
-/** Names in a path that are digits only; the others are anything without a slash. */
+/** Schemas of path parameters. */
 const PLACES: Readonly<Record<string, Schema>> = {
   model: { type: 'string', minLength: 1 },
   version: { type: 'string', pattern: '^[0-9]+$' },
@@ -22,15 +22,20 @@ const PLACES: Readonly<Record<string, Schema>> = {
 type Described = Pick<Core, 'serverMetadata' | 'modelMetadata' | 'modelConfig' | 'needsKey'>
 
 /**
- * The document of the server, or with a model's name that of this model.
+ * Creates the document of the server, or of one model.
  *
- * @throws {ServerError} as `GET /v2/models/{model}` answers, for a model that is not there.
+ * @throws {ServerError} for an unknown model, as `GET /v2/models/{model}` does.
  */
-export function openApi(core: Described, { restrictions, hasKeys }: Omit<Guards, 'core'>, model: string, version: string): Schema {
+export function openApi(
+  core: Described, { restrictions, hasKeys }: Omit<Guards, 'core'>, model: string, version: string,
+): Schema {
   const guards = { core, restrictions, hasKeys }
   const server = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   if (model === '') {
-    if (version !== '') throw new ServerError('INVALID_ARG', `a version ('${version}') is that of a model: /v2/openapi.json?model=NAME&version=${version}`)
+    if (version !== '') {
+      const advice = `/v2/openapi.json?model=NAME&version=${version}`
+      throw new ServerError('INVALID_ARG', `a version ('${version}') is that of a model: ${advice}`)
+    }
     return document(`${server.name}: inference over HTTP`, server.version, documentedRoutes(), guards, null)
   }
   const metadata = JSON.parse(core.modelMetadata(model, version)) as Parameters<typeof describeModel>[0]
@@ -43,7 +48,7 @@ export function openApi(core: Described, { restrictions, hasKeys }: Omit<Guards,
   return document(`${model}: inference over HTTP`, of.versions.at(-1) ?? '0', routes, guards, { of, version })
 }
 
-/** A route by one of its paths. */
+/** A route with one of its paths. */
 interface Documented {
   method: Route['method']
   path: string
@@ -62,18 +67,25 @@ interface OneModel {
   version: string
 }
 
-function document(title: string, version: string, routes: readonly Documented[], guards: Guards, model: OneModel | null): Schema {
+function document(
+  title: string, version: string, routes: readonly Documented[], guards: Guards, model: OneModel | null,
+): Schema {
   const paths: { [path: string]: Schema } = {}
   for (const route of routes) {
     const path = filled(route.path, model)
-    // A version is a number in paths that are asked for.
+    // Stands for any version.
     const security = securityOf(guards, route.method, path.replace('{version}', '1'), route.category)
     const described = operation(route, model, 'security' in security, guards.hasKeys)
-    paths[path] = { ...(paths[path] ?? parameters(route.path, model)), [route.method.toLowerCase()]: { ...described, ...security } }
+    const methods = paths[path] ?? parameters(route.path, model)
+    paths[path] = { ...methods, [route.method.toLowerCase()]: { ...described, ...security } }
   }
   const tags = new Set(routes.map(({ category }) => category))
-  const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...(model === null ? {} : modelSchemas(model.of)) }
-  const responses = Object.fromEntries(Object.entries(RESPONSES).map(([name, description]) => [name, { description, content: json('Error') }]))
+  const own = model === null ? {} : modelSchemas(model.of)
+  const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...own }
+  const responses = Object.fromEntries(
+    Object.entries(RESPONSES).map(([name, description]) => [name, { description, content: json('Error') }]),
+  )
+  const usedResponses = used(responses, paths)
   return {
     openapi: '3.1.0',
     info: { title, version, license: LICENSE },
@@ -81,14 +93,14 @@ function document(title: string, version: string, routes: readonly Documented[],
     security: securityOfAll(guards),
     tags: Object.entries(TAGS).flatMap(([name, description]) => (tags.has(name) ? [{ name, description }] : [])),
     paths,
-    components: { schemas: used(schemas, paths, responses), responses: used(responses, paths), ...securitySchemes(guards) },
+    components: { schemas: used(schemas, paths, responses), responses: usedResponses, ...securitySchemes(guards) },
   }
 }
 
-/** Of the server, which makes the API. */
+/** Licence of the server. */
 const LICENSE: Schema = { name: 'Apache-2.0', identifier: 'Apache-2.0' }
 
-/** What requests get that are not done, by the name in `components`. */
+/** Error responses, by their names in `components`. */
 const RESPONSES: Readonly<Record<string, string>> = {
   Error: 'It was not done, and why.',
   BadRequest: 'The request is malformed, or does not fit what it asks for.',
@@ -98,22 +110,22 @@ const RESPONSES: Readonly<Record<string, string>> = {
   Exhausted: 'A quota of the key is used up; Retry-After says when it is not.',
 }
 
-/** Those of `components` that something refers to, directly or through others of them. */
+/** The components that something refers to, directly or indirectly. */
 function used(components: Schema, ...by: Json[]): Schema {
   const found = new Set<string>()
-  const waiting: Json[] = by
-  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+  const queue: Json[] = by
+  for (let next = queue.pop(); next !== undefined; next = queue.pop()) {
     for (const [, name = ''] of JSON.stringify(next).matchAll(/"\$ref":"#\/components\/\w+\/([^"]+)"/g)) {
       const component = components[name]
       if (component === undefined || found.has(name)) continue
       found.add(name)
-      waiting.push(component)
+      queue.push(component)
     }
   }
   return Object.fromEntries(Object.entries(components).filter(([name]) => found.has(name)))
 }
 
-/** The path of one model has its name in it. */
+/** Fills the names of one model into a path. */
 function filled(template: string, model: OneModel | null): string {
   if (model === null) return template
   return template.replace('{model}', () => model.of.name).replace('{version}', () => model.version)
@@ -121,53 +133,62 @@ function filled(template: string, model: OneModel | null): string {
 
 function parameters(template: string, model: OneModel | null): Schema {
   const names = [...filled(template, model).matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? '')
-  const places = names.filter((name) => name in PLACES).map((name) => ({ name, in: 'path', required: true, schema: PLACES[name] ?? {} }))
+  const places = names.filter((name) => name in PLACES)
+    .map((name) => ({ name, in: 'path', required: true, schema: PLACES[name] ?? {} }))
   return places.length === 0 ? {} : { parameters: places }
 }
 
-/** What may stand behind a path. */
+/** Query parameters by path. */
 const QUERIES: Readonly<Record<string, string[]>> = { '/docs': ['model'], '/v2/openapi.json': ['model', 'version'] }
 
 const json = (schema: string): Schema => ({ 'application/json': { schema: ref(schema) } })
-const BINARY: Schema = { 'application/octet-stream': { schema: { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' } } }
+const FILE: Schema = { type: 'string', format: 'binary', description: 'JSON, and behind it the tensors.' }
+const BINARY: Schema = { 'application/octet-stream': { schema: FILE } }
 const HTML: Schema = { 'text/html': { schema: { type: 'string' } } }
-const LENGTH: Schema = { description: 'Bytes of JSON in front of binary tensors.', schema: { type: 'integer', minimum: 0 } }
+const LENGTH: Schema =
+  { description: 'Bytes of JSON in front of binary tensors.', schema: { type: 'integer', minimum: 0 } }
 
-function operation({ method, path: template, category, documentation }: Documented, model: OneModel | null, isGuarded: boolean, hasKeys: boolean): Schema {
+function operation(
+  { method, path: template, category, documentation }: Documented, model: OneModel | null, isGuarded: boolean,
+  hasKeys: boolean,
+): Schema {
   const isOfVersion = template.includes('/versions/{version}')
   const { id, summary, request, response, form } = documentation
   const isBinary = form === 'tensors'
   const query = (QUERIES[template] ?? []).map((name) => ({ name, in: 'query', schema: { type: 'string' } }))
   const header = isBinary ? [{ name: 'Inference-Header-Content-Length', in: 'header', ...LENGTH }] : []
   const given = [...query, ...header]
-  const content: Schema =
-    form === 'events'
-      ? { 'text/event-stream': { schema: ref(response ?? '') } }
-      : { ...(response === undefined ? {} : json(response)), ...(form === 'page' ? HTML : {}), ...(isBinary ? BINARY : {}) }
-  const refused = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
+  const binary = isBinary ? BINARY : {}
+  const page = form === 'page' ? HTML : {}
+  const content: Schema = form === 'events'
+    ? { 'text/event-stream': { schema: ref(response ?? '') } }
+    : { ...(response === undefined ? {} : json(response)), ...page, ...binary }
+  const body = (schema: string): Schema =>
+    ({ required: form !== 'optional-body', content: { ...json(schema), ...binary } })
+  const failed = (name: string): Schema => ({ $ref: `#/components/responses/${name}` })
   const isOfHealth = response === 'Live' || response === 'Ready'
-  // Pages of other sites change nothing.
+  // Cross-origin requests that change something are forbidden.
   const mayBeForbidden = isGuarded || (method === 'POST' && category !== 'inference')
   return {
-    // Two operations of a document must not share a name.
+    // Operation ids must be unique in a document.
     operationId: isOfVersion && model === null ? `${id}OfVersion` : id,
     summary,
     tags: [category],
     ...(given.length === 0 ? {} : { parameters: given }),
-    ...(request === undefined ? {} : { requestBody: { required: form !== 'optional-body', content: { ...json(request), ...(isBinary ? BINARY : {}) } } }),
+    ...(request === undefined ? {} : { requestBody: body(request) }),
     responses: {
       200: {
         description: 'Done.',
         ...(isBinary ? { headers: { 'Inference-Header-Content-Length': LENGTH } } : {}),
         ...(Object.keys(content).length === 0 ? {} : { content }),
       },
-      // That of health is an answer, and no mistake.
-      400: isOfHealth ? { description: 'No.', content } : refused('BadRequest'),
-      ...(isGuarded && hasKeys ? { 401: refused('Unauthenticated') } : {}),
-      ...(mayBeForbidden ? { 403: refused('Forbidden') } : {}),
-      ...(/\{|openapi/.test(template) ? { 404: refused('NotFound') } : {}),
-      ...(isGuarded && hasKeys ? { 429: refused('Exhausted') } : {}),
-      default: refused('Error'),
+      // For health, 400 is a regular response and not an error.
+      400: isOfHealth ? { description: 'No.', content } : failed('BadRequest'),
+      ...(isGuarded && hasKeys ? { 401: failed('Unauthenticated') } : {}),
+      ...(mayBeForbidden ? { 403: failed('Forbidden') } : {}),
+      ...(/\{|openapi/.test(template) ? { 404: failed('NotFound') } : {}),
+      ...(isGuarded && hasKeys ? { 429: failed('Exhausted') } : {}),
+      default: failed('Error'),
     },
   }
 }

@@ -1,11 +1,12 @@
-/** Schemas of one model: its requests and answers with the names, types and shapes of its tensors. */
+/** Schemas of one model: requests and responses with the names, types and shapes of its tensors. */
 
 import type { ModelDescription, TensorDescription } from '../description.js'
 import { array, ELEMENTS, object, ref, type Json, type Schema } from './schemas.js'
 
-/** The schemas that take the place of those for every model, and what these refer to. */
+/** The schemas that replace the general ones, and those that they refer to. */
 export function modelSchemas(model: ModelDescription): Schema {
-  const datatypes = new Set([...model.inputs, ...model.outputs].map((tensor) => tensor.datatype).filter((type) => type in ELEMENTS))
+  const all = [...model.inputs, ...model.outputs].map((tensor) => tensor.datatype)
+  const datatypes = new Set(all.filter((type) => type in ELEMENTS))
   return {
     ...Object.fromEntries([...datatypes].map((type) => [values(type), valuesSchema(type)])),
     InferRequest: inferRequest(model),
@@ -15,7 +16,7 @@ export function modelSchemas(model: ModelDescription): Schema {
   }
 }
 
-/** Name of the schema of an element, or of lists of them, nested as one likes. */
+/** Name of the schema of an element, or of arbitrarily nested lists of them. */
 const values = (datatype: string) => `Values${datatype}`
 
 function valuesSchema(datatype: string): Schema {
@@ -25,17 +26,20 @@ function valuesSchema(datatype: string): Schema {
 function shape({ shape: dims }: TensorDescription, maxBatchSize: number): Schema {
   const dimension = (size: number, at: number): Json => {
     if (size >= 0) return { const: size }
-    return at === 0 && maxBatchSize > 0 ? { type: 'integer', minimum: 1, maximum: maxBatchSize } : { type: 'integer', minimum: 0 }
+    return at === 0 && maxBatchSize > 0
+      ? { type: 'integer', minimum: 1, maximum: maxBatchSize }
+      : { type: 'integer', minimum: 0 }
   }
-  // prefixItems may not be empty.
+  // prefixItems must not be empty.
   const sizes = dims.length === 0 ? {} : { prefixItems: dims.map(dimension) }
   return { type: 'array', ...sizes, minItems: dims.length, maxItems: dims.length }
 }
 
 function tensor(of: TensorDescription, maxBatchSize: number, parameters: Json): Schema {
-  // FP16 and BF16 go in binary or through shared memory only.
+  // JSON cannot hold FP16 and BF16, only binary data and shared memory can.
   const data: Json = of.datatype in ELEMENTS ? array(ref(values(of.datatype))) : false
-  const properties = { name: { const: of.name }, shape: shape(of, maxBatchSize), datatype: { const: of.datatype }, parameters, data }
+  const [name, datatype] = [{ const: of.name }, { const: of.datatype }]
+  const properties = { name, shape: shape(of, maxBatchSize), datatype, parameters, data }
   return object(properties, ['name', 'shape', 'datatype'])
 }
 
@@ -50,16 +54,24 @@ function inferRequest({ inputs, outputs, maxBatchSize }: ModelDescription): Sche
     maxItems: inputs.length,
     ...(required.length === 0 ? {} : { allOf: required.map(has) }),
   }
-  const output = object({ name: { enum: outputs.map(({ name }) => name) }, parameters: ref('OutputParameters') }, ['name'])
-  return object({ id: { type: 'string' }, parameters: ref('Parameters'), inputs: list, outputs: array(output) }, ['inputs'])
+  const names = { enum: outputs.map(({ name }) => name) }
+  const output = object({ name: names, parameters: ref('OutputParameters') }, ['name'])
+  const properties = { id: { type: 'string' }, parameters: ref('Parameters'), inputs: list, outputs: array(output) }
+  return object(properties, ['inputs'])
 }
 
 function inferResponse({ name, outputs, maxBatchSize }: ModelDescription): Schema {
   const size = object({ binary_data_size: { type: 'integer', minimum: 0 } })
-  // Also what classification makes of it: text, of another shape.
-  const classified = object({ name: { enum: outputs.map((output) => output.name) }, datatype: { const: 'BYTES' }, data: array({ type: 'string' }) }, ['name', 'datatype'])
-  const one = { anyOf: [...outputs.map((output) => tensor(output, maxBatchSize, size)), classified] }
-  const properties = { id: { type: 'string' }, model_name: { const: name }, model_version: { type: 'string' }, parameters: ref('Parameters'), outputs: array(one) }
+  // An output may also be classified, which gives text of another shape.
+  const names = { enum: outputs.map((output) => output.name) }
+  const text = { name: names, datatype: { const: 'BYTES' }, data: array({ type: 'string' }) }
+  const one = {
+    anyOf: [...outputs.map((output) => tensor(output, maxBatchSize, size)), object(text, ['name', 'datatype'])],
+  }
+  const properties = {
+    id: { type: 'string' }, model_name: { const: name }, model_version: { type: 'string' },
+    parameters: ref('Parameters'), outputs: array(one),
+  }
   return object(properties, ['model_name', 'model_version', 'outputs'])
 }
 
@@ -71,11 +83,12 @@ function value({ datatype }: TensorDescription): Json {
 function generateRequest({ inputs }: ModelDescription): Schema {
   const properties = Object.fromEntries(inputs.map((input) => [input.name, value(input)]))
   const required = inputs.filter((input) => !input.optional).map(({ name }) => name)
-  // An input called as one of these takes its place.
+  // An input of such a name replaces the property.
   return object({ id: { type: 'string' }, parameters: { type: 'object' }, ...properties }, required)
 }
 
 function generateResponse({ outputs }: ModelDescription): Schema {
   const properties = Object.fromEntries(outputs.map((output) => [output.name, value(output)]))
-  return object({ id: { type: 'string' }, model_name: { type: 'string' }, model_version: { type: 'string' }, ...properties })
+  const string = { type: 'string' }
+  return object({ id: string, model_name: string, model_version: string, ...properties })
 }

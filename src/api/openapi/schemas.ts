@@ -1,4 +1,4 @@
-/** Schemas of bodies, JSON Schema 2020-12 as OpenAPI 3.1 wants it: what holds for every model. */
+/** Schemas of bodies for all models, in JSON Schema 2020-12, which OpenAPI 3.1 uses. */
 
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json }
 export type Schema = { [key: string]: Json }
@@ -14,7 +14,7 @@ const string = { type: 'string' }
 const boolean = { type: 'boolean' }
 const unsigned = { type: 'integer', minimum: 0 }
 
-/** Elements as they stand in JSON, by datatype; missing are those that only go in binary. */
+/** JSON elements by datatype; datatypes that are only sent in binary are absent. */
 export const ELEMENTS: Readonly<Record<string, Schema>> = {
   BOOL: { type: 'boolean' },
   UINT8: { type: 'integer', minimum: 0, maximum: 255 },
@@ -31,6 +31,7 @@ export const ELEMENTS: Readonly<Record<string, Schema>> = {
 }
 
 const DATATYPES = [...Object.keys(ELEMENTS), 'FP16', 'BF16']
+const STATES = ['READY', 'UNAVAILABLE', 'LOADING', 'UNLOADING', 'UNKNOWN']
 
 const times = object({ count: unsigned, ns: unsigned }, ['count', 'ns'])
 const named = (...names: string[]) => object(Object.fromEntries(names.map((name) => [name, ref('Duration')])))
@@ -53,7 +54,9 @@ export const SCHEMAS: Schema = {
   Error: object({ error: string }, ['error']),
   Parameters: {
     type: 'object',
-    description: 'sequence_id, sequence_start, sequence_end, priority, timeout (microseconds) and binary_data_output have a meaning of their own; others go to the model.',
+    description:
+      'sequence_id, sequence_start, sequence_end, priority, timeout (microseconds) and binary_data_output have a ' +
+      'meaning of their own; others go to the model.',
     additionalProperties: { type: ['string', 'number', 'boolean'] },
   },
   InputParameters: inputParameters,
@@ -68,17 +71,26 @@ export const SCHEMAS: Schema = {
       shape: array(unsigned),
       datatype: { enum: DATATYPES },
       parameters: ref('InputParameters'),
-      data: { type: 'array', description: 'Row-major, flat or nested. Without it the values are in binary or in shared memory.' },
+      data: {
+        type: 'array',
+        description: 'Row-major, flat or nested. Without it the values are in binary or in shared memory.',
+      },
     },
     ['name', 'shape', 'datatype'],
   ),
   RequestedOutput: object({ name: string, parameters: ref('OutputParameters') }, ['name']),
   InferResponse: object(
-    { id: string, model_name: string, model_version: string, parameters: ref('Parameters'), outputs: array(ref('Output')) },
+    {
+      id: string, model_name: string, model_version: string, parameters: ref('Parameters'),
+      outputs: array(ref('Output')),
+    },
     ['model_name', 'model_version', 'outputs'],
   ),
   Output: object(
-    { name: string, shape: array(unsigned), datatype: { enum: DATATYPES }, parameters: object({ binary_data_size: unsigned }), data: { type: 'array' } },
+    {
+      name: string, shape: array(unsigned), datatype: { enum: DATATYPES },
+      parameters: object({ binary_data_size: unsigned }), data: { type: 'array' },
+    },
     ['name', 'shape', 'datatype'],
   ),
   GenerateRequest: {
@@ -89,13 +101,23 @@ export const SCHEMAS: Schema = {
   GenerateResponse: object({ id: string, model_name: string, model_version: string }),
   Live: object({ live: boolean }, ['live']),
   Ready: object({ ready: boolean }, ['ready']),
-  ServerMetadata: object({ name: string, version: string, extensions: array(string) }, ['name', 'version', 'extensions']),
+  ServerMetadata:
+    object({ name: string, version: string, extensions: array(string) }, ['name', 'version', 'extensions']),
   ModelMetadata: object(
-    { name: string, versions: array(string), platform: string, inputs: array(ref('TensorMetadata')), outputs: array(ref('TensorMetadata')) },
+    {
+      name: string, versions: array(string), platform: string, inputs: array(ref('TensorMetadata')),
+      outputs: array(ref('TensorMetadata')),
+    },
     ['name', 'platform', 'inputs', 'outputs'],
   ),
-  TensorMetadata: object({ name: string, datatype: { enum: DATATYPES }, shape: array({ type: 'integer', minimum: -1 }) }, ['name', 'datatype', 'shape']),
-  ModelConfig: { ...object({ name: string, max_batch_size: unsigned }, ['name']), description: 'The configuration as it is in effect: the message ModelConfig of model_config.proto.' },
+  TensorMetadata: object(
+    { name: string, datatype: { enum: DATATYPES }, shape: array({ type: 'integer', minimum: -1 }) },
+    ['name', 'datatype', 'shape'],
+  ),
+  ModelConfig: {
+    ...object({ name: string, max_batch_size: unsigned }, ['name']),
+    description: 'The configuration as it is in effect: the message ModelConfig of model_config.proto.',
+  },
   Statistics: object({ model_stats: array(ref('ModelStatistics')) }, ['model_stats']),
   ModelStatistics: object(
     {
@@ -104,32 +126,55 @@ export const SCHEMAS: Schema = {
       last_inference: { ...unsigned, description: 'Milliseconds since 1970.' },
       inference_count: unsigned,
       execution_count: unsigned,
-      inference_stats: named('success', 'fail', 'queue', 'compute_input', 'compute_infer', 'compute_output', 'cache_hit', 'cache_miss'),
-      response_stats: { type: 'object', additionalProperties: named('compute_infer', 'compute_output', 'success', 'fail', 'empty_response', 'cancel') },
-      batch_stats: array(object({ batch_size: unsigned, compute_input: ref('Duration'), compute_infer: ref('Duration'), compute_output: ref('Duration') }, ['batch_size'])),
+      inference_stats: named(
+        'success', 'fail', 'queue', 'compute_input', 'compute_infer', 'compute_output', 'cache_hit', 'cache_miss',
+      ),
+      response_stats: {
+        type: 'object',
+        additionalProperties:
+          named('compute_infer', 'compute_output', 'success', 'fail', 'empty_response', 'cancel'),
+      },
+      batch_stats: array(object(
+        {
+          batch_size: unsigned, compute_input: ref('Duration'), compute_infer: ref('Duration'),
+          compute_output: ref('Duration'),
+        },
+        ['batch_size'],
+      )),
       memory_usage: array(object({ type: string, id: { type: 'integer' }, byte_size: unsigned })),
     },
     ['name', 'version', 'inference_count', 'execution_count', 'inference_stats'],
   ),
   Duration: times,
   IndexRequest: object({ ready: { ...boolean, description: 'Only versions that are ready.' } }),
-  Index: array(object({ name: string, version: string, state: { enum: ['READY', 'UNAVAILABLE', 'LOADING', 'UNLOADING', 'UNKNOWN'] }, reason: string }, ['name'])),
+  Index: array(object({ name: string, version: string, state: { enum: STATES }, reason: string }, ['name'])),
   Models: object({ models: array(string) }, ['models']),
   Home: object(
-    { name: string, version: string, ready: boolean, models: ref('Index'), links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']) },
+    {
+      name: string, version: string, ready: boolean, models: ref('Index'),
+      links: object({ docs: string, openapi: string, metrics: string }, ['docs', 'openapi']),
+    },
     ['name', 'version', 'ready', 'models', 'links'],
   ),
   LoadRequest: object({
     parameters: {
       type: 'object',
-      description: 'config: the configuration as JSON text. file:<version>/<file>: contents in base64; the model then consists of these files.',
+      description:
+        'config: the configuration as JSON text. file:<version>/<file>: contents in base64; ' +
+        'the model then consists of these files.',
       additionalProperties: string,
     },
   }),
-  UnloadRequest: object({ parameters: object({ unload_dependents: { ...boolean, description: 'Also the models of an ensemble that nothing else uses.' } }) }),
+  UnloadRequest: object({
+    parameters: object({
+      unload_dependents: { ...boolean, description: 'Also the models of an ensemble that nothing else uses.' },
+    }),
+  }),
   TraceSettings: {
     type: 'object',
-    description: 'trace_level is a list of OFF, TIMESTAMPS and TENSORS; the others are text. null returns a setting to that above it.',
+    description:
+      'trace_level is a list of OFF, TIMESTAMPS and TENSORS; the others are text. ' +
+      'null returns a setting to that above it.',
     additionalProperties: { type: ['string', 'array', 'null'], items: string },
   },
   LogSettings: object({
@@ -140,8 +185,16 @@ export const SCHEMAS: Schema = {
     log_verbose_level: { type: ['integer', 'null'], minimum: 0 },
     log_format: { enum: ['default', 'ISO8601', null] },
   }),
-  SystemRegions: array(object({ name: string, key: string, offset: unsigned, byte_size: unsigned }, ['name', 'key', 'offset', 'byte_size'])),
+  SystemRegions: array(object(
+    { name: string, key: string, offset: unsigned, byte_size: unsigned },
+    ['name', 'key', 'offset', 'byte_size'],
+  )),
   SystemRegion: object({ key: string, offset: unsigned, byte_size: unsigned }, ['key', 'byte_size']),
-  CudaRegions: array(object({ name: string, device_id: unsigned, byte_size: unsigned }, ['name', 'device_id', 'byte_size'])),
-  CudaRegion: object({ raw_handle: object({ b64: string }, ['b64']), device_id: unsigned, byte_size: unsigned }, ['raw_handle', 'device_id', 'byte_size']),
+  CudaRegions: array(
+    object({ name: string, device_id: unsigned, byte_size: unsigned }, ['name', 'device_id', 'byte_size']),
+  ),
+  CudaRegion: object(
+    { raw_handle: object({ b64: string }, ['b64']), device_id: unsigned, byte_size: unsigned },
+    ['raw_handle', 'device_id', 'byte_size'],
+  ),
 }

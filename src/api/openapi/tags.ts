@@ -1,4 +1,4 @@
-/** Groups of operations, by what `--http-restricted-api` calls them; in this order. */
+/** Groups of operations in this order, by their names in `--http-restricted-api`. */
 export const TAGS: Readonly<Record<string, string>> = {
   health: 'Whether the server and its models can be used.',
   metadata: 'What the server and its models are, and this description.',

@@ -1,25 +1,26 @@
-/** `/` for browsers. Names and reasons come from clients and files: all text goes through `escaped`. */
+/** `/` for browsers. Names and reasons come from clients and files, so all text is escaped. */
 
 import type { IndexRow } from '../../repository/index.js'
 
-/** What `/` says, as JSON and as HTML. */
+/** The contents of `/`, as JSON or HTML. */
 export interface Home {
   name: string
   version: string
   ready: boolean
   models: IndexRow[]
-  /** Absent where the page cannot know it. */
+  /** `metrics` is absent if the URL is unknown. */
   links: { docs: string; openapi: string; metrics?: string }
 }
 
-/** Rows of the table; JSON has all. */
+/** Maximum rows of the table; the JSON form has all. */
 const ROWS_MAX = 1000
-/** Characters of a name or a reason. */
+/** Maximum length of a name or a reason. */
 const TEXT_CHARS_MAX = 500
 
-const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+const ENTITIES: Readonly<Record<string, string>> =
+  { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
 
-/** For text and for values of attributes in quotation marks. */
+/** Escapes text and quoted values of attributes. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (one) => ENTITIES[one] ?? '')
 
 function shown(text: string): string {
@@ -27,17 +28,24 @@ function shown(text: string): string {
 }
 
 function row({ name, version = '', state, reason = '' }: IndexRow): string {
-  // Only a model that can be used has a description.
-  const model = state === 'READY' ? `<a href="/docs?model=${escaped(encodeURIComponent(name))}">${shown(name)}</a>` : shown(name)
+  // Only a ready model has a description.
+  const model =
+    state === 'READY' ? `<a href="/docs?model=${escaped(encodeURIComponent(name))}">${shown(name)}</a>` : shown(name)
   const kind = state === 'READY' ? 'good' : state === 'UNAVAILABLE' ? 'bad' : 'other'
-  return `<tr><td>${model}</td><td>${shown(version)}</td><td class="${kind}">${state ?? ''}</td><td>${shown(reason)}</td></tr>`
+  const cells = [`<td>${model}</td><td>${shown(version)}</td>`, `<td class="${kind}">${state ?? ''}</td>`]
+  return `<tr>${cells.join('')}<td>${shown(reason)}</td></tr>`
 }
 
 export function homeHtml({ name, version, ready, models, links }: Home): string {
   const more = models.length - ROWS_MAX
   const rows = models.slice(0, ROWS_MAX).map(row).join('\n')
-  const table = models.length === 0 ? '<p>No models.</p>' : `<table>\n<tr><th>model</th><th>version</th><th>state</th><th>reason</th></tr>\n${rows}\n</table>`
+  const table =
+    models.length === 0
+      ? '<p>No models.</p>'
+      : `<table>\n<tr><th>model</th><th>version</th><th>state</th><th>reason</th></tr>\n${rows}\n</table>`
   const metrics = links.metrics === undefined ? '' : `\n<li><a href="${escaped(links.metrics)}">metrics</a></li>`
+  const docs = `<a href="${escaped(links.docs)}">documentation of the HTTP API</a>`
+  const openapi = `<a href="${escaped(links.openapi)}">OpenAPI description</a>`
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -50,7 +58,7 @@ export function homeHtml({ name, version, ready, models, links }: Home): string 
 <h1>${shown(name)} <small>${shown(version)}</small></h1>
 <p>The server is <strong class="${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</strong>.</p>
 <ul>
-<li><a href="${escaped(links.docs)}">documentation of the HTTP API</a>, from its <a href="${escaped(links.openapi)}">OpenAPI description</a></li>${metrics}
+<li>${docs}, from its ${openapi}</li>${metrics}
 </ul>
 <h2>Models</h2>
 ${table}
