@@ -31,7 +31,7 @@ export type TensorInput = TensorData | { data: TensorData; shape?: readonly numb
  * Converts an input for the core. The bytes are a view of the caller's array if possible; the core copies them before
  * the call returns.
  *
- * @throws {ServerError} `INVALID_ARG` naming the place of an invalid value, or of a datatype that the array cannot have.
+ * @throws {ServerError} `INVALID_ARG` naming the place of an invalid value, or of a datatype that does not fit.
  */
 export function toNative(name: string, input: unknown): NativeTensor {
   const place = `inputs.${name}`

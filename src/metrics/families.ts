@@ -59,9 +59,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     return { statistics, labels, facts, parts: partsOf(statistics, labels, snapshot.gpu?.uuids ?? []) }
   })
   const perVersion = (
-    name: string,
-    type: FamilyType,
-    help: string,
+    name: string, type: FamilyType, help: string,
     samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
   ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
   const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => {

@@ -15,11 +15,8 @@ export type { MetricsConfig, MetricsSettings } from './settings.js'
 
 /** Creates the function that renders one scrape. */
 export function metricsText(
-  settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig },
-  core: Core,
-  repository: Repository,
-  logger: Logger,
-  traces: Pick<TraceDrain, 'lost'>,
+  settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig }, core: Core, repository: Repository,
+  logger: Logger, traces: Pick<TraceDrain, 'lost'>,
 ): (format?: ExpositionFormat) => Promise<string> {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null

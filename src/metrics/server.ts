@@ -28,10 +28,7 @@ const OPENMETRICS = 'application/openmetrics-text'
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
 export function startMetricsServer(
-  address: string,
-  port: number,
-  render: (format: ExpositionFormat) => Promise<string>,
-  givenFd: number | null = null,
+  address: string, port: number, render: (format: ExpositionFormat) => Promise<string>, givenFd: number | null = null,
 ): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Triton checks the method before the path and answers other paths with an empty 200, which probes rely on.
@@ -84,9 +81,7 @@ function boundConnections(server: Server): void {
 }
 
 async function scrape(
-  request: IncomingMessage,
-  response: ServerResponse,
-  render: (format: ExpositionFormat) => Promise<string>,
+  request: IncomingMessage, response: ServerResponse, render: (format: ExpositionFormat) => Promise<string>,
 ): Promise<void> {
   const version = openMetricsVersion(request.headers.accept ?? '')
   const text = await render(version === null ? 'text' : 'openmetrics')

@@ -103,10 +103,7 @@ export function waves(models: Models, names: Iterable<string>, rings: Rings = ne
  * The first reason why an ensemble cannot be loaded with its composing models, or null. The core checks their tensors.
  */
 export function complaint(
-  models: Models,
-  name: string,
-  outcomeOf: (model: string) => Outcome,
-  rings: Rings = new Rings(models),
+  models: Models, name: string, outcomeOf: (model: string) => Outcome, rings: Rings = new Rings(models),
 ): string | null {
   const needs = models.get(name)?.needs ?? []
   // Triton names only the first of them.

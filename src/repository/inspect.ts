@@ -337,14 +337,8 @@ function validateEach(config: ModelConfig, name: string, note: Collector): void 
 
 /** The configuration of the last version, completed from its file; null when it is unknown. */
 async function inspectVersions(
-  config: ModelConfig,
-  provided: boolean,
-  modelDirectory: string,
-  versions: readonly number[],
-  available: ReadonlyMap<number, string>,
-  settings: RepositorySettings,
-  flags: ConfigFlags,
-  note: Collector,
+  config: ModelConfig, provided: boolean, modelDirectory: string, versions: readonly number[],
+  available: ReadonlyMap<number, string>, settings: RepositorySettings, flags: ConfigFlags, note: Collector,
   depth: Depth,
 ): Promise<ModelConfig | null> {
   const isWithoutGpu = lacksGpu(devicesOf(settings, config))

@@ -45,11 +45,7 @@ export interface Prepared {
 
 /** Opens the version, completes and checks its configuration, and reads its labels. Closes everything on failure. */
 export async function prepareVersion(
-  core: Core,
-  source: VersionSource,
-  settings: RepositorySettings,
-  flags: ConfigFlags,
-  log: Log,
+  core: Core, source: VersionSource, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
   const { config: polled, codeDirectory, isOwn } = withPythonBackend(source.config, settings.backendDirectory)
@@ -132,12 +128,7 @@ function withCause(error: unknown, file: string): unknown {
  * @throws {ServerError} for invalid instance groups or a new instance that fails to start; nothing has changed then.
  */
 export async function updateInstances(
-  core: Core,
-  source: VersionSource,
-  completed: ModelConfig,
-  settings: RepositorySettings,
-  flags: ConfigFlags,
-  log: Log,
+  core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log,
 ): Promise<ModelConfig | null> {
   const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
   const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, codeDirectory !== null), log)

@@ -291,7 +291,7 @@ class Reader {
     return byte
   }
 
-  /** A number of up to 64 bits; inexact above 2^53, where it is a length that no file has or a value that is not used. */
+  /** A number of up to 64 bits; inexact above 2^53, where it is an impossible length or an unused value. */
   #varint(end: number): number {
     let value = 0
     for (let i = 0; i < 10; i += 1) {

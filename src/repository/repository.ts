@@ -441,9 +441,7 @@ export class Repository {
    * name.
    */
   async #applyAll(
-    names: readonly string[],
-    parameters: LoadParameters,
-    again: readonly string[] = [],
+    names: readonly string[], parameters: LoadParameters, again: readonly string[] = [],
     polled = new Map<string, Polled>(),
   ): Promise<Map<string, unknown>> {
     const failed = new Map<string, unknown>()

@@ -13,8 +13,7 @@ import { ServerError, quoted } from '../native/index.js'
  * @throws {ServerError} `INVALID_ARG` naming the places where Triton would look.
  */
 export function checkRuntime(
-  config: ModelConfig,
-  place: { modelDirectory: string; versionDirectory: string; backendDirectory: string },
+  config: ModelConfig, place: { modelDirectory: string; versionDirectory: string; backendDirectory: string },
 ): void {
   const { runtime, backend, name } = config
   if (runtime === '' || runtime === `libtriton_${backend}.so`) {

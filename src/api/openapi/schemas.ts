@@ -186,8 +186,7 @@ export const SCHEMAS: Schema = {
     log_format: { enum: ['default', 'ISO8601', null] },
   }),
   SystemRegions: array(object(
-    { name: string, key: string, offset: unsigned, byte_size: unsigned },
-    ['name', 'key', 'offset', 'byte_size'],
+    { name: string, key: string, offset: unsigned, byte_size: unsigned }, ['name', 'key', 'offset', 'byte_size'],
   )),
   SystemRegion: object({ key: string, offset: unsigned, byte_size: unsigned }, ['key', 'byte_size']),
   CudaRegions: array(

@@ -81,9 +81,7 @@ export const SCRIPT = String.raw`'use strict'
     ])
     const title = [element('b', { class: method }, method.toUpperCase()), ' ', code(path), ' ', operation.summary ?? '']
     return element(
-      'details',
-      { id: operation.operationId },
-      element('summary', {}, ...title),
+      'details', { id: operation.operationId }, element('summary', {}, ...title),
       ...(parameters.length > 0 ? section('Parameters', element('table', {}, ...parameters)) : []),
       ...(operation.requestBody === undefined ? [] : section('Body', ...contents(operation.requestBody.content))),
       ...section('Answers', ...answers),
