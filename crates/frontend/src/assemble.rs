@@ -102,6 +102,23 @@ impl Assembler {
         Self { slab, pad: 0, at: 0, charge, pause: None, patience: MEMORY_WAIT_TIME_MAX }
     }
 
+    /// Adds a piece of a body of unknown length.
+    ///
+    /// # Errors
+    /// `Short` if the body is too long, or there is no room for the piece.
+    pub async fn collect(&mut self, mut piece: &[u8]) -> Result<(), Short> {
+        while !piece.is_empty() {
+            if self.missing() == 0 {
+                let most = self.length();
+                return Err(Short::TooLarge { bytes: most + piece.len(), most });
+            }
+            self.room().await?;
+            let taken = self.push(piece);
+            piece = piece.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
     /// Bytes still to come.
     pub fn missing(&self) -> usize {
         self.slab.len() - self.at

@@ -1,9 +1,8 @@
 //! Operations that arrive here and are decided elsewhere: model control and settings. Rare, so they travel as JSON text.
 
-use crate::limits::{CONTROL_ARGUMENT_BYTES_MAX, LOAD_FILES_MAX};
 use std::future::Future;
 use std::pin::Pin;
-use tensor::{Error, Result};
+use tensor::Result;
 
 /// A control operation; argument and reply are the JSON of the table at `ControlCall` in the native contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +36,13 @@ impl ControlOperation {
     }
 }
 
-/// What an operation is told.
+/// Argument of a control operation.
 #[derive(Debug, Default)]
 pub struct Argument {
     /// The JSON of the native contract.
     pub json: String,
-    /// Files of a load, by their parameter (`file:<path>`), which stand here in the place of base64 in the JSON: to take a hundred
-    /// megabytes of that apart held the JavaScript thread for a quarter of a second.
+    /// Files of a load, by their parameter (`file:<path>`), instead of base64 in the JSON: decoding a hundred megabytes of it held the
+    /// JavaScript thread for a quarter of a second.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
@@ -54,7 +53,7 @@ impl From<String> for Argument {
 }
 
 impl Argument {
-    /// Bytes it holds, names of files included.
+    /// Size, including the names of files.
     pub fn bytes(&self) -> usize {
         self.files.iter().map(|(name, contents)| name.len() + contents.len()).sum::<usize>() + self.json.len()
     }
@@ -71,39 +70,12 @@ impl Drop for Argument {
     }
 }
 
-/// Refuses an argument larger than the operation needs.
-///
-/// # Errors
-/// INVALID_ARG with both sizes.
-pub fn check(operation: ControlOperation, argument: String) -> Result<String> {
-    if operation == ControlOperation::RepositoryLoad || argument.len() <= CONTROL_ARGUMENT_BYTES_MAX {
-        return Ok(argument);
-    }
-    let bytes = argument.len();
-    // The caller is a reactor, which unmaps 60 MB in 3 ms.
-    memory::reclaim::drop_later(argument.capacity(), argument);
-    Err(Error::invalid(format!(
-        "the request has {bytes} bytes, and a control operation other than a load may have {CONTROL_ARGUMENT_BYTES_MAX}"
-    )))
-}
-
-/// Refuses a load with so many files.
-///
-/// # Errors
-/// INVALID_ARG with both numbers.
-pub fn check_files(count: usize) -> Result<()> {
-    if count <= LOAD_FILES_MAX {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{count} file parameters, at most {LOAD_FILES_MAX} are taken")))
-}
-
-/// The answer to come.
+/// Resolves with the JSON of the answer.
 pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 
-/// The part that decides control operations.
+/// Decides control operations.
 pub trait Control: Send + Sync {
-    /// Starts the operation. It goes on when the future is dropped: a load does not stop because its client left.
+    /// Starts the operation, which continues if the future is dropped: a load does not stop because its client left.
     fn call(&self, operation: ControlOperation, argument: Argument) -> ControlReply;
 }
 

@@ -13,13 +13,14 @@ pub use grpc::{CallEnd, EmbeddedCall, Piece};
 
 use crate::control::Control;
 use crate::gate::Grant;
-use crate::grpc::connection::GrpcContext;
+use crate::grpc::context::GrpcContext;
 use crate::hold::{self, Holds};
+use crate::http::context::HttpContext;
 use crate::http::events::{self, Events};
 use crate::http::method::Method;
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
-use crate::http::service::{self, Admission, HttpContext};
+use crate::http::service::{self, Admission};
 use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::options::FrontendOptions;
 use crate::origin::{Caller, Face, Origin};
@@ -428,7 +429,7 @@ impl Exchange {
         }
         grant.charge(reply.body_length());
         if let Some(slot) = &head.trace {
-            slot.replying(&reply);
+            slot.replying(reply.status, reply.code, &reply.body);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();

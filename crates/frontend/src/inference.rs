@@ -1,7 +1,10 @@
 //! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
 //! Callers look at a [`Inference`] before they await, so that no future has to hold a whole response.
 
-use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
+use crate::encoding::Encoding;
+use crate::limits::{
+    DEFLATE_BYTES_ON_REACTOR_MAX, ENTRIES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX,
+};
 use crate::offload;
 use crate::rope::charged;
 use crate::shared::Shared;
@@ -130,6 +133,26 @@ pub fn is_long_to_check(request: &InferRequest) -> bool {
         i.data.len() > STRINGS_BYTES_ON_REACTOR_MAX && i.datatype.is_none_or(|t| t.byte_size().is_none())
     };
     request.inputs.len() + request.outputs.len() > ENTRIES_ON_REACTOR_MAX || request.inputs.iter().any(is_long)
+}
+
+/// Whether a response takes so long to print, rank or pack that another thread does it.
+pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
+    let mut bytes = response.id.len();
+    for output in &response.outputs {
+        let length = output.answered_bytes();
+        bytes += length;
+        if length > PRINT_BYTES_ON_REACTOR_MAX && (!output.form.binary || output.form.classification > 0) {
+            return true;
+        }
+    }
+    response.id.len() > PRINT_BYTES_ON_REACTOR_MAX
+        || (encoding != Encoding::Identity && bytes > DEFLATE_BYTES_ON_REACTOR_MAX)
+}
+
+/// Whether another thread prints a response, which has all its tensors as text.
+pub fn is_long_to_print(response: &InferResponse) -> bool {
+    is_long_to_encode(response, Encoding::Identity)
+        || response.outputs.iter().any(|output| output.answered_bytes() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
 /// Whether new inferences are refused: the server ends, and no sequence goes on. Whether a request is of one, the engine decides.

@@ -38,12 +38,12 @@ mod keys;
 pub mod limits;
 mod listen;
 mod offload;
+mod operations;
 mod options;
 mod origin;
 mod packed;
 mod place;
 mod refusal;
-mod regions;
 mod rope;
 mod server;
 mod shared;
@@ -65,6 +65,7 @@ pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use keys::{IssuerOptions, Keyring, check_keys_file};
 pub use listen::Held;
 pub use offload::{OffloadStatus, status as offload_status};
+pub use operations::models::Metadata;
 pub use options::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
 };

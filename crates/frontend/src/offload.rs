@@ -28,7 +28,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tensor::{Error, Result, allowance};
 
-/// How long a thread without work stays.
+/// How long an idle thread stays.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -54,20 +54,20 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| {
     Pool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
 });
 
-/// What the pool does now and what it may, for metrics.
+/// Use and limits of the pool, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffloadStatus {
-    /// Threads alive.
+    /// Running threads.
     pub threads: usize,
-    /// The most there may be.
+    /// Limit of `threads`.
     pub threads_max: usize,
-    /// Work that waits for one.
+    /// Jobs that wait for a thread.
     pub waiting: usize,
-    /// The most that may wait.
+    /// Limit of `waiting`.
     pub waiting_max: usize,
 }
 
-/// What the pool does now.
+/// Current use of the pool.
 pub fn status() -> OffloadStatus {
     let state = POOL.state.lock();
     let waiting = state.light.len() + state.heavy.len();
@@ -75,7 +75,7 @@ pub fn status() -> OffloadStatus {
 }
 
 impl Pool {
-    /// Takes a job; hands it back when too many wait.
+    /// Queues a job; returns it if too many wait.
     fn submit(&'static self, job: Job, is_heavy: bool) -> Result<(), Job> {
         let mut state = self.state.lock();
         if state.light.len() + state.heavy.len() >= JOBS_WAITING_MAX {
@@ -90,7 +90,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Finds a thread for what was queued.
+    /// Wakes or starts a thread for a queued job.
     fn rouse(&'static self, mut state: MutexGuard<'_, State>) {
         // Those idle may be promised to work queued just before.
         if state.idle >= state.light.len() + state.heavy.len() {
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// The next job, and whether it is heavy. One heavy job always runs when there is any, and one thread is always left to others.
+    /// The next job, and whether it is heavy. If there are heavy jobs, one always runs, and one thread is always left for light ones.
     fn next(&self, state: &mut State) -> Option<(Job, bool)> {
         let may_heavy = state.heavy_running + 1 < self.threads_max;
         let first_heavy = state.heavy_running == 0 || state.light.is_empty();
@@ -155,11 +155,10 @@ impl Pool {
     }
 }
 
-/// What became of work.
 enum Outcome<T> {
     Awaited(Option<Waker>),
     Done(T),
-    /// Taken, or there will be none.
+    /// Taken, or there is no result.
     Gone,
 }
 
@@ -168,23 +167,16 @@ struct Shared<T> {
     abandoned: AtomicBool,
 }
 
-/// Says whether anybody still waits for the result; long work asks now and then.
+/// Whether the caller still waits for the result; long work checks it now and then.
 pub struct Abandoned<'a>(&'a AtomicBool);
 
 impl Abandoned<'_> {
-    /// Nobody does.
     pub fn is(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-
-    /// For work on the caller's own thread.
-    pub fn never() -> Self {
-        static NEVER: AtomicBool = AtomicBool::new(false);
-        Self(&NEVER)
-    }
 }
 
-/// The worker's end: puts the result, or says that there is none.
+/// The worker's end: gives the result, or the notice that there is none.
 struct Promise<T> {
     shared: Arc<Shared<T>>,
     mailbox: Option<Arc<Mailbox>>,
@@ -212,7 +204,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// The result to come. Dropped before that, the work is not begun, or its result is dropped.
+/// Resolves with the result. If it is dropped before, the work is not begun or its result dropped.
 pub struct Offloaded<T: Send + 'static> {
     shared: Arc<Shared<T>>,
 }
@@ -241,7 +233,7 @@ pub fn start<T: Send + 'static>(
     }
 }
 
-/// As [`start`], and waits.
+/// Runs `work` on the pool and waits for its result.
 ///
 /// # Errors
 /// As `start`; INTERNAL when the work panicked.
@@ -250,6 +242,18 @@ pub async fn run<T: Send + 'static>(
     work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
 ) -> Result<T> {
     start(bytes, work)?.await
+}
+
+/// As [`run`] if `is_long`; other work runs on the caller's thread.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_if<T: Send + 'static>(
+    is_long: bool,
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    if is_long { run(bytes, move |_| work()).await } else { Ok(work()) }
 }
 
 /// As [`start`], for work that makes large buffers: each is charged to `account` before it is made (`tensor::allowance`), and the
@@ -295,7 +299,7 @@ pub async fn run_charged<T: Send + 'static>(
     start_charged(account, kind, bytes, work)?.await
 }
 
-/// Bytes that were made by such work: their charge ends with the last view of them, and no reactor gives their memory back.
+/// Bytes made by such work: their charge ends with the last view of them, and no reactor frees them.
 pub fn made(bytes: Bytes, mut charge: Charge) -> Bytes {
     charge.shrink(bytes.len());
     if charge.bytes() == 0 { disposed(bytes) } else { charged(disposed(bytes), charge) }
@@ -334,7 +338,7 @@ impl<T: Send + 'static> Drop for Offloaded<T> {
     }
 }
 
-/// Bytes whose memory is given back by the pool when a reactor drops them last: unmapping costs about 0.1 ms per MiB.
+/// Bytes that the pool frees if a reactor drops them last: unmapping costs about 0.1 ms per MiB.
 struct Disposed(Bytes);
 
 impl AsRef<[u8]> for Disposed {
@@ -353,7 +357,7 @@ impl Drop for Disposed {
     }
 }
 
-/// The same bytes, whose memory no reactor gives back, if they are many.
+/// The same bytes; if they are many, no reactor frees them.
 pub fn disposed(bytes: Bytes) -> Bytes {
     if bytes.len() < DISPOSE_BYTES_MIN { bytes } else { Bytes::from_owner(Disposed(bytes)) }
 }

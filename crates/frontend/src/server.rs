@@ -3,10 +3,11 @@
 
 use crate::control::Control;
 use crate::descriptors;
-use crate::grpc::connection::{self as grpc, GrpcContext};
+use crate::grpc::connection as grpc;
+use crate::grpc::context::GrpcContext;
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
-use crate::http::service::HttpContext;
+use crate::http::context::HttpContext;
 use crate::idle::{Idle, Place};
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::{Held, Listener, Listening, SocketFile, Wanted, hold, unix_path};

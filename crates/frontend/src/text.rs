@@ -1,30 +1,31 @@
 //! Small texts: JSON written by hand, for arguments of control operations and short replies; errors that are not too long.
 
 use crate::limits::ERROR_TEXT_BYTES_MAX;
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use protocol::json::write_string;
 use std::borrow::Cow;
 use tensor::{Error, Result};
 
-/// An object or array being written.
+/// A JSON object or array that is being written.
 pub struct Text(Vec<u8>);
 
 impl Text {
-    /// Begins with `{` or `[`.
     pub fn begin(open: u8) -> Self {
         let mut text = Vec::with_capacity(64);
         text.push(open);
         Self(text)
     }
 
-    /// A comma, unless nothing or an opening bracket stands before it.
+    /// Writes a comma, except at the beginning and after an opening bracket or a colon.
     fn separate(&mut self) {
         if !matches!(self.0.last(), None | Some(b'{' | b'[' | b':')) {
             self.0.push(b',');
         }
     }
 
-    /// `"key":`, to be followed by a value.
+    /// Writes `"key":`, to be followed by a value.
     pub fn key(&mut self, key: &str) -> &mut Self {
         self.separate();
         write_string(&mut self.0, key.as_bytes());
@@ -32,46 +33,44 @@ impl Text {
         self
     }
 
-    /// A string, escaped.
     pub fn string(&mut self, value: &str) -> &mut Self {
         self.separate();
         write_string(&mut self.0, value.as_bytes());
         self
     }
 
-    /// JSON text as it is.
+    /// Writes JSON text unchanged.
     pub fn raw(&mut self, json: &[u8]) -> &mut Self {
         self.separate();
         self.0.extend_from_slice(json);
         self
     }
 
-    /// `true` or `false`.
     pub fn boolean(&mut self, value: bool) -> &mut Self {
         self.raw(if value { b"true" } else { b"false" })
     }
 
-    /// An integer.
     pub fn integer(&mut self, value: impl itoa::Integer) -> &mut Self {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(value).to_owned();
         self.raw(digits.as_bytes())
     }
 
-    /// Begins a nested object or array.
     pub fn open(&mut self, open: u8) -> &mut Self {
         self.separate();
         self.0.push(open);
         self
     }
 
-    /// Ends the innermost object or array.
     pub fn close(&mut self, close: u8) -> &mut Self {
         self.0.push(close);
         self
     }
 
-    /// The text as a string.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     ///
     /// # Errors
     /// INVALID_ARG when it holds what a client sent and that is no UTF-8: a name or a configuration with other letters in it
@@ -80,13 +79,12 @@ impl Text {
         String::from_utf8(self.0).map_err(|_| Error::invalid("the request holds text that is not UTF-8"))
     }
 
-    /// The text as bytes.
     pub fn into_bytes(self) -> Bytes {
         self.0.into()
     }
 }
 
-/// A text for people that is not too long to be sent: names of a client's stand in it, and those may be.
+/// Shortens an error text to [`ERROR_TEXT_BYTES_MAX`]: names that a client sent may be long.
 pub fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= ERROR_TEXT_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -94,6 +92,14 @@ pub fn cut(text: &str) -> Cow<'_, str> {
     let end = (0..=ERROR_TEXT_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     let (start, rest) = text.split_at(end);
     Cow::Owned(format!("{start}… ({} bytes more)", rest.len()))
+}
+
+/// Decodes base64 of either alphabet, padded or not.
+pub fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
+    alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 use crate::access_log::entry::{Asked, Entry, EventNotes};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
-use crate::http::reply::Reply;
 use crate::origin::Caller;
 use crate::shared::Shared;
 use crate::table::Operation;
@@ -19,10 +18,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use tensor::{Error, Name};
+use tensor::{Code, Error, Name};
 use trace::{Activity, Context, Trace};
 
-/// Which activities a front end notes.
+/// Activities that a front end records.
 #[derive(Debug)]
 pub struct Names {
     received: [Activity; 2],
@@ -38,7 +37,7 @@ const GRPC: Names = Names {
     sent: [Activity::GrpcSendStart, Activity::GrpcSendEnd],
 };
 
-/// A request that may turn out to be traced, or will have a line. The line is written when the last of its owners drops it.
+/// A request that may be traced or is logged. Its line is written when the last owner drops it.
 pub struct Slot {
     names: &'static Names,
     begun: u64,
@@ -47,7 +46,7 @@ pub struct Slot {
     entry: Option<Entry>,
 }
 
-/// That of a request, while there are traces or logs.
+/// `None` while nothing is traced and nothing logged.
 pub type Noted = Option<Rc<Slot>>;
 
 impl fmt::Debug for Slot {
@@ -57,7 +56,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// For an HTTP request that comes now, if any is traced or has a line.
+    /// An HTTP request that begins now, if requests are traced or logged.
     #[inline]
     pub fn http(
         shared: &Shared,
@@ -72,7 +71,7 @@ impl Slot {
         Self::new(&HTTP, shared, caller, || Asked::Http(protocol, method, path()))
     }
 
-    /// Likewise for a call of gRPC.
+    /// A gRPC call that begins now, if requests are traced or logged.
     #[inline]
     pub fn grpc(
         shared: &Shared,
@@ -107,40 +106,36 @@ impl Slot {
         Some(Rc::new(Self { names: &GRPC, begun, read: Cell::new(read), trace: RefCell::default(), entry }))
     }
 
-    /// The request is read to its end, and its model was found.
+    /// Records that the request was read and its model found.
     pub fn was_read(&self) {
         self.read.set(now_ns());
     }
 
-    /// Body or message is there.
     pub fn received(&self, body: &Bytes) {
         if let Some(entry) = &self.entry {
             entry.received(body);
         }
     }
 
-    /// The key that was shown.
     pub fn granted(&self, key: Option<&Arc<str>>) {
         if let Some(entry) = &self.entry {
             entry.granted(key);
         }
     }
 
-    /// The model and version that the request names, and its id.
     pub fn named(&self, model: &Name, version: &Name, id: &Name) {
         if let Some(entry) = &self.entry {
             entry.named(model, version, id);
         }
     }
 
-    /// Its id.
     pub fn identified(&self, id: &Name) {
         if let Some(entry) = &self.entry {
             entry.identified(id);
         }
     }
 
-    /// Samples the request, now that its model is known. `context` is what the client says of its own trace.
+    /// Samples the request, now that its model is known. `context`: the client's own trace.
     pub fn begin(&self, version: &ModelVersion, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
         let mut trace = self.trace.borrow_mut();
         *trace = begin(self.names, version, [self.begun, self.read.get()], context);
@@ -151,22 +146,21 @@ impl Slot {
         trace.clone()
     }
 
-    /// For the request, if it was sampled or is measured.
+    /// Trace of a request that is sampled or measured.
     pub fn trace(&self) -> Option<Trace> {
         self.trace.borrow().clone()
     }
 
-    /// Likewise; nothing is noted here any more.
+    /// Takes the trace; nothing is recorded here any more.
     pub fn take(&self) -> Option<Trace> {
         self.trace.borrow_mut().take()
     }
 
-    /// Whether the request was sampled.
     pub fn is_sampled(&self) -> bool {
         self.trace.borrow().as_ref().is_some_and(Trace::is_recorded)
     }
 
-    /// The request was refused because of its body. One that [`is_no_json`] leaves a trace of its own.
+    /// Ends the trace of a request whose body was rejected; it is kept only if [`is_no_json`].
     pub fn refused(&self, is_no_json: bool) {
         if let Some(trace) = self.take()
             && is_no_json
@@ -175,20 +169,19 @@ impl Slot {
         }
     }
 
-    /// An answer is there.
     pub fn completed(&self) {
         completed(self.trace.borrow().as_ref());
     }
 
-    /// A reply begins to leave.
-    pub fn replying(&self, reply: &Reply) {
+    /// Records an HTTP reply that is about to be sent: status, class of error, body.
+    pub fn replying(&self, status: u16, code: Option<Code>, body: &[Bytes]) {
         if let Some(entry) = &self.entry {
-            entry.replied(reply);
+            entry.replied(status, code, body);
         }
         self.note(self.names.sent[0]);
     }
 
-    /// A message of so many bytes begins to leave, one of several.
+    /// Records a message that is about to be sent, one of several.
     pub fn sending(&self, bytes: usize) {
         if let Some(entry) = &self.entry {
             entry.sending(bytes);
@@ -201,14 +194,13 @@ impl Slot {
         self.entry.as_ref().map(Entry::events)
     }
 
-    /// A call ends like this.
     pub fn ending(&self, status: &Status) {
         if let Some(entry) = &self.entry {
             entry.ended(status);
         }
     }
 
-    /// A call ends without a message.
+    /// Records the end of a call without a message.
     pub fn refusing(&self, status: &Status) {
         self.ending(status);
         // What is in one frame with its end is sent as soon as it begins to be.
@@ -216,21 +208,19 @@ impl Slot {
         self.note(self.names.sent[1]);
     }
 
-    /// It ended well.
     pub fn succeeded(&self) {
         if let Some(entry) = &self.entry {
             entry.succeeded();
         }
     }
 
-    /// It failed, perhaps after some answers.
+    /// Records a failure, which may follow some responses.
     pub fn failed(&self, error: &Error) {
         if let Some(entry) = &self.entry {
             entry.failed(error);
         }
     }
 
-    /// It has left.
     pub fn sent(&self) {
         if let Some(entry) = &self.entry {
             entry.sent();
@@ -243,7 +233,7 @@ impl Slot {
     }
 }
 
-/// Whether a body has something, and that is not JSON. Takes as long as the text.
+/// Whether a body is not empty and not JSON; parses all of it.
 pub fn is_no_json(text: &[u8]) -> bool {
     !text.is_empty() && Value::parse(text).is_err()
 }
@@ -266,27 +256,23 @@ fn grpc_context(head: &http2::RequestHead) -> Option<Context> {
     Context::parse(head.get("traceparent")?, states.map(|(_, value)| value))
 }
 
-/// Samples the request of a call.
 pub fn begin_grpc(slot: Option<&Rc<Slot>>, head: &http2::RequestHead, version: &ModelVersion) -> Option<Trace> {
     slot?.begin(version, || grpc_context(head))
 }
 
-/// How many answers of one trace are there with this one of a stream: the end counts as one, as in Triton.
+/// Completions that an answer of a stream adds to its trace: the end counts as one, as in Triton.
 pub fn completions(answer: &Answer) -> usize {
     usize::from(answer.response.is_some()) + usize::from(answer.is_final)
 }
 
-/// An answer is there.
 pub fn completed(trace: Option<&Trace>) {
     note(trace, Activity::InferResponseComplete);
 }
 
-/// Something of an HTTP answer begins to leave.
 pub fn http_sending(trace: Option<&Trace>) {
     note(trace, HTTP.sent[0]);
 }
 
-/// It has left.
 pub fn http_sent(trace: Option<&Trace>) {
     note(trace, HTTP.sent[1]);
 }

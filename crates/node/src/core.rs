@@ -720,9 +720,8 @@ impl NativeCore {
 
     #[napi]
     pub fn model_metadata(&self, name: String, version: String) -> Result<String> {
-        let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
-        let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.identity.number] };
-        Ok(text(&protocol::http::model_metadata_json(&model.signature, &versions, &model.identity.platform)))
+        let metadata = frontend::Metadata::find(&self.engine, &name, &version).map_err(|e| thrown(&e))?;
+        Ok(text(&metadata.json()))
     }
 
     #[napi]

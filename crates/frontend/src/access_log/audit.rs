@@ -4,12 +4,13 @@
 use super::entry::{Asked, Entry};
 use super::line::Line;
 use super::messages;
-use crate::http::control::decode_base64;
+use crate::grpc::control::log_changes;
 use crate::http::method::Method;
 use crate::limits::{AUDIT_BYTES_ON_REACTOR_MAX, AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
 use crate::origin::Face;
 use crate::table::Operation;
 use crate::table::routes::Route;
+use crate::text::decode_base64;
 use bytes::Bytes;
 use prost::Message;
 use protocol::json::Value;
@@ -18,7 +19,7 @@ use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 
 impl Entry {
-    /// Writes the line of a control call that is over.
+    /// Writes the line of a request that changed the server.
     pub(super) fn audit(&self) {
         let body = self.body.take();
         let source = match (self.asked(), body) {
@@ -55,26 +56,24 @@ impl Entry {
             });
         }
         // Many files take a while to be decoded and hashed.
-        let names = match what {
-            Source::Message(operation) => messages::LazyNames::of(operation),
-            _ => messages::LazyNames::none(),
-        };
         self.logs().audit_later(
             |line| facts(line, None),
             move |line| {
-                names.put(&body, line);
+                if let Source::Message(operation) = what {
+                    messages::put_names(operation, &body, line);
+                }
                 line.object("parameters", |line| what.parameters(&body, line));
             },
         );
     }
 }
 
-/// What tells parameters.
+/// Where parameters are read.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Load,
     Unload,
-    /// Regions and settings: the members of the body.
+    /// The members of the body, for regions and settings.
     Members,
     Message(Operation),
 }
@@ -89,7 +88,7 @@ impl Source {
         })
     }
 
-    /// Writes the fields. Of what cannot be read, nothing: the error says so.
+    /// Writes the parameters, as far as they can be read.
     fn parameters(self, body: &[u8], line: &mut Line<'_>) {
         match self {
             Self::Message(operation) => _ = of_message(operation, body, line),
@@ -124,7 +123,7 @@ fn of_load(body: Value<'_>, line: &mut Line<'_>) {
     put_files(&files, more, line);
 }
 
-/// Small values as they are, in the order in which they came.
+/// Writes small values unchanged, in the order of the request.
 fn of_members(object: Option<Value<'_>>, line: &mut Line<'_>) {
     let Some(members) = object.and_then(|object| object.members().ok()) else { return };
     for (name, value) in members.take(AUDIT_ITEMS_MAX) {
@@ -204,26 +203,15 @@ fn of_message(operation: Operation, message: &[u8], line: &mut Line<'_>) -> Resu
             }
         }
         Operation::LogSettings => {
-            use pb::log_settings_request::setting_value::ParameterChoice as In;
-            let request = pb::LogSettingsRequest::decode(message)?;
-            let mut settings: Vec<_> = request.settings.iter().collect();
-            settings.sort_unstable_by_key(|(name, _)| *name);
-            for (name, setting) in settings.into_iter().take(AUDIT_ITEMS_MAX) {
-                line.client_key(name.as_bytes(), LOG_NAME_BYTES_MAX);
-                match &setting.parameter_choice {
-                    Some(In::BoolParam(value)) => line.value(if *value { b"true" } else { b"false" }),
-                    Some(In::Uint32Param(value)) => line.value(value.to_string().as_bytes()),
-                    Some(In::StringParam(text)) => line.text_value(text.as_bytes(), LOG_NAME_BYTES_MAX),
-                    None => line.value(b"null"),
-                }
-            }
+            let changes = log_changes(&pb::LogSettingsRequest::decode(message)?).unwrap_or_default();
+            of_members(Value::parse(&changes).ok(), line);
         }
         _ => {}
     }
     Ok(())
 }
 
-/// A message that has no settings asks for them.
+/// Whether a message only reads settings.
 fn is_only_read(operation: Operation, message: &[u8]) -> bool {
     match operation {
         Operation::TraceSettings => pb::TraceSettingRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
@@ -232,7 +220,7 @@ fn is_only_read(operation: Operation, message: &[u8]) -> bool {
     }
 }
 
-/// What stands for the contents of a file.
+/// Name, size and hash of a file.
 struct File {
     name: Vec<u8>,
     bytes: usize,

@@ -5,7 +5,6 @@ use super::Logs;
 use super::line::Line;
 use crate::grpc::status::{Status, code};
 use crate::http::method::Method;
-use crate::http::reply::Reply;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
 use crate::origin::{Caller, Face, Origin};
 use crate::table::Operation;
@@ -29,35 +28,34 @@ const HTTP_CLIENT_LEFT: u16 = 499;
 pub enum Asked {
     /// Over HTTP: version, method, and the path without its query.
     Http(&'static str, Method, Bytes),
-    /// Over gRPC: which call, if it is one of ours, and its head.
+    /// Over gRPC: the operation of a known call, and its head.
     Grpc(Option<Operation>, Rc<http2::RequestHead>),
-    /// A request of a stream of gRPC.
+    /// A request in a gRPC stream.
     InStream,
 }
 
-/// Who is meant, as far as it is known.
+/// The model or region that the request is for, as far as it is known.
 #[derive(Default)]
 enum Target {
-    /// What the path says, or the message.
+    /// Named by the path or the message.
     #[default]
     Asked,
-    /// As the request named it.
+    /// Model and version as the request names them.
     Named(Name, Name),
-    /// The model that took it.
+    /// The model that accepted the request.
     Found(Arc<Signature>),
 }
 
-/// How it ended.
 #[derive(Default)]
 enum Outcome {
-    /// It has no answer.
+    /// No response was sent.
     #[default]
     None,
     Http(u16),
     Grpc(u8),
 }
 
-/// Events of a reply, noted by the thread that makes them.
+/// Events of a response, counted by the thread that makes them.
 #[derive(Debug, Default)]
 pub struct EventNotes {
     count: AtomicU64,
@@ -66,7 +64,6 @@ pub struct EventNotes {
 }
 
 impl EventNotes {
-    /// An event begins to leave.
     pub fn note(&self, event: &Result<Bytes>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         match event {
@@ -77,23 +74,23 @@ impl EventNotes {
     }
 }
 
-/// A request that will have a line.
+/// A request that is logged.
 pub struct Entry {
     logs: Arc<Logs>,
     caller: Caller,
     asked: Asked,
     begun: u64,
-    /// It changes the server, if it is what it seems to be.
+    /// By its method and path, or its call, it changes the server.
     pub(super) is_write: bool,
     read: Cell<u64>,
     sending: Cell<u64>,
-    /// Answers that began to leave, and have not yet.
+    /// Responses that are being sent.
     on_their_way: Cell<u64>,
     sent: Cell<u64>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     responses: Cell<u64>,
-    /// Of a stream.
+    /// Requests of a stream.
     requests: Cell<u64>,
     first_response: Cell<u64>,
     outcome: RefCell<Outcome>,
@@ -103,7 +100,7 @@ pub struct Entry {
     id: RefCell<Name>,
     events: RefCell<Option<Arc<EventNotes>>>,
     trace: RefCell<Option<Trace>>,
-    /// Body or message, where it says more.
+    /// Body or message, kept for the names and parameters in it.
     pub(super) body: RefCell<Option<Bytes>>,
 }
 
@@ -117,7 +114,7 @@ impl fmt::Debug for Entry {
 const NAMES_BYTES_MAX: usize = 4096;
 
 impl Entry {
-    /// For a request that begins now; `None` where it will have no line.
+    /// A request that begins now; `None` if it is not logged.
     pub fn new(logs: &Arc<Logs>, caller: &Caller, asked: Asked, begun: u64) -> Option<Self> {
         let is_write = logs.has_audit() && is_write(&asked);
         (logs.has_access() || is_write).then(|| Self {
@@ -146,7 +143,7 @@ impl Entry {
         })
     }
 
-    /// For a request of this call, which is a stream.
+    /// A request in the stream of this call.
     pub fn in_stream(&self, begun: u64) -> Option<Self> {
         self.requests.set(self.requests.get() + 1);
         let entry = Self::new(&self.logs, &self.caller, Asked::InStream, begun)?;
@@ -154,7 +151,7 @@ impl Entry {
         Some(entry)
     }
 
-    /// Body or message was read to its end.
+    /// Records that body or message was read.
     pub fn received(&self, body: &Bytes) {
         self.read.set(now_ns());
         self.bytes_in.set(self.bytes_in.get() + body.len() as u64);
@@ -168,33 +165,30 @@ impl Entry {
         }
     }
 
-    /// The key that was shown.
     pub fn granted(&self, key: Option<&Arc<str>>) {
         if let Some(key) = key {
             self.key.replace(Some(key.clone()));
         }
     }
 
-    /// The model that the request names, which may not be there.
+    /// Records the model that the request names, which may not exist.
     pub fn named(&self, model: &Name, version: &Name, id: &Name) {
         self.target.replace(Target::Named(model.clone(), version.clone()));
         self.identified(id);
     }
 
-    /// The model that takes it, and what measures it.
+    /// Records the model that accepts the request, and its trace.
     pub fn found(&self, signature: &Arc<Signature>, trace: Option<&Trace>) {
         self.target.replace(Target::Found(signature.clone()));
         self.trace.replace(trace.cloned());
     }
 
-    /// The client's id.
     pub fn identified(&self, id: &Name) {
         if !id.is_empty() {
             self.id.replace(id.clone());
         }
     }
 
-    /// An answer is on its way.
     pub fn sending(&self, bytes: usize) {
         let now = now_ns();
         self.sending.set(now);
@@ -206,16 +200,16 @@ impl Entry {
         self.bytes_out.set(self.bytes_out.get() + bytes as u64);
     }
 
-    /// The reply, before it is written.
-    pub fn replied(&self, reply: &Reply) {
-        self.sending(reply.body_length());
-        self.outcome.replace(Outcome::Http(reply.status));
-        if reply.status >= 400 {
-            self.error.replace(Some((reply.code.map(Code::grpc_status), error_text(reply))));
+    /// Records an HTTP reply before it is written.
+    pub fn replied(&self, status: u16, code: Option<Code>, body: &[Bytes]) {
+        self.sending(body.iter().map(Bytes::len).sum());
+        self.outcome.replace(Outcome::Http(status));
+        if status >= 400 {
+            self.error.replace(Some((code.map(Code::grpc_status), error_text(body))));
         }
     }
 
-    /// It ended well, unless one of its answers was a failure.
+    /// Records success, unless one of the responses was an error.
     pub fn succeeded(&self) {
         if self.error.borrow().is_some() {
             return;
@@ -223,7 +217,6 @@ impl Entry {
         self.outcome.replace(Outcome::Grpc(code::OK));
     }
 
-    /// It ended with this, well or not.
     pub fn ended(&self, status: &Status) {
         self.outcome.replace(Outcome::Grpc(status.code));
         if !status.is_ok() {
@@ -231,7 +224,7 @@ impl Entry {
         }
     }
 
-    /// It failed in the middle of its answers.
+    /// Records a failure after some responses.
     pub fn failed(&self, error: &Error) {
         let number = error.code().grpc_status();
         self.error.replace(Some((Some(number), kept(error.message()))));
@@ -240,12 +233,11 @@ impl Entry {
         }
     }
 
-    /// Where events are noted that follow the beginning of a reply.
+    /// Counts the events that follow the beginning of a reply.
     pub fn events(&self) -> Arc<EventNotes> {
         self.events.borrow_mut().get_or_insert_default().clone()
     }
 
-    /// Adds what was noted there.
     fn add_events(&self) {
         if let Some(events) = self.events.take() {
             self.responses.set(self.responses.get() + events.count.load(Ordering::Relaxed));
@@ -256,20 +248,19 @@ impl Entry {
         }
     }
 
-    /// What was sent has left: of a stream one message, else all of it.
+    /// Records that one message of a stream was sent, or the whole response of another request.
     pub fn sent(&self) {
         self.sent.set(now_ns());
         let left = if matches!(self.asked, Asked::InStream) { self.on_their_way.get().saturating_sub(1) } else { 0 };
         self.on_their_way.set(left);
     }
 
-    /// The last moment that is known.
     fn ended_at(&self) -> u64 {
         let sent = self.sent.get();
         if sent == 0 { now_ns() } else { sent }
     }
 
-    /// Whether the client left before it had everything.
+    /// Whether the client left before it had the whole response.
     fn is_left(&self) -> bool {
         matches!(&*self.outcome.borrow(), Outcome::None) || self.on_their_way.get() > 0
     }
@@ -304,7 +295,6 @@ impl Entry {
         }
     }
 
-    /// Who asks.
     pub(super) fn who(&self, line: &mut Line<'_>) {
         match (self.caller.peer, self.caller.origin) {
             (Some(peer), _) => line.word("peer", &peer.to_string()),
@@ -317,7 +307,7 @@ impl Entry {
         }
     }
 
-    /// Where from: of our own sockets as far as the kernel knows.
+    /// Origin of the request; for the server's own sockets as far as the kernel knows it.
     pub(super) fn origin(&self) -> &'static str {
         match (self.caller.face, self.caller.origin) {
             (Face::Embedded, _) => "embed",
@@ -354,7 +344,6 @@ impl Entry {
         &self.asked
     }
 
-    /// How it ended.
     pub(super) fn result(&self, line: &mut Line<'_>) {
         let is_http = matches!(self.asked, Asked::Http(..));
         match (&*self.outcome.borrow(), is_http) {
@@ -459,7 +448,7 @@ impl Entry {
             }
             (Target::Asked, Asked::Grpc(Some(operation), _)) => {
                 if let Some(message) = body {
-                    super::messages::names(*operation, message).put(line);
+                    super::messages::put_names(*operation, message, line);
                 }
             }
             _ => {}
@@ -482,10 +471,10 @@ fn kept(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// The text of a reply that says what failed.
-fn error_text(reply: &Reply) -> String {
+/// The text of a reply's body that says what failed.
+fn error_text(body: &[Bytes]) -> String {
     let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
-    reply.body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
+    body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
 }
 
 fn route(method: Method, path: &[u8]) -> Option<Route<'_>> {

@@ -1,94 +1,45 @@
-//! What messages of gRPC name: the models and regions that lines are about.
+//! Names in messages of gRPC: the models and regions that lines are about.
 
 use super::line::Line;
 use crate::limits::LOG_NAME_BYTES_MAX;
 use crate::table::Operation;
-use prost::Message;
-use protocol::pb::inference as pb;
+use prost::encoding::{decode_key, decode_varint, skip_field};
 
-/// Names in a message; empty ones are not there.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Names {
-    /// Model.
-    pub model: String,
-    /// Its version.
-    pub version: String,
-    /// Region of shared memory.
-    pub region: String,
-}
-
-/// Those of a small message; none of what cannot be read.
-pub fn names(operation: Operation, message: &[u8]) -> Names {
-    read(operation, message).unwrap_or_default()
-}
-
-/// Those of a message that is too long to be read here and now.
-#[derive(Debug, Clone, Copy)]
-pub struct LazyNames(Option<Operation>);
-
-impl LazyNames {
-    /// Of a call.
-    pub fn of(operation: Operation) -> Self {
-        Self(Some(operation))
-    }
-
-    /// What is asked for has said its names already.
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// Writes them.
-    pub fn put(self, message: &[u8], line: &mut Line<'_>) {
-        if let Some(operation) = self.0 {
-            names(operation, message).put(line);
+/// Writes the names that the message of a call has, as far as it can be read. The numbers are those of its fields.
+pub fn put_names(operation: Operation, message: &[u8], line: &mut Line<'_>) {
+    let names: &[(&str, u32)] = match operation {
+        Operation::ModelReady | Operation::ModelMetadata | Operation::ModelConfig | Operation::ModelStatistics => {
+            &[("model", 1), ("version", 2)]
+        }
+        Operation::Load | Operation::Unload | Operation::TraceSettings => &[("model", 2)],
+        Operation::SystemRegionStatus
+        | Operation::SystemRegionRegister
+        | Operation::SystemRegionUnregister
+        | Operation::CudaRegionStatus
+        | Operation::CudaRegionRegister
+        | Operation::CudaRegionUnregister => &[("region", 1)],
+        _ => &[],
+    };
+    for (key, number) in names {
+        let name = text(message, *number);
+        if !name.is_empty() {
+            line.text(key, name, LOG_NAME_BYTES_MAX);
         }
     }
 }
 
-impl Names {
-    /// Writes those that are there.
-    pub fn put(&self, line: &mut Line<'_>) {
-        for (key, name) in [("model", &self.model), ("version", &self.version), ("region", &self.region)] {
-            if !name.is_empty() {
-                line.text(key, name.as_bytes(), LOG_NAME_BYTES_MAX);
-            }
+/// The text field of this number; empty if there is none. The last one counts, as for every reader of protobuf.
+fn text(mut message: &[u8], number: u32) -> &[u8] {
+    let mut found: &[u8] = b"";
+    while let Ok((tag, wire_type)) = decode_key(&mut message) {
+        let from = message;
+        if skip_field(wire_type, tag, &mut message, Default::default()).is_err() {
+            break;
+        }
+        if tag == number {
+            found = from.get(..from.len() - message.len()).unwrap_or_default();
+            let _ = decode_varint(&mut found);
         }
     }
-}
-
-fn read(operation: Operation, message: &[u8]) -> Result<Names, prost::DecodeError> {
-    let model = |model: String, version: String| Names { model, version, region: String::new() };
-    let region = |region: String| Names { region, ..Names::default() };
-    Ok(match operation {
-        Operation::ModelReady => pb::ModelReadyRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Operation::ModelMetadata => pb::ModelMetadataRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Operation::ModelConfig => pb::ModelConfigRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Operation::ModelStatistics => pb::ModelStatisticsRequest::decode(message).map(|r| model(r.name, r.version))?,
-        Operation::Load => {
-            pb::RepositoryModelLoadRequest::decode(message).map(|r| model(r.model_name, String::new()))?
-        }
-        Operation::Unload => {
-            pb::RepositoryModelUnloadRequest::decode(message).map(|r| model(r.model_name, String::new()))?
-        }
-        Operation::TraceSettings => {
-            pb::TraceSettingRequest::decode(message).map(|r| model(r.model_name, String::new()))?
-        }
-        Operation::SystemRegionStatus => {
-            pb::SystemSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?
-        }
-        Operation::SystemRegionRegister => {
-            pb::SystemSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
-        }
-        Operation::SystemRegionUnregister => {
-            pb::SystemSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
-        }
-        Operation::CudaRegionStatus => pb::CudaSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?,
-        Operation::CudaRegionRegister => {
-            pb::CudaSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
-        }
-        Operation::CudaRegionUnregister => {
-            pb::CudaSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
-        }
-        _ => Names::default(),
-    })
+    found
 }

@@ -24,7 +24,7 @@ use line::Line;
 use sampler::Sampler;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
-use tensor::{Error, Result};
+use tensor::Result;
 use trace::Measuring;
 use writer::LineLog;
 
@@ -135,8 +135,4 @@ impl Logs {
         let end = Instant::now() + FINISH_TIME_MAX;
         logs.for_each(|log| log.finish(end));
     }
-}
-
-fn refused(flag: &str, path: &str, error: &std::io::Error) -> Error {
-    Error::invalid(format!("failed to open the file of --{flag}, '{path}': {error}"))
 }

@@ -4,7 +4,6 @@
 use super::line::Line;
 use super::place::Place;
 use super::queue::{LogCounts, Put, Queue};
-use super::refused;
 use crate::limits::LINES_UNFINISHED_MAX;
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
@@ -79,7 +78,8 @@ impl LineLog {
     /// # Errors
     /// INVALID_ARG where it cannot be opened; INTERNAL when the machine refuses a thread.
     pub fn open(flag: &'static str, path: &str, reactors: usize, bytes_max: usize) -> Result<Self> {
-        let place = Place::open(path).map_err(|error| refused(flag, path, &error))?;
+        let place = Place::open(path)
+            .map_err(|error| Error::invalid(format!("failed to open the file of --{flag}, '{path}': {error}")))?;
         let shared = Arc::new(Shared {
             queue: Queue::new(reactors, bytes_max),
             unfinished: Mutex::default(),

@@ -6,7 +6,7 @@
 
 use super::{Say, Settle, Told};
 use crate::grpc::call;
-use crate::grpc::connection::GrpcContext;
+use crate::grpc::context::GrpcContext;
 use crate::grpc::reply::FIXED;
 use crate::grpc::status::{Status, code};
 use crate::limits::{

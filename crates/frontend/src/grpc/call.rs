@@ -1,6 +1,6 @@
 //! One call: what is common to all of them. Who may make it, how it is packed, how long it may take, how it ends.
 
-use super::connection::GrpcContext;
+use super::context::{Call, GrpcContext};
 use super::message::Messages;
 use super::reply::{finish, refuse};
 use super::status::{Status, code};
@@ -9,11 +9,10 @@ use super::{load, reflection, stream, timeout, unary, watch};
 use crate::access::Ask;
 use crate::encoding::Encoding;
 use crate::gate::Grant;
-use crate::origin::{Caller, Client};
-use crate::refusal::Refusal;
+use crate::origin::Client;
 use crate::rope::Rope;
 use crate::table::{Operation, calls};
-use crate::traced::{Noted, Slot};
+use crate::traced::Slot;
 use crate::verbose;
 use bytes::Buf;
 use http2::{Field, Request, RequestHead, StreamWriter};
@@ -25,33 +24,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The request's part of a call.
-pub struct Call {
-    /// Metadata.
-    pub head: Rc<RequestHead>,
-    /// Who makes it.
-    pub caller: Caller,
-    /// What it was granted. Its answers hold it until they are written.
-    pub grant: Grant,
-    /// Messages.
-    pub messages: Messages,
-    /// How inference responses are packed.
-    pub response_encoding: Encoding,
-    /// What the connection makes us hold.
-    pub account: Rc<Account>,
-    /// While requests are traced or logged.
-    pub trace: Noted,
-}
-
 /// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
 /// clients repeat theirs, and nothing of this is done again for the next call.
 struct CallRules {
     is_grpc: bool,
-    /// Which call, and what the gate is asked; `None`: one that we do not know.
+    /// The operation and the question for the gate; `None`: unknown call.
     operation: Option<(Operation, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
-    /// The time that the client has.
     deadline: Result<Option<Duration>, timeout::Unreadable>,
 }
 
@@ -78,7 +58,7 @@ impl CallRules {
         }
     }
 
-    /// Decides what can change from one call to the next.
+    /// Checks what can change from one call to the next.
     #[inline]
     fn admit(
         &self,
@@ -102,20 +82,13 @@ impl CallRules {
         // Sequences that have begun go on; whether a request is of one, the engine decides.
         let may_continue = matches!(operation, Operation::Infer | Operation::StreamInfer);
         if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
-            return Err(shutting_down());
+            return Err(Status::shutting_down());
         }
         Ok((operation, self.encoding.clone()?, grant))
     }
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let retry_after = refusal.retry_after();
-        Self { retry_after, ..Self::new(refusal.grpc_status(), refusal.text()) }
-    }
-}
-
-/// Answers a call as far as that goes without waiting. What is left, if anything, is for a task of its own.
+/// Answers a call as far as possible without waiting; returns the rest, if any, for a task of its own.
 ///
 /// The usual inference is over when this returns: no future was made for it, and nothing of it outlives the turn.
 pub fn begin(
@@ -203,7 +176,7 @@ pub fn begin(
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
-/// An inference that has no answer yet.
+/// An inference without a response yet.
 enum Started {
     Waits(Waits),
     Later(LaterAnswer),
@@ -292,7 +265,7 @@ fn note_sent(trace: Option<&Rc<Slot>>, ended: Result<(), Status>) {
     }
 }
 
-/// Before it is told so.
+/// Called before the status is sent.
 #[inline]
 fn note_refused(trace: Option<&Rc<Slot>>, status: &Status) {
     if let Some(slot) = trace {
@@ -300,25 +273,15 @@ fn note_refused(trace: Option<&Rc<Slot>>, status: &Status) {
     }
 }
 
-/// Gives `work` so much time. In a box of its own, as most calls have no deadline.
+/// Limits the time of `work`. Boxed, as most calls have no deadline.
 async fn limited<T>(
     limit: Duration,
     work: impl Future<Output = Option<Result<T, Status>>>,
 ) -> Option<Result<T, Status>> {
-    Box::pin(tokio::time::timeout(limit, work)).await.unwrap_or_else(|_| Some(Err(deadline_exceeded())))
+    Box::pin(tokio::time::timeout(limit, work)).await.unwrap_or_else(|_| Some(Err(Status::deadline_exceeded())))
 }
 
-/// How a call ends whose time is up.
-pub fn deadline_exceeded() -> Status {
-    Status::new(code::DEADLINE_EXCEEDED, "Deadline Exceeded")
-}
-
-/// What a call is told that comes too late.
-pub fn shutting_down() -> Status {
-    Status::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
-}
-
-/// gzip where the client takes it, else deflate, else nothing.
+/// gzip if the client accepts it, else deflate, else nothing.
 fn accepted(head: &RequestHead) -> Encoding {
     let list = head.get("grpc-accept-encoding").unwrap_or_default();
     let has = |e: Encoding| list.split(|&b| b == b',').any(|n| n.trim_ascii() == e.name().as_bytes());

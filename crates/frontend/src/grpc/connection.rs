@@ -5,147 +5,28 @@
 //!
 //! Keep-alive options (P 2.7): `keepalive_*` and `max_connection_age*` are seen to here, `http2_*` by the HTTP/2 layer.
 
-use super::delays::Delays;
-use super::upkeep::{Age, Keepalive, Tick, Upkeep};
-use super::{call, reply};
-use crate::access::Restrictions;
-use crate::control::Control;
-use crate::forward::HeaderForward;
-use crate::gate::{Gate, GateOptions, PROTOCOL};
+use super::call;
+use super::context::GrpcContext;
+use super::upkeep::{Tick, Upkeep};
 use crate::hold;
 use crate::idle::Place;
-use crate::limits::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
-    STREAMS_PER_CONNECTION_MAX,
-};
-use crate::options::GrpcOptions;
 use crate::origin::{Caller, Client};
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
 use crate::stray;
 use bytes::BytesMut;
-use engine::Engine;
-use http2::{Connection, Options, Pings, Request, Room, StreamWriter};
-use memory::{Account, Budget, Charge, Kind};
-use parking_lot::Mutex;
+use http2::{Connection, Request, StreamWriter};
+use memory::Account;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
-use tensor::Result;
 use tokio::time::{Instant, sleep_until};
 
 /// How many calls one read brought are begun between looks at how long that took. A usual call takes 5 µs.
 pub const CALLS_PER_LOOK: u32 = 8;
-
-/// What every gRPC connection knows.
-pub struct GrpcContext {
-    /// Models.
-    pub engine: Arc<Engine>,
-    /// Decides control operations.
-    pub control: Arc<dyn Control>,
-    /// How far the shutdown is.
-    pub shared: Arc<Shared>,
-    /// Who may ask for what.
-    pub gate: Gate,
-    /// Forwarded metadata.
-    pub forward: HeaderForward,
-    /// zlib level of inference responses; `None` = not packed.
-    pub compression_level: Option<u32>,
-    /// Pauses that QA asks for.
-    pub delays: Delays,
-    keepalive: Keepalive,
-    age: Age,
-    http2: Options,
-}
-
-impl GrpcContext {
-    /// Compiles the options.
-    ///
-    /// # Errors
-    /// INVALID_ARG for options that cannot be.
-    pub fn new(
-        engine: Arc<Engine>,
-        control: Arc<dyn Control>,
-        shared: Arc<Shared>,
-        options: &GrpcOptions,
-        gate: GateOptions,
-    ) -> Result<Self> {
-        let positive = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
-        Ok(Self {
-            engine,
-            control,
-            shared,
-            gate: Gate::new(PROTOCOL, Restrictions::new("protocol", &options.restrictions)?, gate),
-            forward: HeaderForward::new(&options.header_forward_pattern)?,
-            compression_level: match options.infer_response_compression_level.as_str() {
-                "low" => Some(1),
-                "medium" => Some(6),
-                "high" => Some(9),
-                _ => None,
-            },
-            delays: Delays::from_env(),
-            keepalive: Keepalive {
-                time: positive(options.keepalive_time_ms).unwrap_or(Duration::from_secs(7200)),
-                timeout: positive(options.keepalive_timeout_ms).unwrap_or(Duration::from_secs(20)),
-                without_calls: options.keepalive_permit_without_calls,
-            },
-            age: Age {
-                max: positive(options.max_connection_age_ms),
-                grace: positive(options.max_connection_age_grace_ms),
-            },
-            http2: Options {
-                fixed: &reply::FIXED,
-                pings: Pings {
-                    interval_min: Duration::from_millis(options.http2_min_recv_ping_interval_without_data_ms),
-                    strikes_max: options.http2_max_ping_strikes,
-                    without_streams: options.keepalive_permit_without_calls,
-                    sent_without_data_max: options.http2_max_pings_without_data,
-                },
-                ..http2_options()
-            },
-        })
-    }
-}
-
-/// Flow control that suits tensors.
-pub fn http2_options() -> Options {
-    Options {
-        stream_window: STREAM_WINDOW_BYTES,
-        connection_window: CONNECTION_WINDOW_BYTES,
-        frame_bytes_max: FRAME_BYTES_MAX,
-        streams_max: STREAMS_PER_CONNECTION_MAX,
-        header_list_bytes_max: HEADER_LIST_BYTES_MAX,
-        send_buffer_bytes_max: SEND_BUFFER_BYTES_MAX,
-        freed: memory::reclaim::freed_small,
-        head_room: Room { reserve: reserve_heads, release: release_heads },
-        is_short: || Budget::global().is_short(),
-        is_turn_over: hold::is_due,
-        ..Options::default()
-    }
-}
-
-/// What the heads of all HTTP/2 connections have of the budget.
-static HEADS: LazyLock<Mutex<Charge>> =
-    LazyLock::new(|| Mutex::new(Budget::global().common().empty(Kind::Head, false)));
-
-fn reserve_heads(bytes: usize) -> bool {
-    let mut heads = HEADS.lock();
-    let has_room = heads.grow(bytes).is_ok();
-    if !has_room {
-        heads.account().count_refusal();
-    }
-    has_room
-}
-
-fn release_heads(bytes: usize) {
-    let mut heads = HEADS.lock();
-    let left = heads.bytes().saturating_sub(bytes);
-    heads.shrink(left);
-}
 
 /// Runs `work` as far as it goes without waiting; what is left becomes a task of its own.
 pub async fn start(work: impl Future<Output = ()> + 'static) {

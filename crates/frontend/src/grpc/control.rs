@@ -1,99 +1,185 @@
-//! Control operations between their protobuf messages and the JSON of the native contract.
+//! Operations besides inference over gRPC: reads their messages and writes their answers. What they do is decided by `operations`.
 
-use super::call::Call;
-use super::connection::GrpcContext;
+use super::context::{Call, GrpcContext};
 use super::message::frame;
-use super::status::Status;
-use super::unary::decode_long;
-use crate::control::{Argument, ControlOperation, check, check_files};
+use super::status::{Status, code};
+use crate::gate::Headers;
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
-use crate::offload::{self, Abandoned};
-use crate::refusal::Refusal;
+use crate::offload;
+use crate::operations::models::Metadata;
+use crate::operations::regions::Registration;
+use crate::operations::repository::Load;
+use crate::operations::settings::{Settings, settings};
+use crate::operations::{self, Permission, models, regions, repository};
 use crate::rope::Rope;
 use crate::table::Operation;
 use crate::text::Text;
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
+use engine::VersionStatistics;
+use memory::{RegionKind, RegionStatus, Source};
+use prost::Message;
 use protocol::json::Value;
+use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
-use tensor::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{DataType, Error, Name, Result};
 
-async fn call(context: &GrpcContext, operation: ControlOperation, argument: Text) -> Result<String> {
-    context.control.call(operation, check(operation, argument.into_string()?)?.into()).await
-}
-
-fn refuse_repository(name: &str) -> Result<()> {
-    if name.is_empty() { Ok(()) } else { Err(Error::unsupported("'repository_name' specification is not supported")) }
-}
-
-fn text(value: Option<Value<'_>>) -> Result<String> {
-    value.map_or(Ok(String::new()), Value::as_string)
-}
-
-/// `RepositoryIndex`.
-pub async fn index(context: &GrpcContext, request: pb::RepositoryIndexRequest) -> Result<Rope, Status> {
-    refuse_repository(&request.repository_name)?;
-    let mut argument = Text::begin(b'{');
-    argument.key("ready").boolean(request.ready).close(b'}');
-    let reply = call(context, ControlOperation::RepositoryIndex, argument).await?;
-    let length = reply.len();
-    let make = move |_: &Abandoned<'_>| -> Result<Rope> {
-        let mut response = pb::RepositoryIndexResponse::default();
-        for model in Value::parse(reply.as_bytes())?.elements()? {
-            response.models.push(pb::repository_index_response::ModelIndex {
-                name: text(model.get("name"))?,
-                version: text(model.get("version"))?,
-                state: text(model.get("state"))?,
-                reason: text(model.get("reason"))?,
-            });
+/// Answers a call with this message.
+pub async fn answer(
+    context: &Arc<GrpcContext>,
+    operation: Operation,
+    call: &Call,
+    message: Bytes,
+) -> Result<Rope, Status> {
+    let engine = &context.engine;
+    call.grant.charge(message.len());
+    let headers: Headers<'_, '_> = &|name, at| call.head.all(name).nth(at);
+    let permission = Permission::OfMessage { gate: &context.gate, grant: &call.grant, caller: &call.caller, headers };
+    let with = &operations::Context { engine, control: &*context.control, permission };
+    let is_health = matches!(operation, Operation::ServerLive | Operation::ServerReady | Operation::HealthCheck);
+    if is_health && engine.is_exiting() {
+        return Err(Error::unavailable("Server exiting").into());
+    }
+    Ok(match operation {
+        Operation::ServerLive => frame(&pb::ServerLiveResponse { live: engine.is_live() }),
+        Operation::ServerReady => frame(&pb::ServerReadyResponse { ready: engine.readiness().get().await }),
+        Operation::HealthCheck => {
+            let status =
+                if engine.readiness().get().await { ServingStatus::Serving } else { ServingStatus::NotServing };
+            frame(&HealthCheckResponse { status: status.into() })
         }
-        Ok(frame(&response))
-    };
-    Ok(match length > JSON_BYTES_ON_REACTOR_MAX {
-        true => offload::run(length, make).await??,
-        false => make(&Abandoned::never())?,
+        Operation::ModelReady => {
+            let pb::ModelReadyRequest { name, version } = decode(message)?;
+            frame(&pb::ModelReadyResponse { ready: models::readiness(with, &name, &version)?.get().await })
+        }
+        Operation::ServerMetadata => {
+            let m = engine.server_metadata().clone();
+            frame(&pb::ServerMetadataResponse { name: m.name, version: m.version, extensions: m.extensions })
+        }
+        Operation::ModelMetadata => {
+            let pb::ModelMetadataRequest { name, version } = decode(message)?;
+            models::metadata(with, &name, &version, metadata_frame).await?
+        }
+        Operation::ModelConfig => {
+            let pb::ModelConfigRequest { name, version } = decode(message)?;
+            config_frame(&models::configured(with, &name, &version)?.identity.config_pb())
+        }
+        Operation::ModelStatistics => {
+            let pb::ModelStatisticsRequest { name, version } = decode(message)?;
+            let encode = |statistics: &[VersionStatistics]| {
+                frame(&pb::ModelStatisticsResponse { model_stats: statistics.iter().map(Into::into).collect() })
+            };
+            models::statistics(with, &name, &version, encode).await?
+        }
+        Operation::Index => {
+            let pb::RepositoryIndexRequest { repository_name, ready } = decode(message)?;
+            let json = repository::index(with, &repository_name, ready).await?;
+            let length = json.len();
+            offload::run_if(length > JSON_BYTES_ON_REACTOR_MAX, length, move || index_frame(&json)).await??
+        }
+        Operation::Load => {
+            // The files of a model may come with it.
+            repository::load(with, read(message, read_load).await?).await?;
+            frame(&pb::RepositoryModelLoadResponse {})
+        }
+        Operation::Unload => {
+            let request: pb::RepositoryModelUnloadRequest = read(message, decode_long).await?;
+            let dependents = async { unloads_dependents(&request) };
+            repository::unload(with, &request.repository_name, &request.model_name, dependents).await?;
+            frame(&pb::RepositoryModelUnloadResponse {})
+        }
+        Operation::TraceSettings => {
+            let request: pb::TraceSettingRequest = read(message, decode_long).await?;
+            let request = Settings::new(Some(&request.model_name), "grpc", trace_changes(&request).as_deref());
+            trace_frame(&settings(with, request).await?)?
+        }
+        Operation::LogSettings => {
+            let request: pb::LogSettingsRequest = read(message, decode_long).await?;
+            let request = Settings::new(None, "grpc", log_changes(&request).as_deref());
+            log_frame(&settings(with, request).await?)?
+        }
+        Operation::SystemRegionStatus => {
+            let pb::SystemSharedMemoryStatusRequest { name } = decode(message)?;
+            regions::status(with, RegionKind::System, name, system_regions).await?
+        }
+        Operation::SystemRegionRegister => {
+            let pb::SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = decode(message)?;
+            let registration = move || Ok(Registration::System { key, offset, byte_size });
+            regions::register(with, RegionKind::System, Some(name), 0, registration).await?;
+            frame(&pb::SystemSharedMemoryRegisterResponse {})
+        }
+        Operation::SystemRegionUnregister => {
+            let pb::SystemSharedMemoryUnregisterRequest { name } = decode(message)?;
+            regions::unregister(with, RegionKind::System, name).await?;
+            frame(&pb::SystemSharedMemoryUnregisterResponse {})
+        }
+        Operation::CudaRegionStatus => {
+            let pb::CudaSharedMemoryStatusRequest { name } = decode(message)?;
+            regions::status(with, RegionKind::Cuda, name, cuda_regions).await?
+        }
+        Operation::CudaRegionRegister => {
+            let pb::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id, byte_size } = decode(message)?;
+            let registration = move || Ok(Registration::Cuda { handle: raw_handle.into(), device_id, byte_size });
+            regions::register(with, RegionKind::Cuda, Some(name), 0, registration).await?;
+            frame(&pb::CudaSharedMemoryRegisterResponse {})
+        }
+        Operation::CudaRegionUnregister => {
+            let pb::CudaSharedMemoryUnregisterRequest { name } = decode(message)?;
+            regions::unregister(with, RegionKind::Cuda, name).await?;
+            frame(&pb::CudaSharedMemoryUnregisterResponse {})
+        }
+        // Answered elsewhere, or asked for over HTTP alone; they never come here.
+        _ => return Err(Status::new(code::UNIMPLEMENTED, "")),
     })
 }
 
-/// `RepositoryModelLoad`.
-pub async fn load(context: &GrpcContext, asked: &Call, message: Bytes) -> Result<Rope, Status> {
-    let length = message.len();
-    // The files of a model may come with it.
-    let (model, argument) = match length > MESSAGE_BYTES_ON_REACTOR_MAX {
-        true => offload::run(length, move |_| load_argument(message)).await??,
-        false => load_argument(message)?,
-    };
-    asked.grant.admit_model(&model)?;
-    context.control.call(ControlOperation::RepositoryLoad, argument).await?;
-    Ok(frame(&pb::RepositoryModelLoadResponse {}))
+/// Reads a message; on another thread if it is long.
+async fn read<T: Send + 'static>(message: Bytes, work: fn(Bytes) -> Result<T, Status>) -> Result<T, Status> {
+    let bytes = message.len();
+    offload::run_if(bytes > MESSAGE_BYTES_ON_REACTOR_MAX, bytes, move || work(message)).await?
 }
 
-/// The model, and what is handed on.
-fn load_argument(message: Bytes) -> Result<(String, Argument), Status> {
+/// Decodes the message of a call that needs no long one.
+fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    let (bytes, most) = (message.len(), MESSAGE_BYTES_ON_REACTOR_MAX);
+    if bytes <= most {
+        return decode_long(message);
+    }
+    let text = format!("a request of {bytes} bytes, more than the maximum of {most} for this call");
+    Err(Status::new(code::RESOURCE_EXHAUSTED, text))
+}
+
+/// Decodes a message of any length.
+pub(super) fn decode_long<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    M::decode(message).map_err(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}")))
+}
+
+fn read_load(message: Bytes) -> Result<Load, Status> {
     use pb::model_repository_parameter::ParameterChoice;
     // One of them may be the configuration. Counted before they are read: a table of them takes many times their bytes.
-    check_files(fields(&message, LOAD_PARAMETERS).saturating_sub(1))?;
+    Load::check_files(fields(&message, LOAD_PARAMETERS).saturating_sub(1))?;
     let request: pb::RepositoryModelLoadRequest = decode_long(message)?;
-    refuse_repository(&request.repository_name)?;
-    let mut argument = Text::begin(b'{');
-    argument.key("model").string(&request.model_name).key("parameters").open(b'{');
     let wrong = |key: &str, wanted: &str| {
-        Error::invalid(format!("invalid value type for load parameter '{key}', expected {wanted}."))
+        Err(Error::invalid(format!("invalid value type for load parameter '{key}', expected {wanted}.")))
     };
-    check_files(request.parameters.keys().filter(|key| key.starts_with("file:")).count())?;
-    let mut files = Vec::new();
-    for (key, value) in request.parameters {
-        match (key.as_str(), value.parameter_choice) {
-            ("config", Some(ParameterChoice::StringParam(config))) => _ = argument.key(&key).string(&config),
-            ("config", _) => return Err(wrong(&key, "string_param").into()),
-            (file, Some(ParameterChoice::BytesParam(content))) if file.starts_with("file:") => {
-                files.push((key, Vec::from(content)))
+    let parameters = request.parameters;
+    Ok(Load::new(&request.repository_name, &request.model_name, |argument, files| {
+        argument.open(b'{');
+        for (key, value) in parameters {
+            match (key.as_str(), value.parameter_choice) {
+                ("config", Some(ParameterChoice::StringParam(config))) => _ = argument.key(&key).string(&config),
+                ("config", _) => return wrong(&key, "string_param"),
+                (file, Some(ParameterChoice::BytesParam(contents))) if file.starts_with("file:") => {
+                    files.push((key, contents.into()));
+                }
+                (file, _) if file.starts_with("file:") => return wrong(file, "bytes_param"),
+                _ => return Err(Error::invalid(format!("unrecognized load parameter '{key}'."))),
             }
-            (file, _) if file.starts_with("file:") => return Err(wrong(file, "bytes_param").into()),
-            _ => return Err(Error::invalid(format!("unrecognized load parameter '{key}'.")).into()),
-        };
-    }
-    argument.close(b'}').close(b'}');
-    Ok((request.model_name, Argument { json: argument.into_string()?, files }))
+        }
+        argument.close(b'}');
+        Ok(())
+    })?)
 }
 
 /// The field `parameters` of a `RepositoryModelLoadRequest`.
@@ -111,123 +197,148 @@ fn fields(mut message: &[u8], wanted: u32) -> usize {
     count
 }
 
-/// `RepositoryModelUnload`.
-pub async fn unload(
-    context: &GrpcContext,
-    asked: &Call,
-    request: pb::RepositoryModelUnloadRequest,
-) -> Result<Rope, Status> {
+fn unloads_dependents(request: &pb::RepositoryModelUnloadRequest) -> Result<bool> {
     use pb::model_repository_parameter::ParameterChoice;
-    asked.grant.admit_model(&request.model_name)?;
-    refuse_repository(&request.repository_name)?;
-    let dependents = match request.parameters.get("unload_dependents").map(|p| &p.parameter_choice) {
-        None => false,
-        Some(Some(ParameterChoice::BoolParam(value))) => *value,
-        Some(_) => {
-            let text = "invalid value type for 'unload_dependents' parameter, expected bool_param.";
-            return Err(Error::invalid(text).into());
-        }
-    };
-    let mut argument = Text::begin(b'{');
-    argument.key("model").string(&request.model_name).key("unload_dependents").boolean(dependents).close(b'}');
-    call(context, ControlOperation::RepositoryUnload, argument).await?;
-    Ok(frame(&pb::RepositoryModelUnloadResponse {}))
-}
-
-/// The gate's second step: whether settings are changed, and of which model, is known from the message only.
-fn admit_settings(
-    context: &GrpcContext,
-    asked: &Call,
-    update: Operation,
-    model: &str,
-    changes: bool,
-) -> Result<(), Refusal> {
-    // Without a name it is all of them.
-    asked.grant.admit_model(model)?;
-    if !changes {
-        return Ok(());
+    match request.parameters.get("unload_dependents").map(|p| &p.parameter_choice) {
+        None => Ok(false),
+        Some(Some(ParameterChoice::BoolParam(value))) => Ok(*value),
+        Some(_) => Err(Error::invalid("invalid value type for 'unload_dependents' parameter, expected bool_param.")),
     }
-    let Some(ask) = update.ask((!model.is_empty()).then_some(model)) else { return Ok(()) };
-    context.gate.admit_change(&asked.caller, &asked.grant, &ask, &|name, at| asked.head.all(name).nth(at))
 }
 
-/// `TraceSetting`: reading and updating are one call.
-pub async fn trace(context: &GrpcContext, asked: &Call, request: pb::TraceSettingRequest) -> Result<Rope, Status> {
-    admit_settings(context, asked, Operation::TraceUpdate, &request.model_name, !request.settings.is_empty())?;
-    let mut argument = Text::begin(b'{');
-    argument.key("model").string(&request.model_name).key("settings").open(b'{');
+fn trace_changes(request: &pb::TraceSettingRequest) -> Option<Bytes> {
+    let mut json = Text::begin(b'{');
     for (key, setting) in &request.settings {
-        argument.key(key).open(b'[');
-        for value in &setting.value {
-            argument.string(value);
-        }
-        argument.close(b']');
+        json.key(key).open(b'[');
+        setting.value.iter().for_each(|value| _ = json.string(value));
+        json.close(b']');
     }
-    argument.close(b'}').key("protocol").string("grpc").close(b'}');
-    let operation =
-        if request.settings.is_empty() { ControlOperation::TraceGet } else { ControlOperation::TraceUpdate };
-    let reply = call(context, operation, argument).await?;
+    json.close(b'}');
+    (!request.settings.is_empty()).then(|| json.into_bytes())
+}
+
+/// The settings to change, sorted by name; `None` if there are none.
+pub fn log_changes(request: &pb::LogSettingsRequest) -> Option<Bytes> {
+    use pb::log_settings_request::setting_value::ParameterChoice;
+    let mut json = Text::begin(b'{');
+    for (key, setting) in BTreeMap::from_iter(&request.settings) {
+        match &setting.parameter_choice {
+            Some(ParameterChoice::BoolParam(value)) => json.key(key).boolean(*value),
+            Some(ParameterChoice::Uint32Param(value)) => json.key(key).integer(*value),
+            Some(ParameterChoice::StringParam(value)) => json.key(key).string(value),
+            None => json.key(key).raw(b"null"),
+        };
+    }
+    json.close(b'}');
+    (!request.settings.is_empty()).then(|| json.into_bytes())
+}
+
+fn index_frame(json: &str) -> Result<Rope> {
+    let text = |value: Option<Value<'_>>| value.map_or(Ok(String::new()), Value::as_string);
+    let mut response = pb::RepositoryIndexResponse::default();
+    for model in Value::parse(json.as_bytes())?.elements()? {
+        response.models.push(pb::repository_index_response::ModelIndex {
+            name: text(model.get("name"))?,
+            version: text(model.get("version"))?,
+            state: text(model.get("state"))?,
+            reason: text(model.get("reason"))?,
+        });
+    }
+    Ok(frame(&response))
+}
+
+fn trace_frame(json: &str) -> Result<Rope> {
     let mut response = pb::TraceSettingResponse::default();
-    for (key, value) in Value::parse(reply.as_bytes())?.members()? {
-        let mut setting = pb::trace_setting_response::SettingValue::default();
-        if value.is_array() {
-            for item in value.elements()? {
-                setting.value.push(item.as_string()?);
-            }
-        } else {
-            setting.value.push(value.as_string()?);
-        }
+    for (key, value) in Value::parse(json.as_bytes())?.members()? {
+        let value = match value.is_array() {
+            true => value.elements()?.map(Value::as_string).collect::<Result<_>>()?,
+            false => vec![value.as_string()?],
+        };
+        let setting = pb::trace_setting_response::SettingValue { value };
         response.settings.insert(String::from_utf8_lossy(&key.decode()).into_owned(), setting);
     }
     Ok(frame(&response))
 }
 
-/// `LogSettings`: reading and updating are one call. Types are checked here, where they are still known; values are not.
-pub async fn log(context: &GrpcContext, asked: &Call, request: pb::LogSettingsRequest) -> Result<Rope, Status> {
-    use pb::log_settings_request::setting_value::ParameterChoice as In;
-    use pb::log_settings_response::setting_value::ParameterChoice as Out;
-    admit_settings(context, asked, Operation::LogUpdate, "", !request.settings.is_empty())?;
-    if request.settings.contains_key("log_file") {
-        return Err(Error::unsupported("log file location can not be updated through network protocol").into());
-    }
-    let mut argument = Text::begin(b'{');
-    argument.key("settings").open(b'{');
-    // In the order in which Triton looks, which is the order in which they take effect.
-    for key in ["log_info", "log_warning", "log_error", "log_verbose_level", "log_format"] {
-        let Some(setting) = request.settings.get(key) else { continue };
-        let expected = match (key, &setting.parameter_choice) {
-            ("log_verbose_level", Some(In::Uint32Param(level))) => {
-                argument.key(key).integer(*level);
-                continue;
-            }
-            ("log_verbose_level", _) => "int32",
-            ("log_format", Some(In::StringParam(format))) => {
-                argument.key(key).string(format);
-                continue;
-            }
-            ("log_format", _) => "string",
-            (_, Some(In::BoolParam(on))) => {
-                argument.key(key).boolean(*on);
-                continue;
-            }
-            _ => "boolean",
-        };
-        return Err(Error::invalid(format!("expect {expected} for '{key}'")).into());
-    }
-    argument.close(b'}').key("protocol").string("grpc").close(b'}');
-    let operation = if request.settings.is_empty() { ControlOperation::LogGet } else { ControlOperation::LogUpdate };
-    let reply = call(context, operation, argument).await?;
+fn log_frame(json: &str) -> Result<Rope> {
+    use pb::log_settings_response::setting_value::ParameterChoice;
     let mut response = pb::LogSettingsResponse::default();
-    for (key, value) in Value::parse(reply.as_bytes())?.members()? {
+    for (key, value) in Value::parse(json.as_bytes())?.members()? {
         let choice = if value.is_string() {
-            Out::StringParam(value.as_string()?)
+            ParameterChoice::StringParam(value.as_string()?)
         } else if value.number().is_some() {
-            Out::Uint32Param(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX))
+            ParameterChoice::Uint32Param(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX))
         } else {
-            Out::BoolParam(value.as_bool()?)
+            ParameterChoice::BoolParam(value.as_bool()?)
         };
         let setting = pb::log_settings_response::SettingValue { parameter_choice: Some(choice) };
         response.settings.insert(String::from_utf8_lossy(&key.decode()).into_owned(), setting);
     }
     Ok(frame(&response))
+}
+
+fn system_regions(found: Vec<RegionStatus>) -> Rope {
+    use pb::system_shared_memory_status_response::RegionStatus;
+    let entries = found.into_iter().filter_map(|r| {
+        let Source::System { key, offset } = r.source else { return None };
+        Some((r.name.clone(), RegionStatus { name: r.name, key, offset, byte_size: r.byte_size }))
+    });
+    frame(&pb::SystemSharedMemoryStatusResponse { regions: entries.collect() })
+}
+
+fn cuda_regions(found: Vec<RegionStatus>) -> Rope {
+    use pb::cuda_shared_memory_status_response::RegionStatus;
+    let entries = found.into_iter().filter_map(|r| {
+        let Source::Cuda { device_id } = r.source else { return None };
+        Some((r.name.clone(), RegionStatus { name: r.name, device_id: device_id.into(), byte_size: r.byte_size }))
+    });
+    frame(&pb::CudaSharedMemoryStatusResponse { regions: entries.collect() })
+}
+
+fn metadata_frame(metadata: &Metadata) -> Rope {
+    let signature = &metadata.version.signature;
+    let tensor = |name: &Name, datatype: DataType, dims: &[i64]| {
+        let batch = (signature.max_batch_size > 0).then_some(-1);
+        pb::model_metadata_response::TensorMetadata {
+            name: name.to_string(),
+            datatype: datatype.name().to_owned(),
+            shape: batch.into_iter().chain(dims.iter().copied()).collect(),
+        }
+    };
+    frame(&pb::ModelMetadataResponse {
+        name: signature.model.to_string(),
+        versions: metadata.versions.iter().map(ToString::to_string).collect(),
+        platform: metadata.version.identity.platform.clone(),
+        inputs: signature.inputs.iter().map(|i| tensor(&i.name, i.datatype, &i.dims)).collect(),
+        outputs: signature.outputs.iter().map(|o| tensor(&o.name, o.datatype, &o.dims)).collect(),
+    })
+}
+
+/// `ModelConfigResponse` around a configuration that is encoded already: field 1, length, bytes.
+fn config_frame(config: &Bytes) -> Rope {
+    let mut head = BytesMut::with_capacity(16);
+    head.put_u8(0x0a);
+    // There is room: BytesMut grows.
+    let _ = prost::encode_length_delimiter(config.len(), &mut head);
+    let length = head.len() + config.len();
+    let mut prefix = BytesMut::with_capacity(5);
+    prefix.put_u8(0);
+    prefix.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    Rope::new([prefix.freeze(), head.freeze(), config.clone()].into_iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Buf;
+
+    #[test]
+    fn a_configuration_is_wrapped_without_being_decoded() {
+        let config = pb::ModelConfig { name: "m".repeat(300), max_batch_size: 8, ..Default::default() };
+        let mut rope = config_frame(&config.encode_to_vec().into());
+        let length = rope.remaining();
+        let mut bytes = rope.copy_to_bytes(length);
+        assert_eq!((bytes.get_u8(), bytes.get_u32() as usize), (0, length - 5));
+        assert_eq!(pb::ModelConfigResponse::decode(bytes).unwrap().config, Some(config));
+    }
 }

@@ -4,8 +4,7 @@
 //! `application_utilization` is that of the model that has most to do ([`engine::Load`]). A client that does not read is told nothing
 //! until it does. The first sign of a shutdown ends the call, so that no drain waits for it.
 
-use super::call::{Call, deadline_exceeded};
-use super::connection::GrpcContext;
+use super::context::{Call, GrpcContext};
 use super::message::frame;
 use super::reply;
 use super::status::Status;
@@ -40,7 +39,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
             // An error means that there is no server any more.
             _ = phase.wait_for(|p| *p != Phase::Serving) => break Status::ok(),
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-            () = sleep_for(until) => break deadline_exceeded(),
+            () = sleep_for(until) => break Status::deadline_exceeded(),
             () = sleep(interval) => {}
         }
     };

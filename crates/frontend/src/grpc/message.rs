@@ -1,6 +1,5 @@
 //! Length-prefixed messages over an HTTP/2 stream: flag, four bytes of length, message.
 
-use super::connection::GrpcContext;
 use super::status::{Status, code};
 use crate::assemble::Assembler;
 use crate::encoding::{Encoding, Unpacking, compress, decompress, decompress_small};
@@ -332,8 +331,8 @@ pub struct Packing {
 
 impl Packing {
     /// As the client and the options want it.
-    pub fn new(context: &GrpcContext, encoding: Encoding) -> Self {
-        Self { encoding, level: context.compression_level.unwrap_or_default() }
+    pub fn new(level: Option<u32>, encoding: Encoding) -> Self {
+        Self { encoding, level: level.unwrap_or_default() }
     }
 
     /// Whether an answer is ranked or packed for so long that it is done elsewhere.

@@ -2,7 +2,8 @@
 
 pub mod call;
 pub mod connection;
-mod control;
+pub mod context;
+pub mod control;
 mod delays;
 mod load;
 mod message;

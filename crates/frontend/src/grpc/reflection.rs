@@ -1,7 +1,7 @@
 //! Server reflection, v1 and v1alpha (the same on the wire): what grpcurl and its like ask before they call. Answers come from the
 //! descriptors the proto files were compiled to; the index over them is built when somebody first asks.
 
-use super::call::Call;
+use super::context::Call;
 use super::message::frame;
 use super::reply;
 use super::status::{Status, code};

@@ -1,13 +1,15 @@
 //! How a call ends: a number and a message, carried in trailers.
 
 use crate::limits::RETRY_AFTER;
+use crate::operations::OperationError;
+use crate::refusal::Refusal;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;
 use std::time::Duration;
 use tensor::{Code, Error};
 
-/// Numbers used here by name; the others come from `tensor::Code`.
+/// Numbers that are used by name; the others come from `tensor::Code`.
 pub mod code {
     #![allow(missing_docs)]
     pub const OK: u8 = 0;
@@ -19,29 +21,32 @@ pub mod code {
     pub const UNAVAILABLE: u8 = 14;
 }
 
-/// The end of a call.
+/// How a call ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Number on the wire.
     pub code: u8,
-    /// Text for people.
     pub message: String,
-    /// Say when to try again: `grpc-retry-pushback-ms`, which clients with a retry policy keep to.
+    /// Value of `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     pub retry_after: Option<Duration>,
 }
 
 impl Status {
-    /// Any status.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after: None }
     }
 
-    /// Success.
     pub fn ok() -> Self {
         Self::new(code::OK, "")
     }
 
-    /// Whether this is success.
+    pub fn deadline_exceeded() -> Self {
+        Self::new(code::DEADLINE_EXCEEDED, "Deadline Exceeded")
+    }
+
+    pub fn shutting_down() -> Self {
+        Self::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
+    }
+
     pub fn is_ok(&self) -> bool {
         self.code == code::OK
     }
@@ -78,10 +83,26 @@ impl From<Error> for Status {
     }
 }
 
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let retry_after = refusal.retry_after();
+        Self { retry_after, ..Self::new(refusal.grpc_status(), refusal.text()) }
+    }
+}
+
+impl From<OperationError> for Status {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Refused(refusal) => refusal.into(),
+            OperationError::Failed(error) => error.into(),
+        }
+    }
+}
+
 /// Bytes of `grpc-message` after encoding. Clients take 8 KiB of metadata and fail the whole call beyond.
 const MESSAGE_BYTES_MAX: usize = 7 * 1024;
 
-/// Printable ASCII as it is, everything else and `%` as `%XX`. Ends after a whole character once it is full.
+/// Keeps printable ASCII and writes everything else and `%` as `%XX`. A text that is too long ends after a whole character.
 pub fn percent_encode(text: &str) -> String {
     let plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'%';
     let mut out = String::with_capacity(text.len());

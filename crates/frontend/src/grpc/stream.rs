@@ -7,8 +7,7 @@
 //! what is ready for it. Answers of decoupled models wait in the stream's inbox meanwhile, where they are counted and charged; a request
 //! whose answers become too many there is cancelled, and says so in its last message.
 
-use super::call::{Call, deadline_exceeded, shutting_down};
-use super::connection::GrpcContext;
+use super::context::{Call, GrpcContext};
 use super::message::{Packing, frame_encoded};
 use super::reply;
 use super::status::{Status, code};
@@ -297,7 +296,7 @@ const MESSAGES_PER_LOOK: u32 = 8;
 
 fn refuse_draining(context: &GrpcContext) -> Result<()> {
     let refuses = inference::is_closed(&context.shared, &context.engine);
-    if refuses { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
+    if refuses { Err(Error::unavailable(Status::shutting_down().message)) } else { Ok(()) }
 }
 
 /// A request to a model with one answer, if it was started.
@@ -380,7 +379,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
         return;
     }
     let errors_end_stream = call.head.get("triton_grpc_error").is_some_and(|v| v == b"true");
-    let packing = Packing::new(context, call.response_encoding);
+    let packing = Packing::new(context.compression_level, call.response_encoding);
     let inbox = Inbox::new(&call.account);
     let mut session = Session {
         context,
@@ -402,7 +401,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: StreamWriter,
         None => poll_fn(|cx| session.poll(cx)).await,
         Some(limit) => {
             let limited = tokio::time::timeout(limit, poll_fn(|cx| session.poll(cx))).await;
-            limited.unwrap_or_else(|_| Ok(deadline_exceeded()))
+            limited.unwrap_or_else(|_| Ok(Status::deadline_exceeded()))
         }
     };
     // Dropping the session cancels what is still running, and resets the stream if it was not ended. So a deadline ends it inside a

@@ -6,8 +6,8 @@
 //!
 //! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
 
-use super::call::{Call, deadline_exceeded};
-use super::connection::GrpcContext;
+use super::context::{Call, GrpcContext};
+use super::control::decode_long;
 use super::message::frame;
 use super::reply;
 use super::status::{Status, code};
@@ -64,7 +64,7 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: StreamWri
                 break Status::ok();
             }
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-            () = sleep_for(until) => break deadline_exceeded(),
+            () = sleep_for(until) => break Status::deadline_exceeded(),
             () = sleep(HEALTH_WATCH_RETRY), if behind => {}
             // The sender lives in `shared`, which we hold: this cannot fail.
             _ = readiness.changed(), if !behind => {}
@@ -102,7 +102,7 @@ pub(super) async fn begin<'c, M: Message + Default>(
     let asked = tokio::select! {
         biased;
         asked = request(call) => asked,
-        () = sleep_for(until) => Err(deadline_exceeded()),
+        () = sleep_for(until) => Err(Status::deadline_exceeded()),
     };
     let counted = asked.and_then(|asked| match context.shared.watcher() {
         Some(counted) => Ok((asked, counted)),
@@ -119,7 +119,7 @@ pub(super) async fn begin<'c, M: Message + Default>(
 
 async fn request<M: Message + Default>(call: &mut Call) -> Result<M, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
-    M::decode(message).map_err(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}")))
+    decode_long(message)
 }
 
 pub(super) async fn sleep_for(until: Option<Instant>) {

@@ -5,10 +5,11 @@
 //! inference (P 1.1). Nothing here knows what a path means.
 
 use super::chunked::{Broken, Chunks, Progress};
+use super::context::HttpContext;
 use super::events::{self, Events};
 use super::reply::{JSON, Parts, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
-use super::service::{self, Admission, HttpContext};
+use super::service::{self, Admission};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
 use crate::idle::Place;
@@ -168,7 +169,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 let mut unread = RequestHead::default();
                 unread.note(&context.shared, &caller, "http/1.1");
                 if let Some(slot) = &unread.trace {
-                    slot.replying(&reply);
+                    slot.replying(reply.status, reply.code, &reply.body);
                 }
                 if connection.write(*reply, true, false, false).await.is_ok() {
                     if let Some(slot) = &unread.trace {
@@ -265,7 +266,7 @@ impl<S: Io> Connection<S> {
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
-            slot.replying(&reply);
+            slot.replying(reply.status, reply.code, &reply.body);
         }
         grant.charge(reply.body_length());
         self.write(reply, head.http11, keep, head.is_head).await?;
@@ -441,12 +442,12 @@ impl<S: Io> Connection<S> {
                         let length_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(self.account.most());
                         let mut body = Assembler::growing(length_max.max(length), &self.account)?;
                         let begun = std::mem::take(&mut small);
-                        while_there(&self.io, collect(&mut body, &begun)).await?;
+                        while_there(&self.io, body.collect(&begun)).await?;
                         self.charge = None;
                         large = Some(body);
                     }
                     match &mut large {
-                        Some(body) => while_there(&self.io, collect(body, &data)).await?,
+                        Some(body) => while_there(&self.io, body.collect(&data)).await?,
                         None => {
                             if length > READ_BYTES && self.charge.is_none() {
                                 self.charge_small(INLINE_BODY_BYTES_MAX).await?;
@@ -695,20 +696,6 @@ fn put_event(out: &mut Vec<u8>, json: Bytes, chunked: bool) -> Option<Rope> {
     out.extend_from_slice(&json);
     out.extend_from_slice(end);
     None
-}
-
-/// Gives a piece to a body of unknown length.
-pub(super) async fn collect(body: &mut Assembler, mut piece: &[u8]) -> Result<(), Short> {
-    while !piece.is_empty() {
-        if body.missing() == 0 {
-            let most = body.length();
-            return Err(Short::TooLarge { bytes: most + piece.len(), most });
-        }
-        body.room().await?;
-        let taken = body.push(piece);
-        piece = piece.get(taken..).unwrap_or_default();
-    }
-    Ok(())
 }
 
 fn stalled(still: Duration) -> Reply {

@@ -1,31 +1,130 @@
-//! Operations that are decided elsewhere (repository, settings) or in `memory` (shared memory regions): bodies checked for
-//! syntax, turned into the JSON of the native contract, replies handed on.
+//! Operations besides inference over HTTP: reads their requests and writes their answers. What they do is decided by `operations`.
 
+use super::context::HttpContext;
 use super::reply::{JSON, Reply};
 use super::request::RequestHead;
-use super::service::{HttpContext, accepts, percent_decode};
-use crate::control::{Argument, ControlOperation, check, check_files};
+use crate::control::ControlOperation;
 use crate::gate::Grant;
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
+use crate::operations::regions::Registration;
+use crate::operations::repository::{Files, Load};
+use crate::operations::settings::{Settings, settings};
+use crate::operations::{self, models, regions, repository};
 use crate::refusal::Refusal;
-use crate::regions;
 use crate::table::Operation;
-use crate::text::Text;
-use base64::Engine as _;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use crate::table::routes::{Names, Route};
+use crate::text::{Text, decode_base64};
 use bytes::Bytes;
-use engine::Engine;
-use memory::{RegionKind, Source};
+use engine::statistics_json;
+use memory::{RegionKind, RegionStatus, Source};
+use protocol::http::server_metadata_json;
 use protocol::json::Value;
 use std::borrow::Cow;
 use tensor::{Error, Result};
 
-fn reply(result: Result<impl Into<Bytes>>) -> Reply {
-    match result {
+fn reply(answer: operations::Result<impl Into<Bytes>>) -> Reply {
+    match answer {
         Ok(body) => Reply::json(body),
-        Err(error) => Reply::error(JSON, &error),
+        Err(error) => Reply::failed(&error),
     }
+}
+
+/// Answers a request whose body was read.
+pub async fn answer(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> Reply {
+    match route.operation {
+        Operation::Home | Operation::Docs | Operation::DocsScript | Operation::DocsStyle => {
+            page(context, route.operation, head).await
+        }
+        _ => reply(json(context, route, head, body).await),
+    }
+}
+
+/// The JSON of an answer; empty where the status says all.
+async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> operations::Result<Bytes> {
+    let with = &context.operations();
+    let operation = route.operation;
+    let Names { model, version, region, repository } = route.names;
+    // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
+    let region = percent_decode(region).into_owned();
+    let named = (!region.is_empty()).then(|| region.clone());
+    let done = |()| Bytes::new();
+    match operation {
+        Operation::ServerMetadata => {
+            let m = context.engine.server_metadata();
+            Ok(server_metadata_json(&m.name, &m.version, &m.extensions))
+        }
+        Operation::ModelMetadata => models::metadata(with, model, version, |metadata| metadata.json()).await,
+        Operation::ModelConfig => models::configured(with, model, version).map(|v| v.identity.config_json()),
+        Operation::ModelStatistics | Operation::AllStatistics => {
+            let encode = |statistics: &[_]| offload::disposed(statistics_json(statistics).into());
+            models::statistics(with, model, version, encode).await
+        }
+        Operation::OpenApi => {
+            let (model, version) = (given(head.query(), "model"), given(head.query(), "version"));
+            let mut argument = Text::begin(b'{');
+            argument.key("model").string(&model).key("version").string(&version).close(b'}');
+            with.control(ControlOperation::OpenApi, argument).await.map(Bytes::from)
+        }
+        Operation::Models => {
+            let mut argument = Text::begin(b'{');
+            argument.key("page").string("/v2/models").close(b'}');
+            with.control(ControlOperation::Page, argument).await.map(Bytes::from)
+        }
+        Operation::Index => {
+            let ready = read(body, |body| match optional(body)?.and_then(|v| v.get("ready")) {
+                None => Ok(false),
+                Some(ready) => {
+                    ready.as_bool().map_err(|_| Error::invalid("Invalid value for 'ready': expected a boolean"))
+                }
+            });
+            // A repository in the path means the same as none.
+            repository::index(with, "", ready.await?).await.map(Bytes::from)
+        }
+        Operation::Load => {
+            let (repository, model) = (repository.to_owned(), model.to_owned());
+            let load =
+                read(body, move |body| Load::new(&repository, &model, |text, files| parameters(body, text, files)));
+            repository::load(with, load.await?).await.map(done)
+        }
+        Operation::Unload => {
+            // What is not a boolean is false, and the unload goes on (P 1.8).
+            let dependents = read(body, |body| {
+                let parameters = optional(body)?.and_then(|v| v.get("parameters"));
+                Ok(parameters.and_then(|p| p.get("unload_dependents")?.as_bool().ok()).unwrap_or(false))
+            });
+            repository::unload(with, repository, model, dependents).await.map(done)
+        }
+        Operation::LogSettings | Operation::LogUpdate | Operation::TraceSettings | Operation::TraceUpdate => {
+            let is_trace = matches!(operation, Operation::TraceSettings | Operation::TraceUpdate);
+            let model = is_trace.then(|| model.to_owned());
+            let request = read(body, move |body| {
+                let changes = if operation.is_change() { Some(Value::parse(body)?) } else { None };
+                // JSON that is no object counts as an empty one (P 1.14).
+                let changes = changes.map(|value| if value.is_object() { value.text() } else { b"{}" });
+                Ok(Settings::new(model.as_deref(), "http", changes))
+            });
+            settings(with, request.await?).await.map(Bytes::from)
+        }
+        Operation::SystemRegionStatus => regions::status(with, RegionKind::System, region, region_list).await,
+        Operation::CudaRegionStatus => regions::status(with, RegionKind::Cuda, region, region_list).await,
+        Operation::SystemRegionRegister => {
+            regions::register(with, RegionKind::System, named, body.len(), move || system_region(&body)).await.map(done)
+        }
+        Operation::CudaRegionRegister => {
+            regions::register(with, RegionKind::Cuda, named, body.len(), move || cuda_region(&body)).await.map(done)
+        }
+        Operation::SystemRegionUnregister => regions::unregister(with, RegionKind::System, region).await.map(done),
+        Operation::CudaRegionUnregister => regions::unregister(with, RegionKind::Cuda, region).await.map(done),
+        // Answered by the service, or asked for over gRPC alone.
+        _ => Err(Error::not_found("Not Found").into()),
+    }
+}
+
+/// Reads a body; on another thread if it is long.
+async fn read<T: Send + 'static>(body: Bytes, work: impl FnOnce(&Bytes) -> Result<T> + Send + 'static) -> Result<T> {
+    let bytes = body.len();
+    offload::run_if(bytes > JSON_BYTES_ON_REACTOR_MAX, bytes, move || work(&body)).await?
 }
 
 /// A body that may be missing.
@@ -33,78 +132,17 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
-async fn call(context: &HttpContext, operation: ControlOperation, argument: Text) -> Reply {
-    match argument.into_string().and_then(|argument| check(operation, argument)) {
-        Ok(argument) => reply(context.control.call(operation, argument.into()).await),
-        Err(error) => Reply::error(JSON, &error),
-    }
-}
-
-/// Does what reads a body: elsewhere, if the body is long.
-async fn read<T: Send + 'static>(body: &Bytes, work: impl FnOnce(&Bytes) -> Result<T> + Send + 'static) -> Result<T> {
-    if body.len() <= JSON_BYTES_ON_REACTOR_MAX {
-        return work(body);
-    }
-    let body = body.clone();
-    offload::run(body.len(), move |_| work(&body)).await?
-}
-
-/// `…/index`.
-pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
-    let ready = read(body, |body| match optional(body)?.and_then(|v| v.get("ready")) {
-        None => Ok(false),
-        Some(ready) => ready.as_bool().map_err(|_| Error::invalid("Invalid value for 'ready': expected a boolean")),
-    });
-    let ready = match ready.await {
-        Ok(ready) => ready,
-        Err(error) => return Reply::error(JSON, &error),
+/// Writes the parameters of a load. The files of long ones are decoded; one that is not base64 stays, and is rejected with what is wrong
+/// with the other values.
+fn parameters(body: &Bytes, argument: &mut Text, files: &mut Files) -> Result<()> {
+    let parameters = optional(body)?.and_then(|v| v.get("parameters"));
+    let long = parameters.filter(|p| p.is_object() && p.text().len() > JSON_BYTES_ON_REACTOR_MAX);
+    let Some(parameters) = long else {
+        argument.raw(parameters.map_or(b"{}", |p| p.text()));
+        return Ok(());
     };
-    let mut argument = Text::begin(b'{');
-    argument.key("ready").boolean(ready).close(b'}');
-    call(context, ControlOperation::RepositoryIndex, argument).await
-}
-
-/// `…/load` and `…/unload`.
-pub async fn repository_model(context: &HttpContext, repository: &str, model: &str, load: bool, body: &Bytes) -> Reply {
-    if !repository.is_empty() {
-        let error = Error::unsupported("'repository_name' specification is not supported");
-        return Reply::error(JSON, &error);
-    }
-    let model = model.to_owned();
-    let argument = read(body, move |body| {
-        let parameters = optional(body)?.and_then(|v| v.get("parameters"));
-        let mut argument = Text::begin(b'{');
-        let mut files = Vec::new();
-        argument.key("model").string(&model);
-        if load {
-            argument.key("parameters");
-            match parameters.filter(|p| p.is_object() && p.text().len() > JSON_BYTES_ON_REACTOR_MAX) {
-                Some(parameters) => files = without_files(parameters, &mut argument)?,
-                // Whatever it is: what is wrong with a value that is no object is decided where the others are.
-                None => _ = argument.raw(parameters.map_or(b"{}", |p| p.text())),
-            }
-        } else {
-            // What is not a boolean is false, and the unload goes on (P 1.8).
-            let dependents = parameters.and_then(|p| p.get("unload_dependents")?.as_bool().ok()).unwrap_or(false);
-            argument.key("unload_dependents").boolean(dependents);
-        }
-        argument.close(b'}');
-        Ok(Argument { json: argument.into_string()?, files })
-    });
-    let operation = if load { ControlOperation::RepositoryLoad } else { ControlOperation::RepositoryUnload };
-    match argument.await {
-        // The reply is `{}`; over HTTP success has no body.
-        Ok(argument) => reply(context.control.call(operation, argument).await.map(|_| Bytes::new())),
-        Err(error) => Reply::error(JSON, &error),
-    }
-}
-
-/// Writes the parameters of a load, but for the files among them, which are decoded. One that is not base64 stays: what is told of it
-/// is decided where the others are.
-fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(String, Vec<u8>)>> {
     let decoded = |value: Value<'_>| decode_base64(&value.as_text().ok()?.decode());
-    check_files(parameters.members()?.filter(|(key, _)| key.decode().starts_with(b"file:")).count())?;
-    let mut files = Vec::new();
+    Load::check_files(parameters.members()?.filter(|(key, _)| key.decode().starts_with(b"file:")).count())?;
     argument.open(b'{');
     for (key, value) in parameters.members()? {
         // A name that is not UTF-8 is refused with the text as a whole.
@@ -117,15 +155,24 @@ fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(Stri
         }
     }
     argument.close(b'}');
-    Ok(files)
+    Ok(())
 }
 
-/// Of either alphabet, padded or not.
-pub fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    const LENIENT: GeneralPurposeConfig =
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
-    alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
+/// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
+pub fn percent_decode(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let decoded =
+            digits.filter(|d| byte == b'%' && !d.starts_with('+')).and_then(|d| u8::from_str_radix(d, 16).ok());
+        out.push(decoded.unwrap_or(byte));
+        rest = if decoded.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 /// A value of a query; the first of several, empty when there is none. Names are percent-decoded, as everywhere in a query.
@@ -145,20 +192,6 @@ pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), R
     }
 }
 
-/// `/v2/openapi.json`, with `?model=` and `&version=` of one model.
-pub async fn openapi(context: &HttpContext, query: &[u8]) -> Reply {
-    let mut argument = Text::begin(b'{');
-    argument.key("model").string(&given(query, "model")).key("version").string(&given(query, "version")).close(b'}');
-    call(context, ControlOperation::OpenApi, argument).await
-}
-
-/// `/v2/models`.
-pub async fn models(context: &HttpContext) -> Reply {
-    let mut argument = Text::begin(b'{');
-    argument.key("page").string("/v2/models").close(b'}');
-    call(context, ControlOperation::Page, argument).await
-}
-
 /// What browsers do with a page: nothing of another server is loaded, nothing in the page itself is run, and no other page shows it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -166,14 +199,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Pages for people. `/` is JSON for clients that do not ask for HTML.
 pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) -> Reply {
     let is_home = page == Operation::Home;
-    let is_html = page == Operation::Docs || (is_home && accepts(head, b"text/html"));
+    let is_html = page == Operation::Docs || (is_home && head.accepts(b"text/html"));
     let path = String::from_utf8_lossy(head.path());
     let host = head.headers.get("host").and_then(|host| std::str::from_utf8(host).ok());
     // Over HTTP/2 the host is that of the target, which is not among the fields.
     let mut argument = Text::begin(b'{');
     argument.key("page").string(&path).key("html").boolean(is_html);
     argument.key("host").string(host.unwrap_or_default()).close(b'}');
-    let mut reply = call(context, ControlOperation::Page, argument).await;
+    let mut reply = reply(context.operations().control(ControlOperation::Page, argument).await);
     if reply.status == 200 {
         reply.content_type = match page {
             Operation::DocsScript => "text/javascript; charset=utf-8",
@@ -193,66 +226,10 @@ pub async fn page(context: &HttpContext, page: Operation, head: &RequestHead) ->
     reply
 }
 
-/// `/v2/logging`.
-pub async fn logging(context: &HttpContext, operation: Operation, body: &Bytes) -> Reply {
-    settings(context, None, operation, body, ControlOperation::LogGet, ControlOperation::LogUpdate).await
-}
-
-/// `…/trace/setting`; `model` is empty for the global settings.
-pub async fn trace(context: &HttpContext, model: &str, operation: Operation, body: &Bytes) -> Reply {
-    settings(context, Some(model), operation, body, ControlOperation::TraceGet, ControlOperation::TraceUpdate).await
-}
-
-async fn settings(
-    context: &HttpContext,
-    model: Option<&str>,
-    operation: Operation,
-    body: &Bytes,
-    get: ControlOperation,
-    update: ControlOperation,
-) -> Reply {
-    let mut argument = Text::begin(b'{');
-    if let Some(model) = model {
-        argument.key("model").string(model);
-    }
-    argument.key("settings");
-    let is_update = operation.is_change();
-    let argument = read(body, move |body| {
-        let given = if is_update { Some(Value::parse(body)?) } else { None };
-        // JSON that is no object counts as an empty one (P 1.14).
-        argument.raw(given.filter(|value| value.is_object()).map_or(b"{}", |value| value.text()));
-        argument.key("protocol").string("http").close(b'}');
-        argument.into_string()
-    });
-    let operation = if is_update { update } else { get };
-    match argument.await.and_then(|argument| check(operation, argument)) {
-        Ok(argument) => reply(context.control.call(operation, argument.into()).await),
-        Err(error) => Reply::error(JSON, &error),
-    }
-}
-
-/// `…sharedmemory…`. Elsewhere: a large region takes long to unmap, and there may be many.
-pub async fn shared_memory(context: &HttpContext, operation: Operation, region: &str, body: Bytes) -> Reply {
-    let (engine, region) = (context.engine.clone(), region.to_owned());
-    let done = offload::run(body.len(), move |_| change_region(&engine, operation, &region, &body));
-    done.await.unwrap_or_else(|error| Reply::error(JSON, &error))
-}
-
-fn change_region(engine: &Engine, operation: Operation, region: &str, body: &Bytes) -> Reply {
-    let empty = |()| Bytes::new();
-    match operation {
-        Operation::SystemRegionRegister => reply(register(engine, region, body).map(empty)),
-        Operation::CudaRegionRegister => reply(register_cuda(engine, region, body).map(empty)),
-        Operation::SystemRegionUnregister => reply(regions::unregister(engine, RegionKind::System, region).map(empty)),
-        Operation::CudaRegionUnregister => reply(regions::unregister(engine, RegionKind::Cuda, region).map(empty)),
-        Operation::CudaRegionStatus => reply(region_status(engine, RegionKind::Cuda, region)),
-        _ => reply(region_status(engine, RegionKind::System, region)),
-    }
-}
-
-fn region_status(engine: &Engine, kind: RegionKind, region: &str) -> Result<Bytes> {
+/// Regions of one kind.
+fn region_list(regions: Vec<RegionStatus>) -> Bytes {
     let mut text = Text::begin(b'[');
-    for r in regions::status(engine, kind, region)? {
+    for r in regions {
         text.open(b'{').key("name").string(&r.name);
         match &r.source {
             Source::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
@@ -261,14 +238,10 @@ fn region_status(engine: &Engine, kind: RegionKind, region: &str) -> Result<Byte
         text.key("byte_size").integer(r.byte_size).close(b'}');
     }
     text.close(b']');
-    Ok(text.into_bytes())
+    text.into_bytes()
 }
 
-/// Checks in the order of memory.md 2.1; without a GPU the body is not looked at.
-fn register_cuda(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
-    regions::permit(engine)?;
-    regions::named(RegionKind::Cuda, region)?;
-    regions::permit_cuda(engine, region)?;
+fn cuda_region(body: &Bytes) -> Result<Registration> {
     let request = Value::parse(body)?;
     let missing = |name: &str| Error::internal(format!("attempt to access non-existing object member '{name}'"));
     let raw = request
@@ -279,19 +252,35 @@ fn register_cuda(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
     let device_id = request.get("device_id").ok_or_else(|| missing("device_id"))?.as_u64()?;
     // Some clients break the text into lines.
     let text: Vec<u8> = text.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
-    let raw = decode_base64(&text).unwrap_or_default();
     let device_id = i64::try_from(device_id).unwrap_or(i64::MAX);
-    engine.regions().register_cuda(region, regions::handle(&raw)?, device_id, byte_size)
+    Ok(Registration::Cuda { handle: decode_base64(&text).unwrap_or_default(), device_id, byte_size })
 }
 
-/// Checks in the order of memory.md 1.4.
-fn register(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
-    regions::permit(engine)?;
-    regions::named(RegionKind::System, region)?;
+fn system_region(body: &Bytes) -> Result<Registration> {
     let request = Value::parse(body)?;
     let missing = |field: &str| Error::invalid(format!("Shared memory register request has no '{field}' field"));
     let key = request.get("key").ok_or_else(|| missing("key"))?.as_string()?;
     let offset = request.get("offset").map_or(Ok(0), Value::as_u64)?;
     let byte_size = request.get("byte_size").ok_or_else(|| missing("byte_size"))?.as_u64()?;
-    engine.regions().register(region, &key, offset, byte_size)
+    Ok(Registration::System { key, offset, byte_size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn region_names_are_decoded_once() {
+        for (text, expected) in [
+            ("a", "a"),
+            ("a%20b", "a b"),
+            ("100%", "100%"),
+            ("%zz", "%zz"),
+            ("%2541", "%41"),
+            ("%ff", "%ff"),
+            ("%+1", "%+1"),
+        ] {
+            assert_eq!(percent_decode(text), expected);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Responses of one request as server-sent events, as they come: what is sent behind the head of a streamed reply.
 
-use super::generate::is_long_to_print;
 use crate::access_log::entry::EventNotes;
 use crate::answers::Inbox;
+use crate::inference::is_long_to_print;
 use crate::offload::{self, Offloaded};
 use crate::traced;
 use bytes::Bytes;

@@ -1,15 +1,14 @@
 //! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object out, or a server-sent event for each response.
 
+use super::context::HttpContext;
 use super::events::Events;
-use super::inference::{is_long_to_encode, refuse_draining};
+use super::inference::refuse_draining;
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
-use super::service::HttpContext;
 use crate::answers::Inbox;
-use crate::encoding::Encoding;
 use crate::hold;
-use crate::inference::{self, Inference};
-use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX};
+use crate::inference::{self, Inference, is_long_to_print};
+use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::traced;
 use crate::verbose;
@@ -55,7 +54,7 @@ pub async fn generate(
     if stream { Reply::events(printed, None) } else { object(printed) }
 }
 
-/// See [`super::service::refused_by_head`].
+/// See `super::service::refused_by_head`.
 pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
     let refused = find(context, name, version).and_then(|_| check_encoding(head)).err()?;
     Some(Reply::error(JSON, &refused))
@@ -181,12 +180,6 @@ async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<In
     let work =
         offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
     work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
-}
-
-/// Whether a response is printed elsewhere: whatever form was asked for, it is printed.
-pub fn is_long_to_print(response: &InferResponse) -> bool {
-    is_long_to_encode(response, Encoding::Identity)
-        || response.outputs.iter().any(|output| output.answered_bytes() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
 /// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).

@@ -1,14 +1,16 @@
 //! HTTP/2 on the HTTP port, for clients that begin with it or agree on it by ALPN. Triton has none; requests mean the same as over
 //! HTTP/1. On the control address, calls of gRPC come the same way.
 
+use super::context::HttpContext;
 use super::events::{self, Events};
 use super::method::Method;
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
-use super::service::{self, Admission, HttpContext};
+use super::service::{self, Admission};
 use crate::assemble::Assembler;
 use crate::grpc::call;
-use crate::grpc::connection::{CALLS_PER_LOOK, GrpcContext, dismiss, http2_options, rest, start};
+use crate::grpc::connection::{CALLS_PER_LOOK, dismiss, rest, start};
+use crate::grpc::context::{GrpcContext, http2_options};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -169,7 +171,7 @@ async fn serve(
     let mut reply = charged(reply, &account);
     service::complete(&context, &head, &mut reply);
     if let Some(slot) = &head.trace {
-        slot.replying(&reply);
+        slot.replying(reply.status, reply.code, &reply.body);
     }
     let events = send(&mut respond, reply, is_head);
     if let Some(slot) = &head.trace {
@@ -270,7 +272,7 @@ async fn read(
         }
         let Some(place) = &mut all else { continue };
         for piece in [std::mem::take(&mut first), chunk] {
-            if let Err(short) = super::connection::collect(place, &piece).await {
+            if let Err(short) = place.collect(&piece).await {
                 return Some(Err(Refused::Short(short)));
             }
         }

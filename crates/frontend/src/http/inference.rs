@@ -1,13 +1,11 @@
 //! `infer`. The order of checks is that of P 1.12.2; which content type an error has depends on how far the request got (P 1.1).
 
+use super::context::HttpContext;
 use super::reply::{JSON, OCTETS, Parts, Reply};
 use super::request::RequestHead;
-use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
-use crate::inference::{self, Inference, Started};
-use crate::limits::{
-    DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX,
-};
+use crate::inference::{self, Inference, Started, is_long_to_encode};
+use crate::limits::{INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::traced;
 use crate::verbose;
@@ -203,20 +201,6 @@ fn reply(
     }))
 }
 
-/// Whether an answer is printed, ranked or packed for so long that it is done elsewhere.
-pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
-    let mut bytes = response.id.len();
-    for output in &response.outputs {
-        let length = output.answered_bytes();
-        bytes += length;
-        if length > PRINT_BYTES_ON_REACTOR_MAX && (!output.form.binary || output.form.classification > 0) {
-            return true;
-        }
-    }
-    response.id.len() > PRINT_BYTES_ON_REACTOR_MAX
-        || (encoding != Encoding::Identity && bytes > DEFLATE_BYTES_ON_REACTOR_MAX)
-}
-
 /// # Errors
 /// UNAVAILABLE while the server exits, as long as no sequence goes on.
 pub fn refuse_draining(context: &HttpContext) -> Result<()> {
@@ -236,7 +220,7 @@ fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVer
     Ok(version)
 }
 
-/// See [`super::service::refused_by_head`].
+/// See `super::service::refused_by_head`.
 pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
     if let Err(error) = find(context, name, version) {
         verbose::infer_failed(None, &error);

@@ -2,7 +2,8 @@
 
 mod chunked;
 pub mod connection;
-pub mod control;
+pub mod context;
+mod control;
 mod cors;
 pub mod events;
 mod generate;

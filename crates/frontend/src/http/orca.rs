@@ -1,9 +1,9 @@
 //! Load reports in response headers, for load balancers (ORCA). A request asks for one by `endpoint-load-metrics-format`: `generate` reports the key-value
 //! cache of its model (P 1.13), `infer` the load of the server, for which Triton has no report.
 
+use super::context::HttpContext;
 use super::reply::Reply;
 use super::request::RequestHead;
-use super::service::HttpContext;
 use engine::{KeyValueCache, Load};
 
 const FORMAT: &str = "endpoint-load-metrics-format";

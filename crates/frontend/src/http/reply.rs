@@ -3,6 +3,7 @@
 use super::events::{self, Events};
 use crate::grpc::status::percent_encode;
 use crate::limits::RETRY_AFTER;
+use crate::operations::OperationError;
 use crate::refusal::Refusal;
 use crate::rope::charged;
 use crate::text::cut;
@@ -14,9 +15,9 @@ use tensor::{Code, Error, Result};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
-/// What a reply is when nobody said otherwise.
+/// Default.
 pub const PLAIN: &str = "text/plain";
-/// An inference reply with raw tensors.
+/// Inference response with raw tensors.
 pub const OCTETS: &str = "application/octet-stream";
 /// Server-sent events.
 pub const EVENTS: &str = "text/event-stream; charset=utf-8";
@@ -24,39 +25,34 @@ pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 /// A body in parts, written one after the other without being joined. Small ones have one part: a reply changes hands often.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
-/// Names and values of header fields.
 pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 
 /// A reply: complete, but for events that follow its body.
 #[derive(Debug)]
 pub struct Reply {
-    /// HTTP status.
     pub status: u16,
-    /// The class of the error that it tells, where there is one.
+    /// Class of the error, if it is one.
     pub code: Option<Code>,
-    /// `Content-Type`.
     pub content_type: &'static str,
     /// `Inference-Header-Content-Length`.
     pub header_length: Option<usize>,
-    /// `Content-Encoding`.
     pub content_encoding: Option<&'static str>,
-    /// Say which encodings we take: `Accept-Encoding: gzip, deflate`.
+    /// Adds `Accept-Encoding: gzip, deflate`.
     pub accept_encoding: bool,
     /// Sent with `Transfer-Encoding: chunked` (the generate endpoints) instead of a length.
     pub chunked: bool,
     /// `endpoint-load-metrics`.
     pub load: Option<Box<str>>,
-    /// Say when to try again: `Retry-After`.
+    /// Adds `Retry-After`.
     pub retry_after: bool,
     /// Fields that few replies have, by their names in lower case.
     pub extra: Option<Box<Fields>>,
-    /// The connection cannot be used afterwards.
+    /// The connection ends after it.
     pub close: bool,
-    /// The body.
     pub body: Parts,
-    /// It carries a charge for its body.
+    /// The body carries its charge.
     pub is_charged: bool,
-    /// What follows it as it comes.
+    /// Events that follow the body.
     pub rest: Option<Box<Events>>,
 }
 
@@ -86,7 +82,7 @@ impl Reply {
         }
     }
 
-    /// A stream that begins with this event, and whose other events come later. How the first went decides about the status (P 1.13).
+    /// A stream of events, of which the first decides the status (P 1.13).
     pub fn events(first: Result<Bytes>, rest: Option<Box<Events>>) -> Self {
         let status = if first.is_ok() { 200 } else { 400 };
         let code = first.as_ref().err().map(Error::code);
@@ -117,12 +113,12 @@ impl Reply {
         Self { code, retry_after, ..Self::text_error(error.code().http_status(), content_type, &cut(error.message())) }
     }
 
-    /// `{"error":…}` with a status of HTTP's own.
+    /// `{"error":…}` with this status.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
         Self::new(status, content_type, protocol::json::error_json(message))
     }
 
-    /// The end of a call of gRPC that is not served here.
+    /// Ends a gRPC call that is not served here.
     pub fn grpc(code: u8, message: &str) -> Self {
         // Without a length: the head is all there is.
         let mut reply = Self::empty("application/grpc").chunked();
@@ -131,7 +127,7 @@ impl Reply {
         reply
     }
 
-    /// What a caller is told that may not ask.
+    /// Rejects a caller without permission.
     pub fn refused(refusal: &Refusal) -> Self {
         let mut reply = Self::text_error(refusal.http_status(), JSON, &refusal.text());
         if matches!(refusal, Refusal::Unauthenticated(_)) {
@@ -144,31 +140,35 @@ impl Reply {
         reply
     }
 
-    /// Adds a field.
+    pub fn failed(error: &OperationError) -> Self {
+        match error {
+            OperationError::Refused(refusal) => Self::refused(refusal),
+            OperationError::Failed(error) => Self::error(JSON, error),
+        }
+    }
+
     pub fn add(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
         self.extra.get_or_insert_default().push((name, value.into()));
     }
 
-    /// There is no memory for the request or its answer. Its body, if there is one, was not read to its end.
+    /// There is no memory for the request or its response. The body may not have been read to its end.
     pub fn short(short: &Short) -> Self {
         let retry_after = matches!(short, Short::Now { .. });
         let status = if retry_after { 503 } else { 400 };
         Self { retry_after, ..Self::text_error(status, JSON, &short.to_string()).closing() }
     }
 
-    /// The same, and the connection ends after it.
     pub fn closing(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// The same, without saying how long it is.
     pub fn chunked(mut self) -> Self {
         self.chunked = true;
         self
     }
 
-    /// The same, with a charge for what was made of it.
+    /// The same with a charge for its body.
     pub fn charged(mut self, mut charge: Charge) -> Self {
         charge.shrink(self.body_length());
         if charge.bytes() > 0
@@ -180,7 +180,6 @@ impl Reply {
         self
     }
 
-    /// Bytes of the body.
     pub fn body_length(&self) -> usize {
         self.body.iter().map(Bytes::len).sum()
     }

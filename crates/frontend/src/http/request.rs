@@ -149,6 +149,14 @@ impl RequestHead {
         self.headers.at(self.path)
     }
 
+    /// Whether `Accept` names this media type. `*/*`, which most clients send, names none.
+    pub fn accepts(&self, media: &[u8]) -> bool {
+        let accept = self.headers.get("accept").unwrap_or_default();
+        let range =
+            |entry: &[u8]| entry.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        accept.split(|b| *b == b',').any(|entry| range(entry) == media)
+    }
+
     /// What follows the path behind `?`, as sent; empty when nothing does. Looked for anew: hardly any route reads it.
     pub fn query(&self) -> &[u8] {
         let rest = self.headers.bytes.get(self.path.end as usize..).unwrap_or_default();

@@ -1,83 +1,22 @@
-//! From a request head to the operation, and the operations that need nothing but a look: health, metadata, configuration,
-//! statistics.
+//! From a request head to the operation; health.
 
+use super::context::HttpContext;
 use super::method::Method;
 use super::reply::{JSON, PLAIN, Reply};
 use super::request::RequestHead;
 use super::{control, generate, inference, orca};
-use crate::access::Restrictions;
-use crate::control::Control;
-use crate::cors::Cors;
-use crate::forward::HeaderForward;
-use crate::gate::{Gate, GateOptions, Grant};
-use crate::grpc::connection::GrpcContext;
+use crate::gate::Grant;
 use crate::grpc::status::code;
-use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
-use crate::offload::{self, Abandoned};
-use crate::options::HttpOptions;
+use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
+use crate::operations::models;
 use crate::origin::Client;
-use crate::shared::Shared;
 use crate::table::Operation;
 use crate::table::routes::{Names, Route};
 use crate::verbose;
 use bytes::Bytes;
-use engine::{Engine, Ready};
+use engine::Ready;
 use memory::Account;
-use protocol::http::{Limits, model_metadata_json, server_metadata_json};
-use std::borrow::Cow;
-use std::sync::Arc;
-use tensor::{Error, Result};
-
-/// What every HTTP connection knows.
-pub struct HttpContext {
-    /// Models.
-    pub engine: Arc<Engine>,
-    /// Decides control operations.
-    pub control: Arc<dyn Control>,
-    /// How far the shutdown is.
-    pub shared: Arc<Shared>,
-    /// Who may ask for what.
-    pub gate: Gate,
-    /// Which web pages may read answers; `None` = none.
-    pub cors: Option<Arc<Cors>>,
-    /// Forwarded headers.
-    pub forward: HeaderForward,
-    /// On the control address: who answers the calls of gRPC that come over HTTP/2.
-    pub grpc: Option<Arc<GrpcContext>>,
-    /// Bounds of one request.
-    pub limits: Limits,
-}
-
-impl HttpContext {
-    /// Compiles the options.
-    ///
-    /// # Errors
-    /// INVALID_ARG for options that cannot be.
-    pub fn new(
-        engine: Arc<Engine>,
-        control: Arc<dyn Control>,
-        shared: Arc<Shared>,
-        options: &HttpOptions,
-        gate: GateOptions,
-    ) -> Result<Self> {
-        let cors = Cors::new(&options.cors_origins)?.map(Arc::new);
-        let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
-        Ok(Self {
-            engine,
-            control,
-            shared,
-            gate: Gate::new(
-                "API",
-                Restrictions::new("api", &options.restrictions)?,
-                GateOptions { cors: cors.clone(), ..gate },
-            ),
-            cors,
-            forward: HeaderForward::new(&options.header_forward_pattern)?,
-            grpc: None,
-            limits,
-        })
-    }
-}
+use tensor::Error;
 
 /// What to do with a request whose body was not read yet.
 pub enum Admission<'a> {
@@ -188,12 +127,7 @@ pub async fn respond(
     head: &RequestHead,
     body: Bytes,
 ) -> Reply {
-    let engine = &*context.engine;
-    let json = |result: Result<Bytes>| match result {
-        Ok(body) => Reply::json(body),
-        Err(error) => Reply::error(JSON, &error),
-    };
-    let Names { model, version, region, repository } = route.names;
+    let Names { model, version, .. } = route.names;
     match route.operation {
         Operation::Infer => {
             let reply = inference::infer(context, account, model, version, head, body).await;
@@ -204,75 +138,17 @@ pub async fn respond(
             let reply = Box::pin(generate::generate(context, account, model, version, head, &body, stream)).await;
             orca::add_cache_report(context, model, version, head, reply)
         }
-        Operation::ModelReady => match engine.model_ready(model, version) {
+        Operation::ModelReady => match models::readiness(&context.operations(), model, version) {
             Ok(ready) => match said(ready).await {
                 true => Reply::empty(PLAIN),
                 false => Reply::text_error(400, JSON, "Model version not ready"),
             },
-            Err(error) => Reply::error(JSON, &error),
+            Err(error) => Reply::failed(&error),
         },
-        Operation::ModelMetadata => json(Box::pin(metadata(context, model, version)).await),
-        Operation::ModelConfig => json(engine.model(model, version).map(|v| v.identity.config_json())),
-        Operation::ModelStatistics | Operation::AllStatistics => {
-            json(Box::pin(statistics(context, model, version)).await)
-        }
-        Operation::ServerMetadata => {
-            let m = engine.server_metadata();
-            Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
-        }
-        Operation::ServerLive => health(head, "live", engine.is_live()),
-        Operation::ServerReady => health(head, "ready", said(engine.readiness()).await),
-        Operation::OpenApi => Box::pin(control::openapi(context, head.query())).await,
-        Operation::Models => Box::pin(control::models(context)).await,
-        Operation::Home | Operation::Docs | Operation::DocsScript | Operation::DocsStyle => {
-            Box::pin(control::page(context, route.operation, head)).await
-        }
-        Operation::LogSettings | Operation::LogUpdate => {
-            Box::pin(control::logging(context, route.operation, &body)).await
-        }
-        Operation::TraceSettings | Operation::TraceUpdate => {
-            Box::pin(control::trace(context, model, route.operation, &body)).await
-        }
-        Operation::Index => Box::pin(control::index(context, &body)).await,
-        Operation::Load | Operation::Unload => {
-            let load = route.operation == Operation::Load;
-            Box::pin(control::repository_model(context, repository, model, load, &body)).await
-        }
-        Operation::SystemRegionStatus
-        | Operation::SystemRegionRegister
-        | Operation::SystemRegionUnregister
-        | Operation::CudaRegionStatus
-        | Operation::CudaRegionRegister
-        | Operation::CudaRegionUnregister => {
-            // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
-            Box::pin(control::shared_memory(context, route.operation, &percent_decode(region), body)).await
-        }
-        // gRPC alone asks for these.
-        Operation::StreamInfer
-        | Operation::HealthCheck
-        | Operation::HealthWatch
-        | Operation::LoadReports
-        | Operation::Reflection => Reply::text_error(404, JSON, "Not Found"),
+        Operation::ServerLive => health(head, "live", context.engine.is_live()),
+        Operation::ServerReady => health(head, "ready", said(context.engine.readiness()).await),
+        _ => Box::pin(control::answer(context, route, head, body)).await,
     }
-}
-
-async fn metadata(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
-    let model = context.engine.model(name, version)?;
-    let versions = if version.is_empty() { context.engine.ready_versions(name) } else { vec![model.identity.number] };
-    let is_long = model.signature.inputs.len() + model.signature.outputs.len() > ENTRIES_ON_REACTOR_MAX;
-    let make = move |_: &Abandoned<'_>| model_metadata_json(&model.signature, &versions, &model.identity.platform);
-    if is_long { offload::run(0, make).await } else { Ok(make(&Abandoned::never())) }
-}
-
-async fn statistics(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
-    let engine = context.engine.clone();
-    let models = if name.is_empty() { engine.models() } else { engine.ready_versions(name).len() };
-    let (name, version) = (name.to_owned(), version.to_owned());
-    let make = move |_: &Abandoned<'_>| -> Result<Bytes> {
-        let text = Bytes::from(engine::statistics_json(&engine.statistics(&name, &version)?));
-        Ok(offload::disposed(text))
-    };
-    if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await? } else { make(&Abandoned::never()) }
 }
 
 /// Whether it is ready. Boxed where models are asked: the future of every request is as large as the largest it may become.
@@ -287,52 +163,8 @@ async fn said(ready: Ready) -> bool {
 /// JSON gets the body of the Open Inference Protocol.
 fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
     let status = if is_good { 200 } else { 400 };
-    match accepts(head, b"application/json") {
+    match head.accepts(b"application/json") {
         true => Reply::new(status, JSON, format!(r#"{{"{what}":{is_good}}}"#)),
         false => Reply::new(status, PLAIN, ""),
-    }
-}
-
-/// Whether `Accept` names this media type. `*/*`, which most clients send, names none.
-pub fn accepts(head: &RequestHead, media: &[u8]) -> bool {
-    let accept = head.headers.get("accept").unwrap_or_default();
-    let range = |entry: &[u8]| entry.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    accept.split(|b| *b == b',').any(|entry| range(entry) == media)
-}
-
-/// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
-pub fn percent_decode(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return Cow::Borrowed(text);
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
-        let decoded =
-            digits.filter(|d| byte == b'%' && !d.starts_with('+')).and_then(|d| u8::from_str_radix(d, 16).ok());
-        out.push(decoded.unwrap_or(byte));
-        rest = if decoded.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
-    }
-    String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn region_names_are_decoded_once() {
-        for (text, expected) in [
-            ("a", "a"),
-            ("a%20b", "a b"),
-            ("100%", "100%"),
-            ("%zz", "%zz"),
-            ("%2541", "%41"),
-            ("%ff", "%ff"),
-            ("%+1", "%+1"),
-        ] {
-            assert_eq!(percent_decode(text), expected);
-        }
     }
 }

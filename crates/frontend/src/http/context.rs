@@ -1,0 +1,66 @@
+//! What every HTTP connection knows.
+
+use crate::access::Restrictions;
+use crate::control::Control;
+use crate::cors::Cors;
+use crate::forward::HeaderForward;
+use crate::gate::{Gate, GateOptions};
+use crate::grpc::context::GrpcContext;
+use crate::operations;
+use crate::options::HttpOptions;
+use crate::shared::Shared;
+use engine::Engine;
+use protocol::http::Limits;
+use std::sync::Arc;
+use tensor::Result;
+
+/// What every HTTP connection knows.
+pub struct HttpContext {
+    pub engine: Arc<Engine>,
+    pub control: Arc<dyn Control>,
+    pub shared: Arc<Shared>,
+    pub gate: Gate,
+    /// Web pages that may read responses; `None`: none.
+    pub cors: Option<Arc<Cors>>,
+    pub forward: HeaderForward,
+    /// Answers gRPC calls over HTTP/2, on the control address only.
+    pub grpc: Option<Arc<GrpcContext>>,
+    pub limits: Limits,
+}
+
+impl HttpContext {
+    /// Compiles the options.
+    ///
+    /// # Errors
+    /// INVALID_ARG for invalid options.
+    pub fn new(
+        engine: Arc<Engine>,
+        control: Arc<dyn Control>,
+        shared: Arc<Shared>,
+        options: &HttpOptions,
+        gate: GateOptions,
+    ) -> Result<Self> {
+        let cors = Cors::new(&options.cors_origins)?.map(Arc::new);
+        let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
+        Ok(Self {
+            engine,
+            control,
+            shared,
+            gate: Gate::new(
+                "API",
+                Restrictions::new("api", &options.restrictions)?,
+                GateOptions { cors: cors.clone(), ..gate },
+            ),
+            cors,
+            forward: HeaderForward::new(&options.header_forward_pattern)?,
+            grpc: None,
+            limits,
+        })
+    }
+
+    /// For operations of a request that was admitted before its body was read.
+    pub fn operations(&self) -> operations::Context<'_> {
+        let permission = operations::Permission::Checked;
+        operations::Context { engine: &self.engine, control: &*self.control, permission }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is known of models: readiness, metadata, configuration, statistics.
+
+use super::{Context, Result};
+use crate::limits::{ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
+use crate::offload;
+use bytes::Bytes;
+use engine::{Engine, ModelVersion, Ready, VersionStatistics};
+use protocol::http::model_metadata_json;
+use std::sync::Arc;
+
+/// A version, and the numbers to list with it.
+pub struct Metadata {
+    /// The version that was named, or the greatest that is ready.
+    pub version: Arc<ModelVersion>,
+    /// The version that was named, or all that are ready.
+    pub versions: Vec<i64>,
+}
+
+impl Metadata {
+    /// Looks a model up; an empty `version` means the greatest that is ready.
+    ///
+    /// # Errors
+    /// As [`Engine::model`].
+    pub fn find(engine: &Engine, name: &str, version: &str) -> tensor::Result<Self> {
+        let found = engine.model(name, version)?;
+        let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![found.identity.number] };
+        Ok(Self { version: found, versions })
+    }
+
+    /// The body of the HTTP answer.
+    pub fn json(&self) -> Bytes {
+        model_metadata_json(&self.version.signature, &self.versions, &self.version.identity.platform)
+    }
+}
+
+/// Whether a model is ready, which its own code may have to be asked.
+pub fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<Ready> {
+    context.admit_model(name)?;
+    Ok(context.engine.model_ready(name, version)?)
+}
+
+/// The version whose configuration is asked for.
+pub fn configured(context: &Context<'_>, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
+    context.admit_model(name)?;
+    Ok(context.engine.model(name, version)?)
+}
+
+/// Metadata of a model, encoded; on another thread if it has many tensors.
+pub async fn metadata<T: Send + 'static>(
+    context: &Context<'_>,
+    name: &str,
+    version: &str,
+    encode: impl FnOnce(&Metadata) -> T + Send + 'static,
+) -> Result<T> {
+    context.admit_model(name)?;
+    let metadata = Metadata::find(context.engine, name, version)?;
+    let signature = &metadata.version.signature;
+    let is_long = signature.inputs.len() + signature.outputs.len() > ENTRIES_ON_REACTOR_MAX;
+    Ok(offload::run_if(is_long, 0, move || encode(&metadata)).await?)
+}
+
+/// Statistics of a model, or of all if `name` is empty, encoded; on another thread if they are many.
+pub async fn statistics<T: Send + 'static>(
+    context: &Context<'_>,
+    name: &str,
+    version: &str,
+    encode: impl FnOnce(&[VersionStatistics]) -> T + Send + 'static,
+) -> Result<T> {
+    context.admit_model(name)?;
+    let engine = context.engine.clone();
+    let models = if name.is_empty() { engine.models() } else { engine.ready_versions(name).len() };
+    let (name, version) = (name.to_owned(), version.to_owned());
+    let work = move || engine.statistics(&name, &version).map(|statistics| encode(&statistics));
+    Ok(offload::run_if(models > MODELS_ON_REACTOR_MAX, 0, work).await??)
+}
