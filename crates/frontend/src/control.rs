@@ -1,4 +1,4 @@
-//! Operations that arrive here and are decided elsewhere: model control and settings. Rare, so they travel as JSON text.
+//! Operations that TypeScript decides: model control and settings. They are rare, so they travel as JSON text.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,8 +41,8 @@ impl ControlOperation {
 pub struct Argument {
     /// The JSON of the native contract.
     pub json: String,
-    /// Files of a load, by their parameter (`file:<path>`), instead of base64 in the JSON: decoding a hundred megabytes of it held the
-    /// JavaScript thread for a quarter of a second.
+    /// Files of a load, by their parameter (`file:<path>`), instead of base64 in the JSON: decoding a hundred megabytes
+    /// of it held the JavaScript thread for a quarter of a second.
     pub files: Vec<(String, Vec<u8>)>,
 }
 

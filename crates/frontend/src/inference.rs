@@ -1,5 +1,5 @@
-//! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
-//! Callers look at a [`Inference`] before they await, so that no future has to hold a whole response.
+//! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody
+//! awaits it. Callers look at a [`Inference`] before they await, so that no future has to hold a whole response.
 
 use crate::encoding::Encoding;
 use crate::limits::{
@@ -18,28 +18,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::{Data, Error, Name, Result};
 
-/// An inference that was started.
 pub enum Inference {
-    /// It ran while it was started: nothing was woken, nothing has to be awaited.
+    /// It ran while it was started, without a wake or a wait.
     Done(Result<Box<InferResponse>>),
-    /// It waits or runs elsewhere.
+    /// It waits, or another thread runs it.
     Pending(Pending),
 }
 
 /// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
 pub struct Pending {
     reply: Arc<Reply>,
-    /// Taken when the answer is here: it cannot be cancelled any more.
+    /// Taken with the response: the request cannot be cancelled any more.
     ticket: Option<Ticket>,
-    /// Of the request, for the lines about its answer; none while nobody wants such lines.
+    /// Id of the request, for log lines about its response; `None` while there are none.
     id: Option<Box<Name>>,
 }
 
-/// What became of a request that was to be started. Its errors are refusals: nothing was queued.
+/// A request that is being started. After an error nothing was queued.
 pub enum Started<T> {
-    /// It was checked and started.
     Here(Result<T>),
-    /// The check takes long, and is done on a thread of [`offload`] with what follows it.
+    /// A thread of [`offload`] checks and starts it, which takes long.
     Elsewhere(Elsewhere<T>),
 }
 
@@ -47,7 +45,7 @@ pub enum Started<T> {
 pub type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 
 impl<T: Send + 'static> Started<T> {
-    /// Starts a request with `start`, which checks it, elsewhere.
+    /// Starts a request on another thread by `start`, which checks it.
     pub fn elsewhere(
         request: Box<InferRequest>,
         start: impl FnOnce(Box<InferRequest>) -> Result<T> + Send + 'static,
@@ -56,8 +54,6 @@ impl<T: Send + 'static> Started<T> {
         Self::Elsewhere(Box::pin(async move { offload::run(bytes, move |_| start(request)).await? }))
     }
 
-    /// Waits until it was started.
-    ///
     /// # Errors
     /// The refusal, and those of [`offload::run`].
     pub async fn get(self) -> Result<T> {
@@ -90,7 +86,7 @@ fn start_here(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result
     Ok(started)
 }
 
-/// Starts a request with the lines that `--log-verbose` wants about it. `begin` gets its id when its answers are to be told, too.
+/// Starts a request with its lines of `--log-verbose`. `begin` gets the id if responses are logged, too.
 pub fn logged<T>(
     version: &ModelVersion,
     request: Box<InferRequest>,
@@ -127,7 +123,7 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     })
 }
 
-/// Whether the check of a request may hold a reactor: it counts the strings of its tensors, and an error may repeat all its names.
+/// Whether the check of a request takes long: it counts strings, and an error may repeat all names.
 pub fn is_long_to_check(request: &InferRequest) -> bool {
     let is_long = |i: &InputTensor| {
         i.data.len() > STRINGS_BYTES_ON_REACTOR_MAX && i.datatype.is_none_or(|t| t.byte_size().is_none())
@@ -155,13 +151,13 @@ pub fn is_long_to_print(response: &InferResponse) -> bool {
         || response.outputs.iter().any(|output| output.answered_bytes() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
-/// Whether new inferences are refused: the server ends, and no sequence goes on. Whether a request is of one, the engine decides.
+/// Whether new inferences are rejected: the server ends and no sequence is in progress; else the engine decides.
 #[inline]
 pub fn is_closed(shared: &Shared, engine: &Engine) -> bool {
     shared.is_draining() && engine.sequences() == 0
 }
 
-/// Has the memory of large tensors given back by [`offload`], whichever thread drops them last.
+/// Lets [`offload`] free the memory of large tensors, whichever thread drops them last.
 pub fn dispose_elsewhere(request: &mut InferRequest) {
     for input in &mut request.inputs {
         if let Data::Bytes(bytes) = &mut input.data {
@@ -170,7 +166,7 @@ pub fn dispose_elsewhere(request: &mut InferRequest) {
     }
 }
 
-/// Has the tensors that were made of a body carry the charge for them. It goes with the largest, which mostly is the only one.
+/// Attaches the charge for a body to the largest tensor that was made of it, which mostly is the only one.
 pub fn charge(request: &mut InferRequest, charge: Charge) {
     if charge.bytes() == 0 {
         return;
@@ -182,11 +178,10 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// What a [`Pending`] waits for, and the sink that brings it from whatever thread answers.
+/// Sink of a request, and what its [`Pending`] waits for.
 struct Reply(HandOver<Result<Box<InferResponse>>>);
 
 impl Sink for Reply {
-    /// The first answer is the one.
     fn put(&self, answer: Answer) {
         match answer.response {
             Some(result) => self.0.give(result),

@@ -1,13 +1,13 @@
-//! Work that grows with what a client sends or asks for, and would hold a reactor: parsing, printing, inflating, deflating, ranking,
-//! checking strings. Above the sizes that [`limits`](crate::limits) name it runs on a few threads of its own.
+//! Work that grows with what a client sends or asks for, and would hold a reactor: parsing, printing, inflating,
+//! deflating, ranking, checking strings. Above sizes in [`limits`](crate::limits) it runs on a few threads of its own.
 //!
-//! Threads are started when work finds none idle and end after a quiet while. They are nicer than reactors, which take the core
-//! from them. Work for a client that left is not begun; what was begun is finished and its result dropped there.
+//! Threads are started when none is idle and end when idle for a while. They have a lower priority than reactors. Work
+//! for a client that left is not begun, or finished and its result dropped.
 //!
-//! There are two queues. Heavy work may take seconds and never has all threads; light work passes it. So one client with a large
-//! body waits for others with large bodies only, and in their order. A reactor's own work, health above all, never comes here.
+//! There are two queues. Heavy work may take seconds and never has all threads; light work passes it. So a client with
+//! a large body waits for other large bodies only, in their order. Health is never answered here.
 //!
-//! Invariants: work that was taken runs or is dropped, and who awaits it is woken once; at most [`JOBS_WAITING_MAX`] wait.
+//! Invariants: queued work runs or is dropped, and its caller is woken once; at most [`JOBS_WAITING_MAX`] jobs wait.
 
 use crate::limits::{DISPOSE_BYTES_MIN, HEAVY_BYTES_MIN, JOBS_WAITING_MAX};
 use crate::rope::charged;
@@ -116,7 +116,7 @@ impl Pool {
         }
     }
 
-    /// The next job, and whether it is heavy. If there are heavy jobs, one always runs, and one thread is always left for light ones.
+    /// The next job, and whether it is heavy. One heavy job always runs, and one thread is left for light ones.
     fn next(&self, state: &mut State) -> Option<(Job, bool)> {
         let may_heavy = state.heavy_running + 1 < self.threads_max;
         let first_heavy = state.heavy_running == 0 || state.light.is_empty();
@@ -130,8 +130,9 @@ impl Pool {
     }
 
     fn run(&'static self) {
-        // At the niceness of the reactors these threads would starve them: beside 4 clients that send 1.5 MB of JSON each, the p50 of small requests was
-        // 3.5 ms instead of 0.6 ms, and 7 to 23 ms instead of 0.4 ms with two busy processes in the same cgroup (2 cores).
+        // At the niceness of the reactors these threads would starve them: beside 4 clients that send 1.5 MB of JSON
+        // each, the p50 of small requests was 3.5 ms instead of 0.6 ms, and 7 to 23 ms instead of 0.4 ms with two busy
+        // processes in the same cgroup (2 cores).
         memory::thread::lower_priority_slightly();
         let mut state = self.state.lock();
         loop {
@@ -256,8 +257,9 @@ pub async fn run_if<T: Send + 'static>(
     if is_long { run(bytes, move |_| work()).await } else { Ok(work()) }
 }
 
-/// As [`start`], for work that makes large buffers: each is charged to `account` before it is made (`tensor::allowance`), and the
-/// charge for all of them comes out with the result. Where it can, it makes them of slabs, whose pages are there already.
+/// As [`start`], for work that makes large buffers: each is charged to `account` before it is made
+/// (`tensor::allowance`), and the charge for all of them comes out with the result. Where it can, it makes them of
+/// slabs, whose pages are there already.
 ///
 /// # Errors
 /// As `start`.

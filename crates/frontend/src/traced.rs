@@ -1,8 +1,9 @@
-//! What the front ends note of requests that are traced (O 3.4) or have a line in a log: when they came, when their answers were there,
-//! when those left, and how they ended.
+//! What the front ends note of requests that are traced (O 3.4) or have a line in a log: when they came, when their
+//! answers were there, when those left, and how they ended.
 //!
-//! Which model a request is for is known only after it was read. So where any model may be traced, or there is an access log, each
-//! request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one counter.
+//! Which model a request is for is known only after it was read. So where any model may be traced, or there is an
+//! access log, each request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one
+//! counter.
 
 use crate::access_log::entry::{Asked, Entry, EventNotes};
 use crate::grpc::status::Status;
@@ -92,8 +93,8 @@ impl Slot {
         Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
     }
 
-    /// For a request of a stream, that of whose call is `call`, and which was waited for and then read. One that was read before there
-    /// were any has none.
+    /// For a request of a stream, that of whose call is `call`, and which was waited for and then read. One that was
+    /// read before there were any has none.
     pub fn in_stream(call: Option<&Rc<Self>>, received: [u64; 2], message: &Bytes) -> Noted {
         let [begun, read] = received;
         if read == 0 {

@@ -1,5 +1,5 @@
-//! Lines of the audit log: who asked for which change of the server, with what, and what came of it. Contents of files and
-//! configurations stand there as their size and SHA-256, which `sha256sum` prints of the file that was meant.
+//! Lines of the audit log: who asked for which change of the server, with what, and what came of it. Contents of files
+//! and configurations stand there as their size and SHA-256, which `sha256sum` prints of the file that was meant.
 
 use super::entry::{Asked, Entry};
 use super::line::Line;

@@ -1,5 +1,5 @@
-//! What is known of one request when it is over, and the line that this makes. The line is written when the request's [`Entry`] is
-//! dropped, whatever became of it: answered, refused, given up.
+//! What is known of one request when it is over, and the line that this makes. The line is written when the request's
+//! [`Entry`] is dropped, whatever became of it: answered, refused, given up.
 
 use super::Logs;
 use super::line::Line;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
-/// clients repeat theirs, and nothing of this is done again for the next call.
+/// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with
+/// the head: clients repeat theirs, and nothing of this is done again for the next call.
 struct CallRules {
     is_grpc: bool,
     /// The operation and the question for the gate; `None`: unknown call.
@@ -311,7 +311,7 @@ async fn until_reset<T>(
 
 #[cfg(test)]
 mod tests {
-    /// Printed by `--no-capture`; a future is copied into its box once per call that waits, so its size is paid for every time.
+    /// Printed by `--no-capture`. A future is copied into its box for each call that waits.
     #[test]
     fn the_future_of_a_call_stays_small() {
         fn size<A, B, C, D, E, G, F: Future>(_: impl Fn(A, B, C, D, E, G) -> F) -> usize {

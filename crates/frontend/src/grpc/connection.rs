@@ -121,8 +121,8 @@ pub fn dismiss<S: Io>(cx: &mut Context<'_>, connection: &mut Connection<S>) {
     while let Poll::Ready(Some(_)) = connection.poll_accept(cx) {}
 }
 
-/// Until the client is to be asked to go. One that connects while the server leaves is asked with its first answer: asked before it
-/// made a call, it would only connect again.
+/// Until the client is to be asked to go. One that connects while the server leaves is asked with its first answer:
+/// asked before it made a call, it would only connect again.
 async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
     // An error means that there is no server any more.
     let mut phase = shared.watch();
@@ -146,7 +146,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Runs the calls that are there; their answers leave together when there are no more. Ready when there will be none.
+    /// Runs the calls that have come; their responses are sent together. Ready when no more will come.
     fn poll<S: Io>(
         &mut self,
         cx: &mut Context<'_>,

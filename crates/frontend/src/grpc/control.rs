@@ -1,4 +1,4 @@
-//! Operations besides inference over gRPC: reads their messages and writes their answers. What they do is decided by `operations`.
+//! Operations besides inference over gRPC: decodes requests and encodes answers for `operations`.
 
 use super::context::{Call, GrpcContext};
 use super::message::frame;

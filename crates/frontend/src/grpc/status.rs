@@ -102,7 +102,7 @@ impl From<OperationError> for Status {
 /// Bytes of `grpc-message` after encoding. Clients take 8 KiB of metadata and fail the whole call beyond.
 const MESSAGE_BYTES_MAX: usize = 7 * 1024;
 
-/// Keeps printable ASCII and writes everything else and `%` as `%XX`. A text that is too long ends after a whole character.
+/// Writes `%` and everything but printable ASCII as `%XX`. A text that is too long ends after a whole character.
 pub fn percent_encode(text: &str) -> String {
     let plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'%';
     let mut out = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Calls with one request and one response.
+//! Inference by calls with one request and one response.
 
 use super::context::{Call, GrpcContext};
 use super::control;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::{Error, Name, Result};
 
-/// Reads the request, does what it asks, frames the response.
+/// Reads the request of a call and answers it.
 pub async fn answer(context: &Arc<GrpcContext>, operation: Operation, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     if let Some(slot) = call.trace.as_ref().filter(|_| operation != Operation::Infer) {
@@ -43,32 +43,28 @@ pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status>
     message?.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))
 }
 
-/// The answer of an inference, framed.
 fn respond(version: &ModelVersion, response: &InferResponse, packing: Packing) -> Result<Rope, Status> {
     let encoded = protocol::grpc::encode(response, &version.signature)?;
     Ok(frame_encoded(encoded, packing)?)
 }
 
-/// An answer that is made elsewhere, or has to be waited for.
+/// A response that another thread makes, or that has to be waited for.
 pub type LaterAnswer = Pin<Box<dyn Future<Output = Result<Rope, Status>>>>;
 
-/// What became of an inference.
 pub enum Sent {
-    /// Here is its answer.
     Answered(Rope),
-    /// It will have one.
     Waits(Waits),
-    /// It takes long to read, to check or to answer, which is done elsewhere.
+    /// Another thread reads, checks or answers it, which takes long.
     Later(LaterAnswer),
 }
 
-/// An inference that was started and has no answer yet.
+/// An inference that was started and has no response yet.
 pub struct Waits {
     version: Arc<ModelVersion>,
     pending: Pending,
     packing: Packing,
     trace: Option<Rc<Slot>>,
-    /// Set once the answer is there and is being framed elsewhere.
+    /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
 }
 
@@ -111,7 +107,7 @@ fn completed(trace: Option<&Rc<Slot>>) {
     }
 }
 
-/// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
+/// Does what needs no waiting; a function, so that nothing of it is kept across the wait.
 pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
     call.grant.charge(message.len());
     let packing = Packing::new(context.compression_level, call.response_encoding);
@@ -137,7 +133,6 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     }
 }
 
-/// What became of an inference that was started.
 #[inline]
 fn sent(
     version: Arc<ModelVersion>,
@@ -156,7 +151,7 @@ fn sent(
     })
 }
 
-/// The request of a message, and who is to answer it.
+/// The request of a message, and the version that is to answer it.
 fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>), Status> {
     let log = |e: &Error| verbose::infer_failed(None, e);
     let head = protocol::grpc::peek(&message).inspect_err(log)?;
@@ -179,7 +174,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     Ok(read().inspect_err(log)?)
 }
 
-/// As `send`, for a message that is read elsewhere.
+/// As `send`, for a message that another thread reads.
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
@@ -220,7 +215,7 @@ async fn infer_large(
     finish(version, started, packing, trace).await
 }
 
-/// Answers a request that was read elsewhere, or takes long to check.
+/// Answers a request that another thread read, or that takes long to check.
 async fn finish(
     version: Arc<ModelVersion>,
     started: Started<Inference>,
@@ -231,7 +226,6 @@ async fn finish(
 }
 
 impl Sent {
-    /// Waits for whatever is left.
     async fn finish(self) -> Result<Rope, Status> {
         match self {
             Self::Answered(rope) => Ok(rope),

@@ -1,4 +1,4 @@
-//! Operations besides inference over HTTP: reads their requests and writes their answers. What they do is decided by `operations`.
+//! Operations besides inference over HTTP: decodes requests and encodes answers for `operations`.
 
 use super::context::HttpContext;
 use super::reply::{JSON, Reply};
@@ -45,7 +45,7 @@ async fn json(context: &HttpContext, route: Route<'_>, head: &RequestHead, body:
     let with = &context.operations();
     let operation = route.operation;
     let Names { model, version, region, repository } = route.names;
-    // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
+    // Clients percent-encode region names in the path but not in inference requests (memory.md 1.4).
     let region = percent_decode(region).into_owned();
     let named = (!region.is_empty()).then(|| region.clone());
     let done = |()| Bytes::new();
@@ -132,8 +132,8 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
-/// Writes the parameters of a load. The files of long ones are decoded; one that is not base64 stays, and is rejected with what is wrong
-/// with the other values.
+/// Writes the parameters of a load. The files of long ones are decoded; one that is not base64 stays, and is rejected
+/// with what is wrong with the other values.
 fn parameters(body: &Bytes, argument: &mut Text, files: &mut Files) -> Result<()> {
     let parameters = optional(body)?.and_then(|v| v.get("parameters"));
     let long = parameters.filter(|p| p.is_object() && p.text().len() > JSON_BYTES_ON_REACTOR_MAX);
@@ -175,7 +175,7 @@ pub fn percent_decode(text: &str) -> Cow<'_, str> {
     String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// A value of a query; the first of several, empty when there is none. Names are percent-decoded, as everywhere in a query.
+/// The first value of this name in a query, percent-decoded; empty if there is none.
 fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
     let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
@@ -192,7 +192,7 @@ pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), R
     }
 }
 
-/// What browsers do with a page: nothing of another server is loaded, nothing in the page itself is run, and no other page shows it.
+/// Pages load nothing from other servers, run no inline code, and are shown in no other page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

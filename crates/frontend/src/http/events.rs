@@ -17,12 +17,12 @@ use std::task::{Context, Poll, ready};
 use tensor::Result;
 use trace::Trace;
 
-/// What stands before the JSON of an event.
+/// Prefix of the JSON of an event.
 pub const BEFORE: &[u8] = b"data: ";
-/// What stands behind it.
+/// Suffix of the JSON of an event.
 pub const BEHIND: &[u8] = b"\n\n";
 
-/// The JSON of an event: a response, or what failed.
+/// The JSON of an event: a response or an error.
 pub fn json(printed: Result<Bytes>) -> Bytes {
     printed.unwrap_or_else(|error| protocol::json::error_json(error.message()))
 }
@@ -32,14 +32,13 @@ pub struct Events {
     inbox: Inbox,
     version: Arc<ModelVersion>,
     account: Account,
-    /// A response that takes long to print.
+    /// A response that another thread prints.
     printing: Option<Offloaded<(Result<Bytes>, Charge)>>,
-    /// One that was found when somebody only looked.
+    /// An event that [`poll_over`](Self::poll_over) found.
     ahead: Option<Result<Bytes>>,
-    /// The final answer was taken.
     is_last: bool,
     trace: Option<Trace>,
-    /// Of the request, for those behind the first event.
+    /// Counts the events behind the first, for the line of the request.
     notes: Option<Arc<EventNotes>>,
     /// The last event that was handed out may still be on its way.
     is_sending: bool,
@@ -68,7 +67,7 @@ impl Events {
         }
     }
 
-    /// From now on events are noted in a line of a log.
+    /// Counts events for a line of a log from now on.
     pub fn note_in(&mut self, notes: Option<Arc<EventNotes>>) {
         self.notes = notes;
     }
@@ -89,7 +88,7 @@ impl Events {
         Poll::Ready(next)
     }
 
-    /// Whoever sends the events has sent what it was given, or has put it behind what it will send in one write.
+    /// Records that the last event was sent, or is sent in one write with the next.
     fn sent(&mut self) {
         if std::mem::take(&mut self.is_sending) {
             traced::http_sent(self.trace.as_ref());

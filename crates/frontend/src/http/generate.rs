@@ -1,4 +1,4 @@
-//! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object out, or a server-sent event for each response.
+//! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object, or server-sent events, out.
 
 use super::context::HttpContext;
 use super::events::Events;
@@ -140,8 +140,7 @@ async fn many(
     }
 }
 
-/// The number of responses, and the first of them. All are waited for, and dropped: a model that is asked in the wrong way does what
-/// it would do.
+/// The number of responses, and the first of them. All are waited for, as the model makes them anyway.
 async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
@@ -163,7 +162,7 @@ async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<Infe
     }
 }
 
-/// Begins the stream with its first response, which decides about the status; it may be the only one, or there may be none.
+/// Begins the stream with its first response, if there is one, which decides the status.
 async fn first_event(mut events: Events, head: &RequestHead) -> Reply {
     let Some(first) = poll_fn(|cx| events.poll_next(cx)).await else { return Reply::empty(EVENTS).chunked() };
     let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
@@ -171,7 +170,7 @@ async fn first_event(mut events: Events, head: &RequestHead) -> Reply {
     Reply::events(first, (!is_over).then(|| Box::new(events)))
 }
 
-/// The text of a response, printed elsewhere when that takes long.
+/// The text of a response; another thread prints it if that takes long.
 async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<InferResponse>) -> Result<Bytes> {
     if !is_long_to_print(&response) {
         return encode_generate(&response, &version.signature);

@@ -1,4 +1,4 @@
-//! `infer`. The order of checks is that of P 1.12.2; which content type an error has depends on how far the request got (P 1.1).
+//! `infer`. Checks have the order of P 1.12.2. How far a request got decides the content type of its error (P 1.1).
 
 use super::context::HttpContext;
 use super::reply::{JSON, OCTETS, Parts, Reply};
@@ -30,8 +30,9 @@ thread_local! {
 
 /// `POST …/infer`.
 ///
-/// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and would hold
-/// the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the largest it may become.
+/// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and
+/// would hold the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the
+/// largest it may become.
 pub async fn infer(
     context: &HttpContext,
     account: &Account,
@@ -76,7 +77,7 @@ pub async fn infer(
     }
 }
 
-/// As `infer`, for a body that is unpacked or parsed elsewhere.
+/// As `infer`, for a body that another thread unpacks or parses.
 async fn infer_large(
     context: &HttpContext,
     account: &Account,
@@ -136,7 +137,7 @@ async fn infer_large(
     finish(account, version, started, head).await
 }
 
-/// Answers a request that was read elsewhere, or takes long to check.
+/// Answers a request that another thread read, or that takes long to check.
 async fn finish(
     account: &Account,
     version: Arc<ModelVersion>,
@@ -171,7 +172,7 @@ fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
     }
 }
 
-/// A reply that is made elsewhere.
+/// A reply that another thread makes.
 type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
@@ -229,7 +230,6 @@ pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &
     encoding_of(head).err().map(|reply| *reply)
 }
 
-/// How the body is packed.
 fn encoding_of(head: &RequestHead) -> Result<Encoding, Box<Reply>> {
     head.headers.get("content-encoding").map_or(Some(Encoding::Identity), Encoding::parse).ok_or_else(|| {
         let mut reply = Reply::error(JSON, &Error::unsupported("Unsupported compression type"));

@@ -22,7 +22,7 @@ pub const OCTETS: &str = "application/octet-stream";
 /// Server-sent events.
 pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// A body in parts, written one after the other without being joined. Small ones have one part: a reply changes hands often.
+/// Parts of a body, which are written without being joined. Small ones have one part: a reply changes hands often.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
 pub type Fields = Vec<(&'static str, Cow<'static, str>)>;

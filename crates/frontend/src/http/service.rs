@@ -18,7 +18,7 @@ use engine::Ready;
 use memory::Account;
 use tensor::Error;
 
-/// What to do with a request whose body was not read yet.
+/// The next step for a request whose body was not read yet.
 pub enum Admission<'a> {
     /// Answer; the body is not wanted.
     Reply(Reply),
@@ -59,7 +59,7 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
     (grant, Admission::Read { route, bytes_max })
 }
 
-/// No route has this path. A call of gRPC is told where calls are answered.
+/// No route has this path. The reply to a gRPC call names the port for such calls.
 #[cold]
 fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
     verbose::http_not_found(head.method, head.path());
@@ -70,8 +70,8 @@ fn not_found(context: &HttpContext, head: &RequestHead) -> Reply {
     }
 }
 
-/// The answer to a request that is refused whatever its body says. Asked before a body is read that is long, or that the client waits to
-/// be asked for: one of 2 GB would else be read, and held, for a model that does not exist. `None`: its body decides.
+/// The reply to a request that is rejected whatever its body contains; `None` if the body decides. Called before a body
+/// is read that is long or awaits `100 Continue`: 2 GB would be read, and held, for a model that does not exist.
 #[cold]
 pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
     let Names { model, version, .. } = route.names;
@@ -82,7 +82,7 @@ pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestH
     }
 }
 
-/// Whether a body is read where devices read it themselves: it has raw tensors, and its model runs on one. Without devices one branch.
+/// Whether a body is read into memory for devices: it has raw tensors for a model on one. Without devices one branch.
 pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> bool {
     memory::has_devices()
         && route.operation == Operation::Infer
@@ -91,7 +91,7 @@ pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHe
         && head.headers.get("content-encoding").is_none()
 }
 
-/// What every answer says beside what it is.
+/// Adds what every reply has in common.
 #[inline]
 pub fn complete(context: &HttpContext, head: &RequestHead, reply: &mut Reply) {
     if let Some(cors) = &context.cors {
@@ -99,7 +99,7 @@ pub fn complete(context: &HttpContext, head: &RequestHead, reply: &mut Reply) {
     }
 }
 
-/// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
+/// The reply to a body of `bytes` bytes, more than the operation takes. The body was not read to its end.
 pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
     match route.operation {
         Operation::Infer => {
@@ -119,7 +119,7 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
     }
 }
 
-/// Does what the request asks. Rare operations are boxed: the future of every request is as large as the largest it may become.
+/// Answers a request. Rare operations are boxed: the future of every request is as large as the largest it may become.
 pub async fn respond(
     context: &HttpContext,
     account: &Account,
@@ -151,7 +151,7 @@ pub async fn respond(
     }
 }
 
-/// Whether it is ready. Boxed where models are asked: the future of every request is as large as the largest it may become.
+/// Waits for readiness. Boxed if models are asked, see [`respond`].
 async fn said(ready: Ready) -> bool {
     match ready {
         Ready::Known(ready) => ready,
@@ -159,8 +159,8 @@ async fn said(ready: Ready) -> bool {
     }
 }
 
-/// A status without a body, as Triton: scripts print the body before the status and compare with `200`. A request whose `Accept` names
-/// JSON gets the body of the Open Inference Protocol.
+/// A status without a body, as in Triton: scripts print the body before the status and compare with `200`. A request
+/// whose `Accept` names JSON gets the body of the Open Inference Protocol.
 fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
     let status = if is_good { 200 } else { 400 };
     match head.accepts(b"application/json") {

@@ -1,8 +1,9 @@
 //! Operations besides inference: a typed request in, a typed answer out.
 //!
-//! HTTP and gRPC decode requests and encode answers, for sockets and for other servers of this process alike. What decides stands here
-//! once: which model a caller may name, the limits of arguments, the order of checks, and what is called. Routes and calls are listed in
-//! [`table`](crate::table); `access_log::audit` writes a line for each request that changes the server.
+//! HTTP and gRPC decode requests and encode answers, for sockets and for other servers of this process alike. What
+//! decides stands here once: which model a caller may name, the limits of arguments, the order of checks, and what is
+//! called. Routes and calls are listed in [`table`](crate::table); `access_log::audit` writes a line for each request
+//! that changes the server.
 
 pub mod models;
 pub mod regions;

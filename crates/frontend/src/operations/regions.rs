@@ -1,5 +1,5 @@
-//! Regions of shared memory. All of it runs on the threads of [`offload`]: a large region takes long to unmap, there may be thousands, and
-//! the first call to a device's driver is slow.
+//! Regions of shared memory. All of it runs on the threads of [`offload`]: a large region takes long to unmap, there
+//! may be thousands, and the first call to a device's driver is slow.
 //!
 //! CUDA regions do not exist without a GPU: none is found, none registered.
 
@@ -32,13 +32,13 @@ pub async fn status<T: Send + 'static>(
     Ok(offload::run(0, move |_| find()).await??)
 }
 
-/// Registers a region. `read` decodes the rest of a request of `bytes` bytes, after the checks that do not need it (memory.md 1.4, 2.1).
+/// Registers a region. `read` decodes the rest of a request of `bytes` bytes, after the checks that do not need it
+/// (memory.md 1.4, 2.1).
 ///
 /// `name` is `None` if the request has no place for one: over gRPC a region may be called "", as with Triton.
 ///
 /// # Errors
-/// UNSUPPORTED unless the operator allowed it; INVALID_ARG without a name, a GPU for device memory, or a handle; those of `read` and of the
-/// registry.
+/// UNSUPPORTED unless the operator allowed it; INVALID_ARG without a name, a GPU or a handle; those of the registry.
 pub async fn register(
     context: &Context<'_>,
     kind: RegionKind,

@@ -14,7 +14,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Trace settings of `model`, which is empty for the global ones, or settings of logs. `changes` is a JSON object of those to change.
+    /// Trace settings of `model`, empty for the global ones, or log settings. `changes`: those to change, in JSON.
     pub fn new(model: Option<&str>, protocol: &str, changes: Option<&[u8]>) -> Self {
         let mut argument = Text::begin(b'{');
         if let Some(model) = model {

@@ -2,7 +2,7 @@
 //!
 //! An [`Operation`] has its name, its category and what it needs here; [`routes`] and [`calls`] list how HTTP and gRPC ask for it. Routing,
 //! permissions, names in logs, the OpenAPI document and the suite `exposed` derive from these three tables: a new route is a row there and
-//! an arm in `http::service`.
+//! an arm in `http::control`.
 
 pub mod calls;
 pub mod routes;
