@@ -61,6 +61,9 @@ class InferenceResponse:
         self._parameters = "{}"
         if len(args) == 1 and not kwargs:
             outputs = args[0]
+        elif not args and len(kwargs) == 1 and "output_tensors" in kwargs:
+            # As most models do: half the time of `bind`.
+            outputs = kwargs["output_tensors"]
         else:
             outputs = self._all(args, kwargs)
         try:
