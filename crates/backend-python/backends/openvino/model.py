@@ -1,9 +1,11 @@
-"""The backend `openvino`: IR, ONNX and what else OpenVINO reads, run by the user's own openvino (docs/spec/backends-native.md, 6).
+"""The backend `openvino`: IR, ONNX and other formats of OpenVINO, run by the user's own openvino
+(docs/spec/backends-native.md, 6).
 
-Each instance is a process with a compiled model of its own, since instances of Python models are processes. Requests of a batch are one call: inputs are
-tensors over the memory of the request, or over one concatenation, and outputs are views of the memory that the framework wrote, split by rows.
+Each instance is a process with a compiled model of its own. Requests of a batch run in one call: inputs are tensors
+over the memory of the request, or over one concatenation, and outputs are views of the framework's memory, split by
+rows.
 
-Invariant: every input of the model is set before each run, so that no run sees what another request left there.
+Invariant: every input of the model is set before each run, so that no run sees data of another request.
 """
 import numpy as np
 
@@ -13,7 +15,7 @@ from nereid_runner.tensor import BF16, of_memory
 from nereid_shared import Arrays, LoadError, Model, RequestError, framework, run_together
 
 FILE = "model.xml"
-#: What `max_batch_size` becomes where the model can batch and neither the configuration nor `default-max-batch-size` says how much.
+#: Default of `max_batch_size` for models that can batch, after configuration and `default-max-batch-size`.
 MAX_BATCH_SIZE = 4
 SCHEDULERS = {"dynamic_batching", "sequence_batching"}
 
@@ -24,7 +26,7 @@ class TritonPythonModel:
         model = Model.to_complete(auto_complete_model_config, FILE)
         config = model.config
         if config["input"] and config["output"] and (model.max_batch_size == 0 or SCHEDULERS & config.keys()):
-            # There is nothing that the file could say.
+            # The file cannot add anything.
             return auto_complete_model_config
         ov = framework("openvino", "OpenVINO", model)
         read = models.read(ov, ov.Core(), model, FILE)
@@ -34,7 +36,9 @@ class TritonPythonModel:
     def initialize(self, args):
         self.model = model = Model(args)
         if args["model_instance_kind"] != "CPU":
-            raise LoadError(f"unable to load model '{model.name}', Triton OpenVINO backend supports only Kind CPU and AUTO")
+            raise LoadError(
+                f"unable to load model '{model.name}', Triton OpenVINO backend supports only Kind CPU and AUTO"
+            )
         self.ov = ov = framework("openvino", "OpenVINO", model)
         device, settings = models.settings_of(ov, model)
         core = ov.Core()
@@ -54,7 +58,8 @@ class TritonPythonModel:
         self.inputs = models.indices(compiled.inputs, "input", inputs, model.name)
         self.outputs = models.indices(compiled.outputs, "output", outputs, model.name)
         self.arrays = _Tensors(model, inputs, outputs)
-        # Variables of the model's own would take values from one client's request to another's. With sequences they are kept, as in Triton.
+        # Variables of the model would carry data from one client's request to another's. Sequences keep them, as in
+        # Triton.
         self.forgets = "sequence_batching" not in model.config and len(self.request.query_state()) > 0
 
     def execute(self, requests):
@@ -64,26 +69,31 @@ class TritonPythonModel:
         request = self.request
         if len(inputs) != len(self.inputs):
             missing = next(name for name in self.inputs if name not in inputs)
-            raise RequestError(f"input '{missing}' of model '{self.model.name}' is left out, and OpenVINO needs every input", "INVALID_ARG")
+            raise RequestError(
+                f"input '{missing}' of model '{self.model.name}' is left out, and OpenVINO needs every input",
+                "INVALID_ARG",
+            )
         rows = None
         try:
             for name, array in inputs.items():
                 if self.pads:
                     rows = len(array)
-                    array = np.concatenate([array, np.zeros((self.model.max_batch_size - rows, *array.shape[1:]), array.dtype)])
+                    array = np.concatenate(
+                        [array, np.zeros((self.model.max_batch_size - rows, *array.shape[1:]), array.dtype)]
+                    )
                 request.set_input_tensor(self.inputs[name], self.arrays.tensor_of(self.ov, name, array))
             if self.forgets:
                 request.reset_state()
             request.infer(share_inputs=True, share_outputs=True)
         except Exception as error:
             raise RequestError(f"openvino error in running inference : {error}") from error
-        # Views of memory that the next run writes into.
+        # Views of memory that the next run overwrites.
         values = {name: request.get_output_tensor(at).data for name, at in self.outputs.items()}
         return {name: value[:rows] for name, value in values.items()} if self.pads else values
 
 
 class _Tensors(Arrays):
-    """Tensors of OpenVINO are arrays of numpy, but for BF16, which numpy does not have: there they are the bits."""
+    """Tensors of OpenVINO are numpy arrays, except BF16, which numpy lacks: those are arrays of their bits."""
 
     def __init__(self, model, inputs, outputs):
         super().__init__(model)
@@ -94,7 +104,9 @@ class _Tensors(Arrays):
 
     def tensor_of(self, ov, name, array):
         """A tensor of OpenVINO over an array."""
-        return ov.Tensor(array, array.shape, ov.Type.bf16) if name in self.bits else ov.Tensor(array, shared_memory=True)
+        return (
+            ov.Tensor(array, array.shape, ov.Type.bf16) if name in self.bits else ov.Tensor(array, shared_memory=True)
+        )
 
     def finish(self, name, array):
         if name in self.bits:
@@ -106,26 +118,36 @@ class _Tensors(Arrays):
 
 
 def _complete(ov, model, read, config):
-    """What the file says that the configuration does not: Triton's rules, and each dim by itself (there one that varies makes all of them -1)."""
+    """Completes the configuration from the file by Triton's rules, but each dim by itself (there a variable dim makes
+    all of them -1)."""
     name = model.name
-    # Dims that are there were written with a batch dimension, or without one.
+    # Given dims were written with a batch dimension, or without one.
     is_open = not model.config["input"] and not model.config["output"]
     can_batch = models.can_batch(ov, read)
     size = model.number("nereid.default_max_batch_size", MAX_BATCH_SIZE)
     if can_batch and model.max_batch_size == 0 and is_open and size > 0:
         config.set_max_batch_size(size)
         pb_utils.Logger.log_warn(
-            f"autofilled max_batch_size to {size} for model '{name}' since batching is supported but no max_batch_size is specified in model configuration. "
-            "Must specify max_batch_size to utilize autofill with a larger max batch size"
+            f"autofilled max_batch_size to {size} for model '{name}' since batching is supported but no max_batch_size"
+            " is specified in model configuration. Must specify max_batch_size to utilize autofill with a larger max"
+            " batch size"
         )
     batch = config.as_dict()["max_batch_size"]
     if can_batch and batch > 1 and not SCHEDULERS & config.as_dict().keys():
         config.set_dynamic_batching()
     if not can_batch and batch > 0:
-        pb_utils.Logger.log_warn(f"model layout for model {name} does not support batching while non-zero max_batch_size is specified")
+        pb_utils.Logger.log_warn(
+            f"model layout for model {name} does not support batching while non-zero max_batch_size is specified"
+        )
     for field, ports, add in (("input", read.inputs, config.add_input), ("output", read.outputs, config.add_output)):
         if model.config[field]:
             continue
         for port in ports:
             shape = models.shape_of(port, field, name)
-            add({"name": port.any_name, "data_type": models.data_type_of(ov, port, field, name), "dims": shape[1:] if batch > 0 else shape})
+            add(
+                {
+                    "name": port.any_name,
+                    "data_type": models.data_type_of(ov, port, field, name),
+                    "dims": shape[1:] if batch > 0 else shape,
+                }
+            )

@@ -1,18 +1,20 @@
-"""A model of OpenVINO beside its configuration: reading it, settings by Triton's parameters, shapes and datatypes, and the texts of what does not fit."""
+"""A model of OpenVINO and its configuration: reading it, settings from Triton's parameters, shapes and datatypes,
+errors."""
 import os
 
 import triton_python_backend_utils as pb_utils
 from nereid_shared import LoadError, dims_of
 
-#: Datatypes of configurations, and the element types that are them. Triton has no FP64 and BF16 here.
+#: Datatypes of configurations and their element types. Triton has no FP64 and BF16 here.
 TYPES = {
-    "TYPE_BOOL": "boolean", "TYPE_UINT8": "u8", "TYPE_UINT16": "u16", "TYPE_UINT32": "u32", "TYPE_UINT64": "u64", "TYPE_INT8": "i8", "TYPE_INT16": "i16",
-    "TYPE_INT32": "i32", "TYPE_INT64": "i64", "TYPE_FP16": "f16", "TYPE_FP32": "f32", "TYPE_FP64": "f64", "TYPE_BF16": "bf16",
+    "TYPE_BOOL": "boolean", "TYPE_UINT8": "u8", "TYPE_UINT16": "u16", "TYPE_UINT32": "u32", "TYPE_UINT64": "u64",
+    "TYPE_INT8": "i8", "TYPE_INT16": "i16", "TYPE_INT32": "i32", "TYPE_INT64": "i64", "TYPE_FP16": "f16",
+    "TYPE_FP32": "f32", "TYPE_FP64": "f64", "TYPE_BF16": "bf16",
 }  # fmt: skip
 
 
 def attempt(what, function, *arguments):
-    """Calls OpenVINO; what it raises becomes the error of the load, in Triton's words."""
+    """Calls OpenVINO; an exception becomes the error of the load, with Triton's text."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -30,12 +32,12 @@ def read(ov, core, model, default):
 
 
 def is_yes(model, key):
-    """Switches of this backend: anything but YES is no."""
+    """Switches of this backend: every value except YES is no."""
     return (model.parameter(key) or "").lower() == "yes"
 
 
 def settings_of(ov, model):
-    """`(device, properties)` by the model's parameters."""
+    """`(device, properties)` from the model's parameters."""
     device = (model.parameter("TARGET_DEVICE") or "CPU").upper()
     settings = {}
     for key in ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"):
@@ -47,7 +49,11 @@ def settings_of(ov, model):
         settings["INFERENCE_PRECISION_HINT"] = ov.Type.bf16
     streams = _lower(model, "NUM_STREAMS")
     if streams:
-        settings["NUM_STREAMS"] = streams.upper() if streams in ("auto", "numa") else _number(model, "NUM_STREAMS", "either AUTO/NUMA/<int_value>")
+        settings["NUM_STREAMS"] = (
+            streams.upper()
+            if streams in ("auto", "numa")
+            else _number(model, "NUM_STREAMS", "either AUTO/NUMA/<int_value>")
+        )
     hint = _lower(model, "PERFORMANCE_HINT")
     if hint:
         if hint not in ("latency", "throughput", "cumulative_throughput"):
@@ -55,18 +61,20 @@ def settings_of(ov, model):
         settings["PERFORMANCE_HINT"] = hint.upper()
     instances = model.instances("KIND_CPU")
     if device == "CPU" and instances > 1 and "INFERENCE_NUM_THREADS" not in settings:
-        # In Triton all instances share the threads of one compiled model; here each is a process, and together they shall not have more.
+        # In Triton all instances share the threads of one compiled model; here the processes share the same number.
         settings["INFERENCE_NUM_THREADS"] = max(1, len(os.sched_getaffinity(0)) // instances)
     return device, settings
 
 
 def supported(core, device, settings, model):
-    """The properties that a device has; the others have no effect, and a warning says so."""
+    """The properties that a device supports; for others a warning is logged."""
     if not settings:
         return settings
     known = attempt("configuring openvino core", core.get_property, device, "SUPPORTED_PROPERTIES")
     for key in settings.keys() - set(known):
-        pb_utils.Logger.log_warn(f"model '{model.name}': {key} has no effect, OpenVINO's device {device} does not have it")
+        pb_utils.Logger.log_warn(
+            f"model '{model.name}': {key} has no effect, OpenVINO's device {device} does not have it"
+        )
     return {key: value for key, value in settings.items() if key in known}
 
 
@@ -92,25 +100,30 @@ def shape_of(port, field, model):
     """Dims of an input or output, -1 where they vary."""
     shape = port.partial_shape
     if shape.rank.is_dynamic:
-        raise LoadError(f"unable to load model '{model}', its {field} '{port.any_name}' has no fixed number of dimensions: write inputs and outputs into the configuration")
+        raise LoadError(
+            f"unable to load model '{model}', its {field} '{port.any_name}' has no fixed number of dimensions: write"
+            " inputs and outputs into the configuration"
+        )
     return [dim.get_length() if dim.is_static else -1 for dim in shape]
 
 
 def data_type_of(ov, port, field, model):
-    """The datatype of a configuration for an input or output."""
+    """The configuration's datatype of an input or output."""
     for kind, name in TYPES.items():
         if port.element_type == getattr(ov.Type, name):
             return kind
-    raise LoadError(f"unsupported datatype {port.element_type.get_type_name()} for {field} '{port.any_name}' for model '{model}'")
+    raise LoadError(
+        f"unsupported datatype {port.element_type.get_type_name()} for {field} '{port.any_name}' for model '{model}'"
+    )
 
 
 def can_batch(ov, read):
-    """Whether the layouts of all inputs and outputs have a batch dimension. Few files have layouts."""
+    """True if the layouts of all inputs and outputs have a batch dimension. Few files have layouts."""
     return all(ov.layout_helpers.has_batch(one.get_layout()) for one in [*read.get_parameters(), *read.get_results()])
 
 
 def indices(ports, field, tensors, model):
-    """Places of the tensors of a configuration among the model's."""
+    """Indices of the configuration's tensors among the model's."""
     places = {}
     for at, port in enumerate(ports):
         places.update(dict.fromkeys(port.names, at))
@@ -125,17 +138,29 @@ def indices(ports, field, tensors, model):
 
 
 def fit(ov, read, model, batch):
-    """The model as its configuration has it: shapes of inputs, and datatypes, which OpenVINO converts. `batch`: the size of a batch dimension, -1 for any."""
+    """Applies the configuration to the model: shapes of inputs, and datatypes, which OpenVINO converts. `batch`: the
+    batch size, -1 for any."""
     inputs, outputs = model.tensors()
     if len(read.inputs) != len(inputs):
-        raise LoadError(f"unable to load model '{model.name}', configuration expects {len(inputs)} inputs, model provides {len(read.inputs)}")
+        raise LoadError(
+            f"unable to load model '{model.name}', configuration expects {len(inputs)} inputs, model provides"
+            f" {len(read.inputs)}"
+        )
     types = [(tensor, field) for field, tensors in (("input", inputs), ("output", outputs)) for tensor in tensors]
     for tensor, field in types:
         if tensor["data_type"] not in TYPES:
-            raise LoadError(f"unsupported datatype {tensor['data_type']} for {field} '{tensor['name']}' for model '{model.name}'")
+            raise LoadError(
+                f"unsupported datatype {tensor['data_type']} for {field} '{tensor['name']}' for model '{model.name}'"
+            )
         if tensor.get("optional"):
-            raise LoadError(f"unable to load model '{model.name}', its input '{tensor['name']}' cannot be optional: OpenVINO needs every input")
-    places = {"input": indices(read.inputs, "input", inputs, model.name), "output": indices(read.outputs, "output", outputs, model.name)}
+            raise LoadError(
+                f"unable to load model '{model.name}', its input '{tensor['name']}' cannot be optional: OpenVINO needs"
+                " every input"
+            )
+    places = {
+        "input": indices(read.inputs, "input", inputs, model.name),
+        "output": indices(read.outputs, "output", outputs, model.name),
+    }
     reshapes = is_yes(model, "RESHAPE_IO_LAYERS")
     batches = model.max_batch_size > 0
     shapes = {}
@@ -145,7 +170,9 @@ def fit(ov, read, model, batch):
         if reshapes:
             dims = dims_of(tensor)
             if any(dim == 0 or dim < -1 for dim in dims):
-                raise LoadError("openvino backend does not support dimensions values other than `-1` or positive integers")
+                raise LoadError(
+                    "openvino backend does not support dimensions values other than `-1` or positive integers"
+                )
             shapes[at] = [batch, *dims] if batches else list(dims)
             continue
         _compare(tensor, shape, model)
@@ -164,13 +191,15 @@ def fit(ov, read, model, batch):
         port = (read.inputs if field == "input" else read.outputs)[at]
         wanted = getattr(ov.Type, TYPES[tensor["data_type"]])
         if port.element_type != wanted:
-            attempt(f"setting precision for {tensor['name']}", getattr(steps, field)(at).tensor().set_element_type, wanted)
+            attempt(
+                f"setting precision for {tensor['name']}", getattr(steps, field)(at).tensor().set_element_type, wanted
+            )
             changed = True
     return attempt("apply model preprocessing", steps.build) if changed else read
 
 
 def _compare(tensor, shape, model):
-    """Refuses dims that the model cannot have, in Triton's words."""
+    """Rejects dims that the model cannot have, with Triton's texts."""
     batches = model.max_batch_size > 0
     dims = dims_of(tensor)
     start = f"model '{model.name}', tensor '{tensor['name']}': "
@@ -182,16 +211,26 @@ def _compare(tensor, shape, model):
     if len(shape) == len(full) and all(_fits(of, dim, batches) for of, dim in list(zip(shape, full))[batches:]):
         return
     own = [dim.get_length() if dim.is_static else -1 for dim in shape]
-    how = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape" if batches else "shape"
+    how = (
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete"
+        " shape"
+        if batches
+        else "shape"
+    )
     raise LoadError(
-        f"{start}the model expects {len(own)} dimensions (shape {_shown(own)}) but the model configuration specifies {len(full)} dimensions ({how} {_shown(full)})"
+        f"{start}the model expects {len(own)} dimensions (shape {_shown(own)}) but the model configuration specifies"
+        f" {len(full)} dimensions ({how} {_shown(full)})"
     )
 
 
 def _fits(of, dim, batches):
     if dim == -1 and (batches or not of.is_static):
         return True
-    return of.get_length() == dim if of.is_static else of.get_min_length() <= dim and (of.get_max_length() < 0 or dim <= of.get_max_length())
+    return (
+        of.get_length() == dim
+        if of.is_static
+        else of.get_min_length() <= dim and (of.get_max_length() < 0 or dim <= of.get_max_length())
+    )
 
 
 def _shown(dims):

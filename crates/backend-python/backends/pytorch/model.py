@@ -1,10 +1,12 @@
-"""The backend `pytorch`: TorchScript files, AOT-Inductor packages and classes of model.py, run by the user's own torch (docs/spec/backends-native.md, 4).
+"""The backend `pytorch`: TorchScript files, AOT-Inductor packages and classes of model.py, run by the user's own torch
+(docs/spec/backends-native.md, 4).
 
-Each instance is a process with a model of its own. Requests of a batch are one call: their inputs are concatenated on the host and brought to the device
-once, outputs come back once and are split by rows. Inputs are views of memory that only this request has, so a model that writes into an input changes
-nothing of the client's. No memory of devices is handled here but by `.to(device)`.
+Each instance is a process with a model of its own. Requests of a batch run in one call: their inputs are concatenated
+on the host and copied to the device once; outputs are copied back once and split by rows. Inputs are views of memory
+that only this request has, so a model that writes into an input changes no data of the client. Devices are only used
+through `.to(device)`.
 
-Not here: shapes and datatypes, which the configuration has to say, since the file does not.
+Not here: shapes and datatypes, which must be in the configuration, because they are not in the file.
 """
 import importlib.util
 import inspect
@@ -19,25 +21,26 @@ import nereid_pytorch_names as naming
 import triton_python_backend_utils as pb_utils
 from nereid_shared import LoadError, Model, RequestError, dims_of, framework, gpu_of, run_together
 
-#: Datatypes of configurations, and the types of torch that are them. Unsigned ones of more than 8 bits came with torch 2.3.
+#: Datatypes of configurations and of torch. Unsigned ones of more than 8 bits came with torch 2.3.
 TYPES = {
-    "TYPE_BOOL": "bool", "TYPE_UINT8": "uint8", "TYPE_UINT16": "uint16", "TYPE_UINT32": "uint32", "TYPE_UINT64": "uint64", "TYPE_INT8": "int8",
-    "TYPE_INT16": "int16", "TYPE_INT32": "int32", "TYPE_INT64": "int64", "TYPE_FP16": "float16", "TYPE_FP32": "float32", "TYPE_FP64": "float64",
-    "TYPE_BF16": "bfloat16",
+    "TYPE_BOOL": "bool", "TYPE_UINT8": "uint8", "TYPE_UINT16": "uint16", "TYPE_UINT32": "uint32",
+    "TYPE_UINT64": "uint64", "TYPE_INT8": "int8", "TYPE_INT16": "int16", "TYPE_INT32": "int32", "TYPE_INT64": "int64",
+    "TYPE_FP16": "float16", "TYPE_FP32": "float32", "TYPE_FP64": "float64", "TYPE_BF16": "bfloat16",
 }  # fmt: skip
 STRING = "TYPE_STRING"
 
 EXPORTED = (
-    "is a program that torch.export.save wrote, which has to be compiled before it is served. Make a package of it, on a machine as the one that serves it: "
-    "python -c \"import torch; torch._inductor.aoti_compile_and_package(torch.export.load('{file}'), package_path='model.pt2')\""
+    "is a program that torch.export.save wrote, which has to be compiled before it is served. Make a package of it, on"
+    ' a machine as the one that serves it: python -c "import torch;'
+    " torch._inductor.aoti_compile_and_package(torch.export.load('{file}'), package_path='model.pt2')\""
 )
 WEIGHTS = (
-    "has weights and no graph (torch.save(model.state_dict())). Put the model's class into a model.py beside it, or write a file that has both: "
-    "torch.jit.script(model.eval()).save('model.pt')"
+    "has weights and no graph (torch.save(model.state_dict())). Put the model's class into a model.py beside it, or"
+    " write a file that has both: torch.jit.script(model.eval()).save('model.pt')"
 )
 MODULE = (
-    "is a pickle of a model whose code is elsewhere (torch.save(model)). Write a file that has both, where that code is: "
-    "torch.jit.script(model.eval()).save('model.pt')"
+    "is a pickle of a model whose code is elsewhere (torch.save(model)). Write a file that has both, where that code"
+    " is: torch.jit.script(model.eval()).save('model.pt')"
 )
 
 
@@ -64,15 +67,18 @@ class TritonPythonModel:
     # What the configuration says.
 
     def _read_tensors(self):
-        """Names and datatypes of inputs and outputs: those of the configuration, controls of sequences, and states."""
+        """Reads names and datatypes of inputs and outputs from the configuration, sequence controls and states."""
         name = self.model.name
         inputs, outputs = self.model.tensors()
         for tensor, field in [(tensor, "input") for tensor in inputs] + [(tensor, "output") for tensor in outputs]:
             kind = tensor["data_type"]
             if kind == STRING:
-                # Beyond what Triton takes: with a batch, a text for each row.
+                # Beyond Triton: with a batch, one string for each row.
                 if self._rank(tensor) > 1 and not (self.model.max_batch_size > 0 and dims_of(tensor) == [1]):
-                    raise LoadError(f"Triton only supports 1 dimensional List of String as {field} for '{tensor['name']}' for model '{name}'")
+                    raise LoadError(
+                        f"Triton only supports 1 dimensional List of String as {field} for '{tensor['name']}' for model"
+                        f" '{name}'"
+                    )
             elif not hasattr(self.torch, TYPES.get(kind, "")):
                 raise LoadError(f"unsupported datatype {kind} for {field} '{tensor['name']}' for model '{name}'")
         self.inputs = {tensor["name"]: tensor["data_type"] for tensor in inputs}
@@ -84,13 +90,17 @@ class TritonPythonModel:
         return len(dims_of(tensor)) + (self.model.max_batch_size > 0)
 
     def _set_up(self, args):
-        """Device, threads and settings of the process: it has no other model."""
+        """Sets device, threads and options of the process, which has no other model."""
         torch, model = self.torch, self.model
         self.kind = args["model_instance_kind"]
         self.device = self._device_of(args)
         self.file, self.is_class = self._file()
-        threads, between = ("NUM_THREADS", "NUM_INTEROP_THREADS") if self.is_class else ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT")
-        # Triton's defaults: one thread for classes. For the others those of the machine, here shared by the instances, each of which is a process.
+        threads, between = (
+            ("NUM_THREADS", "NUM_INTEROP_THREADS")
+            if self.is_class
+            else ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT")
+        )
+        # Triton's defaults: one thread for classes, else those of the machine, which the instances share here.
         usual = 1 if self.is_class else max(1, torch.get_num_threads() // max(1, model.instances("KIND_CPU")))
         torch.set_num_threads(model.number(threads, usual, least=1))
         if self.is_class or model.parameter(between) is not None:
@@ -106,7 +116,10 @@ class TritonPythonModel:
         if model.parameter("DISABLE_OPTIMIZED_EXECUTION") is not None:
             torch._C._set_graph_executor_optimize(not model.flag("DISABLE_OPTIMIZED_EXECUTION"))
         if model.flag("ENABLE_WEIGHT_SHARING"):
-            pb_utils.Logger.log_info(f"model '{model.name}': ENABLE_WEIGHT_SHARING has no effect, each instance is a process with weights of its own")
+            pb_utils.Logger.log_info(
+                f"model '{model.name}': ENABLE_WEIGHT_SHARING has no effect, each instance is a process with weights of"
+                " its own"
+            )
 
     def _device_of(self, args):
         torch, model = self.torch, self.model
@@ -114,7 +127,10 @@ class TritonPythonModel:
             return torch.device("cpu")
         why = None
         if not torch.cuda.is_available():
-            why = f"torch {torch.__version__} of {sys.executable} cannot use GPUs ({'it was built without CUDA' if torch.version.cuda is None else 'CUDA is not available to it'})"
+            why = (
+                f"torch {torch.__version__} of {sys.executable} cannot use GPUs"
+                f" ({'it was built without CUDA' if torch.version.cuda is None else 'CUDA is not available to it'})"
+            )
         return torch.device(f"cuda:{args['model_instance_device_id']}" if gpu_of(args, model, why, "torch") else "cpu")
 
     # The file.
@@ -131,14 +147,14 @@ class TritonPythonModel:
             return path, True
         if not os.path.isfile(path):
             raise LoadError(f"unable to find '{path}' for model '{model.name}'")
-        # Weights beside a model.py are those of its class.
+        # Weights beside a model.py belong to its class.
         self.file = path
         if os.path.isfile(code) and files.kind_of(path) == files.WEIGHTS:
             return code, True
         return path, False
 
     def _load(self):
-        """What runs a batch: a function of arguments."""
+        """Loads the function that runs a batch."""
         if self.is_class:
             return self._load_class()
         kind = files.kind_of(self.file)
@@ -170,7 +186,8 @@ class TritonPythonModel:
                 from torch._inductor import aoti_load_package as load
             except ImportError:
                 raise LoadError(
-                    f"failed to load model '{self.model.name}': '{self.file}' is a package of AOT-Inductor, which torch 2.6 and later run; {sys.executable} has torch {torch.__version__}"
+                    f"failed to load model '{self.model.name}': '{self.file}' is a package of AOT-Inductor, which torch"
+                    f" 2.6 and later run; {sys.executable} has torch {torch.__version__}"
                 ) from None
         if self.device.type == "cuda":
             loaded = load(self.file, device_index=self.device.index)
@@ -180,7 +197,7 @@ class TritonPythonModel:
         return loaded
 
     def _load_class(self):
-        """The class of a model.py, with the weights that lie beside it."""
+        """The class of a model.py, with the weights beside it."""
         torch, model = self.torch, self.model
         directory = os.path.dirname(self.file)
         sys.path.append(directory)
@@ -205,7 +222,10 @@ class TritonPythonModel:
         if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in arguments):
             self._bind(None, None)
         else:
-            self._bind([one.name for one in arguments], [(at, one.name) for at, one in enumerate(arguments) if one.default is one.empty])
+            self._bind(
+                [one.name for one in arguments],
+                [(at, one.name) for at, one in enumerate(arguments) if one.default is one.empty],
+            )
         options = model.parameter("TORCH_COMPILE_OPTIONAL_PARAMETERS")
         if options is None:
             return module
@@ -214,22 +234,34 @@ class TritonPythonModel:
             if not isinstance(options, dict):
                 raise ValueError("it is no object")
         except ValueError as error:
-            raise LoadError(f"parameter 'TORCH_COMPILE_OPTIONAL_PARAMETERS' of model '{model.name}' must be a JSON object: {error}") from None
+            raise LoadError(
+                f"parameter 'TORCH_COMPILE_OPTIONAL_PARAMETERS' of model '{model.name}' must be a JSON object: {error}"
+            ) from None
         if "model" in options:
             raise LoadError("'model' is not an optional parameter for torch.compile")
         if not hasattr(torch, "compile"):
-            raise LoadError(f"failed to load model '{model.name}': torch.compile came with torch 2.0, and {sys.executable} has torch {torch.__version__}")
+            raise LoadError(
+                f"failed to load model '{model.name}': torch.compile came with torch 2.0, and {sys.executable} has"
+                f" torch {torch.__version__}"
+            )
         return torch.compile(module, **options)
 
     def _class_in(self, code):
-        kinds = [one for _, one in sorted(vars(code).items()) if inspect.isclass(one) and issubclass(one, self.torch.nn.Module)]
+        kinds = [
+            one
+            for _, one in sorted(vars(code).items())
+            if inspect.isclass(one) and issubclass(one, self.torch.nn.Module)
+        ]
         # Classes that it imports are parts of its own.
         own = [one for one in kinds if one.__module__ == code.__name__] or kinds
         if not own:
             raise LoadError(f"Cannot find a subclass of torch.nn.Module in '{self.file}'")
         if len(own) > 1:
             names = ", ".join(one.__name__ for one in own)
-            pb_utils.Logger.log_warn(f"model '{self.model.name}': model.py has several subclasses of torch.nn.Module ({names}), of which the first by name is served")
+            pb_utils.Logger.log_warn(
+                f"model '{self.model.name}': model.py has several subclasses of torch.nn.Module ({names}), of which the"
+                " first by name is served"
+            )
         return own[0]
 
     def _evaluate(self, module):
@@ -239,10 +271,10 @@ class TritonPythonModel:
     by_dict = False
 
     def _bind(self, arguments, required):
-        """Fixes which input is which argument, and which output which value."""
+        """Maps inputs to arguments and outputs to returned values."""
         model = self.model
         if self.by_dict:
-            # One argument, a dictionary: names are its keys.
+            # One argument, a dictionary with the names as keys.
             self.arguments, warning = {name: name for name in self.inputs}, None
         else:
             self.arguments, warning = naming.arguments_of(list(self.inputs), arguments, model.name)
@@ -266,7 +298,9 @@ class TritonPythonModel:
         if len(positions) and max(positions) >= len(positions):
             gap = next(at for at in range(len(positions) + 1) if at not in positions)
             missing = next((name for name, at in self.arguments.items() if at == gap), gap)
-            raise RequestError(f"input '{missing}' of model '{self.model.name}' is left out, and a later one is not", "INVALID_ARG")
+            raise RequestError(
+                f"input '{missing}' of model '{self.model.name}' is left out, and a later one is not", "INVALID_ARG"
+            )
         ordered = [positions[at] for at in range(len(positions))]
         try:
             with self.mode():
@@ -279,7 +313,7 @@ class TritonPythonModel:
         return self._values(made)
 
     def _values(self, made):
-        """What was returned, by the names of outputs."""
+        """Returned values by the names of outputs."""
         if isinstance(made, dict) and all(name in made for name in self.outputs):
             return {name: self._checked(name, made[name]) for name in self.outputs}
         if isinstance(made, dict):
@@ -295,13 +329,20 @@ class TritonPythonModel:
             elif isinstance(first, int) and first < len(made):
                 value = made[first]
             else:
-                text = f"The output {name} in the model configuration refers to an output index which doesn't exist. This model has {len(made)} outputs"
+                text = (
+                    f"The output {name} in the model configuration refers to an output index which doesn't exist. This"
+                    f" model has {len(made)} outputs"
+                )
                 raise RequestError(text, "INVALID_ARG")
             for step in rest:
                 try:
                     value = value[step]
                 except (IndexError, KeyError, TypeError):
-                    raise RequestError(f"The output {name} in the model configuration refers to a value that the model does not return: there is no {step!r}", "INVALID_ARG") from None
+                    raise RequestError(
+                        f"The output {name} in the model configuration refers to a value that the model does not"
+                        f" return: there is no {step!r}",
+                        "INVALID_ARG",
+                    ) from None
             values[name] = self._checked(name, value)
         return values
 
@@ -314,26 +355,34 @@ class TritonPythonModel:
         elif isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
             found = STRING
         else:
-            raise RequestError(f"output must be of type Tensor, List[str] or Tuple containing one of these two types. Recieved type {type(value).__name__}")
+            raise RequestError(
+                "output must be of type Tensor, List[str] or Tuple containing one of these two types. Recieved type"
+                f" {type(value).__name__}"
+            )
         if found != expected:
-            raise RequestError(f"configuration expects datatype {expected} for output '{name}', model provides {found}", "INVALID_ARG")
+            raise RequestError(
+                f"configuration expects datatype {expected} for output '{name}', model provides {found}", "INVALID_ARG"
+            )
         return value
 
     # How `run_together` handles tensors of torch.
 
     def read(self, tensor):
-        """A tensor of torch over the memory of the request; a list of str for strings."""
+        """A torch tensor over the memory of the request; a list of str for strings."""
         kind = self.inputs.get(tensor.name())
         if kind == STRING:
             try:
                 return [text.decode() for text in tensor.as_numpy().ravel().tolist()]
             except UnicodeDecodeError as error:
-                raise RequestError(f"input '{tensor.name()}' of model '{self.model.name}' has a text that is not UTF-8: {error}", "INVALID_ARG") from None
+                raise RequestError(
+                    f"input '{tensor.name()}' of model '{self.model.name}' has a text that is not UTF-8: {error}",
+                    "INVALID_ARG",
+                ) from None
         if kind == "TYPE_BF16":
             return self.torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
         array = tensor.as_numpy()
         if not array.flags.writeable:
-            # Torch has no tensors that are read-only, and a model may write into what it gets.
+            # Torch has no read-only tensors, and a model may write into its inputs.
             array = array.copy()
         return self.torch.from_numpy(array)
 
@@ -354,7 +403,12 @@ class TritonPythonModel:
     def write(self, name, value):
         kind = self.outputs[name]
         if kind == STRING:
-            return pb_utils.Tensor(name, np.array([text.encode() for text in value], dtype=np.object_).reshape((-1,) + (1,) * (self.ranks[name] - 1)))
+            return pb_utils.Tensor(
+                name,
+                np.array([text.encode() for text in value], dtype=np.object_).reshape(
+                    (-1,) + (1,) * (self.ranks[name] - 1)
+                ),
+            )
         if kind == "TYPE_BF16":
             return pb_utils.Tensor.from_dlpack(name, value)
         return pb_utils.Tensor(name, value.numpy())

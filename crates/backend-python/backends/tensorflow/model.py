@@ -1,9 +1,11 @@
-"""The backend `tensorflow`: SavedModels of TensorFlow 1 and 2, run by the user's own tensorflow (docs/spec/backends-native.md, 5).
+"""The backend `tensorflow`: SavedModels of TensorFlow 1 and 2, run by the user's own tensorflow
+(docs/spec/backends-native.md, 5).
 
-Each instance is a process with a session of its own, in which the graph of the SavedModel runs: Triton's way, so that signatures, tags, threads and operations
-that initialise mean what they mean there. Requests of a batch are one call; inputs are views of their memory, or of one concatenation, and nothing writes there.
+Each instance is a process with a session that runs the graph of the SavedModel, as in Triton, so that signatures, tags,
+threads and initialising operations have the same meaning. Requests of a batch run in one call; inputs are read-only
+views of their memory, or of one concatenation.
 
-Not here: GraphDef and files of Keras, which the server refuses by their names before it starts a process.
+Not here: GraphDef and files of Keras, which the server rejects by name before it starts a process.
 """
 import json
 import os
@@ -21,13 +23,15 @@ class TritonPythonModel:
         config = model.config
         batch = model.max_batch_size
         if config["input"] and config["output"] and batch > 0 and (batch == 1 or models.SCHEDULERS & config.keys()):
-            # There is nothing that the file could say.
+            # The file cannot add anything.
             return auto_complete_model_config
         _framework(model)
         try:
             signature = models.Signature(models.Saved(model).graph, model)
         except LoadError as error:
-            raise LoadError(f"unable to auto-complete model configuration for '{model.name}', failed to load model: {error}") from None
+            raise LoadError(
+                f"unable to auto-complete model configuration for '{model.name}', failed to load model: {error}"
+            ) from None
         models.complete(auto_complete_model_config, model, signature)
         return auto_complete_model_config
 
@@ -61,9 +65,10 @@ class TritonPythonModel:
         self.arrays = Arrays(model)
 
     def _callable(self):
-        """A function of all inputs that `Session.run` prepares anew at each call, at four times the cost; None where only that can be."""
+        """A function of all inputs, which `Session.run` would prepare at each call at four times the cost; None if
+        impossible."""
         make = getattr(self.session, "_make_callable_from_options", None)
-        # What is fed is fetched by `run` only.
+        # Only `run` can fetch a fed tensor.
         if make is None or set(self.fetched) & set(self.feeds.values()):
             return None
         from tensorflow.core.protobuf.config_pb2 import CallableOptions
@@ -83,20 +88,23 @@ class TritonPythonModel:
         except Exception as error:
             raise RequestError(models.text_of(error)) from error
         values = dict(zip(self.fetched, made))
-        return {name: [values[tensor]] if name in self.scalar_outputs else values[tensor] for name, tensor in self.fetches.items()}
+        return {
+            name: [values[tensor]] if name in self.scalar_outputs else values[tensor]
+            for name, tensor in self.fetches.items()
+        }
 
     def finalize(self):
         self.session.close()
 
 
 def _framework(model):
-    # What it tells of the processor at each start is nothing for the log of a server. Its warnings are.
+    # Its messages about the CPU at each start are not for a server's log. Its warnings are.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     return framework("tensorflow", "TensorFlow", model)
 
 
 def _operations(model):
-    """Names of the operations that initialise the graph, of the file that a parameter names."""
+    """Names of the operations that initialise the graph, from the file that a parameter names."""
     file = model.parameter("TF_INIT_OPS_FILE")
     if not file:
         return []
@@ -108,21 +116,28 @@ def _operations(model):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("'init_ops' is no list of names")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LoadError(f"parameter 'TF_INIT_OPS_FILE' of model '{model.name}': '{path}' must be JSON of the form {{\"init_ops\": [\"init\"]}}: {error}") from None
+        raise LoadError(
+            f"parameter 'TF_INIT_OPS_FILE' of model '{model.name}': '{path}' must be JSON of the form {{\"init_ops\":"
+            f' ["init"]}}: {error}'
+        ) from None
     return names
 
 
 def _device_of(tf, args, model):
-    """`(device, settings)`: where operations run that do not say it themselves, and what a session is told of devices."""
+    """`(device, settings)`: the default device of operations, and the session's settings of devices."""
     if args["model_instance_kind"] == "MODEL":
         return None, {}
     if args["model_instance_kind"] == "GPU":
         number, there = int(args["model_instance_device_id"]), len(tf.config.list_physical_devices("GPU"))
         why = None
         if number >= there:
-            why = "it was built without CUDA" if there == 0 and not tf.test.is_built_with_cuda() else f"it finds {there} of them"
+            why = (
+                "it was built without CUDA"
+                if there == 0 and not tf.test.is_built_with_cuda()
+                else f"it finds {there} of them"
+            )
             why = f"tensorflow {tf.__version__} of {sys.executable} cannot use GPU {number} ({why})"
         if gpu_of(args, model, why, "tensorflow"):
-            # The process sees no other, since it would take memory of each.
+            # The process sees no other GPU, because it would allocate memory of each.
             return "/GPU:0", {"visible": str(number)}
     return None, {"count": {"GPU": 0}}

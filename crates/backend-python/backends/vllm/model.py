@@ -1,9 +1,10 @@
 """The backend `vllm`: large language models, run by the user's own vllm (docs/spec/backends-native.md, 9).
 
-The engine forms its batches itself, so requests are handed to it as they come, and `execute` returns at once. The engine lives in an event loop in a thread of
-its own; each request is a task there. A task ends with exactly one final response: of the engine, an error, or CANCELLED.
+The engine forms batches itself, so requests are passed to it as they come, and `execute` returns at once. It runs in an
+event loop in a thread of its own; each request is a task there. A task ends with exactly one final response: from the
+engine, an error, or CANCELLED.
 
-Never run with vLLM itself: its tests have a stand-in of that package.
+Never run with vLLM itself: its tests use a stand-in of that package.
 """
 import asyncio
 import json
@@ -17,7 +18,7 @@ from nereid_shared import LoadError, Model, RequestError, framework
 
 ARGUMENTS_FILE = "model.json"
 LORAS_FILE = "multi_lora.json"
-#: How often the requests in the engine are asked whether their clients went away.
+#: Interval of checking whether clients of requests in the engine have disconnected.
 CANCELLED_EVERY_SECONDS = 0.02
 UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
 
@@ -26,7 +27,10 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(config):
         there = config.as_dict()
-        for add, field, wanted in ((config.add_input, "input", requests_of.INPUTS), (config.add_output, "output", requests_of.OUTPUTS)):
+        for add, field, wanted in (
+            (config.add_input, "input", requests_of.INPUTS),
+            (config.add_output, "output", requests_of.OUTPUTS),
+        ):
             names = {tensor["name"] for tensor in there[field]}
             for tensor in wanted:
                 if tensor["name"] not in names:
@@ -38,13 +42,16 @@ class TritonPythonModel:
     def initialize(self, args):
         self.model = model = Model(args)
         if not pb_utils.using_decoupled_model_transaction_policy(model.config):
-            raise LoadError(f"failed to load model '{model.name}': a vLLM model needs 'model_transaction_policy {{ decoupled: true }}' in its configuration")
+            raise LoadError(
+                f"failed to load model '{model.name}': a vLLM model needs 'model_transaction_policy {{ decoupled: true"
+                " }' in its configuration"
+            )
         arguments = self._read_arguments()
         _choose_device(arguments, args)
         self.vllm = framework("vllm", "vLLM", model)
         self.checks_health = model.flag("ENABLE_VLLM_HEALTH_CHECK")
         self.is_healthy = True
-        #: Of each request in the engine: its `_Answer`, by its task.
+        #: `_Answer` of each request in the engine, by its task.
         self.running = {}
         self.watcher = None
         self.loop = asyncio.new_event_loop()
@@ -55,13 +62,16 @@ class TritonPythonModel:
         except LoadError:
             raise
         except Exception as error:
-            raise LoadError(f"failed to load model '{model.name}': the vLLM engine does not start with {self._path(ARGUMENTS_FILE)}: {type(error).__name__}: {error}") from error
+            raise LoadError(
+                f"failed to load model '{model.name}': the vLLM engine does not start with"
+                f" {self._path(ARGUMENTS_FILE)}: {type(error).__name__}: {error}"
+            ) from error
 
     def execute(self, requests):
         asyncio.run_coroutine_threadsafe(self._begin(requests), self.loop)
 
     async def is_ready(self):
-        """With ENABLE_VLLM_HEALTH_CHECK what the engine says."""
+        """With ENABLE_VLLM_HEALTH_CHECK, the engine's health."""
         if not self.checks_health or not self.is_healthy:
             return self.is_healthy
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask_health(), self.loop)) is None
@@ -82,7 +92,9 @@ class TritonPythonModel:
             with open(path) as opened:
                 found = json.load(opened)
         except FileNotFoundError:
-            raise LoadError(f"failed to load model '{self.model.name}': '{path}' is not there; it has to have {what}") from None
+            raise LoadError(
+                f"failed to load model '{self.model.name}': '{path}' is not there; it has to have {what}"
+            ) from None
         except ValueError as error:
             raise LoadError(f"failed to load model '{self.model.name}': '{path}' is no JSON: {error}") from None
         if not isinstance(found, dict):
@@ -90,7 +102,9 @@ class TritonPythonModel:
         return found
 
     def _read_arguments(self):
-        arguments = self._read(ARGUMENTS_FILE, "the arguments of the vLLM engine, such as {\"model\": \"facebook/opt-125m\"}")
+        arguments = self._read(
+            ARGUMENTS_FILE, 'the arguments of the vLLM engine, such as {"model": "facebook/opt-125m"}'
+        )
         self.loras = None
         if str(arguments.get("enable_lora", False)).lower() == "true":
             arguments["enable_lora"] = True
@@ -114,7 +128,9 @@ class TritonPythonModel:
         except pb_utils.TritonModelException as error:
             if "metrics not supported" not in str(error):
                 raise
-            pb_utils.Logger.log_info("the server has no metrics (--allow-metrics=false): those of vLLM are not reported")
+            pb_utils.Logger.log_info(
+                "the server has no metrics (--allow-metrics=false): those of vLLM are not reported"
+            )
             return []
 
     async def _stop(self):
@@ -127,7 +143,7 @@ class TritonPythonModel:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def _ask_health(self):
-        """What is wrong with the engine; None when nothing is."""
+        """The engine's problem, or None."""
         try:
             await self.engine.check_health()
         except Exception as error:
@@ -153,20 +169,23 @@ class TritonPythonModel:
             self.watcher = self.loop.create_task(self._watch())
 
     async def _give_up(self, trouble):
-        """Unloads this model. What is in the engine would never end, and an unload waits for it."""
+        """Unloads this model. Requests in the engine would never end, and an unload waits for them."""
         self.is_healthy = False
         name = self.model.name
-        pb_utils.Logger.log_error(f"the vLLM engine of model '{name}' is not healthy, and the model is unloaded: {type(trouble).__name__}: {trouble}")
+        pb_utils.Logger.log_error(
+            f"the vLLM engine of model '{name}' is not healthy, and the model is unloaded: {type(trouble).__name__}:"
+            f" {trouble}"
+        )
         for task in list(self.running):
             task.cancel()
         try:
-            # Not here: it waits for an answer of the server.
+            # In a thread, because it waits for a response of the server.
             await self.loop.run_in_executor(None, pb_utils.unload_model, name)
         except pb_utils.TritonModelException as error:
             pb_utils.Logger.log_error(f"model '{name}' cannot unload itself: {error}")
 
     async def _watch(self):
-        """Cancels the tasks of clients that went away, for as long as there are tasks."""
+        """Cancels the tasks of disconnected clients while there are tasks."""
         told = set()
         while self.running:
             for task, answer in list(self.running.items()):
@@ -192,7 +211,11 @@ class TritonPythonModel:
             answer.fail(f"Error generating stream: {error}", "INTERNAL")
 
     async def _answer(self, request, answer, number):
-        task, kind = ("embed", requests_of.Embedding) if pb_utils.get_input_tensor_by_name(request, "embedding_request") else ("generate", requests_of.Generation)
+        task, kind = (
+            ("embed", requests_of.Embedding)
+            if pb_utils.get_input_tensor_by_name(request, "embedding_request")
+            else ("generate", requests_of.Generation)
+        )
         if self.tasks is not None and task not in self.tasks:
             raise RequestError(f"Model {self.model.name} does not support '{task}' request", "INVALID_ARG")
         asked = kind(request, self.loras)
@@ -220,13 +243,19 @@ class _Answer:
 
     def fail(self, message, code):
         if not self._is_over:
-            self.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))), True)
+            self.send(
+                pb_utils.InferenceResponse(error=pb_utils.TritonError(message, getattr(pb_utils.TritonError, code))),
+                True,
+            )
 
 
 def _choose_device(arguments, args):
-    """An instance of a GPU sees that one only. The rule and its text are those of Triton's backend."""
+    """An instance on a GPU sees only that one. Rule and text are those of Triton's backend."""
     if args["model_instance_kind"] != "GPU":
         return
     if int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1)) > 1:
-        raise LoadError("KIND_GPU is currently for single-GPU models, please specify KIND_MODEL in the model's config.pbtxt for multi-GPU models")
+        raise LoadError(
+            "KIND_GPU is currently for single-GPU models, please specify KIND_MODEL in the model's config.pbtxt for"
+            " multi-GPU models"
+        )
     os.environ["CUDA_VISIBLE_DEVICES"] = args["model_instance_device_id"]

@@ -1,4 +1,4 @@
-"""Statistics of the engine as metrics of the server, by the names that vLLM gives them. Imported only where a model asks for them."""
+"""Statistics of the engine as metrics of the server, named as in vLLM. Imported only if a model uses it."""
 import triton_python_backend_utils as pb_utils
 from vllm.v1.metrics.loggers import StatLoggerBase, build_1_2_5_buckets
 
@@ -9,7 +9,8 @@ SEQUENCES = [1, 2, 5, 10, 20]
 
 
 def logger_of(labels):
-    """What the engine calls to make its logger; the families are made here, so that a server without metrics refuses them at load."""
+    """Returns the engine's logger factory. Families are created here, so that a server without metrics rejects them at
+    load."""
     counter, histogram = pb_utils.MetricFamily.COUNTER, pb_utils.MetricFamily.HISTOGRAM
     families = {
         name: pb_utils.MetricFamily(name=f"vllm:{name}", description=description, kind=kind)
@@ -43,7 +44,7 @@ def logger_of(labels):
             self._sequences = metric("request_params_n", SEQUENCES)
 
         def record(self, scheduler_stats=None, iteration_stats=None, *others, **more):
-            """After each step. Costs a message to the server for each value, and waits for no answer."""
+            """Called after each step. Sends one message per value to the server without waiting for a reply."""
             stats = iteration_stats
             if stats is None:
                 return
@@ -53,8 +54,12 @@ def logger_of(labels):
                 self._tokens.increment(stats.num_generation_tokens)
             observed = [
                 (self._first_token, stats.time_to_first_tokens_iter),
-                # Its name before vLLM 0.11.
-                (self._token, getattr(stats, "inter_token_latencies_iter", None) or getattr(stats, "time_per_output_tokens_iter", [])),
+                # The name before vLLM 0.11.
+                (
+                    self._token,
+                    getattr(stats, "inter_token_latencies_iter", None)
+                    or getattr(stats, "time_per_output_tokens_iter", []),
+                ),
                 (self._sequences, stats.n_params_iter),
             ]
             ended = stats.finished_requests

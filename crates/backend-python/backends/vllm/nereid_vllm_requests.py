@@ -1,4 +1,4 @@
-"""What a request asks of the engine, and the responses that its outputs become (docs/spec/backends-native.md, 9)."""
+"""Converts requests for the engine, and its outputs to responses (docs/spec/backends-native.md, 9)."""
 import base64
 import importlib
 import io
@@ -12,10 +12,21 @@ from nereid_shared import RequestError
 
 
 def _tensor(name, data_type, dims, optional=None):
-    return {"name": name, "data_type": data_type, "dims": [dims], **({} if optional is None else {"optional": optional})}
+    return {
+        "name": name,
+        "data_type": data_type,
+        "dims": [dims],
+        **({} if optional is None else {"optional": optional}),
+    }
 
 
-EXTRAS = ("return_finish_reason", "return_cumulative_logprob", "return_logprobs", "return_num_input_tokens", "return_num_output_tokens")
+EXTRAS = (
+    "return_finish_reason",
+    "return_cumulative_logprob",
+    "return_logprobs",
+    "return_num_input_tokens",
+    "return_num_output_tokens",
+)
 INPUTS = [
     _tensor("text_input", "TYPE_STRING", 1),
     _tensor("image", "TYPE_STRING", -1, True),
@@ -33,18 +44,19 @@ OUTPUTS = [
     _tensor("num_input_tokens", "TYPE_UINT32", 1),
     _tensor("num_output_tokens", "TYPE_UINT32", -1),
 ]
-#: Settings that are objects of vLLM, written as JSON: the class of each.
+#: Settings that are objects of vLLM, written as JSON, with their classes.
 STRUCTURED = {"structured_outputs": "StructuredOutputsParams", "guided_decoding": "GuidedDecodingParams"}
-#: Of the server, not of the engine.
+#: Prefix of parameters for the server, not for the engine.
 PREFIX_OF_THE_SERVER = "triton_"
 
 
 class UnknownLora(RequestError):
-    """Told without the words that go before other errors, as in Triton."""
+    """An error without the prefix of other errors, as in Triton."""
 
 
 class Generation:
-    """Text for a prompt. A request that streams gets what each step adds; another one response, with the prompt in front unless it is excluded."""
+    """Text for a prompt. A streaming request gets the text of each step; others get one response, with the prompt in
+    front unless it is excluded."""
 
     def __init__(self, request, loras):
         self._prompt = _text(request, "text_input")
@@ -64,13 +76,17 @@ class Generation:
         return engine.generate(prompt, self._sampling, number, lora_request=self._lora)
 
     def response(self, output):
-        """Of one output of the engine, whose texts and tokens are what it adds; in the only one, all."""
+        """Converts one output of the engine: texts and tokens of one step, or all of them in the only output."""
         completions = output.outputs
         made = [_texts("text_output", [self._front + one.text for one in completions])]
         if "return_finish_reason" in self._extras:
             made.append(_texts("finish_reason", [str(one.finish_reason) for one in completions]))
         if "return_cumulative_logprob" in self._extras:
-            made.append(pb_utils.Tensor("cumulative_logprob", np.array([one.cumulative_logprob for one in completions], np.float32)))
+            made.append(
+                pb_utils.Tensor(
+                    "cumulative_logprob", np.array([one.cumulative_logprob for one in completions], np.float32)
+                )
+            )
         if "return_logprobs" in self._extras:
             made.append(_texts("logprobs", [_logprobs(one.logprobs) for one in completions]))
         if "return_num_input_tokens" in self._extras:
@@ -98,7 +114,9 @@ class Embedding:
 
     def start(self, engine, number):
         settings = {} if not self._dimensions else {"dimensions": self._dimensions[0]}
-        return engine.encode(self._prompt, importlib.import_module("vllm").PoolingParams(task="embed", **settings), number)
+        return engine.encode(
+            self._prompt, importlib.import_module("vllm").PoolingParams(task="embed", **settings), number
+        )
 
     def response(self, output):
         vector = importlib.import_module("vllm.outputs").EmbeddingRequestOutput.from_base(output).outputs.embedding
@@ -143,10 +161,14 @@ def _object(text, name):
 
 
 def _settings(request):
-    """Settings for sampling: those of the input `sampling_parameters`, else the parameters of the request."""
+    """Sampling settings from the input `sampling_parameters`, else from the parameters of the request."""
     if pb_utils.get_input_tensor_by_name(request, "sampling_parameters") is not None:
         return _object(_text(request, "sampling_parameters"), "sampling_parameters")
-    return {name: value for name, value in json.loads(request.parameters()).items() if not name.startswith(PREFIX_OF_THE_SERVER)}
+    return {
+        name: value
+        for name, value in json.loads(request.parameters()).items()
+        if not name.startswith(PREFIX_OF_THE_SERVER)
+    }
 
 
 def _sampling(settings, streams):
@@ -167,7 +189,7 @@ def _sampling(settings, streams):
 
 
 def _typed(text, kind):
-    """A text as what the setting takes: clients write numbers and booleans as texts."""
+    """Converts a text to the type of a setting: clients send numbers and booleans as texts."""
     kinds = typing.get_args(kind) or (kind,)
     for number in (int, float):
         if number in kinds:
@@ -196,7 +218,9 @@ def _images(request):
     except ModuleNotFoundError:
         raise RequestError("images need the package Pillow in the interpreter of the model", "UNAVAILABLE") from None
     try:
-        return [Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB") for image in tensor.as_numpy().reshape(-1)]
+        return [
+            Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB") for image in tensor.as_numpy().reshape(-1)
+        ]
     except Exception as error:
         raise RequestError(f"input 'image' must have images in base64: {error}", "INVALID_ARG") from None
 
@@ -212,4 +236,12 @@ def _count(name, numbers):
 def _logprobs(steps):
     if steps is None:
         return "null"
-    return json.dumps([{token: {"logprob": one.logprob, "rank": one.rank, "decoded_token": one.decoded_token} for token, one in step.items()} for step in steps])
+    return json.dumps(
+        [
+            {
+                token: {"logprob": one.logprob, "rank": one.rank, "decoded_token": one.decoded_token}
+                for token, one in step.items()
+            }
+            for step in steps
+        ]
+    )
