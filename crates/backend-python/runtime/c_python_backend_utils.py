@@ -1,4 +1,4 @@
-"""What in Triton is the compiled half of `triton_python_backend_utils`. Models import it for types that have no name there (B-PY-01)."""
+"""The compiled half of Triton's `triton_python_backend_utils`, for types that have no name there (B-PY-01)."""
 from nereid_runner.control import get_model_dir, is_model_ready, load_model, unload_model
 from nereid_runner.iterator import ResponseIterator
 from nereid_runner.kinds import MemoryType, MetricKind, TritonModelException
@@ -14,7 +14,7 @@ TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
 
 
 class SharedMemory:
-    """Triton's memory pool. There is none here."""
+    """Triton's memory pool, which does not exist here."""
 
     def free_memory(self):
         return 0

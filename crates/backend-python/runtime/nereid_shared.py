@@ -1,6 +1,6 @@
-"""What our backends that are written in Python share: reading a model's configuration, and running the requests of a batch together.
+"""Shared code of our Python backends: reads a model's configuration and runs the requests of a batch together.
 
-Imported by plain name, from beside our own modules. Needs numpy only.
+Imported by its plain name, from beside our own modules. Needs numpy only.
 """
 import importlib
 import json
@@ -15,15 +15,15 @@ from nereid_runner.run import Violation
 
 
 class LoadError(Violation):
-    """Why a model does not load. The text is for the user as it is: no type in front, no frames of ours behind."""
+    """Why a model does not load. The user sees the text unchanged: without its type and without our stack frames."""
 
 
 class _Missing(LoadError, ModuleNotFoundError):
-    """The package of a framework is not there. The server adds the command that gets it."""
+    """A framework's package is missing. The server adds the command that installs it."""
 
 
 class RequestError(Exception):
-    """Why requests of a batch failed, with a code; the text is for the client as it is."""
+    """Why requests of a batch failed, with a code; the client sees the text unchanged."""
 
     def __init__(self, message, code="INTERNAL"):
         super().__init__(message)
@@ -40,8 +40,9 @@ def framework(module, title, model):
             raise LoadError(f"failed to load model '{model.name}': import of {module} in {python}: {error}") from error
         found = None
     except Exception as error:
-        raise LoadError(f"failed to load model '{model.name}': import of {module} in {python}: {type(error).__name__}: {error}") from error
-    # Without a file it is a directory of that name: the one of our own backend, which is searched too.
+        raise LoadError(f"failed to load model '{model.name}': import of {module} in {python}: {type(error).__name__}: "
+            f"{error}") from error
+    # Without a file it is a directory of that name: the one of our own backend, which is on the search path too.
     if getattr(found, "__file__", None) is not None:
         return found
     text = (
@@ -52,22 +53,23 @@ def framework(module, title, model):
 
 
 def gpu_of(args, model, why, package):
-    """Whether an instance of a group on a GPU is there. `why` it cannot be, or None: then a group that the configuration has fails the load, and that of the server is on the CPU."""
+    """True if an instance is on a GPU. If `why` not: a configured group fails, the server's group is on the CPU."""
     if why is None:
         return True
     group = args["model_instance_name"].rpartition("_")[0]
     if group != model.name:
         raise LoadError(
-            f"instance group {group} of model {model.name} has kind KIND_GPU but {why}; install a {package} with CUDA there, or serve it on the CPU: "
+            f"instance group {group} of model {model.name} has kind KIND_GPU but {why}; "
+            f"install a {package} with CUDA there, or serve it on the CPU: "
             "instance_group [ { kind: KIND_CPU } ]"
         )
-    # The group that the server made, since the configuration has none: only it is called as the model.
+    # The server's default group: only it has the name of the model.
     pb_utils.Logger.log_warn(f"model '{model.name}' is served on the CPU: {why}")
     return False
 
 
 class Model:
-    """A model's configuration, as `initialize` is told of it."""
+    """A model's configuration, from the arguments of `initialize`."""
 
     def __init__(self, args):
         self.config = json.loads(args["model_config"])
@@ -80,15 +82,16 @@ class Model:
 
     @classmethod
     def to_complete(cls, config, default):
-        """The model of a `ModelConfig`, as `auto_complete_config` gets it, whose file is called `default` unless it says otherwise."""
-        model = cls({"model_config": json.dumps(config.as_dict()), "model_name": config.as_dict()["name"], "model_repository": "", "model_version": ""})
-        # The directory of the file, which may be one below the version's.
+        """The model of a `ModelConfig` in `auto_complete_config`; `default` is its default file name."""
+        model = cls({"model_config": json.dumps(config.as_dict()), "model_name": config.as_dict()["name"],
+            "model_repository": "", "model_version": ""})
+        # The directory of the file, which may be below the version's.
         depth = os.path.normpath(model.config["default_model_filename"] or default).count("/")
         model.version_directory = os.path.normpath(os.path.join(pb_utils.get_model_dir(), *[".."] * depth))
         return model
 
     def tensors(self):
-        """Inputs and outputs that the model itself has: those of the configuration, controls of sequences, and states. Dictionaries as in the configuration."""
+        """The model's own inputs and outputs: configured ones, sequence controls and states, as dictionaries."""
         sequences = self.config.get("sequence_batching", {})
         inputs, outputs = list(self.config["input"]), list(self.config["output"])
         for control in sequences.get("control_input", []):
@@ -99,21 +102,21 @@ class Model:
         return inputs, outputs
 
     def parameter(self, key, default=None):
-        """The text of a parameter of the configuration."""
         found = self.config.get("parameters", {}).get(key)
         return default if found is None else found["string_value"]
 
     def flag(self, key, default=False):
-        """A parameter that is true or false; refuses anything else."""
+        """A parameter that is true or false; rejects other values."""
         text = self.parameter(key)
         if text is None:
             return default
         if text.lower() not in ("true", "on", "1", "false", "off", "0"):
-            raise LoadError(f"failed to convert '{text}' to boolean: parameter '{key}' of model '{self.name}' must be true or false")
+            raise LoadError(f"failed to convert '{text}' to boolean: parameter '{key}' of model '{self.name}' must be "
+                f"true or false")
         return text.lower() in ("true", "on", "1")
 
     def number(self, key, default=0, least=None):
-        """A parameter that is a whole number, of at least `least`."""
+        """A parameter that is an integer, at least `least`."""
         text = self.parameter(key)
         try:
             number = default if text is None else int(text)
@@ -124,12 +127,13 @@ class Model:
         return number
 
     def file(self, default):
-        """Path of the model's file: as configured, or `default`, in the version's directory."""
+        """Path of the model's file in the version's directory: as configured, or `default`."""
         return f"{self.version_directory}/{self.config['default_model_filename'] or default}"
 
     def instances(self, kind):
-        """How many instances the groups of a kind have together."""
-        return sum(group.get("count", 1) for group in self.config.get("instance_group", []) if group.get("kind") == kind)
+        """Number of instances in all groups of a kind."""
+        return sum(group.get("count", 1) for group in self.config.get("instance_group", []) if group.get("kind") ==
+            kind)
 
 
 def dims_of(tensor):
@@ -138,7 +142,7 @@ def dims_of(tensor):
 
 
 def _type_of_control(control):
-    """The datatype of a control input of sequences, as the server makes it."""
+    """The datatype of a sequence control, as the server sends it."""
     if control.get("int32_false_true"):
         return "TYPE_INT32"
     if control.get("fp32_false_true"):
@@ -152,41 +156,38 @@ def _numpy_type(data_type):
     try:
         return pb_utils.triton_string_to_numpy(data_type)
     except KeyError:
-        # BF16, without the package that has it.
+        # BF16 without ml_dtypes.
         return None
 
 
 class Arrays:
-    """How tensors of requests become arrays of numpy, and arrays tensors of responses. A framework with arrays of its own has a class like this."""
+    """Converts between tensors and numpy arrays. A framework with arrays of its own has a class like this."""
 
-    #: Whether the model runs again before the outputs at hand are sent: memory that its next run writes into has to be copied.
+    #: True if the model runs again before its outputs are sent: memory that the next run overwrites must be copied.
     runs_again = False
 
     def __init__(self, model):
         self._types = model.outputs
 
     def read(self, tensor):
-        """The array of an input."""
         return tensor.as_numpy()
 
     def join(self, arrays):
-        """Arrays of several requests, one behind the other."""
         return np.concatenate(arrays)
 
     def finish(self, name, array):
-        """An output of a run as `len` and slices of its rows need it; called for outputs that a request wants."""
+        """An output of a run, with `len` and slices by rows; called for requested outputs."""
         return np.asarray(array, dtype=self._types.get(name))
 
     def write(self, name, array):
-        """The tensor of an output."""
         return pb_utils.Tensor(name, array)
 
 
 def run_together(model, requests, run, arrays=None):
-    """Runs the requests of a batch at once, and answers each with its rows.
+    """Runs the requests of a batch at once and answers each with its rows.
 
-    `run` gets a dict of arrays by input name and returns one by output name. Requests whose shapes differ beyond the first dimension run one by one, and so
-    do all of a model that does not batch. What it raises is the answer of the requests that ran together.
+    `run` maps arrays by input name to arrays by output name. Requests run one by one if their shapes differ beyond the
+    first dimension or the model does not batch. An exception answers the requests that ran together.
     """
     arrays = Arrays(model) if arrays is None else arrays
     responses = [None] * len(requests)
@@ -199,11 +200,12 @@ def run_together(model, requests, run, arrays=None):
     groups = _groups(model, requests, list(inputs))
     for at, group in enumerate(groups):
         arrays.runs_again = at + 1 < len(groups)
-        # The arrays of a group go with it: memory of its requests is free for others while the next one runs.
+        # Popped, so that the memory of a group's requests is free while the next group runs.
         parts = [inputs.pop(i) for i in group]
         try:
             rows = [_rows(requests[i]) for i in group] if model.max_batch_size > 0 else None
-            together = parts[0] if len(parts) == 1 else {name: arrays.join([part[name] for part in parts]) for name in parts[0]}
+            together = parts[0] if len(parts) == 1 else {name: arrays.join([part[name] for part in parts])
+                for name in parts[0]}
             del parts
             made = _answers(model, requests, group, rows, run(together), arrays)
         except Exception as error:  # One batch must not end the others.
@@ -214,9 +216,9 @@ def run_together(model, requests, run, arrays=None):
 
 
 def _groups(model, requests, indices):
-    """Indices of requests that run together."""
     if len(indices) > 1 and model.max_batch_size > 0:
-        kinds = {tuple(sorted((tensor.name(), *tensor.shape()[1:]) for tensor in requests[i].inputs())) for i in indices}
+        kinds = {tuple(sorted((tensor.name(), *tensor.shape()[1:]) for tensor in requests[i].inputs()))
+            for i in indices}
         if len(kinds) == 1:
             return [indices]
     return [[i] for i in indices]
@@ -228,20 +230,22 @@ def _rows(request):
 
 
 def _wanted(request, model, outputs):
-    """Names of the outputs that a request gets. What is no output of the configuration is a state, which the server keeps."""
+    """Names of the outputs of a response. Outputs that are not configured are states, which the server keeps."""
     names = request.requested_output_names()
     return [name for name in outputs if not names or name in names or name not in model.outputs]
 
 
 def _answers(model, requests, group, rows, outputs, arrays):
-    """The responses of a group. `rows` of each request; None where there is no batch dimension, and one request."""
+    """The responses of a group. `rows` per request; None without a batch dimension, for a single request."""
     wanted = [_wanted(requests[i], model, outputs) for i in group]
-    whole = {name: arrays.finish(name, array) for name, array in outputs.items() if any(name in names for names in wanted)}
+    whole = {name: arrays.finish(name, array) for name, array in outputs.items()
+        if any(name in names for names in wanted)}
     total = None if rows is None else sum(rows)
     for name, array in whole.items():
         if total and len(array) != total:
-            # Triton's text; there it is an error only where rows are missing.
-            text = f"failed to split the output tensor '{name}' in responses: expected batch size of at least {total} in model output, got {len(array)}"
+            # Triton's text, although Triton returns it only if rows are missing.
+            text = (f"failed to split the output tensor '{name}' in responses: expected batch size of at least {total} "
+                f"in model output, got {len(array)}")
             raise RequestError(text, "UNSUPPORTED")
     responses = []
     at = 0
@@ -251,11 +255,13 @@ def _answers(model, requests, group, rows, outputs, arrays):
             to = at + rows[position]
             parts = {name: array[at:to] for name, array in whole.items()}
             at = to
-        responses.append(pb_utils.InferenceResponse([arrays.write(name, part) for name, part in parts.items() if name in names]))
+        responses.append(pb_utils.InferenceResponse([arrays.write(name, part) for name,
+            part in parts.items() if name in names]))
     return responses
 
 
 def _failure(error):
     if isinstance(error, RequestError):
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), getattr(pb_utils.TritonError, error.code)))
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), getattr(pb_utils.TritonError,
+            error.code)))
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""The module that model.py files import as `pb_utils` (B-PY-01). Works without a server too: see `nereid_runner.harness`."""
+"""The module that model.py files import as `pb_utils` (B-PY-01). Needs no server: see `nereid_runner.harness`."""
 import struct
 
 import numpy as np
@@ -26,7 +26,7 @@ _NUMPY_TO_CODE[np.bytes_] = 13
 
 
 def triton_string_to_numpy(triton_type_string):
-    """The numpy type of a configuration's `data_type`. BF16 needs the package ml_dtypes; without it, as in Triton, KeyError."""
+    """The numpy type of a `data_type`. BF16 without the package ml_dtypes is a KeyError, as in Triton."""
     if triton_type_string == "TYPE_BF16":
         try:
             from ml_dtypes import bfloat16
@@ -50,7 +50,7 @@ def numpy_to_triton_type(data_type):
 
 
 def serialize_byte_tensor(input_tensor):
-    """Elements of an array of bytes, str or objects, each behind its length, as `bytes`. Other arrays: None; empty ones: ()."""
+    """Elements of bytes, str or objects, each after its length, as `bytes`. Other arrays: None; empty ones: ()."""
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype != np.object_ and input_tensor.dtype.type != np.bytes_:
@@ -97,17 +97,17 @@ def _named(model_config, kind, name):
 
 
 def get_input_config_by_name(model_config, name):
-    """The part of a parsed configuration about an input, or None."""
+    """An input of a parsed configuration, or None."""
     return _named(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config, name):
-    """The part of a parsed configuration about an output, or None."""
+    """An output of a parsed configuration, or None."""
     return _named(model_config, "output", name)
 
 
 def using_decoupled_model_transaction_policy(model_config):
-    """Whether a parsed configuration says that the model is decoupled."""
+    """True if a parsed configuration is decoupled."""
     if "model_transaction_policy" not in model_config:
         return False
     return model_config["model_transaction_policy"]["decoupled"]

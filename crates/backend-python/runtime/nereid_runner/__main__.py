@@ -3,23 +3,24 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# The directory of this file is no place to import from; the one above is the first.
-sys.path[:] = [os.path.dirname(_HERE)] + [p for p in sys.path if p and os.path.abspath(p) not in (_HERE, os.path.dirname(_HERE))]
+# This file's directory is removed from the search path; its parent comes first.
+sys.path[:] = [os.path.dirname(_HERE)] + [p for p in sys.path if p and os.path.abspath(p) not in (_HERE,
+    os.path.dirname(_HERE))]
 
 
 def _unheard(number, frame):
-    """A signal that is for others."""
+    """Handler of signals for other processes."""
 
 
 def _let_forks_hear(signal, threading):
-    """Processes that the model forks end by the usual signals, unless the model has said otherwise, and with this process."""
+    """Restores usual signals in processes that the model forks, unless it set others, and ends them with this one."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     masks = threading.local()
 
     def before():
-        # What is sent to the child before its handlers are set must wait, not be lost.
+        # Blocked, because a signal to the child before its handlers are set must wait, not be lost.
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        # The kernel means the thread that forked when it says parent: one that ends must not take its children with it.
+        # To the kernel the parent is the forking thread, which must not take its children with it when it ends.
         masks.parent = os.getpid() if threading.current_thread() is threading.main_thread() else None
 
     def after():
@@ -37,7 +38,7 @@ def _let_forks_hear(signal, threading):
 
 
 def _die_with(parent, number):
-    """Asks the kernel to send a signal when the parent is gone (B-PYR-09)."""
+    """Requests a signal when the parent ends (B-PYR-09)."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
@@ -56,14 +57,14 @@ def main():
     from nereid_runner import _protocol as protocol
     from nereid_runner.channel import Side, Work
 
-    # The server decides when it is over; a Ctrl-C in its terminal is not for this process. Not SIG_IGN, which processes that the model
-    # starts would inherit: whoever ends them (`Popen.terminate`, `multiprocessing.Pool`) would wait for ever.
+    # Only the server ends this process; Ctrl-C in its terminal must not. Not SIG_IGN, which child processes would
+    # inherit: callers that end them (`Popen.terminate`, `multiprocessing.Pool`) would wait for ever.
     signal.signal(signal.SIGINT, _unheard)
     signal.signal(signal.SIGTERM, _unheard)
     _let_forks_hear(signal, threading)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2, all_threads=True)
-    # Processes that a model starts get none of them.
+    # Not inherited by processes that a model starts.
     for descriptor in range(protocol.FD_WORK, protocol.FD_FLAGS + 1):
         try:
             os.set_inheritable(descriptor, False)
@@ -103,7 +104,7 @@ def main():
     sys.path.extend(told["paths"])
     sys.argv[:] = [""]
     status = run.run(server.listening(work, side, told, segments), told)
-    # Threads of the model that go on would keep an ordinary exit waiting.
+    # Running threads of the model would block an ordinary exit.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,7 +1,7 @@
-"""Shared memory: segments, blocks of requests that the host lends, blocks of responses that are given out here (B-PYR-02, B-PYR-03).
+"""Shared memory: segments, request blocks lent by the host, response blocks allocated here (B-PYR-02, B-PYR-03).
 
-The host makes and allocates request segments; a block of one is reported as free when the last array over it is gone. This process
-allocates in response segments; the host reports what it has read. Nothing in that memory is believed by either side.
+The host allocates request segments; a block is reported as free when the last array over it is gone. This process
+allocates in response segments; the host reports the blocks it has read. Neither side trusts the contents.
 """
 import mmap
 import os
@@ -18,7 +18,7 @@ _OFFSET = (1 << BLOCK_OFFSET_BITS) - 1
 
 
 class Refused(Exception):
-    """There is no room for a response, and the host makes no more."""
+    """There is no room for a response, and the host adds no segment."""
 
 
 class _Lent(weakref.ref):
@@ -28,14 +28,14 @@ class _Lent(weakref.ref):
 
 
 class Requests:
-    """Request segments, and which of their blocks are free again."""
+    """Request segments and their free blocks."""
 
     def __init__(self, report):
         self._segments = {}
         self._came = threading.Condition()
         self._lent = {}
         self._report = report
-        #: Ids of blocks that are free and were not reported. Appended to wherever an array ends, so only by operations that need no lock.
+        #: Ids of free blocks to report. Appended wherever an array ends, so only with lock-free operations.
         self.free = deque()
         self._free_bytes = 0
         self._report_bytes = 1 << 62
@@ -53,7 +53,7 @@ class Requests:
             return self._segments[number]
 
     def array(self, segment, offset, size, dtype, shape):
-        """An array over a block, writable; the block is the caller's until the array and all views of it are gone."""
+        """A writable array over a block; the caller owns the block until the array and all its views are gone."""
         memory = self._segments.get(segment)
         if memory is None:
             memory = self._segment(segment)
@@ -74,7 +74,6 @@ class Requests:
             self._report()
 
     def take_free(self):
-        """Ids to report now."""
         taken = []
         free = self.free
         self._free_bytes = 0
@@ -85,7 +84,7 @@ class Requests:
             return taken
 
     def place_of(self, array):
-        """`(segment, offset)` of the memory of an array that is, or looks at, a block which is lent; else None."""
+        """`(segment, offset)` of the memory of an array that is, or is a view of, a lent block; else None."""
         if not self._lent:
             return None
         watch = self._lent.get(id(array))
@@ -102,7 +101,7 @@ class Requests:
 
 
 class _Segment:
-    """A response segment: free ranges by their start, in order; neighbours are one."""
+    """A response segment: free ranges by start, in order; adjacent ranges are merged."""
 
     def __init__(self, memory):
         self.memory = memory
@@ -141,7 +140,7 @@ class _Segment:
 
 
 class Responses:
-    """Response segments, and the allocator of their blocks."""
+    """Response segments and the allocator of their blocks."""
 
     def __init__(self, need):
         self._segments = []
@@ -151,11 +150,11 @@ class Responses:
         self._answered = threading.Condition()
         self._answers = 0
         self._refused = False
-        #: Ids that the host has read; taken in when room is looked for, so that its reader waits for no lock.
+        #: Ids that the host has read; freed by the next allocation, so that their reader waits for no lock.
         self.returned = deque()
 
     def add(self, memory):
-        """What a SEGMENT brought; None: it was refused."""
+        """Adds the memory of a SEGMENT; None: the host refused."""
         with self._answered:
             if memory is not None:
                 self._segments.append(_Segment(memory))
@@ -164,7 +163,7 @@ class Responses:
             self._answered.notify_all()
 
     def take(self, size):
-        """`(segment number, offset, segment)` of a block of at least `size` bytes. Waits for the host; raises `Refused`."""
+        """`(segment number, offset, segment)` of at least `size` bytes. Waits for the host; raises `Refused`."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
         while True:
             with self._lock:
@@ -197,7 +196,7 @@ class Responses:
                     raise Refused
 
     def give(self, number, offset):
-        """Takes back a block that was not sent."""
+        """Frees a block that was not sent."""
         self.returned.append(number << BLOCK_OFFSET_BITS | offset)
 
 
@@ -210,7 +209,7 @@ def mapped(descriptor, size):
 
 
 def mapped_to_read(descriptor, size):
-    """As `mapped`, to be read only."""
+    """Like `mapped`, read-only."""
     try:
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     finally:

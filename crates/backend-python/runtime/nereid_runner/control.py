@@ -1,4 +1,4 @@
-"""Models loaded, unloaded and asked for by a model (B-PY-21), and where its files are."""
+"""Loading, unloading and readiness of models (B-PY-21), and the directory of the model's file."""
 import base64
 
 from . import link
@@ -21,13 +21,14 @@ def _ask(prefix, operation, **members):
 
 
 def load_model(*args, **kwargs):
-    """Loads a model and waits for it. `config`: JSON that replaces its configuration; `files`: contents by `file:<path>`."""
+    """Loads a model and waits. `config`: JSON in place of its configuration; `files`: contents by `file:<path>`."""
     signature = "(model_name: str, config: str = '', files: object = None) -> None"
     names = ("model_name", "config", "files")
     name, config, files = bind("load_model", names, {"config": "", "files": None}, signature, args, kwargs)
     name, config = _texts("load_model", signature, (name, config), args, kwargs)
     if files is not None and not isinstance(files, dict):
-        raise TritonModelException(f"failed to load model '{name}', files should be a dictionary of file paths and file contents")
+        raise TritonModelException(f"failed to load model '{name}', files should be a dictionary of file paths and "
+            f"file contents")
     sent = {}
     for path, contents in (files or {}).items():
         for value, kind in ((path, str), (contents, bytes)):
@@ -49,7 +50,7 @@ def unload_model(*args, **kwargs):
 
 
 def is_model_ready(*args, **kwargs):
-    """Whether a model answers; of all its versions one is enough."""
+    """True if the model, or one of its versions, is ready."""
     signature = "(model_name: str, model_version: str = '') -> bool"
     names = ("model_name", "model_version")
     name, version = bind("is_model_ready", names, {"model_version": ""}, signature, args, kwargs)

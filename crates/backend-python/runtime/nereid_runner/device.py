@@ -1,9 +1,9 @@
-"""Memory of devices (B-PY-07, B-PYR-14; shm/README.md, "Devices"): what the server lends with inputs, and what a model gives as outputs.
+"""Memory of devices (B-PY-07, B-PYR-14; shm/README.md, "Devices"): inputs lent by the server, and outputs of a model.
 
-`libcuda` is opened through ctypes, by its driver interface alone, and only for a model that may get such tensors or makes one: no CUDA package
-is needed. Everything happens in the primary context of a device, which is the one that frameworks use, and a thread's context is put back.
+Opens `libcuda` through ctypes, with its driver API alone, and only for a model that may receive or create such tensors:
+no CUDA package is needed. Uses the primary context of a device, as frameworks do, and restores a thread's context.
 
-Invariant: a handle is open while a lease of it is used, and closed once the server says that it closes its own and no lease is left.
+Invariant: a handle is open while a lease of it is used, and closed once the server closed its own and no lease is left.
 """
 import ctypes
 import os
@@ -17,16 +17,16 @@ import numpy as np
 from ._protocol import BLOCK_OFFSET_BITS, DEVICE_SEGMENT, HANDLE_BYTES, LEASES_MAX
 from .kinds import TritonModelException
 
-#: Outputs below this are copied to the host here: the server would have to open and close their memory, which takes longer.
+#: Smaller outputs are copied to the host here: opening and closing their memory in the server takes longer.
 LENT_BYTES_MIN = 1 << 20
-#: Errors of the driver after which no context of this process can be used (crates/device/src/failure.rs).
+#: Errors of the driver after which no context of this process is usable (crates/device/src/failure.rs).
 STICKY = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999))
 _LAZY_ENABLE_PEER_ACCESS = 1
 _NON_BLOCKING = 1
 
 
 class Failed(Exception):
-    """The driver refused something, or is not there."""
+    """The driver returned an error, or is missing."""
 
     def __init__(self, text, code=0):
         super().__init__(text)
@@ -56,10 +56,10 @@ _FUNCTIONS = {
 
 
 class Driver:
-    """The functions of libcuda that are used, as calls that raise `Failed`."""
+    """The used functions of libcuda, as calls that raise `Failed`."""
 
     def __init__(self):
-        # NEREID_LIBCUDA comes alone, as in the server.
+        # Without the usual names, as in the server.
         named = os.environ.get("NEREID_LIBCUDA")
         why = None
         for path in (named,) if named else ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
@@ -112,7 +112,7 @@ class Driver:
 
     @contextmanager
     def on(self, device):
-        """Calls inside are about this device; the thread's context is put back."""
+        """Sets the device of the calls inside; restores the thread's context."""
         self.call("cuCtxPushCurrent_v2", self._context(device))
         try:
             yield
@@ -122,7 +122,8 @@ class Driver:
     def open(self, device, handle):
         address = _ADDRESS()
         with self.on(device):
-            self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), _Handle.from_buffer_copy(handle), _LAZY_ENABLE_PEER_ACCESS)
+            self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), _Handle.from_buffer_copy(handle),
+                _LAZY_ENABLE_PEER_ACCESS)
         return address.value
 
     def close(self, device, address):
@@ -148,7 +149,7 @@ class Driver:
             self.call("cuCtxSynchronize")
 
     def stream(self, device):
-        """A stream of our own, on which others let us wait; current device: `device`."""
+        """A stream of our own that other libraries synchronise with; current device: `device`."""
         with self._lock:
             stream = self._streams.get(device)
             if stream is None:
@@ -163,7 +164,6 @@ _opening = threading.Lock()
 
 
 def driver():
-    """The driver of this process. Raises `Failed` where there is none."""
     global _driver
     with _opening:
         if _driver is None:
@@ -172,22 +172,24 @@ def driver():
 
 
 class Memory:
-    """The bytes of a tensor on a device: contiguous, in C order. What made it is kept by `owner`.
+    """The bytes of a tensor on a device: contiguous, in C order, kept alive by `owner`.
 
-    In the place of an array in `Tensor._array`; what it has in common with one is what is asked of both.
+    Takes the place of an array in `Tensor._array` and has the attributes that are used of both.
     """
 
-    __slots__ = ("_address", "device", "size", "dtype", "shape", "owner", "handle", "offset", "lease", "_devices", "__weakref__")
+    __slots__ = ("_address", "device", "size", "dtype", "shape", "owner", "handle", "offset", "lease", "_devices",
+        "__weakref__")
     #: More than any frame takes: such a tensor is never written inline.
     nbytes = 1 << 62
 
     def __init__(self, device, address, dtype, shape, size, owner=None):
-        self._address, self.device, self.size, self.dtype, self.shape, self.owner = address, device, size, dtype, shape, owner
+        self._address, self.device, self.size = address, device, size
+        self.dtype, self.shape, self.owner = dtype, shape, owner
         self.handle, self.lease, self._devices = None, None, None
 
     @property
     def address(self):
-        """Where it lies, in this process. Opened when it is first asked for."""
+        """Address in this process. Opened on first use."""
         if self._address is None:
             self._address = self._devices.open(self)
         return self._address
@@ -196,7 +198,6 @@ class Memory:
         raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
 
     def to_host(self):
-        """A copy, as an array."""
         array = np.empty(self.shape, self.dtype)
         if self.size:
             try:
@@ -206,12 +207,12 @@ class Memory:
         return array
 
 
-#: Why no context of this process can be used any more.
+#: Why no context of this process is usable any more.
 lost = None
 
 
 def lose(error, text):
-    """What the model is told of an error of the driver. After a sticky one this process is to end."""
+    """Error for the model from an error of the driver. After a sticky one this process must end."""
     global lost
     if error.code in STICKY and lost is None:
         lost = str(error)
@@ -219,13 +220,11 @@ def lose(error, text):
 
 
 class _Lease(weakref.ref):
-    """Watches memory that the server lent."""
 
     __slots__ = ("number", "key", "opened")
 
 
 class _Opened:
-    """An open handle."""
 
     __slots__ = ("address", "uses", "closing")
 
@@ -234,15 +233,15 @@ class _Opened:
 
 
 class Devices:
-    """What a runner was lent, and what it lends. `send_later`: sends a frame, or what a function makes, from wherever a finalizer runs.
+    """Memory lent to a runner and by it. `send_later`: sends a frame, or a function's result, from any finalizer.
 
-    `release` makes the frame that says which leases are over; `refuse` the one that says that nothing can be opened here.
+    `release` makes the frame for ended leases; `refuse` the one that says that this process cannot open memory.
     """
 
     def __init__(self, send_later, release, refuse):
         self._send_later, self._release, self._refuse = send_later, release, refuse
         self._lock = threading.RLock()  # a finalizer may run inside
-        #: Those that are not over.
+        #: Leases in use.
         self.leases = {}
         self._opened = {}
         self._over = deque()
@@ -252,7 +251,7 @@ class Devices:
     # Lent by the server.
 
     def lent(self, lease, device, offset, handle, dtype, shape, size):
-        """Memory of the server, for as long as this object and what is made of it lives."""
+        """Memory of the server while this object and others made from it live."""
         memory = Memory(device, None, dtype, shape, size)
         memory.handle, memory.offset, memory.lease, memory._devices = handle, offset, lease, self
         watch = _Lease(memory, self._ended)
@@ -283,7 +282,7 @@ class Devices:
                 opened.uses -= 1
                 if opened.closing and not opened.uses:
                     self._close(watch.opened)
-        # Behind the end of its use: the server may close it at once.
+        # After the end of its use: the server may close it at once.
         self._over.append(DEVICE_SEGMENT << BLOCK_OFFSET_BITS | watch.number)
         self._send_later(self._frame)
 
@@ -296,7 +295,7 @@ class Devices:
             return self._release(over) if over else b""
 
     def close(self, device, handle):
-        """The server closes its own: it is not used there any more, or not before it is opened anew."""
+        """Closes the handle, because the server has closed its own, once it is unused or before it is opened anew."""
         with self._lock:
             opened = self._opened.get((device, handle))
             if opened is None:
@@ -310,10 +309,10 @@ class Devices:
         try:
             driver().close(key[0], opened.address)
         except Failed:
-            pass  # Whoever exported it has ended, most likely.
+            pass  # The exporting process has probably ended.
 
     def lease_of(self, memory):
-        """`(lease, offset)` where memory is, or lies in, what the server lent; else None."""
+        """`(lease, offset)` if memory is, or lies in, lent memory; else None."""
         if memory.lease is not None:
             return memory.lease, 0
         for watch in list(self.leases.values()):
@@ -328,7 +327,7 @@ class Devices:
     # Lent to the server.
 
     def lend(self, memory):
-        """`(lease, handle, offset)`, or None where the memory is to be copied: it is small, or no handle can be made of it."""
+        """`(lease, handle, offset)`, or None if the memory must be copied: it is small, or has no handle."""
         if memory.size < LENT_BYTES_MIN:
             return None
         try:
@@ -345,7 +344,7 @@ class Devices:
             return self._last, handle, offset
 
     def taken_back(self, ids):
-        """Ends leases among the ids that the server gives back; the others."""
+        """Ends the leases among returned ids; returns the other ids."""
         if not self._lent:
             return ids
         blocks = []

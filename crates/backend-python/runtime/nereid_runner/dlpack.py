@@ -1,7 +1,7 @@
-"""DLPack without compiled code (B-PY-06): capsules are read and patched through ctypes, memory is lent by numpy.
+"""DLPack without compiled code (B-PY-06): capsules are read and patched through ctypes; numpy exports memory.
 
-Exports are numpy's own capsules, whose deleter is C: one written as a ctypes callback would crash at the interpreter's end. BF16
-lies in uint16 arrays, booleans in uint8 ones, and the type in the capsule is changed.
+Exports are numpy's own capsules, whose deleter is C: a ctypes callback would crash when the interpreter ends. BF16 is
+in uint16 arrays, booleans in uint8 arrays; the type in the capsule is changed.
 """
 import ctypes
 
@@ -15,7 +15,8 @@ CPU, CUDA, CUDA_HOST = 1, 2, 3
 
 _NAME, _USED = b"dltensor", b"used_dlpack"
 NOT_SUPPORTED = (
-    "Provided tensor is not supported. Tensor must be a DLPack capsule         or have `__dlpack__` and `__dlpack_device__` attributes"
+    "Provided tensor is not supported. Tensor must be a DLPack capsule         "
+    "or have `__dlpack__` and `__dlpack_device__` attributes"
 )
 _NO_GPU = "DLPack capsule passed pointer to memory allocated on GPU device,           when GPU is not available"
 _NOT_CONTIGUOUS = (
@@ -23,16 +24,17 @@ _NOT_CONTIGUOUS = (
 )
 # (code, bits) of DLDataType.
 _TYPES = {
-    (0, 8): "i1", (0, 16): "i2", (0, 32): "i4", (0, 64): "i8", (1, 8): "u1", (1, 16): "u2", (1, 32): "u4", (1, 64): "u8",
-    (2, 16): "f2", (2, 32): "f4", (2, 64): "f8", (6, 8): "?", (4, 16): "u2",
+    (0, 8): "i1", (0, 16): "i2", (0, 32): "i4", (0, 64): "i8", (1, 8): "u1", (1, 16): "u2", (1, 32): "u4",
+    (1, 64): "u8", (2, 16): "f2", (2, 32): "f4", (2, 64): "f8", (6, 8): "?", (4, 16): "u2",
 }  # fmt: skip
 
 
 class _Tensor(ctypes.Structure):
     _fields_ = [
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -41,7 +43,7 @@ class _Managed(ctypes.Structure):
 
 
 def _function(name, result, *arguments):
-    # An object of its own: ctypes shares those of `pythonapi`, and others declare them otherwise.
+    # A prototype of its own: those of `pythonapi` are shared, and other libraries declare other types.
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -52,7 +54,7 @@ _set_destructor = _function("PyCapsule_SetDestructor", ctypes.c_int, ctypes.py_o
 
 
 class _Owner:
-    """Frees what a capsule held, once nothing looks at its memory any more."""
+    """Frees a capsule's tensor once its memory is unused."""
 
     def __init__(self, managed):
         self.managed = managed
@@ -77,15 +79,16 @@ def exported(array, is_bf16):
 
 
 def exported_memory(memory, is_bf16):
-    """A capsule `dltensor` over memory of a device: numpy's own, for an array of that shape, with another address.
+    """A capsule `dltensor` over memory of a device: numpy's own capsule with the same shape and another address.
 
-    Nothing of that array is ever looked at: it has the room of one element, and keeps the memory for as long as the capsule's owner keeps it.
+    That array is never read: it has one element's memory, and keeps the device memory while it lives.
     """
     address = memory.address
     room = (ctypes.c_char * max(memory.dtype.itemsize, 1))()
     room.owner = memory
     dtype = np.dtype(np.uint8) if memory.dtype == np.bool_ else memory.dtype
-    carrier = np.ndarray(memory.shape, dtype, room, 0, (0,) * len(memory.shape)) if memory.size else np.ndarray(memory.shape, dtype, room)
+    carrier = np.ndarray(memory.shape, dtype, room, 0, (0,) * len(memory.shape)) if memory.size else np.ndarray(
+        memory.shape, dtype, room)
     capsule = carrier.__dlpack__()
     tensor = _Managed.from_address(_pointer(capsule, _NAME)).tensor
     tensor.data, tensor.byte_offset, tensor.device_type, tensor.device_id = address, 0, CUDA, memory.device
@@ -100,7 +103,7 @@ def exported_memory(memory, is_bf16):
 
 
 def _capsule_on(device_id, value):
-    """What an object on a device exports, once all that writes it is over."""
+    """The capsule of an object on a device, after all writes to it have finished."""
     try:
         driver = device.driver()
     except device.Failed:
@@ -116,8 +119,7 @@ def _capsule_on(device_id, value):
 
 
 def _finish(device_id):
-    """Waits for all work of this process on the device. A capsule does not name the stream that writes its memory, and the server, another process, cannot
-    wait for streams of this one."""
+    """Waits for all work on the device: a capsule does not name its stream, and another process cannot wait for it."""
     try:
         device.driver().finish(device_id)
     except device.Failed as e:
@@ -125,7 +127,7 @@ def _finish(device_id):
 
 
 def imported(value):
-    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; a `device.Memory` for memory of a device, whose writes are complete."""
+    """`(array, is_bf16)` of a capsule or exporting object; a written `device.Memory` for memory of a device."""
     if type(value).__name__ == "PyCapsule":
         capsule = value
         if not _is_valid(capsule, _NAME):
@@ -143,7 +145,7 @@ def imported(value):
     dtype, shape, size, address, is_bf16 = _described(managed.tensor)
     if capsule is value and managed.tensor.device_type == CUDA:
         _finish(managed.tensor.device_id)
-    # From here on the capsule is used; numpy's destructor would complain about a name it does not know.
+    # From here on the capsule is used; numpy's destructor would report a name it does not know.
     _set_name(capsule, _USED)
     _set_destructor(capsule, None)
     owner = _Owner(managed)
@@ -156,7 +158,7 @@ def imported(value):
 
 
 def _described(tensor):
-    """What to make an array of: `(dtype, shape, bytes, address, is_bf16)`."""
+    """Description of an array: `(dtype, shape, bytes, address, is_bf16)`."""
     if tensor.device_type == CUDA:
         try:
             device.driver()

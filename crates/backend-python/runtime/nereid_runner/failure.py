@@ -1,4 +1,4 @@
-"""Exceptions as texts (B-PY-24), in the form that pybind11 gives them: clients match on it."""
+"""Exceptions as texts (B-PY-24), formatted like pybind11's: clients match on them."""
 import linecache
 import os
 
@@ -9,16 +9,16 @@ _IMPORT = "<frozen importlib"
 
 
 def is_ours(file):
-    """Whether code of this file is the runtime's own, which no text shows."""
+    """True if the file belongs to the runtime, which texts omit."""
     return file.startswith(_OURS)
 
 
-#: Of an error or a line of the log. The server shows less of either; a text without end would fit into no frame.
+#: Characters of an error or a log line. The server shows fewer; a longer text would fit into no frame.
 TEXT_CHARS_MAX = 1 << 16
 
 
 def cut(text):
-    """A text that may be sent: UTF-8, not too long, and nothing behind a NUL, which ends texts in Triton."""
+    """Makes a text sendable: UTF-8, limited in length, and cut at a NUL, which ends texts in Triton."""
     text = text[:TEXT_CHARS_MAX]
     at = text.find("\0")
     if at >= 0:
@@ -27,7 +27,7 @@ def cut(text):
 
 
 def describe(error):
-    """`<Type>: <text>`, and where it was raised: frames from the inside out."""
+    """`<Type>: <text>` and the stack, from the inside out."""
     return cut(_described(error, True))
 
 
@@ -53,9 +53,9 @@ def _described(error, deep):
 
 
 def frames_of(error):
-    """`(file, line, function)` from where it was raised outwards, without the runtime's own and those of the import system.
+    """`(file, line, function)` from the raising frame outwards, without the runtime's and the import system's.
 
-    Frames that called, not frames that were passed on the way out: a coroutine has no caller any more.
+    Contains the callers, not the frames passed while unwinding: a coroutine has no caller any more.
     """
     trace = error.__traceback__
     if trace is None:
@@ -73,12 +73,12 @@ def frames_of(error):
         frame = frame.f_back
 
 
-#: What calls a model; nothing of interest is outside of it.
+#: The file that calls a model; frames outside of it are irrelevant.
 _BASE = HERE + "run.py"
 
 
 def source_of(error, directory):
-    """`{"file", "line", "text"}` of the line of the model's own code that is to be looked at, or None."""
+    """`{"file", "line", "text"}` of the relevant line of the model's own code, or None."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         text = error.text or linecache.getline(error.filename, error.lineno)
         return {"file": error.filename, "line": error.lineno, "text": cut(text.rstrip("\n"))}
@@ -90,7 +90,7 @@ def source_of(error, directory):
 
 
 def missing_of(error, package):
-    """The name of a package that was not found, or None. `package`: the model's own, which nobody can install."""
+    """The name of a package that was not found, or None. `package`: the model's own, which cannot be installed."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         name = error.name.split(".")[0]
         return name if name and name != package else None

@@ -1,13 +1,12 @@
-"""Ends what runners leave behind (B-PYR-09): `python -I -S guardian.py SERVER`, one for each server, started with its first runner.
+"""Ends processes that runners leave behind (B-PYR-09): `python -I -S guardian.py SERVER`, one per server.
 
-A model may start processes that are not in its runner's group: `start_new_session`, daemons, spawned workers. They are found by what they cannot lose
-by accident: the session and the group of the runner, and the variable that all processes below it inherit. What leaves the session *and* clears its
-environment is not found.
+A model may start processes outside its runner's group: daemons, spawned workers. They are found by the runner's session
+and group, and the variable that descendants inherit; not if they leave the session *and* clear the environment.
 
-Reads lines from descriptor 0: `+ID PID START`, a runner is there, which leads session PID and began at START (of /proc/PID/stat); `-ID`, it is over.
-When the server is over, however it ended, the kernel closes that descriptor.
+Reads lines from descriptor 0: `+ID PID START` adds a runner, which leads session PID and began at START (of
+/proc/PID/stat); `-ID` removes it. When the server ends, in whatever way, the kernel closes that descriptor.
 
-Nothing is imported later: the environment that this program comes from may be gone by then. Needs no package, and none of the modules beside it.
+All imports are at the top: this program's environment may be removed meanwhile. Needs no other file.
 """
 import os
 import select
@@ -16,9 +15,9 @@ import sys
 import time
 
 VARIABLE = b"NEREID_RUNNER="
-#: How long processes are looked for that do not end, since the kernel has them, or that start others faster than they are found.
+#: Time limit for processes that the kernel does not end, or that start others faster than they are found.
 SECONDS = 5
-#: How long a server may take to end that closed its descriptors.
+#: Time for a server to end after it closed its descriptors.
 SERVER_SECONDS = 30
 ENVIRONMENT_BYTES_MAX = 8 << 20
 
@@ -34,7 +33,6 @@ def stat_of(pid):
 
 
 def variable_of(pid):
-    """What the variable says, or None."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read(ENVIRONMENT_BYTES_MAX).split(b"\0")
@@ -44,7 +42,7 @@ def variable_of(pid):
 
 
 class Belonging:
-    """Whether a process belongs to runners that are over."""
+    """Predicate: a process belongs to runners that have ended."""
 
     def __init__(self, leaders, is_meant):
         self.leaders, self.is_meant = leaders, is_meant
@@ -54,7 +52,7 @@ class Belonging:
         found = stat_of(pid)
         if found is None or not found[0] or found[3] < self.since:
             return False
-        # The number of a session is nobody's as long as the session has a process: a leader of another age leads another one.
+        # A session's number is not reused while it has a process; a leader of another age leads another session.
         if any(self.leads(leader) for leader in found[1:3]):
             return True
         value = variable_of(pid)
@@ -68,19 +66,19 @@ class Belonging:
 
 
 def kill(pid, belongs):
-    """Kills a process if it belongs. Whether it did."""
+    """Kills a process if it belongs; returns True if it did."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     except (AttributeError, OSError):
-        # An old kernel, or one that does not let us. Then the number could become another's between this look and the next line.
+        # On an old or restricted kernel. The pid could be reused between this check and the next line.
         if belongs(pid):
             os.kill(pid, signal.SIGKILL)
             return True
         return False
     try:
-        # Looked at again: its number may have become another's before the descriptor was there.
+        # Checked again: the pid may have been reused before the descriptor was opened.
         if belongs(pid):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             return True
@@ -90,7 +88,7 @@ def kill(pid, belongs):
 
 
 def sweep(belongs):
-    """Kills all that belong, until a look finds none. Their ids."""
+    """Kills all processes that belong, until none is found; returns their ids."""
     killed, end, pause = set(), time.monotonic() + SECONDS, 0.001
     while True:
         found = False
@@ -102,11 +100,11 @@ def sweep(belongs):
                     killed.add(int(name))
                     found = True
             except OSError:
-                # It ended, or is not ours to kill.
+                # It has ended, or may not be killed by us.
                 pass
         if not found or time.monotonic() > end:
             return killed
-        # One that was killed takes a moment to go.
+        # A killed process takes a moment to end.
         time.sleep(pause)
         pause = min(pause * 2, 0.1)
 
@@ -114,11 +112,11 @@ def sweep(belongs):
 class Guardian:
     def __init__(self, server):
         self.server = server.encode()
-        #: Id: number of the process, and its start.
+        #: Pid and start of each runner, by id.
         self.runners = {}
 
     def hear(self, lines):
-        """Takes lines; the runners that are over, which it forgets."""
+        """Processes lines; returns and removes the runners that have ended."""
         over = {}
         for line in lines:
             words = line[1:].split()
@@ -129,14 +127,14 @@ class Guardian:
         return over
 
     def over(self, over):
-        """Ends what is left of some runners."""
+        """Ends the remains of some runners."""
         values = {self.server + b"-" + name for name in over}
         killed = sweep(Belonging(dict(runner for runner in over.values() if runner), values.__contains__))
         if killed:
             say(f"ended processes that a model had started and left behind: {', '.join(map(str, sorted(killed)))}")
 
     def all_over(self):
-        """Ends what is left of all runners of the server, also of those it was not told of."""
+        """Ends the remains of all runners of the server, also of unreported ones."""
         sweep(Belonging(dict(self.runners.values()), lambda value: value.startswith(self.server + b"-")))
 
 
@@ -148,7 +146,7 @@ def say(text):
 
 
 def is_gone(server, descriptor):
-    """Whether our parent is: waits for one that is about to be."""
+    """True if our parent has ended; waits for one that is about to."""
     if descriptor is not None:
         return bool(select.select([descriptor], [], [], SERVER_SECONDS)[0])
     end = time.monotonic() + SERVER_SECONDS
@@ -158,7 +156,7 @@ def is_gone(server, descriptor):
 
 
 def main():
-    # They are for the server, which takes its time to end.
+    # These signals are for the server, which takes its time to end.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     guardian = Guardian(sys.argv[1])

@@ -5,8 +5,8 @@
     with Model("models/upper/1/model.py") as model:
         assert model.infer(TEXT=np.array([b"hi"], dtype=object))["OUT"].tolist() == [b"HI"]
 
-The runtime directory (crates/backend-python/runtime) must be on the path, as `PYTHONPATH` or pytest's `pythonpath`. What `execute` may do
-and return is checked as in the server, with its texts. There is one model at a time; what it asks of others is answered by `models`.
+The runtime directory (crates/backend-python/runtime) must be on the path, as `PYTHONPATH` or pytest's `pythonpath`. Use
+of `execute` is checked as in the server, with its texts. There is one model at a time; `models` answers its calls.
 """
 import importlib.util
 import itertools
@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 class InferenceError(Exception):
-    """A request that the model answered with an error, or failed."""
+    """The model answered a request with an error, or failed."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -41,12 +41,13 @@ class InferenceError(Exception):
 class Model(link.Unlinked):
     """A loaded model.
 
-    `config`: its configuration, a dict. `outputs`: names that `requested_output_names` holds where a request asks for none. `arguments`
-    replace those of `initialize`. `models`: other models by name, functions from inputs (arrays by name) to outputs, or to a list of
-    outputs for a decoupled call. Lines of the log are kept in `log_lines`, as `(level, file, line, text)`.
+    `config`: its configuration, a dict. `outputs`: default of `requested_output_names`. `arguments` override those of
+    `initialize`. `models`: other models by name, functions from inputs (arrays by name) to outputs, or to a list of
+    outputs for a decoupled call. Log lines are in `log_lines`, as `(level, file, line, text)`.
     """
 
-    def __init__(self, file, config=None, *, name=None, decoupled=False, outputs=(), arguments=None, models=None, timeout=30.0):
+    def __init__(self, file, config=None, *, name=None, decoupled=False, outputs=(), arguments=None, models=None,
+        timeout=30.0):
         super().__init__()
         file = os.path.abspath(file)
         directory = os.path.dirname(file)
@@ -61,7 +62,7 @@ class Model(link.Unlinked):
         self.log_lines = []
         self.cancelled = set()
         self._timeout = timeout
-        # What `run.Runner` needs of a server.
+        # The attributes of a server that `run.Runner` uses.
         self.codec, self.requests, self.responses, self.ready, self.parent = _Kept(), None, None, None, None
         self.batch_thread, self.may_call = 0, False
         self._answers = {}
@@ -71,8 +72,10 @@ class Model(link.Unlinked):
         told = {
             "package": "", "module": _module(file), "file": file, "model": self.name, "iterative": True,
             "arguments": {
-                "model_config": json.dumps(config), "model_instance_kind": "CPU", "model_instance_name": self.instance, "model_instance_device_id": "0",
-                "model_repository": os.path.dirname(directory), "model_version": "1", "model_name": self.name, **(arguments or {}),
+                "model_config": json.dumps(config), "model_instance_kind": "CPU", "model_instance_name": self.instance,
+                "model_instance_device_id": "0",
+                "model_repository": os.path.dirname(directory), "model_version": "1", "model_name": self.name, **(
+                    arguments or {}),
             },
         }  # fmt: skip
         self._runner = run.Runner(self, told)
@@ -82,11 +85,10 @@ class Model(link.Unlinked):
             self._leave()
             raise
 
-    # What a test does.
-
     def infer(self, inputs=None, **more):
-        """Outputs by name, of one request with these inputs. Raises `InferenceError`. Keywords that begin with `_` are those of `request`."""
-        (response,) = [r for r in self.infer_all(inputs, **more) if r.output_tensors() or r.has_error()] or [received([])]
+        """Outputs by name, of one request. Raises `InferenceError`. Keywords that begin with `_` go to `request`."""
+        (response,) = [r for r in self.infer_all(inputs, **more) if r.output_tensors() or r.has_error()] or [
+            received([])]
         error = response.error()
         if error is not None:
             raise InferenceError(error.code(), error.message())
@@ -98,7 +100,7 @@ class Model(link.Unlinked):
         return self.infer_batch([self.request({**(inputs or {}), **more}, **fields)])[0]
 
     def infer_batch(self, requests):
-        """All responses of each request of a batch. What the model reschedules runs again. Takes the requests out of the list: the model has them."""
+        """All responses of each request of a batch. Rescheduled requests run again. Empties the list of requests."""
         slots = [r._head[0] for r in requests]
         for slot in slots:
             self._answers[slot] = ([], [False])
@@ -115,10 +117,11 @@ class Model(link.Unlinked):
         return [self._answers.pop(slot)[0] for slot in slots]
 
     def request(self, inputs, *, id="", correlation_id=0, flags=0, timeout=0, parameters=None, outputs=None):
-        """A request as it would come: `inputs` are arrays by name. A BYTES array of it holds `bytes`."""
+        """A request as from a client: `inputs` are arrays by name. BYTES arrays contain `bytes`."""
         request = InferenceRequest.__new__(InferenceRequest)
         names = None if outputs is None else [text(n) for n in outputs]
-        request._head = (next(_numbers), 1, 0, 0, 0, len(inputs), ALL_OUTPUTS if names is None else len(names), 0, 0, 0, 0)
+        request._head = (next(_numbers), 1, 0, 0, 0, len(inputs), ALL_OUTPUTS if names is None else len(names), 0, 0, 0,
+            0)
         request._texts, request._sender, request._release = None, None, RELEASE_ALL
         request._inputs = [_input(name, value) for name, value in inputs.items()]
         request._id, request._correlation, request._flags, request._timeout = id, correlation_id, flags, timeout
@@ -127,11 +130,11 @@ class Model(link.Unlinked):
         return request
 
     def cancel(self, request):
-        """As if the client left: `is_cancelled` of the request and its sender says so."""
+        """Simulates a client that disconnects: `is_cancelled` of the request and its sender returns True."""
         self.cancelled.add(request._head[0])
 
     def is_ready(self):
-        """What the model says of itself; True if it says nothing."""
+        """The model's own readiness; True if it has none."""
         made = getattr(self._runner.model, "is_ready", lambda: True)()
         if hasattr(made, "__await__"):
             import asyncio
@@ -140,7 +143,6 @@ class Model(link.Unlinked):
         return made is True
 
     def close(self):
-        """Finalizes the model."""
         if self._runner.model is not None:
             self._runner.finalize()
         self._leave()
@@ -157,10 +159,8 @@ class Model(link.Unlinked):
             if path in sys.path:
                 sys.path.remove(path)
 
-    # A batch.
-
     def _run(self, requests):
-        """Runs a batch; requests that are to run again."""
+        """Runs a batch; returns requests that are to run again."""
         runner = self._runner
         self.batch_thread = get_ident()
         parts = []
@@ -185,8 +185,6 @@ class Model(link.Unlinked):
                 self.respond(request._head[0], 1, response, True)
         requests.clear()
         return again
-
-    # What the model asks.
 
     def log(self, level, file, line, message):
         self.log_lines.append((link.LEVELS[level], file, line, message))
@@ -213,7 +211,8 @@ class Model(link.Unlinked):
             got[1][0] = True
 
     def dropped(self, slot, generation):
-        error = TritonError(self.failed("the request was not answered: its response sender ended before its final response"))
+        error = TritonError(self.failed("the request was not answered: its response sender ended before its final "
+            "response"))
         self.respond(slot, generation, received([], error), True)
 
     def execute(self, request, decoupled):
@@ -244,25 +243,29 @@ class Model(link.Unlinked):
         except InferenceError as e:
             return [_error(e.code, str(e))]
         except Exception as e:
-            return [_error(ErrorCode.INTERNAL, f"Failed to process the request(s) for model '{request._model}_0', message: {type(e).__name__}: {e}")]
+            return [_error(ErrorCode.INTERNAL, f"Failed to process the request(s) for model '{request._model}_0', "
+                f"message: {type(e).__name__}: {e}")]
         several = not isinstance(made, dict)
-        responses = [received([Tensor(n, np.asarray(a)) for n, a in outputs.items()]) for outputs in (made if several else [made])]
+        responses = [received([Tensor(n, np.asarray(a)) for n, a in outputs.items()]) for outputs in (made if several
+            else [made])]
         if decoupled:
-            # The end of a decoupled model comes alone.
+            # A decoupled model's end is a response of its own.
             return [*responses, received([], None, "")] if several else responses
         if several:
             return [
                 _error(
                     ErrorCode.INTERNAL,
-                    f"{prefix}Model {request._model} is using the decoupled. The current BLS request call doesn't support models using the decoupled "
-                    "transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
+                    f"{prefix}Model {request._model} is using the decoupled. The current BLS request call "
+                    f"doesn't support models using the decoupled "
+                    "transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                    "calls for decoupled models.'",
                 )
             ]
         return responses
 
 
 class _Over:
-    """A call that has all its answers."""
+    """A call that has all its responses."""
 
     def cancel(self):
         pass
@@ -271,11 +274,12 @@ class _Over:
 
 
 class _Kept:
-    """Answers as objects, in the place of frames."""
+    """Keeps responses as objects instead of frames."""
 
     def answer_of_batch(self, parts, response, names):
         if names is not None and not response.has_error():
-            response = received([t for t in response.output_tensors() if t.name() in names], None, response.parameters())
+            response = received([t for t in response.output_tensors() if t.name() in names], None,
+                response.parameters())
         parts.append((ANSWER_RESPONSE, response))
         return 0
 
@@ -303,7 +307,7 @@ def _input(name, value):
 
 
 def _module(file):
-    """Imports a file as a package's module, so that relative imports work, under a name of its own; that name."""
+    """Imports a file as a package's module under a unique name, so that relative imports work; returns that name."""
     package = types.ModuleType(f"nereid_harness_{next(_numbers)}")
     package.__path__ = [os.path.dirname(file)]
     sys.modules[package.__name__] = package

@@ -1,4 +1,4 @@
-"""`ResponseIterator`: the responses of a decoupled call, as they come (B-PY-12)."""
+"""`ResponseIterator`: iterates over the responses of a decoupled call (B-PY-12)."""
 from queue import SimpleQueue
 
 from .kinds import public
@@ -6,7 +6,7 @@ from .kinds import public
 
 @public
 class ResponseIterator:
-    """Waits for each response; what came is kept, so a second loop sees it again."""
+    """Waits for each response; keeps them, so that a second loop gets them again."""
 
     __slots__ = ("_call", "_came", "_kept", "_at", "_ended", "__weakref__")
 
@@ -28,19 +28,19 @@ class ResponseIterator:
         return self._kept[self._at - 1]
 
     def cancel(self):
-        """Asks the called model to stop. What comes until it does is still iterated."""
+        """Asks the called model to stop. Responses until then are still iterated."""
         if not self._ended:
             self._call.cancel()
 
     def __del__(self):
-        # An object that could not be made has no attributes.
+        # An object whose construction failed has no attributes.
         call = getattr(self, "_call", None)
         if call is not None:
             call.close()
 
 
 def iterator_of(call):
-    """`call` has `cancel()` and `close()`; who feeds the iterator puts `(response, is_last)` into what is returned second."""
+    """An iterator, and a function that takes `(response, is_last)`. `call` has `cancel()` and `close()`."""
     iterator = ResponseIterator.__new__(ResponseIterator)
     iterator._call = call
     iterator._came = came = SimpleQueue()

@@ -1,19 +1,19 @@
-"""Values with names as Triton's module has them, and how its functions refuse arguments.
+"""Enums as in Triton's module, and the argument errors of its functions.
 
-Its module is C++ behind pybind11: enums are no `enum.Enum`, and whatever a signature does not allow is a TypeError that prints the
-signature. Models catch and print both, so both are here.
+That module is C++ behind pybind11: enums are not `enum.Enum`, and arguments that no signature allows raise a TypeError
+that prints the signature. Models catch and print both.
 """
 
 
 class TritonModelException(Exception):
-    """What goes wrong in this module. Models raise and catch it."""
+    """Errors of this module. Models raise and catch it."""
 
 
 TritonModelException.__module__ = "c_python_backend_utils"
 
 
 def public(kind):
-    """A class that texts name as Triton's: `<class 'c_python_backend_utils.Tensor'>`."""
+    """Gives a class Triton's name in texts: `<class 'c_python_backend_utils.Tensor'>`."""
     kind.__module__ = "c_python_backend_utils"
     return kind
 
@@ -27,7 +27,6 @@ def _name(self):
 
 
 class Kind:
-    """One named value. Made by `kind`."""
 
     __slots__ = ("_name", "_value")
     name = property(_name)
@@ -43,7 +42,8 @@ class Kind:
     __index__ = __int__
 
     def __eq__(self, other):
-        return self._value == (other._value if type(other) is type(self) else other) if isinstance(other, (int, type(self))) else False
+        return self._value == (other._value if type(other) is type(self) else other) if isinstance(other,
+            (int, type(self))) else False
 
     def __ne__(self, other):
         return not self == other
@@ -72,10 +72,10 @@ MetricKind = kind("MetricKind", COUNTER=0, GAUGE=1, HISTOGRAM=2)
 LogLevel = kind("LogLevel", INFO=0, WARNING=1, ERROR=2, VERBOSE=3)
 LogLevel.__qualname__ = "Logger.LogLevel"
 ErrorCode = kind(
-    "__ErrorCode", UNKNOWN=0, INTERNAL=1, NOT_FOUND=2, INVALID_ARG=3, UNAVAILABLE=4, UNSUPPORTED=5, ALREADY_EXISTS=6, CANCELLED=7,
-    RESOURCE_EXHAUSTED=8,
+    "__ErrorCode", UNKNOWN=0, INTERNAL=1, NOT_FOUND=2, INVALID_ARG=3, UNAVAILABLE=4, UNSUPPORTED=5, ALREADY_EXISTS=6,
+    CANCELLED=7, RESOURCE_EXHAUSTED=8,
 )  # fmt: skip
-# Triton's module has no such code: models that go through its members find those they know.
+# Triton's module lacks this code: models that iterate its members find those they know.
 del ErrorCode.__members__["RESOURCE_EXHAUSTED"]
 
 
@@ -101,7 +101,7 @@ def incompatible(what, signature, args=(), kwargs=None):
 
 
 def text(value):
-    """A text argument: str, or bytes of UTF-8, as Triton takes both. Raises TypeError for anything else, and for lone surrogates."""
+    """A text argument: str or UTF-8 bytes, as in Triton. Raises TypeError for other types and for lone surrogates."""
     if isinstance(value, str):
         if not value.isascii():
             try:
@@ -115,7 +115,7 @@ def text(value):
 
 
 def listed(value):
-    """The elements of a sequence, as a new list. Texts, sets and what is only iterated are none. Raises TypeError."""
+    """The elements of a sequence, as a new list; texts, sets and other iterables are no sequences. Raises TypeError."""
     if type(value) is list:
         return value[:]
     kind = type(value)
@@ -125,7 +125,7 @@ def listed(value):
 
 
 def whole(value, low, high):
-    """An integer argument in a range; floats and texts are refused. Raises TypeError."""
+    """An integer argument in a range; rejects floats and texts. Raises TypeError."""
     if isinstance(value, float):
         raise TypeError("not an integer")
     value = value.__index__() if not isinstance(value, int) and hasattr(value, "__index__") else value
@@ -138,7 +138,7 @@ UNCASTABLE = "to C++ type '?' (#define PYBIND11_DETAILED_ERROR_MESSAGES or compi
 
 
 def bind(what, names, defaults, signature, args, kwargs):
-    """Arguments of a call in the order of `names`. Those beyond `defaults` have none. Raises the TypeError of `incompatible`."""
+    """Arguments in the order of `names`. Those not in `defaults` are required. Raises as `incompatible`."""
     if len(args) > len(names):
         raise incompatible(what, signature, args, kwargs)
     got = dict(zip(names, args))

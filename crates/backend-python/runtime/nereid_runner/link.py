@@ -1,6 +1,6 @@
-"""What this module's objects ask of the server. `current` is the way there: none in a plain test, see `Unlinked`; `server.Server` in a runner.
+"""The server as seen by objects of this module. `current` is `Unlinked` in a plain test, `server.Server` in a runner.
 
-What each function of a link must do is said once, at `Unlinked`.
+`Unlinked` documents the methods of both.
 """
 import sys
 
@@ -11,11 +11,11 @@ LEVELS = ("VERBOSE", "INFO", "WARNING", "ERROR")
 
 
 class Refused(Exception):
-    """The server does not do what was asked. The text is its reason."""
+    """The server rejected an operation. The text is its reason."""
 
 
 class Unlinked:
-    """No server: `import triton_python_backend_utils` in a test. Lines of the log go to stderr, metrics are kept here."""
+    """No server: `import triton_python_backend_utils` in a test. Log lines go to stderr, metrics are kept here."""
 
     instance = ""
     model_directory = None
@@ -27,11 +27,11 @@ class Unlinked:
         self._last = 0
 
     def log(self, level, file, line, message):
-        """Writes a line; `level` is a number of the protocol's `LogLevel`."""
+        """Logs a line; `level` is a number of the protocol's `LogLevel`."""
         print(f"{LEVELS[level][0]} {file}:{line}] {message}", file=sys.stderr)
 
     def control(self, operation, **members):
-        """Does an operation of CONTROL (shm/README.md) and returns what is there beside its id. Raises `Refused`."""
+        """Runs an operation of CONTROL (shm/README.md) and returns its result without the id. Raises `Refused`."""
         if operation in ("family_new", "metric_new"):
             self._last += 1
             self._metrics[self._last] = 0.0
@@ -41,26 +41,25 @@ class Unlinked:
         raise Refused("there is no server")
 
     def post(self, operation, **members):
-        """As `control`, but nobody waits for it: called where objects end, in any thread, also inside of any call."""
+        """Like `control`, without waiting: called by finalizers, in any thread and inside any call."""
 
     def update(self, metric, operation, value):
         """Changes a metric; `operation` is a number of the protocol's `MetricOperation`."""
         self._metrics[metric] = value if operation == 1 else self._metrics.get(metric, 0.0) + value
 
     def execute(self, request, decoupled):
-        """Inference by another model. An `InferenceResponse`, or an iterator over them."""
+        """Runs an inference of another model. Returns an `InferenceResponse`, or an iterator over them."""
         raise TritonModelException(BLS_ONLY_IN_EXECUTE)
 
     def execute_async(self, request, decoupled):
-        """As `execute`, as a future of the running loop."""
+        """Like `execute`, as a future of the running loop."""
         raise TritonModelException(BLS_ONLY_IN_EXECUTE)
 
     def failed(self, text):
-        """What clients of a failed batch are told."""
+        """Error text for clients of a failed batch."""
         return f"Failed to process the request(s) for model '{self.instance}', message: {text}"
 
     def is_cancelled(self, slot, generation):
-        """Whether nobody wants the answer of that request any more."""
         return False
 
     def respond(self, slot, generation, response, final):
@@ -68,7 +67,7 @@ class Unlinked:
         raise TritonModelException("There is no server to send a response to.")
 
     def dropped(self, slot, generation):
-        """The last reference to the sender of that request is gone, and it has not ended. Called as `post` is."""
+        """The last reference to the sender of that request is gone before its final response. Called like `post`."""
 
 
 current = Unlinked()

@@ -1,4 +1,4 @@
-"""`Logger` (B-PY-19): lines of the server's log, with the place they come from."""
+"""`Logger` (B-PY-19): lines in the server's log, with their origin."""
 import os
 import sys
 

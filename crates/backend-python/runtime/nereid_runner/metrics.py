@@ -1,6 +1,6 @@
-"""`MetricFamily` and `Metric` (B-PY-20): metrics of a model, in the server's /metrics.
+"""`MetricFamily` and `Metric` (B-PY-20): metrics of a model in the server's /metrics.
 
-Changes are sent and nothing comes back, so what the server would refuse is refused here, with its texts.
+Changes are sent without a reply, so values that the server would reject are rejected here, with its texts.
 """
 import math
 
@@ -9,13 +9,14 @@ from .kinds import UNCASTABLE, MetricKind, TritonModelException, bind, incompati
 
 _INCREMENT, _SET, _OBSERVE = range(3)
 _GONE = (
-    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should be deleted "
+    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' object should "
+    "be deleted "
     "AFTER its corresponding 'Metric' objects have been deleted."
 )
 
 
 def reason(text):
-    """A reason of the server as models see it."""
+    """A reason from the server in the form that models see."""
     return f"Failed to process the request for model '{link.current.instance}', message: {text}"
 
 
@@ -23,7 +24,8 @@ def reason(text):
 class MetricFamily:
     __slots__ = ("_id", "_kind", "_alive", "_link", "__weakref__")
     COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
-    _SIGNATURE = "c_python_backend_utils.MetricFamily(name: str, description: str, kind: c_python_backend_utils.MetricKind)"
+    _SIGNATURE = ("c_python_backend_utils.MetricFamily(name: str, description: str, "
+        "kind: c_python_backend_utils.MetricKind)")
 
     def __init__(self, *args, **kwargs):
         self._alive = None
@@ -46,8 +48,10 @@ class MetricFamily:
 
     def Metric(self, *args, **kwargs):
         """A series of this family: one per set of labels."""
-        signature = "(self: c_python_backend_utils.MetricFamily, labels: object = None, buckets: object = None) -> c_python_backend_utils.Metric"
-        labels, buckets = bind("Metric", ("labels", "buckets"), {"labels": None, "buckets": None}, signature, args, kwargs)
+        signature = ("(self: c_python_backend_utils.MetricFamily, labels: object = None, buckets: object = None) -> "
+            "c_python_backend_utils.Metric")
+        labels, buckets = bind("Metric", ("labels", "buckets"), {"labels": None, "buckets": None}, signature, args,
+            kwargs)
         if labels is not None and not isinstance(labels, dict):
             raise TritonModelException("Failed to create metric. Labels must be a dictionary.")
         if buckets is not None and not isinstance(buckets, list):
@@ -67,19 +71,21 @@ class MetricFamily:
 def _metric(family, labels, buckets):
     for value in labels.values():
         if not isinstance(value, str):
-            raise TritonModelException(f"Error when creating Metric: {reason('attempt to access JSON non-string as string')}")
+            raise TritonModelException(f"Error when creating Metric: "
+                f"{reason('attempt to access JSON non-string as string')}")
     try:
         bounds = [float(b) if not isinstance(b, str) else None for b in buckets]
     except TypeError:
         bounds = [None]
     if None in bounds:
         raise RuntimeError(f"Unable to cast Python instance of type {type(buckets)} {UNCASTABLE}")
-    # The last bucket is +Inf whatever is asked for, and JSON has no number for it.
+    # The last bucket is always +Inf, which JSON cannot represent.
     bounds = [b for b in bounds if b != math.inf]
     if any(math.isnan(b) or math.isinf(b) for b in bounds):
         raise TritonModelException(f"Error when creating Metric: {reason('bucket boundaries must be numbers')}")
     try:
-        made = family._link.control("metric_new", family=family._id, labels={str(k): v for k, v in labels.items()}, buckets=bounds)
+        made = family._link.control("metric_new", family=family._id, labels={str(k): v for k, v in labels.items()},
+            buckets=bounds)
     except link.Refused as e:
         raise TritonModelException(f"Error when creating Metric: {reason(e)}") from None
     metric = Metric.__new__(Metric)
@@ -110,10 +116,12 @@ class Metric:
         if not self._alive[0]:
             raise TritonModelException(prefix + _GONE)
         if self._kind not in kinds:
-            raise TritonModelException(prefix + reason(f"TRITONSERVER_METRIC_KIND_{self._kind} does not support {what.capitalize()}"))
+            raise TritonModelException(prefix + reason(f"TRITONSERVER_METRIC_KIND_{self._kind} does not support "
+                f"{what.capitalize()}"))
         if operation == _INCREMENT and self._kind == "COUNTER" and value < 0:
             raise TritonModelException(
-                prefix + reason("TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.")
+                prefix + reason("TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+                    "non-negative values.")
             )
         self._link.update(self._id, operation, value)
 
@@ -138,7 +146,7 @@ class Metric:
             value = self._link.control("metric_value", metric=self._id)["value"]
         except link.Refused as e:
             raise TritonModelException(prefix + reason(e)) from None
-        # JSON has no numbers for NaN and infinities: null, and their names.
+        # JSON has no NaN or infinities: null, and their names.
         return math.nan if value is None else float(value)
 
     def __del__(self):

@@ -1,7 +1,9 @@
 """`InferenceRequest`, `InferenceTrace` and `PreferredMemory` (B-PY-08, B-PY-09, B-PY-13)."""
 from . import link
 from ._protocol import ALL_OUTPUTS
-from .kinds import UNCASTABLE, MemoryType, TritonModelException, bind, incompatible, listed, parameters_text, public, text, whole
+from .kinds import (
+    UNCASTABLE, MemoryType, TritonModelException, bind, incompatible, listed, parameters_text, public, text, whole
+)
 from .response import sender_of
 from .tensor import Tensor
 
@@ -11,11 +13,12 @@ RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 @public
 class PreferredMemory:
-    """Where outputs of a called model should lie. Those on a GPU are brought to the host where that is asked for, and for models that get no inputs there."""
+    """Preferred location of a called model's outputs. Those on a GPU are copied to the host where that is needed."""
 
     __slots__ = ("_type", "_device")
     _SIGNATURE = (
-        "c_python_backend_utils.PreferredMemory(preferred_memory_type: c_python_backend_utils.MemoryType, preferred_device_id: int = 0)"
+        "c_python_backend_utils.PreferredMemory(preferred_memory_type: c_python_backend_utils.MemoryType, "
+        "preferred_device_id: int = 0)"
     )
 
     def __init__(self, *args, **kwargs):
@@ -32,7 +35,7 @@ class PreferredMemory:
 
 @public
 class InferenceTrace:
-    """What a request's trace is a part of. Only to be handed on."""
+    """The trace that a request belongs to; models can only pass it on."""
 
     __slots__ = ("_context", "_owner")
 
@@ -53,8 +56,8 @@ def trace_of(context, owner):
 
 
 _NAMES = (
-    "request_id", "correlation_id", "inputs", "requested_output_names", "model_name", "model_version", "flags", "timeout",
-    "preferred_memory", "trace", "parameters",
+    "request_id", "correlation_id", "inputs", "requested_output_names", "model_name", "model_version", "flags",
+    "timeout", "preferred_memory", "trace", "parameters",
 )  # fmt: skip
 _MISSING = object()
 _DEFAULTS = {
@@ -73,15 +76,15 @@ _SIGNATURE = (
 
 @public
 class InferenceRequest:
-    """A request: one that came, or one that a model makes of another model.
+    """A request: a received one, or one that a model makes for another model.
 
-    Of one that came only the tensors are read at once. `_head` is its `RequestHead`, `_texts` what follows that; the other attributes are
-    read from them when the first is asked for.
+    Of a received one only the tensors are read at once. `_head` is its `RequestHead`, `_texts` the rest; other
+    attributes are read from them on first use.
     """
 
     __slots__ = (
-        "_head", "_texts", "_inputs", "_sender", "_release", "_id", "_correlation", "_flags", "_timeout", "_parameters", "_names",
-        "_trace", "_model", "_version", "_in_host", "__weakref__",
+        "_head", "_texts", "_inputs", "_sender", "_release", "_id", "_correlation", "_flags", "_timeout", "_parameters",
+        "_names", "_trace", "_model", "_version", "_in_host", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, *args, **kwargs):
@@ -89,7 +92,7 @@ class InferenceRequest:
         if args or not _REQUIRED <= kwargs.keys() <= _KNOWN:
             got = dict(zip(_NAMES, bind(what, _NAMES, _DEFAULTS, _SIGNATURE, args, kwargs)))
         else:
-            # By name, as everybody does: a third of the time.
+            # By keyword, as usual: a third of the time.
             got = {**_DEFAULTS, **kwargs}
         try:
             self._id = text(got["request_id"])
@@ -122,8 +125,9 @@ class InferenceRequest:
             raise TritonModelException(f"Requested output name {whom}")
 
     def _read(self):
-        """Reads what came and was not asked for yet."""
-        _, _, correlation, timeout, flags, _, outputs, id_bytes, correlation_bytes, parameters_bytes, trace_bytes = self._head
+        """Reads the attributes that were not read yet."""
+        _, _, correlation, timeout, flags, _, outputs, *lengths = self._head
+        id_bytes, correlation_bytes, parameters_bytes, trace_bytes = lengths
         texts = self._texts
         at = 0
         if texts:
@@ -149,8 +153,9 @@ class InferenceRequest:
             names.append(texts[start:at].decode())
 
     def __getattr__(self, name):
-        # Only slots that are not set yet come here.
-        if name in ("_id", "_correlation", "_flags", "_timeout", "_parameters", "_names", "_trace") and self._head is not None:
+        # Called only for slots that are not set yet.
+        if name in ("_id", "_correlation", "_flags", "_timeout", "_parameters", "_names",
+            "_trace") and self._head is not None:
             self._read()
             return object.__getattribute__(self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -175,7 +180,7 @@ class InferenceRequest:
             flags = whole(flags, 0, _UINT32)
         except TypeError:
             raise incompatible("set_flags", signature, args, kwargs) from None
-        self._flags  # What came must not overwrite it later.
+        self._flags  # Read before it is overwritten.
         self._flags = flags
 
     def timeout(self):
@@ -215,11 +220,11 @@ class InferenceRequest:
         self._release = flags
 
     def exec(self, *args, **kwargs):
-        """Runs it and waits. With `decoupled=True` an iterator over any number of responses (B-PY-10, B-PY-12)."""
+        """Runs it and waits. With `decoupled=True`, an iterator over any number of responses (B-PY-10, B-PY-12)."""
         return link.current.execute(self, _decoupled("exec", args, kwargs))
 
     def async_exec(self, *args, **kwargs):
-        """As `exec`, as a future of the running event loop (B-PY-11)."""
+        """Like `exec`, as a future of the running event loop (B-PY-11)."""
         return link.current.execute_async(self, _decoupled("async_exec", args, kwargs))
 
 
@@ -227,7 +232,7 @@ def _decoupled(what, args, kwargs):
     signature = "(self: c_python_backend_utils.InferenceRequest, decoupled: bool = False) -> object"
     (decoupled,) = bind(what, ("decoupled",), {"decoupled": False}, signature, args, kwargs)
     if type(decoupled) is not bool:
-        # Where Triton converts, numbers are booleans; None is none.
+        # As in Triton, numbers convert to booleans; None does not.
         if decoupled is None or not hasattr(decoupled, "__bool__"):
             raise incompatible(what, signature, args, kwargs)
     return bool(decoupled)

@@ -21,7 +21,8 @@ class TritonError:
     """An error with a code; not an exception."""
 
     __slots__ = ("_code", "_message", "__weakref__")
-    _SIGNATURE = "c_python_backend_utils.TritonError(message: str, code: c_python_backend_utils.__ErrorCode = <__ErrorCode.INTERNAL: 1>)"
+    _SIGNATURE = ("c_python_backend_utils.TritonError(message: str, "
+        "code: c_python_backend_utils.__ErrorCode = <__ErrorCode.INTERNAL: 1>)")
 
     def __init__(self, *args, **kwargs):
         message, code = bind("TritonError.__init__", ("message", "code"), {"code": None}, self._SIGNATURE, args, kwargs)
@@ -48,7 +49,7 @@ for _name, _value in ErrorCode._values.items():
 
 @public
 class InferenceResponse:
-    """What a model answers, and what it gets from others."""
+    """A response of a model, or one that it receives from another."""
 
     __slots__ = ("_outputs", "_error", "_parameters", "__weakref__")
     _SIGNATURE = (
@@ -103,7 +104,6 @@ class InferenceResponse:
 
 
 def received(outputs, error=None, parameters="{}"):
-    """A response that came from the server."""
     response = InferenceResponse.__new__(InferenceResponse)
     response._outputs = outputs
     response._error = error
@@ -120,9 +120,9 @@ _SEND = (
 
 @public
 class InferenceResponseSender:
-    """Sends responses of one request in their own time, from any thread.
+    """Sends responses of one request at any time, from any thread.
 
-    The last reference that goes ends the request with an error (B-PY-17), so that no client waits for ever.
+    When its last reference is gone the request ends with an error (B-PY-17), so that no client waits for ever.
     """
 
     __slots__ = ("_slot", "_generation", "_decoupled", "_sent", "_closed", "_link", "__weakref__")
@@ -163,14 +163,14 @@ class InferenceResponseSender:
         return self._link.is_cancelled(self._slot, self._generation)
 
     def __del__(self):
-        # An object that could not be made has no attributes.
+        # An object whose construction failed has no attributes.
         if not getattr(self, "_closed", True):
             self._closed = True
             self._link.dropped(self._slot, self._generation)
 
 
 def sender_of(slot, generation):
-    """The sender of a request; the caller keeps it: there is one."""
+    """The only sender of a request; the caller keeps it."""
     sender = InferenceResponseSender.__new__(InferenceResponseSender)
     sender._slot = slot
     sender._generation = generation

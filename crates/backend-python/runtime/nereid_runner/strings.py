@@ -1,7 +1,7 @@
 """BYTES tensors: each element is a u32 length and that many bytes, little-endian, in row-major order (B-PY-05).
 
-There is no compiled code here, so both ways look for the shape of the data first: elements of one length, and short texts without
-NULs, are found by numpy as a whole; what is left goes element by element.
+Without compiled code, both directions first look for patterns that numpy handles as a whole: elements of one length,
+and short texts without NULs. Others are processed one by one.
 """
 import weakref
 from itertools import repeat
@@ -15,13 +15,13 @@ _SCAN_LEAST = 24  # Elements from which looking for a pattern costs less than it
 
 
 def encode(array):
-    """The bytes of an array of objects or of fixed-size bytes. `bytes` are taken as they are, other objects as `str(x).encode()`."""
+    """The bytes of an array of objects or fixed-size bytes. `bytes` are unchanged, other objects `str(x).encode()`."""
     items = array.ravel().tolist() if array.dtype.kind == "S" or array.flags.c_contiguous else array.flatten().tolist()
     return encode_items(items)
 
 
 def encode_items(items):
-    """As `encode`, of a list."""
+    """Like `encode`, for a list."""
     kinds = set(map(type, items))
     if kinds == {str}:
         items = list(map(str.encode, items))
@@ -48,7 +48,7 @@ def _encode_equal(items, count, length):
 
 
 def decode(raw, count=None):
-    """A list of `bytes` from raw contents. `count` stops early; what is cut raises `struct.error`."""
+    """A list of `bytes` from raw contents. `count` stops early; truncated data raises `struct.error`."""
     raw = bytes(raw)
     total = len(raw)
     if count is None or count >= _SCAN_LEAST:
@@ -72,13 +72,13 @@ def decode(raw, count=None):
         at = start + length
         append(raw[start:at])
         if at > total:
-            # The text of struct, which Triton's own helper lets through.
+            # Raises struct's error, which Triton's own helper does not catch.
             Struct(f"<{length}s").unpack_from(raw, start)
     return items
 
 
 def _decode_patterns(raw, total, count):
-    """All elements at once where they have one length, or are shorter than 256 bytes and have no three NULs in a row; else None."""
+    """All elements at once if of one length, or below 256 bytes without three NULs in a row; else None."""
     if total < 4 * _SCAN_LEAST:
         return None
     view = np.frombuffer(raw, np.uint8)
@@ -92,7 +92,7 @@ def _decode_patterns(raw, total, count):
             return [item for (item,) in Struct(f"4x{length}s").iter_unpack(raw)]
     if count is None or total > 64 * count:
         return None  # Looking at each byte would cost more than it saves.
-    # A length below 256 is one byte and three NULs. Where exactly those places follow from each other they are the elements.
+    # A length below 256 is a byte and three NULs. If exactly these positions are consecutive, they are the elements.
     zero = view == 0
     starts = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
     if count is not None and len(starts) != count or not len(starts) or starts[0] != 0:
@@ -104,18 +104,18 @@ def _decode_patterns(raw, total, count):
 
 
 def to_array(items, shape):
-    """A list of elements as an array of objects that does not own its memory, as Triton's."""
+    """A list of elements as an object array that does not own its memory, as in Triton."""
     array = np.empty(len(items), np.object_)
     array[:] = items
     return array.reshape(shape)
 
 
-#: Arrays that were made of raw contents, by their id: a watch, the elements and the raw contents.
+#: Arrays made from raw contents, by id: a weak reference, the elements and the raw contents.
 _made = {}
 
 
 def array_of(raw, count, shape):
-    """The array of raw contents. While it lives `raw_of` knows it."""
+    """The array of raw contents. `raw_of` recognises it while it lives."""
     items = decode(raw, count)
     array = to_array(items, shape)
     if count >= _SCAN_LEAST:
@@ -125,7 +125,7 @@ def array_of(raw, count, shape):
 
 
 def raw_of(array):
-    """The bytes of an array, as `encode`. One that came in and has the same elements needs no new ones: strings that a model hands on cost a third."""
+    """Like `encode`. An unchanged received array reuses its bytes: strings that a model passes on cost a third."""
     known = _made.get(id(array))
     if known is not None and known[0]() is array:
         try:

@@ -5,15 +5,16 @@ from . import strings
 from ._protocol import DATA_TYPE_BF16 as BF16, DATA_TYPE_BYTES as BYTES
 from .kinds import TritonModelException, incompatible, public, text
 
-#: numpy types of datatypes as configurations write them, in the order of their codes. numpy has none for BF16.
+#: numpy types of configurations' datatypes, in the order of their codes. numpy has none for BF16.
 NUMPY_TYPES = {
-    "TYPE_BOOL": np.bool_, "TYPE_UINT8": np.uint8, "TYPE_UINT16": np.uint16, "TYPE_UINT32": np.uint32, "TYPE_UINT64": np.uint64,
-    "TYPE_INT8": np.int8, "TYPE_INT16": np.int16, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_FP16": np.float16,
-    "TYPE_FP32": np.float32, "TYPE_FP64": np.float64, "TYPE_STRING": np.object_,
+    "TYPE_BOOL": np.bool_, "TYPE_UINT8": np.uint8, "TYPE_UINT16": np.uint16, "TYPE_UINT32": np.uint32,
+    "TYPE_UINT64": np.uint64, "TYPE_INT8": np.int8, "TYPE_INT16": np.int16, "TYPE_INT32": np.int32,
+    "TYPE_INT64": np.int64, "TYPE_FP16": np.float16, "TYPE_FP32": np.float32, "TYPE_FP64": np.float64,
+    "TYPE_STRING": np.object_,
 }  # fmt: skip
-#: Datatype code of each numpy type; what is not here is refused. Big-endian types are others and are not here.
+#: Datatype code of each supported numpy type. Big-endian types differ and are not supported.
 CODES = {np.dtype(kind): code for code, kind in enumerate(NUMPY_TYPES.values(), 1)}
-#: numpy type in which elements of a code lie.
+#: numpy type of the elements of a code.
 DTYPES = {code: dtype for dtype, code in CODES.items()}
 DTYPES[BF16] = np.dtype("u2")
 
@@ -32,10 +33,10 @@ def _takes(count, given, what, signature):
 
 @public
 class Tensor:
-    """A named array. What a model makes of an array keeps that array; nothing is copied before it is sent, but strings.
+    """A named array. Arrays that a model makes from it are kept; except strings, nothing is copied before it is sent.
 
-    `_array`: the contiguous array that is sent, or a `device.Memory`; None for strings. `_numpy`: what `as_numpy` gives; None until it is asked for strings
-    that came and for memory of others. `_raw`: strings as they are sent.
+    `_array`: the contiguous array that is sent, or a `device.Memory`; None for strings. `_numpy`: result of `as_numpy`;
+    None until called for received strings and for foreign memory. `_raw`: strings in sent form.
     """
 
     __slots__ = ("_name", "_code", "_shape", "_array", "_numpy", "_raw", "__weakref__")
@@ -48,7 +49,7 @@ class Tensor:
             if not isinstance(array, np.ndarray):
                 raise incompatible("Tensor.__init__", _NEW, args)
             if isinstance(array, np.ma.MaskedArray):
-                # So it is in Triton, where the mask would be lost.
+                # As in Triton, where the mask would be lost.
                 raise AttributeError("'numpy.ndarray' object has no attribute 'c_contiguous'")
         if type(name) is not str or not name.isascii():
             try:
@@ -98,7 +99,7 @@ class Tensor:
         return list(self._shape)
 
     def as_numpy(self, *args):
-        """The array; the very same at each call."""
+        """The array; the same object at each call."""
         array = self._numpy
         if array is not None and not args:
             return array
@@ -109,13 +110,13 @@ class Tensor:
         if self._code == BYTES:
             array = strings.array_of(self._raw, _count(self._shape), self._shape)
         else:
-            # Memory of another library: as in Triton its array is a copy, what is sent is the original.
+            # Memory of another library: as in Triton the array is a copy, and the original is sent.
             array = self._array.copy()
         self._numpy = array
         return array
 
     def triton_dtype(self, *args):
-        # Triton has this method, and no type for what it would return.
+        # Triton has this method, but no type for its result.
         raise TypeError(
             "Unregistered type : TRITONSERVER_datatype_enum\n"
             "Unable to convert function return value to a Python type! The signature was\n"
@@ -180,7 +181,6 @@ def _count(shape):
 
 
 def of_memory(name, code, array):
-    """A tensor over memory that another library lends."""
     tensor = Tensor.__new__(Tensor)
     tensor._name = name
     tensor._code = code
