@@ -1,4 +1,4 @@
-/** Repository agents: what the checksum agent reads and says, and when a load hears of it. */
+/** Repository agents: what the checksum agent reads and reports, and when it runs in a load. */
 
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -34,7 +34,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
-/** `CODE text` of a rejection; empty when there is none. */
+/** `CODE text` of a rejection; empty on success. */
 async function failure(promise: Promise<unknown>): Promise<string> {
   try {
     await promise
@@ -44,7 +44,8 @@ async function failure(promise: Promise<unknown>): Promise<string> {
   }
 }
 
-const check = (key: string, expected: string, directory = MODEL): Promise<string> => failure(checkSums(directory, [{ key, expected }]))
+const check = (key: string, expected: string, directory = MODEL): Promise<string> =>
+  failure(checkSums(directory, [{ key, expected }]))
 
 test.each([
   ['MD5:abc', ABC],
@@ -60,7 +61,8 @@ test.each([
   expect(await check(key, expected, join(ROOT, 'mounted'))).toBe('')
 })
 
-const unreadable = (name: string, why: string): string => `INVALID_ARG failed to open text file for read ${name}: ${why}`
+const unreadable = (name: string, why: string): string =>
+  `INVALID_ARG failed to open text file for read ${name}: ${why}`
 
 test.each([
   ['MD5:abc', EMPTY, `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${EMPTY}, got: ${ABC}`],
@@ -85,26 +87,35 @@ test.each([
   expect(await check(key, expected)).toBe(text)
 })
 
-test('R-45: what is summed for one load has a limit, and so has the number of files', async () => {
-  expect(await check('MD5:terabyte', EMPTY)).toMatch(/^INVALID_ARG the checksum of file terabyte, which has 1099511627776 bytes, is too much/)
+test('R-45: the bytes and files that one load may check are limited', async () => {
+  expect(await check('MD5:terabyte', EMPTY)).toMatch(
+    /^INVALID_ARG the checksum of file terabyte, which has 1099511627776 bytes, is too much/,
+  )
   expect(CHECKSUM_BYTES_MAX).toBeLessThan(2 ** 40)
   const abc = { key: 'MD5:abc', expected: ABC }
   expect(await failure(checkSums(MODEL, [abc, abc], () => false, 6))).toBe('')
-  expect(await failure(checkSums(MODEL, [abc, abc], () => false, 5))).toMatch(/^INVALID_ARG the checksum of file abc, which has 3 bytes, is too much/)
+  expect(await failure(checkSums(MODEL, [abc, abc], () => false, 5))).toMatch(
+    /^INVALID_ARG the checksum of file abc, which has 3 bytes, is too much/,
+  )
   const many = Array.from({ length: CHECKSUM_FILES_MAX + 1 }, () => abc)
-  expect(await failure(checkSums(MODEL, many))).toBe('INVALID_ARG 1025 checksums, at most 1024 are checked for one model')
+  expect(await failure(checkSums(MODEL, many))).toBe(
+    'INVALID_ARG 1025 checksums, at most 1024 are checked for one model',
+  )
   expect(await failure(checkSums(MODEL, many.slice(1)))).toBe('')
 })
 
-test('R-45: a long sum is given up when the server stops', async () => {
+test('R-45: stopping the server cancels a long checksum', async () => {
   let asked = 0
   const stopped = (): boolean => ++asked > 2
-  expect(await failure(checkSums(MODEL, [{ key: 'MD5:large', expected: EMPTY }], stopped))).toMatch(/^UNAVAILABLE the checksum of file large was given up/)
+  expect(await failure(checkSums(MODEL, [{ key: 'MD5:large', expected: EMPTY }], stopped))).toMatch(
+    /^UNAVAILABLE the checksum of file large was given up/,
+  )
   expect(asked).toBe(3)
 })
 
 const agents = (text: string): string => `backend: "onnxruntime" model_repository_agents { agents [ ${text} ] }`
-const agent = (name: string, key: string, value: string): string => `{ name: "${name}" parameters { key: "${key}" value: "${value}" } }`
+const agent = (name: string, key: string, value: string): string =>
+  `{ name: "${name}" parameters { key: "${key}" value: "${value}" } }`
 
 /** A repository with copies of the model `simple` under these configurations. */
 function repository(name: string, configs: Record<string, string>): string {
@@ -116,13 +127,13 @@ function repository(name: string, configs: Record<string, string>): string {
   return root
 }
 
-test('R-45, R-46: agents run before a model loads, in their order, and one that fails leaves it unloaded', async () => {
+test('R-45, R-46: agents run in order before a model loads, and a failure leaves it unloaded', async () => {
   const sum = md5(readFileSync(join(ROOT, 'small/simple/1/model.onnx')))
   const wrong = 'f'.repeat(32)
   const modelRepository = repository('with-agents', {
     good: agents(`${agent('checksum', 'MD5:1/model.onnx', sum)}, { name: "checksum" }`),
     bad: agents(agent('checksum', 'MD5:1/model.onnx', wrong)),
-    // Before the rest of the configuration is looked at, in which there is a mistake too.
+    // Agents run before the rest of the configuration is checked, which has an error too.
     early: `${agents(agent('checksum', 'MD5:nope', sum))} name: "other"`,
     absent: agents(`${agent('relocation', 'k', 'v')}, ${agent('checksum', 'MD5:1/model.onnx', wrong)}`),
   })
@@ -142,7 +153,7 @@ test('R-45, R-46: agents run before a model loads, in their order, and one that 
   }
 })
 
-test('R-45: a reload that fails its checksum leaves the loaded version serving; files of a load request are checked like others', async () => {
+test('R-45: a reload that fails its checksum keeps the loaded version; files of a request are checked too', async () => {
   const file = readFileSync(join(ROOT, 'small/simple/1/model.onnx'))
   const sum = md5(file)
   const modelRepository = repository('reloaded', { m: agents(agent('checksum', 'MD5:1/model.onnx', sum)) })

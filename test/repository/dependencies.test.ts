@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
 import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
 
-/** `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded for an ensemble only; `a` is a model. */
+/**
+ * `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded only for an ensemble; `a` is a model.
+ */
 function known(...lines: string[]): Map<string, KnownModel> {
   return new Map(
     lines.map((line) => {
@@ -18,7 +20,7 @@ function known(...lines: string[]): Map<string, KnownModel> {
 
 const READY: Outcome = { versions: [1], failure: null, invalid: null }
 
-test('ensembles depend on what they are made of, and on what that is made of', () => {
+test('ensembles depend on their composing models, directly and indirectly', () => {
   const models = known('a', 'b', 'c', 'e: a b', 'f: e c', 'g: c', 'h: nobody')
   expect(dependentsOf(models, ['a'])).toEqual(['e', 'f'])
   expect(dependentsOf(models, ['c'])).toEqual(['f', 'g'])
@@ -30,15 +32,15 @@ test('ensembles depend on what they are made of, and on what that is made of', (
 test('composing models are loaded before their ensembles (R-37)', () => {
   const models = known('a', 'b', 'e: a b', 'f: e a', 'x: y', 'y: x', 'z: z')
   expect(waves(models, ['f', 'e', 'b', 'a'])).toEqual([['a', 'b'], ['e'], ['f']])
-  // What is not loaded now is not waited for.
+  // A model that is not loaded now is not waited for.
   expect(waves(models, ['f', 'a'])).toEqual([['a'], ['f']])
   expect(waves(models, ['x', 'y', 'z', 'a'])).toEqual([['a'], ['x', 'y', 'z']])
   expect(waves(models, [])).toEqual([])
-  // What needs a ring is judged when the ring has failed, whatever the names are.
+  // An ensemble that needs a ring is checked after the ring has failed, regardless of names.
   expect(waves(known('b: x', 'c: b a', 'a', 'x: y', 'y: x'), ['a', 'b', 'c', 'x', 'y'])).toEqual([['a'], ['x', 'y'], ['b'], ['c']])
 })
 
-test('a chain of a thousand ensembles is one wave each, a ring of a thousand is one', () => {
+test('a chain of a thousand ensembles has one wave each, a ring of a thousand is one wave', () => {
   const chain = known('m0', ...Array.from({ length: 1000 }, (_, i) => `m${i + 1}: m${i}`))
   expect(waves(chain, chain.keys())).toHaveLength(1001)
   expect(dependentsOf(chain, ['m0'])).toHaveLength(1000)
@@ -47,18 +49,19 @@ test('a chain of a thousand ensembles is one wave each, a ring of a thousand is 
   expect(complaint(ring, 'm0', () => READY)).toBe('circular dependency between ensembles: m999 -> ... -> m998 -> m999')
 })
 
-test('what a large repository needs is found in time that grows with it', () => {
+test('dependencies of a large repository are found in linear time', () => {
   const time = (work: () => void): number => {
     const begun = process.cpuUsage()
     work()
     return process.cpuUsage(begun).user / 1000
   }
   const size = 20_000
-  const names = (make: (i: number) => string): Map<string, KnownModel> => known(...Array.from({ length: size }, (_, i) => make(i)))
+  const names = (make: (i: number) => string): Map<string, KnownModel> =>
+    known(...Array.from({ length: size }, (_, i) => make(i)))
   const shapes = {
     ring: names((i) => `m${i}: m${(i + 1) % size}`),
     chain: names((i) => (i === 0 ? 'm0' : `m${i}: m${i - 1}`)),
-    // Each in a ring, and most of them in many.
+    // Each model is in a ring, most in many.
     knot: names((i) => `m${i}: m${(i + 1) % size} m${(i * 7) % size} m${(i * 31) % size}`),
   }
   const took = Object.entries(shapes).map(([shape, models]) => {
@@ -68,11 +71,11 @@ test('what a large repository needs is found in time that grows with it', () => 
     })
     return [shape, ms] as const
   })
-  // Some 50 ms each; squared it would be minutes.
+  // Some 50 ms each; quadratic time would be minutes.
   for (const [shape, ms] of took) expect(ms, shape).toBeLessThan(2000)
 })
 
-test('rings are found as by a search from each model', () => {
+test('rings are the same as by a search from each model', () => {
   let random = 12345
   const next = (below: number): number => {
     random = (random * 1103515245 + 12345) % 2147483648
@@ -103,7 +106,7 @@ test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
   [['r1: r2', 'r2: r3', 'r3: r1'], 'r1', {}, 'circular dependency between ensembles: r3 -> ... -> r2 -> r3'],
   [['e: e'], 'e', {}, 'circular dependency between ensembles: e -> ... -> e -> e'],
   [['x: y', 'y: x'], 'x', {}, 'circular dependency between ensembles: x -> ... -> y -> x'],
-  // Beside a ring, not in it: what it needs says why it fails.
+  // A model beside a ring: the models that it needs explain why it fails.
   [['e: x', 'x: x'], 'e', { x: { versions: [], invalid: 'a ring' } }, "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring"],
   [
     ['a', 'e: a'],
@@ -120,7 +123,7 @@ test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
   expect(complaint(known(...lines), name, (model) => ({ ...READY, ...outcomes[model] }))).toBe(expected)
 })
 
-test('an unload takes with it what was loaded for it, and only when asked to (R-33)', () => {
+test('an unload with dependents removes models that were loaded for it (R-33)', () => {
   const check = (lines: string[], name: string, expected: string[]): void => {
     const models = known(...lines)
     expect(unloadedWith(models, name, false)).toEqual([name])
@@ -131,7 +134,7 @@ test('an unload takes with it what was loaded for it, and only when asked to (R-
   check(['~a', 'e: a', 'f: a'], 'e', ['e'])
   check(['~a', '~b', '~e: a b', 'f: e b'], 'f', ['a', 'b', 'e', 'f'])
   check(['~a', '~e: a', 'f: e', 'g: a'], 'f', ['e', 'f'])
-  // An ensemble that stays keeps what it needs, also where it is a composing model itself.
+  // A remaining ensemble keeps its composing models, even if it is one itself.
   check(['~a', 'e: a', 'f: e a'], 'f', ['f'])
   check(['a'], 'a', ['a'])
   check([], 'nobody', ['nobody'])

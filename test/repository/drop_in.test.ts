@@ -1,4 +1,4 @@
-/** Configurations that Triton loads, or refuses, and what becomes of them here: over the real core, with real models. */
+/** Unusual configurations that Triton loads or rejects: the same happens here, over the real core with real models. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ const ROOT = mkdtempSync(join(tmpdir(), 'nereid-drop-in-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
 
 let next = 0
-/** A server of these models: directory → configuration and graph. */
+/** A server of these models: configuration and graph by directory. */
 async function serving(models: Record<string, { config: string; graph?: Uint8Array }>): Promise<Server> {
   const root = join(ROOT, String((next += 1)))
   for (const [name, { config, graph }] of Object.entries(models)) {
@@ -23,9 +23,10 @@ async function serving(models: Record<string, { config: string; graph?: Uint8Arr
   return server
 }
 
-const failures = (server: Server): [string, string][] => server.failures.map(({ model: name, reason }) => [name, reason.trimEnd()])
+const failures = (server: Server): [string, string][] =>
+  server.failures.map(({ model: name, reason }) => [name, reason.trimEnd()])
 
-/** The answer to 5, as a sequence of one request. */
+/** The response to 5, as a sequence of one request. */
 async function oneOf(server: Server, name: string, input: string): Promise<unknown> {
   const tensor = { name: input, shape: [1, 1], datatype: 'INT32', data: [5] }
   const body = JSON.stringify({ inputs: [tensor], parameters: { sequence_id: 7, sequence_start: true, sequence_end: true } })
@@ -45,7 +46,7 @@ const controlled = (shape: (string | number)[]): Uint8Array =>
 const control = (name: string, kind: string): string =>
   `control_input [ { name: "${name}" control [ { kind: ${kind} int32_false_true: [0, 1] } ] } ]\n`
 
-/** A sequence model whose warm-up sample names its controls. */
+/** A sequence model whose warmup sample names its controls. */
 const warmed = (rows: number, controls: string): string => `
   backend: "onnxruntime" max_batch_size: ${rows}
   input [ { name: "INPUT" data_type: TYPE_INT32 dims: [1] } ]
@@ -57,7 +58,7 @@ const warmed = (rows: number, controls: string): string => `
 const sample = (name: string, dims: string, type = 'TYPE_INT32'): string =>
   `inputs { key: "${name}" value { data_type: ${type} dims: ${dims} zero_data: true } }`
 
-test('R-47 a warm-up sample may name control tensors', async () => {
+test('R-47 a warmup sample may name control tensors', async () => {
   const both = (dims: string): string => sample('START', dims) + sample('READY', dims)
   const server = await serving({
     plain: { config: warmed(0, both('[1]')), graph: controlled([1]) },
@@ -72,7 +73,9 @@ test('R-47 a warm-up sample may name control tensors', async () => {
   const reasons = new Map(failures(server))
   expect([...reasons.keys()]).toEqual(['other', 'wrong_dims', 'wrong_type'])
   expect(reasons.get('other')).toContain("unexpected inference input 'OTHER' for model 'other'")
-  expect(reasons.get('wrong_type')).toContain("inference input 'START' data-type is 'FP32', but model 'wrong_type' expects 'INT32'")
+  expect(reasons.get('wrong_type')).toContain(
+    "inference input 'START' data-type is 'FP32', but model 'wrong_type' expects 'INT32'",
+  )
   expect(reasons.get('wrong_dims')).toContain("unexpected shape for input 'START' for model 'wrong_dims'")
   expect(await oneOf(server, 'batching', 'INPUT'), 'START and READY are those of the request again').toBe(7)
 })
@@ -107,7 +110,7 @@ test('R-14 a scalar of the graph may have any number of dimensions of 1 in the c
     ['reshaped', [1], [1]],
   ] as const) {
     const request = { inputs: { INPUT: { data: new Float32Array([3]), shape: [...shape] } } }
-    // More than once: what is alike later runs by a recipe.
+    // Repeated, because equal requests later run by a recipe.
     for (let i = 0; i < 4; i += 1) {
       const answer = await server.model(name).infer(request)
       expect([name, ...answer.output('OUTPUT').data, answer.output('OUTPUT').shape]).toEqual([name, 3, [...out]])
@@ -121,7 +124,7 @@ const sequence = (state: string): string => `
   output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [1] } ]
   sequence_batching { state [ { input_name: "S_IN" output_name: "S_OUT" ${state} } ] }`
 
-test('S-23 a state without data type loads while the model does not use it', async () => {
+test('S-23 a state without data type loads as long as the model does not use it', async () => {
   const server = await serving({ untyped: { config: sequence('dims: [1]') }, typed: { config: sequence('data_type: TYPE_INT32 dims: [1]') } })
   expect(failures(server)).toEqual([])
   for (const name of ['untyped', 'typed']) expect(await oneOf(server, name, 'INPUT0')).toBe(5)
@@ -134,7 +137,7 @@ const calling = (version: string): string => `
   ensemble_scheduling { step [ { model_name: "called" ${version}
     input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } ] }`
 
-test('R-37 of the negative versions of a step only -1 means the latest', async () => {
+test('R-37 of the negative versions of a step, only -1 means the latest', async () => {
   const server = await serving({
     called: { config: sequence('data_type: TYPE_INT32 dims: [1]').replace(/sequence_batching.*/s, '') },
     latest: { config: calling('model_version: -1') },

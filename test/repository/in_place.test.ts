@@ -1,4 +1,4 @@
-/** R-28: a model of which only the instances or the version policy changed serves on. */
+/** R-28: a change of instances or version policy does not reload a model. */
 
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -14,21 +14,24 @@ beforeAll(() => writeTestRepositories(ROOT))
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
 const MODEL = join(ROOT, 'm')
-const source = (text = '', configName: string | null = null): Promise<Source> => sourceOf(MODEL, parsePbtxt(`name: "m" ${text}`, ''), configName)
+const source = (text = '', configName: string | null = null): Promise<Source> =>
+  sourceOf(MODEL, parsePbtxt(`name: "m" ${text}`, ''), configName)
 
 let seconds = 4_000_000_000
-/** Changed, also for a clock that ticks a few hundred times a second. */
+/** Waits until a change is visible even with a coarse file system clock. */
 function change(path: string): void {
   seconds += 1
   utimesSync(join(MODEL, path), seconds, seconds)
 }
 
-test('what a change concerns decides whether a version serves on', async () => {
+test('the kind of change decides whether a version continues', async () => {
   for (const version of ['1', '2', 'configs']) mkdirSync(join(MODEL, version), { recursive: true })
-  for (const file of ['1/model.onnx', '2/model.onnx', 'labels.txt', 'config.pbtxt', 'configs/a.pbtxt']) writeFileSync(join(MODEL, file), '')
+  for (const file of ['1/model.onnx', '2/model.onnx', 'labels.txt', 'config.pbtxt', 'configs/a.pbtxt'])
+    writeFileSync(join(MODEL, file), '')
   const before = await source('instance_group { count: 2 }')
   const { config: completed } = await source('max_batch_size: 9 instance_group { name: "m_0" count: 1 }')
-  const goesOn = async (text = '', version = '1'): Promise<boolean> => servesOn(before, await source(text), join(MODEL, version), completed)
+  const goesOn = async (text = '', version = '1'): Promise<boolean> =>
+    servesOn(before, await source(text), join(MODEL, version), completed)
 
   expect(servesOn(undefined, before, join(MODEL, '1'), completed)).toBe(false)
   expect(servesOn({ ...before, directory: ROOT }, before, join(MODEL, '1'), completed)).toBe(false)
@@ -61,7 +64,7 @@ test('what a change concerns decides whether a version serves on', async () => {
 
 const ones = { data: new Int32Array(16).fill(1), shape: [1, 16] }
 
-/** A server with a copy of the model `simple`, and what it logs. */
+/** A server with a copy of the model `simple`, and its log. */
 async function withSimple(
   name: string,
   options: Partial<ServerOptions>,
@@ -82,7 +85,9 @@ async function withSimple(
       infer: async () => void (await server.model('simple').infer({ inputs: { INPUT0: ones, INPUT1: ones } })),
       async successes() {
         const text = await server.metricsText()
-        return [...text.matchAll(/^nv_inference_request_success\{model="simple",version="\d+"\} (\d+)$/gm)].map((match) => Number(match[1]))
+        return [...text.matchAll(/^nv_inference_request_success\{model="simple",version="\d+"\} (\d+)$/gm)].map(
+          (match) => Number(match[1]),
+        )
       },
     })
   } finally {
@@ -92,9 +97,10 @@ async function withSimple(
 
 const EXPLICIT = { modelControlMode: 'explicit', loadModel: ['simple'] } satisfies Partial<ServerOptions>
 const loads = (log: string[]): number => log.filter((line) => /\bloading: simple:/.test(line)).length
-const counts = (server: Server): unknown => (server.model('simple').config() as { instance_group: { count: number }[] }).instance_group.map((g) => g.count)
+const counts = (server: Server): unknown =>
+  (server.model('simple').config() as { instance_group: { count: number }[] }).instance_group.map((g) => g.count)
 
-test('R-28: another number of instances is no reload, from a file or in a load request; statistics are kept', () =>
+test('R-28: another number of instances is no reload, from a file or in a request; statistics are kept', () =>
   withSimple('counts', EXPLICIT, async ({ server, log, configure, infer, successes }) => {
     await infer()
     configure('instance_group [ { count: 3 }, { count: 2 } ]')
@@ -109,7 +115,7 @@ test('R-28: another number of instances is no reload, from a file or in a load r
     expect(log.filter((line) => line.includes('updated instances without a reload: simple:1'))).toHaveLength(2)
   }))
 
-test('R-28: another version policy loads what is new, releases what is not wanted, and leaves the rest', () =>
+test('R-28: another version policy loads new versions, unloads deselected ones, and keeps the others', () =>
   withSimple('policies', EXPLICIT, async ({ server, model, log, configure, infer, successes }) => {
     await infer()
     cpSync(join(model, '1'), join(model, '2'), { recursive: true })
@@ -124,7 +130,7 @@ test('R-28: another version policy loads what is new, releases what is not wante
     expect(server.model('simple').config()).toMatchObject({ version_policy: { specific: { versions: [1] } } })
   }))
 
-test('R-28: a change of files, or of anything else in the configuration, is a reload', () =>
+test('R-28: a change of files or of anything else in the configuration is a reload', () =>
   withSimple('reloads', EXPLICIT, async ({ server, model, log, configure, infer, successes }) => {
     await infer()
     configure('instance_group { count: 3 }')
@@ -144,7 +150,7 @@ test('R-28: a change of files, or of anything else in the configuration, is a re
     expect(loads(log)).toBe(6)
   }))
 
-test('R-28: instances that cannot be leave those that are, and a model that failed half is loaded whole', () =>
+test('R-28: invalid instances keep the existing ones, and a half-failed load is repeated completely', () =>
   withSimple('refused', EXPLICIT, async ({ server, model, log, configure, infer, successes }) => {
     await infer()
     const before = counts(server)
@@ -157,7 +163,7 @@ test('R-28: instances that cannot be leave those that are, and a model that fail
     expect(counts(server)).toEqual(before)
     expect(await successes()).toEqual([1])
     expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
-    // A load that fails while its versions take over may have replaced some of them: the next one loads them all.
+    // A load that fails while publishing may have replaced some versions: the next one loads all of them.
     cpSync(join(model, '1'), join(model, '2'), { recursive: true })
     const warmup = (file: string): string =>
       `version_policy { all { } } model_warmup [ { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [ 16 ] ${file} } } inputs { key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 16 ] zero_data: true } } } ]`
@@ -170,7 +176,7 @@ test('R-28: instances that cannot be leave those that are, and a model that fail
     expect(server.index().map((row) => row.state)).toEqual(['READY', 'READY'])
   }))
 
-test('R-28: mode poll updates instances as well; under --strict-batching-delay they are a reload', async () => {
+test('R-28: mode poll updates instances too; with --strict-batching-delay it reloads', async () => {
   const change = async (options: Partial<ServerOptions>, name: string, expected: number): Promise<void> =>
     withSimple(name, { modelControlMode: 'poll', repositoryPollSecs: 0, ...options }, async ({ server, log, configure }) => {
       // Files that change within one tick of the kernel's clock, up to 10 ms, cannot be told apart.

@@ -1,4 +1,4 @@
-/** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
+/** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, shutdown. */
 
 import { execFile } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -20,7 +20,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
-/** One for all: servers of a process log to one place. */
+/** Shared by all servers: the servers of a process have one log. */
 const noLog = (): void => {}
 
 async function withServer(options: Partial<ServerOptions>, run: (server: Server) => Promise<void>): Promise<void> {
@@ -53,13 +53,13 @@ async function failure(promise: Promise<unknown>): Promise<string> {
   return 'no failure'
 }
 
-/** Waits for a state that arrives in the background. */
+/** Waits for a state that is reached in the background. */
 async function until(check: () => boolean): Promise<void> {
   for (let i = 0; i < 200 && !check(); i += 1) await new Promise((done) => setTimeout(done, 10))
   expect(check()).toBe(true)
 }
 
-test('R-20: mode none loads everything, serves it, and refuses loads and unloads', () =>
+test('R-20: mode none loads and serves everything, and rejects loads and unloads', () =>
   withServer({}, async (server) => {
     expect(server.ready()).toBe(true)
     expect(server.index()).toEqual([
@@ -88,7 +88,7 @@ test('R-23, R-30, R-31, R-38: explicit mode loads and unloads on request', () =>
     expect(await sum(server)).toBe(3)
   }))
 
-test('R-26: texts of loads that can not be', () =>
+test('R-26: error texts of impossible loads', () =>
   explicit(async (server) => {
     const poll = (name: string): string => `INTERNAL failed to load '${name}', failed to poll from model repository`
     expect(await failure(server.load('nope'))).toBe(poll('nope'))
@@ -96,11 +96,13 @@ test('R-26: texts of loads that can not be', () =>
     expect(await failure(server.load('simple', { config: '{' }))).toBe(poll('simple'))
     expect(await failure(server.load('simple', { files: { '1/model.onnx': Buffer.from('x') } }))).toBe(poll('simple'))
     expect(await failure(server.load('../small/simple'))).toMatch(/^INVALID_ARG invalid model name/)
-    expect(await failure(server.load(' '))).toBe('INVALID_ARG Model name cannot be empty. Please enter a valid name to deploy.')
+    expect(await failure(server.load(' '))).toBe(
+      'INVALID_ARG Model name cannot be empty. Please enter a valid name to deploy.',
+    )
     expect(server.ready()).toBe(true)
   }))
 
-test('R-24, R-25: a new version takes over; one that is broken leaves the old serving', async () => {
+test('R-24, R-25: a new version takes over; a broken one leaves the old version serving', async () => {
   const repository = join(ROOT, 'versions-repository')
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
   const model = join(repository, 'simple')
@@ -132,7 +134,7 @@ test('R-34, R-35: a configuration or files in the request replace those on disk,
   explicit(async (server) => {
     const { readFileSync } = await import('node:fs')
     const file = readFileSync(join(REPO, 'simple/1/model.onnx'))
-    // A directory of its own: servers of other tests write to the usual one and clean it up.
+    // A private directory, because servers of other tests write to the default one and clean it up.
     const temporary = mkdtempSync(join(ROOT, 'temporary-'))
     vi.stubEnv('TMPDIR', temporary)
     onTestFinished(() => void vi.unstubAllEnvs())
@@ -163,7 +165,7 @@ test('R-29: a model in two repositories is served from neither', async () => {
   })
 })
 
-test('R-49: with faulty models a start fails and names each; with exitOnError false the good ones serve', async () => {
+test('R-49: a start with faulty models fails and names each; with exitOnError false the good ones serve', async () => {
   const broken = join(ROOT, 'broken')
   expect(await failure(Server.start({ modelRepository: broken, log: noLog }))).toMatch(
     /^INTERNAL failed to load all models: .*bad_syntax: .*no_version: .*not_onnx: /s,
@@ -174,7 +176,8 @@ test('R-49: with faulty models a start fails and names each; with exitOnError fa
   })
 })
 
-const tensor = (kind: string, name: string, dims = '16'): string => `${kind} [ { name: "${name}" data_type: TYPE_INT32 dims: [ ${dims} ] } ]\n`
+const tensor = (kind: string, name: string, dims = '16'): string =>
+  `${kind} [ { name: "${name}" data_type: TYPE_INT32 dims: [ ${dims} ] } ]\n`
 
 /** Writes an ensemble of steps `model in=tensor,… out=tensor,…` from A to B. */
 function ensemble(repository: string, name: string, steps: string[], { dims = '16', more = '' } = {}): void {
@@ -197,22 +200,25 @@ function withTriple(name: string): string {
   return repository
 }
 
-const triple = async (server: Server, name = 'triple'): Promise<unknown> => (await server.model(name).infer({ inputs: { A: ones } })).output('B').data[0]
+const triple = async (server: Server, name = 'triple'): Promise<unknown> =>
+  (await server.model(name).infer({ inputs: { A: ones } })).output('B').data[0]
 const GONE = (name: string): string => `NOT_FOUND Request for unknown model: '${name}' has no available versions`
 
-test('an ensemble serves what its composing models make, whatever the order of the directories', async () => {
+test('an ensemble combines its composing models, regardless of the order of the directories', async () => {
   const repository = withTriple('ensembles')
   ensemble(repository, 'a_nested', ['triple A=A B=t', 'triple A=t B=B'])
   await withServer({ modelRepository: repository }, async (server) => {
     expect([await triple(server), await triple(server, 'a_nested')]).toEqual([3, 9])
     const many = await Promise.all(Array.from({ length: 50 }, () => triple(server, 'a_nested')))
     expect(new Set(many)).toEqual(new Set([9]))
-    const text = await failure(server.model('triple').infer({ inputs: { A: { data: new Int32Array(3), shape: [1, 3] } } }))
+    const text = await failure(
+      server.model('triple').infer({ inputs: { A: { data: new Int32Array(3), shape: [1, 3] } } }),
+    )
     expect(text).toMatch(/^INVALID_ARG .*unexpected shape for input 'A' for model 'triple'/)
   })
 })
 
-test('R-32, R-33, R-37: composing models come with an ensemble, it stops and comes back with them', () =>
+test('R-32, R-33, R-37: composing models are loaded with an ensemble, which stops and resumes with them', () =>
   withServer({ modelRepository: withTriple('dependents'), modelControlMode: 'explicit' }, async (server) => {
     await server.load('triple')
     expect([await triple(server), await sum(server)]).toEqual([3, 3])
@@ -220,7 +226,7 @@ test('R-32, R-33, R-37: composing models come with an ensemble, it stops and com
     expect(await failure(triple(server))).toBe(GONE('triple'))
     await server.load('simple')
     expect(await triple(server)).toBe(3)
-    // What was loaded by name stays.
+    // A model that was loaded by name stays.
     await server.unload('triple', { unloadDependents: true })
     expect([await failure(triple(server)), await sum(server)]).toEqual([GONE('triple'), 3])
     await server.unload('simple')
@@ -240,7 +246,7 @@ test('R-32, R-33, R-37: composing models come with an ensemble, it stops and com
     expect(await triple(server)).toBe(3)
   }))
 
-test('R-35, R-37: an ensemble whose files came with the request waits for its composing models with them', () =>
+test('R-35, R-37: an ensemble from files of a request waits for its composing models with these files', () =>
   explicit(async (server) => {
     const dims = (name: string): object[] => [{ name, data_type: 'TYPE_INT32', dims: [16] }]
     const step = { model_name: 'simple', model_version: -1, input_map: { INPUT0: 'A', INPUT1: 'A' }, output_map: { OUTPUT0: 'B' } }
@@ -253,17 +259,17 @@ test('R-35, R-37: an ensemble whose files came with the request waits for its co
     expect(await triple(server, 'late')).toBe(2)
   }))
 
-test('R-33: what was asked for by name is not unloaded with an ensemble, whenever it was asked for', async () => {
+test('R-33: a model that was loaded by name is not unloaded with an ensemble', async () => {
   const repository = withTriple('explicit')
   await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
-    // While no ensemble needs it.
+    // Loaded by name while no ensemble needs it.
     await server.load('triple')
     await server.unload('triple')
     await server.load('simple')
     await server.load('triple')
     await server.unload('triple', { unloadDependents: true })
     expect(await sum(server)).toBe(3)
-    // Before, and changed since.
+    // Loaded by name before, and changed since.
     await server.unload('simple')
     await server.load('simple')
     writeFileSync(join(repository, 'simple', 'note.txt'), 'changed')
@@ -273,7 +279,7 @@ test('R-33: what was asked for by name is not unloaded with an ensemble, wheneve
   })
 })
 
-test('R-37: an ensemble that can not be says why, and is loaded when it can', async () => {
+test('R-37: an impossible ensemble reports the reason, and is loaded once it is possible', async () => {
   const repository = withTriple('refused')
   const refused: [string, string[], string][] = [
     ['missing', ['nobody A=A B=B'], 'ensemble missing contains models that are not available or ambiguous: nobody'],
@@ -289,14 +295,16 @@ test('R-37: an ensemble that can not be says why, and is loaded when it can', as
       expect(await failure(server.load(name))).toBe(`INVALID_ARG load failed for model '${name}': ${text}\n`)
       expect(await failure(triple(server, name))).toBe(`NOT_FOUND Request for unknown model: '${name}' is not found`)
     }
-    expect(await failure(server.load('narrow'))).toMatch(/ensemble tensor A: inconsistent shape: \[-1,4\] is inferred from model narrow while \[-1,16\] is inferred from model simple\n$/)
+    expect(await failure(server.load('narrow'))).toMatch(
+      /ensemble tensor A: inconsistent shape: \[-1,4\] is inferred from model narrow while \[-1,16\] is inferred from model simple\n$/,
+    )
     cpSync(join(repository, 'triple'), join(repository, 'nobody'), { recursive: true })
     await server.load('nobody')
     expect(await triple(server, 'missing')).toBe(3)
   })
 })
 
-test('R-26, R-37: an ensemble of which a composing model cannot be read any more is not loaded again, and serves on', async () => {
+test('R-26, R-37: an ensemble with an unreadable composing model is not reloaded and keeps serving', async () => {
   const repository = withTriple('unpolled')
   ensemble(repository, 'nested', ['triple A=A B=t', 'triple A=t B=B'])
   ensemble(repository, 'missing', ['nobody A=A B=B'])
@@ -304,13 +312,15 @@ test('R-26, R-37: an ensemble of which a composing model cannot be read any more
   ensemble(repository, 'mapped', ['simple NOPE=A OUTPUT0=B'])
   const poll = (name: string): string => `INTERNAL failed to load '${name}', failed to poll from model repository`
   await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
-    // The first load says what is wrong. With the second one nothing has changed, and the model is still missing.
+    // The first load reports the error. For the second one nothing has changed, and the model is still missing.
     expect(await failure(server.load('missing'))).toMatch(/not available or ambiguous: nobody\n$/)
     expect(await failure(server.load('missing'))).toBe(poll('missing'))
     expect(await failure(server.load('deep'))).toMatch(/depends on 'missing' which is not valid/)
     expect(await failure(server.load('deep'))).toBe(poll('deep'))
     expect(await failure(server.load('mapped'))).toMatch(/mapping to non-existing input NOPE/)
-    expect(await failure(server.load('mapped')), 'there is nothing that was not read').toBe("INTERNAL failed to load 'mapped', no version is available")
+    expect(await failure(server.load('mapped')), 'there is nothing that was not read').toBe(
+      "INTERNAL failed to load 'mapped', no version is available",
+    )
 
     await server.load('nested')
     const config = join(repository, 'simple', 'config.pbtxt')
@@ -357,7 +367,7 @@ test('R-22 mode poll: a model that is renamed away and back is not unloaded', as
   })
 })
 
-test('R-22 mode poll: the models of a repository that cannot be read serve on, and that is logged once', async () => {
+test('R-22 mode poll: models of an unreadable repository keep serving, and that is logged once', async () => {
   const [repository, away] = [join(ROOT, 'vanishing'), join(ROOT, 'vanished')]
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
   const lines: string[] = []
@@ -373,7 +383,7 @@ test('R-22 mode poll: the models of a repository that cannot be read serve on, a
     await server.poll()
     expect(await sum(server)).toBe(3)
     expect(about().slice(1)).toEqual([expect.stringContaining(`model repository '${repository}' can be read again`)])
-    // Readable and empty, it means what it says.
+    // When it is readable and empty, its models are gone.
     rmSync(join(repository, 'simple'), { recursive: true })
     await server.poll()
     expect(server.model('simple').ready()).toBe(false)
@@ -381,11 +391,11 @@ test('R-22 mode poll: the models of a repository that cannot be read serve on, a
 })
 
 const otherDevice = existsSync('/dev/shm') && statSync('/dev/shm').dev !== statSync(tmpdir()).dev
-test.skipIf(!otherDevice)('R-22 mode poll: the empty directory below a file system that was unmounted unloads nothing', async () => {
+test.skipIf(!otherDevice)('R-22 mode poll: the empty directory below an unmounted file system unloads nothing', async () => {
   const [repository, mounted] = [join(ROOT, 'mounted'), mkdtempSync('/dev/shm/nereid-mounted-')]
   onTestFinished(() => rmSync(mounted, { recursive: true }))
   cpSync(join(REPO, 'simple'), join(mounted, 'simple'), { recursive: true })
-  // A link stands for the mount: what is seen at the path lies on another device.
+  // A link imitates the mount: its target is on another device.
   symlinkSync(mounted, repository)
   const lines: string[] = []
   const log = (line: string): void => void lines.push(line)
@@ -406,7 +416,7 @@ test.skipIf(!otherDevice)('R-22 mode poll: the empty directory below a file syst
   })
 })
 
-test('R-30 mode explicit: a load while the repository cannot be read fails, and what serves stays', async () => {
+test('R-30 mode explicit: a load from an unreadable repository fails, and serving models stay', async () => {
   const [repository, away] = [join(ROOT, 'unreadable'), join(ROOT, 'unreadable-away')]
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
   await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
@@ -424,20 +434,27 @@ test('R-30 mode explicit: a load while the repository cannot be read fails, and 
 
 test('strings go in and come out; ids, versions and shapes are echoed', () =>
   withServer({}, async (server) => {
-    const result = await server.model('id_string').infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
+    const result = await server
+      .model('id_string')
+      .infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
     expect(result.output('OUTPUT0').strings()).toEqual(['grüße', '', 'x'])
     expect([result.id, result.model, result.version, result.output('OUTPUT0').shape]).toEqual(['r1', 'id_string', '1', [1, 3]])
     const responses = []
-    for await (const response of server.model('simple').stream({ inputs: { INPUT0: ones, INPUT1: twos } })) responses.push(response)
+    for await (const response of server.model('simple').stream({ inputs: { INPUT0: ones, INPUT1: twos } }))
+      responses.push(response)
     expect(responses).toHaveLength(1)
   }))
 
-test('mistakes have the class and text of the network API', () =>
+test('errors have the class and text of the network API', () =>
   withServer({}, async (server) => {
     const { model } = { model: server.model('simple') }
-    expect(await failure(server.model('nope').infer({ inputs: {} }))).toBe("NOT_FOUND Request for unknown model: 'nope' is not found")
+    expect(await failure(server.model('nope').infer({ inputs: {} }))).toBe(
+      "NOT_FOUND Request for unknown model: 'nope' is not found",
+    )
     expect(await failure(model.infer({ inputs: { INPUT0: ones } }))).toMatch(/^INVALID_ARG /)
-    expect(await failure(model.infer({ inputs: { INPUT0: { data: [1] as never, datatype: 'INT32' } } }))).toMatch(/^INVALID_ARG inputs\.INPUT0\.data must be a typed array/)
+    expect(await failure(model.infer({ inputs: { INPUT0: { data: [1] as never, datatype: 'INT32' } } }))).toMatch(
+      /^INVALID_ARG inputs\.INPUT0\.data must be a typed array/,
+    )
     expect(await failure(model.infer({ inputs: {} }, { signal: AbortSignal.abort() }))).toMatch(/^CANCELLED /)
     const result = await model.infer({ inputs: { INPUT0: ones, INPUT1: twos }, outputs: ['OUTPUT1'] })
     expect(() => result.output('OUTPUT0')).toThrow("the response has no output 'OUTPUT0'; it has OUTPUT1")
@@ -445,7 +462,7 @@ test('mistakes have the class and text of the network API', () =>
     expect(await failure(Server.start({ modelRepository: '/nope', log: noLog }))).toBe('INTERNAL failed to stat file /nope')
   }))
 
-test('metrics count what was served, and ports open only on request', () =>
+test('metrics count the requests, and ports open only on request', () =>
   withServer({ metrics: { address: '127.0.0.1' } }, async (server) => {
     expect(server.ports).toMatchObject({ http: 0, grpc: 0 })
     await sum(server)
@@ -455,7 +472,7 @@ test('metrics count what was served, and ports open only on request', () =>
     expect(text).toMatch(/^nereid_process_resident_memory_bytes \d+$/m)
   }))
 
-test('onLog takes each record of the log, and log the same as lines', async () => {
+test('onLog receives each record, and log receives the same as lines', async () => {
   const records: LogRecord[] = []
   const lines: string[] = []
   const before = Date.now()
@@ -469,7 +486,7 @@ test('onLog takes each record of the log, and log the same as lines', async () =
   })
 })
 
-test('onLog that throws loses its records, and no line', async () => {
+test('if onLog throws, records are lost but no lines', async () => {
   const lines: string[] = []
   const onLog = (): void => {
     throw new Error('full')

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Waits } from '../../src/stores/limit.js'
 
-test('B-PY-21: a wait that would never end is known before it begins', async () => {
+test('B-PY-21: a deadlock is detected before the wait begins', async () => {
   const waits = new Waits()
   expect(waits.reaches('a', 'a')).toBe(true)
   expect(waits.reaches('a', 'b')).toBe(false)

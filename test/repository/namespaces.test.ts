@@ -1,4 +1,4 @@
-/** R-40 over the real core: several repositories with models of one name, and repositories that come and go. */
+/** R-40 over the real core: repositories with models of the same name, registered and unregistered. */
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,14 +8,15 @@ import { Server, ServerError, type ServerOptions } from '../../src/index.js'
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-namespaces-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
 
-const tensors = (kind: string, name: string): string => `${kind} [ { name: "${name}" data_type: TYPE_FP32 dims: [-1] } ]\n`
+const tensors = (kind: string, name: string): string =>
+  `${kind} [ { name: "${name}" data_type: TYPE_FP32 dims: [-1] } ]\n`
 const IDENTITY = `backend: "identity"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}`
 const calling = (model: string): string =>
   `platform: "ensemble"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}` +
   `ensemble_scheduling { step [ { model_name: "${model}" model_version: -1 input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } ] }\n`
 
 let next = 0
-/** A repository with these models: directory → configuration. */
+/** A repository with these models: configuration by directory. */
 function repository(models: Record<string, string>): string {
   const root = join(ROOT, String((next += 1)))
   mkdirSync(root)
@@ -26,7 +27,7 @@ function repository(models: Record<string, string>): string {
   return root
 }
 
-/** One for all: servers of a process log to one place. */
+/** Shared by all servers: the servers of a process have one log. */
 const noLog = (): void => {}
 
 async function serving(modelRepository: string[], options: Partial<ServerOptions> = {}): Promise<Server> {
@@ -41,7 +42,7 @@ const ask = async (server: Server, model: string): Promise<number> => {
   return Number(result.output('OUTPUT0').data[0])
 }
 
-/** `CODE text` of what fails. */
+/** `CODE text` of a failure. */
 async function failure(task: () => unknown): Promise<string> {
   try {
     await task()
@@ -51,7 +52,7 @@ async function failure(task: () => unknown): Promise<string> {
   return 'no failure'
 }
 
-/** Executions by repository, of one model. */
+/** Executions of one model, by repository. */
 async function executions(server: Server, model: string): Promise<Record<string, number>> {
   const rows = (await server.metricsText()).matchAll(/^nv_inference_exec_count\{model="(\w+)",namespace="([^"]*)",version="1"\} (\d+)$/gm)
   return Object.fromEntries([...rows].filter(([, name]) => name === model).map(([, , namespace = '', count]) => [namespace, Number(count)]))
@@ -60,7 +61,7 @@ async function executions(server: Server, model: string): Promise<Record<string,
 const ambiguous = (name: string): string =>
   `INVALID_ARG There are 2 identifiers of model '${name}' in global map, model namespace must be provided to resolve ambiguity.`
 
-test('R-40 a bare name works while it is unique, and every model by its repository', async () => {
+test('R-40 a unique name suffices, and every model is reachable by its repository', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b])
   expect(server.index()).toEqual([
@@ -77,7 +78,7 @@ test('R-40 a bare name works while it is unique, and every model by its reposito
   expect(await failure(() => server.model('m').statistics())).toBe(ambiguous('m'))
 })
 
-test('R-40 without namespaces the same two are unavailable, and no metric names one', async () => {
+test('R-40 without namespaces the same two are unavailable, and no metric names a namespace', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelNamespacing: false, exitOnError: false })
   expect(server.index()[0]).toEqual({ name: 'm', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' })
@@ -85,7 +86,7 @@ test('R-40 without namespaces the same two are unavailable, and no metric names 
   expect(await failure(() => ask(server, 'm'))).toBe("NOT_FOUND Request for unknown model: 'm' is not found")
 })
 
-test('R-40 an ensemble takes the models of its own repository first, and the only one otherwise', async () => {
+test('R-40 an ensemble uses the models of its own repository first, else the only one of that name', async () => {
   const a = repository({ m: IDENTITY, own: calling('m'), far: calling('only_b') })
   const b = repository({ m: IDENTITY, only_b: IDENTITY, own: calling('m') })
   const c = repository({ torn: calling('m') })
@@ -99,11 +100,11 @@ test('R-40 an ensemble takes the models of its own repository first, and the onl
   expect(await ask(server, 'far')).toBe(7)
 })
 
-test('R-40 unloads mean the only model of a name, and loads by a key leave those of other repositories alone', async () => {
+test('R-40 unloads mean the only loaded model of a name; a load by key does not affect other repositories', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelControlMode: 'explicit' })
   await server.load(`${b}/m`)
-  // There is another one on disk, which may not be meant.
+  // Another one exists on disk, but is not meant.
   expect(await failure(() => server.unload('m'))).toBe(ambiguous('m'))
   expect(await ask(server, 'm')).toBe(7)
   await server.load(`${a}/m`)
@@ -113,14 +114,18 @@ test('R-40 unloads mean the only model of a name, and loads by a key leave those
   await server.load('only_a')
   expect(await ask(server, 'only_a')).toBe(7)
   for (const name of [`${a}/../m`, '/etc/m', `${a}/m/1`, `${a}/..`]) {
-    expect(await failure(() => server.load(name)), name).toMatch(/^(INVALID_ARG invalid model name|INTERNAL failed to load)/)
+    expect(await failure(() => server.load(name)), name).toMatch(
+      /^(INVALID_ARG invalid model name|INTERNAL failed to load)/,
+    )
   }
 })
 
-test('R-40 a load by a name that several repositories have loads each of them', async () => {
+test('R-40 a load by a name in several repositories loads each of them', async () => {
   const [a, b] = [repository({ m: IDENTITY, e: calling('m') }), repository({ m: IDENTITY, e: calling('m') })]
   const server = await serving([a, b], { modelControlMode: 'explicit' })
-  expect(await failure(() => server.load('e', { config: '{}' })), 'a configuration is that of one model').toBe(ambiguous('e'))
+  expect(await failure(() => server.load('e', { config: '{}' })), 'a configuration is that of one model').toBe(
+    ambiguous('e'),
+  )
   await server.load('e')
   expect(server.index().map(({ name, state }) => [name, state])).toEqual([['e', 'READY'], ['e', 'READY'], ['m', 'READY'], ['m', 'READY']])
   for (const key of [`${a}/e`, `${b}/e`]) expect(await ask(server, key)).toBe(7)
@@ -145,10 +150,12 @@ test('R-40 mode poll: an ensemble follows its composing model to the other repos
   expect(await counts()).toEqual({ [a]: 1, [b]: 4 })
 })
 
-test('R-40 repositories are registered and unregistered while the server runs, with names for their directories', async () => {
+test('R-40 repositories can be registered with names for directories, and unregistered, at run time', async () => {
   const [a, b] = [repository({ m: IDENTITY }), repository({ folder: IDENTITY })]
   const server = await serving([a], { modelNamespacing: false, modelControlMode: 'explicit' })
-  expect(await failure(() => server.load('mapped'))).toBe("INTERNAL failed to load 'mapped', failed to poll from model repository")
+  expect(await failure(() => server.load('mapped'))).toBe(
+    "INTERNAL failed to load 'mapped', failed to poll from model repository",
+  )
   server.registerRepository(b, { models: { mapped: 'folder' } })
   await server.load('mapped')
   expect(await ask(server, 'mapped')).toBe(7)
@@ -159,10 +166,14 @@ test('R-40 repositories are registered and unregistered while the server runs, w
   expect(await failure(() => server.registerRepository(c, { models: { mapped: 'other' } }))).toBe(
     "INVALID_ARG failed to register 'mapped', there is a conflicting mapping for 'mapped'",
   )
-  expect(await failure(() => server.registerRepository(c, { models: { x: '../../etc' } }))).toMatch(/^INVALID_ARG invalid model name/)
+  expect(await failure(() => server.registerRepository(c, { models: { x: '../../etc' } }))).toMatch(
+    /^INVALID_ARG invalid model name/,
+  )
   server.unregisterRepository(b)
   expect(await ask(server, 'mapped'), 'what was loaded serves on').toBe(7)
-  expect(await failure(() => server.unregisterRepository(b))).toBe(`INVALID_ARG failed to unregister '${b}', repository not found`)
+  expect(await failure(() => server.unregisterRepository(b))).toBe(
+    `INVALID_ARG failed to unregister '${b}', repository not found`,
+  )
   const none = await serving([a], { modelNamespacing: false })
   expect(await failure(() => none.registerRepository(b))).toBe(
     'UNSUPPORTED repository registration is not allowed if model control mode is not EXPLICIT',
@@ -179,16 +190,18 @@ test.each([
 })
 
 test.each(['s3:/bucket', 's3:bucket', 's3//bucket'])('%s is told to lack its slashes', async (path) => {
-  expect(await failure(() => serving([path]))).toBe(`INTERNAL failed to stat file ${path}; a repository in a cloud is written s3://…`)
+  expect(await failure(() => serving([path]))).toBe(
+    `INTERNAL failed to stat file ${path}; a repository in a cloud is written s3://…`,
+  )
 })
 
-test('a file system that is not known is refused at start, and the text says what to do', async () => {
+test('an unknown scheme is rejected at start, with advice', async () => {
   expect(await failure(() => serving(['hdfs://host/models']))).toBe(
     "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy the models to a directory, and name the directory",
   )
 })
 
-test('a repository in a cloud is for the start of a server', async () => {
+test('a cloud repository can only be given at the start of a server', async () => {
   const server = await serving([repository({})], { modelControlMode: 'explicit' })
   expect(await failure(() => server.registerRepository('s3://bucket/models'))).toBe(
     "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads 's3://'; copy the models to a directory, and name the directory",

@@ -1,4 +1,4 @@
-/** Backends that are written in Python: which directory serves a model (B-PYB-01). */
+/** Backends written in Python: which directory serves a model (B-PYB-01). */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -22,28 +22,28 @@ function found(text: string): [string | null, string] {
   return [codeDirectory, config.runtime]
 }
 
-test('B-PYB-01: a directory with model.py serves, and the configuration shows it', () => {
+test('B-PYB-01: a directory with model.py serves, and the configuration shows that', () => {
   expect(found('backend: "mine"')).toEqual([join(backends, 'mine'), 'model.py'])
   expect(found('backend: "mine" runtime: "model.py"')).toEqual([join(backends, 'mine'), 'model.py'])
   expect(found('backend: "empty"')).toEqual([null, ''])
   expect(found('backend: "nowhere"')).toEqual([null, ''])
 })
 
-test('B-PYB-01: what is built in goes before a directory, unless the model says otherwise', () => {
+test('B-PYB-01: built-in backends precede a directory, unless the model selects it', () => {
   expect(found('backend: "identity"')).toEqual([null, ''])
   expect(found('backend: "identity" runtime: "model.py"')).toEqual([join(backends, 'identity'), 'model.py'])
   expect(found('backend: "mine" runtime: "libtriton_mine.so"')).toEqual([null, 'libtriton_mine.so'])
   expect(found('backend: "python"')).toEqual([null, ''])
 })
 
-test('B-SEC-05: the name of a backend leads nowhere else', () => {
+test('B-SEC-05: the name of a backend cannot lead to another directory', () => {
   for (const name of ['../outside', '..', '.', '', '/etc', `${root}/outside`]) {
     expect(found(`backend: "${name}" runtime: "model.py"`)[0], name).toBeNull()
     expect(found(`backend: "${name}"`)[0], name).toBeNull()
   }
 })
 
-test('B-PYB-01: the table at the start has those that models can name', () => {
+test('B-PYB-01: the table at the start lists the backends that models can use', () => {
   expect(pythonBackends(backends)).toContainEqual({ name: 'mine', file: join(backends, 'mine', 'model.py') })
   expect(pythonBackends(backends).map(({ name }) => name)).not.toContain('identity')
   expect(pythonBackends(join(root, 'nothing')).filter(({ file }) => file.startsWith(root))).toEqual([])

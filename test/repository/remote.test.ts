@@ -1,4 +1,4 @@
-/** Repositories in storage: what is downloaded, kept, replaced and removed. The storage is in memory, and can fail as one over a network does. */
+/** Repositories in storage: download, cache, replacement, removal. The storage in memory can fail like a remote. */
 
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
@@ -22,16 +22,16 @@ const md5 = (bytes: Uint8Array): string => createHash('md5').update(bytes).diges
 /** Storage in memory. */
 class Memory implements StoreClient {
   readonly objects = new Map<string, { bytes: Buffer; version: string; md5: string | null }>()
-  /** Ranges that were asked for. */
+  /** Ranges that were read. */
   readonly reads: { path: string; from: number; to: number }[] = []
   open = 0
   openMax = 0
-  /** What becomes of the next reads: a number of bytes after which the connection is cut, or an error. */
+  /** Result of the next reads: a number of bytes after which the connection breaks, or an error. */
   readonly faults: (number | Error)[] = []
   listFault: Error | null = null
   /** Called before each read. */
   before: (path: string) => void = () => {}
-  /** Reads that begin wait for it. */
+  /** Reads wait for this promise. */
   gate: Promise<void> = Promise.resolve()
   #versions = 0
 
@@ -42,7 +42,7 @@ class Memory implements StoreClient {
 
   async *list(): AsyncGenerator<StoredObject[]> {
     if (this.listFault !== null) throw this.listFault
-    // Pages of two.
+    // Two objects per page.
     const all = [...this.objects].map(([path, { bytes, version, md5: sum }]) => ({ path, size: bytes.length, version, md5: sum }))
     for (let i = 0; i < all.length; i += 2) yield all.slice(i, i + 2)
   }
@@ -108,7 +108,8 @@ async function setup(memory: Memory, { settles = false, cacheDirectory = join(RO
 }
 
 const objectsIn = (cacheDirectory: string): string[] => readdirSync(join(cacheDirectory, 'objects'))
-const isClean = (cacheDirectory: string): boolean => ['parts', 'locks'].every((name) => readdirSync(join(cacheDirectory, name)).length === 0)
+const isClean = (cacheDirectory: string): boolean =>
+  ['parts', 'locks'].every((name) => readdirSync(join(cacheDirectory, name)).length === 0)
 
 function storage(files: Record<string, string>): Memory {
   const memory = new Memory()
@@ -116,7 +117,7 @@ function storage(files: Record<string, string>): Memory {
   return memory
 }
 
-test('models stand as directories once they are listed, and have their files once they are loaded', async () => {
+test('models are directories once they are listed, and have files once they are loaded', async () => {
   const { store, memory, file, load, cacheDirectory } = await setup(storage({ 'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x', 'beside.txt': '', '.git/x': '' }))
   expect(readdirSync(store.directory)).toEqual(['ens', 'm', 'n'])
   expect(readdirSync(join(store.directory, 'm'))).toEqual([])
@@ -138,7 +139,7 @@ test('models stand as directories once they are listed, and have their files onc
   expect(objectsIn(cacheDirectory)).toHaveLength(3)
 })
 
-test('only what changed is downloaded again, and what reads the files of before goes on', async () => {
+test('only changed objects are downloaded again, and readers of the old files continue', async () => {
   const { store, memory, file, load } = await setup(storage({ 'm/1/model': 'old', 'm/1/same': 'same' }))
   await load('m')
   const before = join(store.directory, 'm', '1', 'model')
@@ -149,13 +150,15 @@ test('only what changed is downloaded again, and what reads the files of before 
   expect(file('m/1/model')).toBe('old')
   const held = readFileSync(before)
   await load('m')
-  expect([held.toString(), file('m/1/model'), file('m/1/more'), existsSync(join(store.directory, 'm/1/same'))]).toEqual(['old', 'new', 'more', false])
+  expect([held.toString(), file('m/1/model'), file('m/1/more'), existsSync(join(store.directory, 'm/1/same'))]).toEqual(
+    ['old', 'new', 'more', false],
+  )
   expect(memory.reads.filter(({ path }) => path === 'm/1/model')).toHaveLength(2)
   expect(store.stamp('m')).toBe(3n)
   await store.close()
 })
 
-test('a connection that is cut goes on where it ended, in several ranges of a large object at once', async () => {
+test('a broken connection is resumed, in several ranges of a large object in parallel', async () => {
   const memory = new Memory()
   const content = Buffer.alloc(20 * MIB + 123, 'abcdefg')
   memory.put('m/1/model', content, md5(content))
@@ -172,7 +175,7 @@ test('a connection that is cut goes on where it ended, in several ranges of a la
   await store.close()
 })
 
-test('storage that does not answer is asked six times, and nothing is left of what did not come', async () => {
+test('a read is tried six times, and a failed download leaves nothing behind', async () => {
   const memory = storage({ 'm/1/model': 'x', 'm/1/other': 'y' })
   const { store, load, cacheDirectory } = await setup(memory)
   memory.before = (path) => {
@@ -184,21 +187,23 @@ test('storage that does not answer is asked six times, and nothing is left of wh
   expect(isClean(cacheDirectory)).toBe(true)
   memory.before = () => {}
   expect(await load('m')).toBe('done')
-  // The other one had come.
+  // The other object had arrived.
   expect(memory.reads.filter(({ path }) => path === 'm/1/other')).toHaveLength(1)
   await store.close()
 })
 
-test('what was damaged on its way is not kept', async () => {
+test('damaged downloads are not kept', async () => {
   const memory = new Memory()
   memory.put('m/1/model', 'damaged', md5(Buffer.from('whole')))
   const { store, load, cacheDirectory } = await setup(memory)
-  expect(await load('m')).toMatch(/^UNAVAILABLE what came of 'm\/1\/model' has the MD5 [0-9a-f]{32}, and storage says [0-9a-f]{32}: it was damaged/)
+  expect(await load('m')).toMatch(
+    /^UNAVAILABLE what came of 'm\/1\/model' has the MD5 [0-9a-f]{32}, and storage says [0-9a-f]{32}: it was damaged/,
+  )
   expect([objectsIn(cacheDirectory), isClean(cacheDirectory)]).toEqual([[], true])
   await store.close()
 })
 
-test('a model that is uploaded again while it is read is read again', async () => {
+test('a model that is uploaded again during its download is downloaded again', async () => {
   const memory = storage({ 'm/1/a': 'a1', 'm/1/b': 'b1' })
   const { store, load, file } = await setup(memory)
   let isFirst = true
@@ -213,7 +218,7 @@ test('a model that is uploaded again while it is read is read again', async () =
   await store.close()
 })
 
-test('a model that is uploaded while a server starts that will follow changes is read again; afterwards that waits for the next looks', async () => {
+test('an upload during the start is downloaded again; in mode poll it then waits for the next listings', async () => {
   const memory = storage({ 'm/1/a': 'a1' })
   const { store, load, file } = await setup(memory)
   const again = (content: string): void => {
@@ -233,7 +238,7 @@ test('a model that is uploaded while a server starts that will follow changes is
   await store.close()
 })
 
-test('in mode poll a change counts when two looks see the same', async () => {
+test('in mode poll a change counts when two listings agree', async () => {
   const memory = storage({ 'm/1/a': 'a1' })
   const { store, load, file, refresh } = await setup(memory, { settles: true })
   await load('m')
@@ -242,7 +247,7 @@ test('in mode poll a change counts when two looks see the same', async () => {
   await refresh()
   await load('m')
   expect([file('m/1/a'), readdirSync(store.directory)]).toEqual(['a1', ['m']])
-  // Still under way.
+  // The upload is still running.
   memory.put('m/1/b', 'b2')
   await refresh()
   await load('m')
@@ -259,7 +264,7 @@ test('in mode poll a change counts when two looks see the same', async () => {
   await store.close()
 })
 
-test('a model that is removed and comes back is another one than before', async () => {
+test('a model that is removed and returns counts as changed', async () => {
   const { store, memory, load, file } = await setup(storage({ 'm/1/a': 'a1' }))
   await load('m')
   const before = store.stamp('m')
@@ -273,7 +278,7 @@ test('a model that is removed and comes back is another one than before', async 
   await store.close()
 })
 
-test('a model that is removed and comes back while it is downloaded is downloaded as it is now', async () => {
+test('a model that is removed and returns during its download is downloaded in its new form', async () => {
   const { store, memory, load, file } = await setup(storage({ 'm/1/a': 'a1' }))
   let open = (): void => {}
   memory.gate = new Promise((done) => (open = done))
@@ -290,18 +295,20 @@ test('a model that is removed and comes back while it is downloaded is downloade
   await store.close()
 })
 
-test('a cache directory that somebody removes is made again, and what was in it is downloaded again', async () => {
+test('a removed cache directory is created again, and its objects are downloaded again', async () => {
   const { store, load, refresh, file, lines, cacheDirectory } = await setup(storage({ 'm/1/a': 'a', 'n/1/a': 'n' }))
   await load('m')
   rmSync(cacheDirectory, { recursive: true })
   store.release('m')
-  await vi.waitFor(() => expect(lines.at(-1)).toMatch(/^warning could not release model 'm' of 's3:\/\/bucket\/models': ENOENT/))
+  await vi.waitFor(() =>
+    expect(lines.at(-1)).toMatch(/^warning could not release model 'm' of 's3:\/\/bucket\/models': ENOENT/),
+  )
   expect(await refresh()).toBe('done')
   expect([await load('m'), await load('n'), file('m/1/a'), file('n/1/a')]).toEqual(['done', 'done', 'a', 'n'])
   await store.close()
 })
 
-test('an object of the cache that lost a part is downloaded again', async () => {
+test('a truncated object of the cache is downloaded again', async () => {
   const first = await setup(storage({ 'm/1/a': 'whole', 'm/1/b': 'b' }))
   await first.load('m')
   await first.store.close()
@@ -313,26 +320,31 @@ test('an object of the cache that lost a part is downloaded again', async () => 
   await store.close()
 })
 
-test.each([-5, 1e18, NaN, 1.5])('an object of %s bytes is refused, and others load', async (size) => {
+test.each([-5, 1e18, NaN, 1.5])('an object of %s bytes is rejected, and others load', async (size) => {
   const memory = storage({ 'm/1/a': 'a', 'n/1/a': 'n' })
   const list = memory.list.bind(memory)
   memory.list = async function* () {
-    for await (const page of list()) yield page.map((object) => (object.path === 'm/1/a' ? { ...object, size } : object))
+    for await (const page of list())
+      yield page.map((object) => (object.path === 'm/1/a' ? { ...object, size } : object))
   }
   const { store, load } = await setup(memory)
-  expect(await load('m')).toBe(`INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage says that it has ${size} bytes`)
+  expect(await load('m')).toBe(
+    `INVALID_ARG the object 's3://bucket/models/m/1/a' can not be a file: storage says that it has ${size} bytes`,
+  )
   expect(await load('n')).toBe('done')
   await store.close()
 })
 
-test('a bucket that is gone is told once; what was loaded stays', async () => {
+test('a missing bucket is logged once, and loaded models stay', async () => {
   const memory = storage({ 'm/1/a': 'a' })
   const { store, load, file, refresh, lines } = await setup(memory)
   await load('m')
   memory.listFault = new StoreError('absent', "the bucket 'bucket' does not exist")
   const text = "failed to read model repository 's3://bucket/models': the bucket 'bucket' does not exist"
   expect([await refresh(), await refresh(), file('m/1/a')]).toEqual([`NOT_FOUND ${text}`, `NOT_FOUND ${text}`, 'a'])
-  expect(lines.filter((line) => line.startsWith('error'))).toEqual([`error ${text}; the models that were loaded from it serve on`])
+  expect(lines.filter((line) => line.startsWith('error'))).toEqual([
+    `error ${text}; the models that were loaded from it serve on`,
+  ])
   expect(store.failure?.code).toBe('NOT_FOUND')
   memory.listFault = null
   expect([await refresh(), store.failure, lines.at(-1)]).toEqual(['done', null, "info model repository 's3://bucket/models' can be read again"])
@@ -354,20 +366,26 @@ test.for([
   await store.close()
 })
 
-test('an object with objects below it is refused, and names that are no directories are left out', async () => {
-  const { store, load } = await setup(storage({ 'm/1': 'file', 'm/1/model': 'x', '../x/1/a': '', [`${'y'.repeat(256)}/1/a`]: '' }))
+test('an object with objects below it is rejected, and invalid names of directories are skipped', async () => {
+  const { store, load } = await setup(
+    storage({ 'm/1': 'file', 'm/1/model': 'x', '../x/1/a': '', [`${'y'.repeat(256)}/1/a`]: '' }),
+  )
   expect(readdirSync(store.directory)).toEqual(['m'])
-  expect(await load('m')).toBe("INVALID_ARG 's3://bucket/models/m/1' is an object, and there are objects below it: a file system has one or the other")
+  expect(await load('m')).toBe(
+    "INVALID_ARG 's3://bucket/models/m/1' is an object, and there are objects below it: a file system has one or the other",
+  )
   await store.close()
 })
 
-test('the cache removes what nobody uses, the longest unused first, and refuses what has no room', async () => {
+test('the cache evicts the least recently used objects, and rejects models that do not fit', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.put('large/1/model', Buffer.alloc(3 * MIB))
   const { store, load, cacheDirectory } = await setup(memory, { bytesMax: 2.5 * MIB })
   expect([await load('a'), await load('b')]).toEqual(['done', 'done'])
-  expect(await load('c')).toMatch(/^INTERNAL the model takes 1\.0 MiB to download, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/)
+  expect(await load('c')).toMatch(
+    /^INTERNAL the model takes 1\.0 MiB to download, and 512\.0 KiB of that has no room: the directory '.*' may have 2\.5 MiB \(--repository-cache-bytes\), and models in use stay$/,
+  )
   store.release('a')
   await vi.waitFor(() => expect(readdirSync(join(store.directory, 'a'))).toEqual([]))
   await vi.waitFor(async () => expect(await load('c')).toBe('done'))
@@ -382,7 +400,7 @@ test('the cache removes what nobody uses, the longest unused first, and refuses 
   await store.close()
 })
 
-test('a model that is too large for the cache takes no other with it; what fits side by side waits for its turn', async () => {
+test('a model larger than the cache evicts nothing; models that fit together wait for room', async () => {
   const memory = new Memory()
   for (const model of ['a', 'b', 'c']) memory.put(`${model}/1/model`, Buffer.alloc(MIB, model))
   memory.put('large/1/model', Buffer.alloc(4 * MIB))
@@ -393,7 +411,7 @@ test('a model that is too large for the cache takes no other with it; what fits 
   await store.close()
 })
 
-test('two servers with one cache get an object once, and a lock that is left over is taken away', async () => {
+test('two servers with one cache download an object once, and an abandoned lock is removed', async () => {
   const memory = storage({ 'm/1/model': 'x'.repeat(1000) })
   let open = (): void => {}
   memory.gate = new Promise((done) => (open = done))
@@ -407,7 +425,7 @@ test('two servers with one cache get an object once, and a lock that is left ove
   await first.store.close()
   expect(second.file('m/1/model')).toHaveLength(1000)
   await second.store.close()
-  // A process that had the lock was ended: one of this machine, which can be seen at once, or one of another container.
+  // The holder of the lock was killed: a process of this machine, which is visible, or of another container.
   const [address = ''] = objectsIn(first.cacheDirectory)
   const own = ownProcess()
   for (const { owner, touched } of [
@@ -427,10 +445,12 @@ test('two servers with one cache get an object once, and a lock that is left ove
   }
 })
 
-test('a download that a killed process left behind is removed, whatever it was of', async () => {
+test('an abandoned download of a killed process is removed', async () => {
   const { cacheDirectory, memory, store } = await setup(storage({ 'm/1/a': 'a' }))
   const own = ownProcess()
-  const parts = [nameOf({ ...own, pid: '4194305' }), nameOf(own), nameOf({ ...own, namespace: '1' })].map((owner) => `other.${owner}.012345`)
+  const parts = [nameOf({ ...own, pid: '4194305' }), nameOf(own), nameOf({ ...own, namespace: '1' })].map(
+    (owner) => `other.${owner}.012345`,
+  )
   for (const part of parts) writeFileSync(join(cacheDirectory, 'parts', part), 'half')
   const second = await setup(memory, { cacheDirectory })
   expect(readdirSync(join(cacheDirectory, 'parts')).sort()).toEqual(parts.slice(1).sort())
@@ -438,7 +458,7 @@ test('a download that a killed process left behind is removed, whatever it was o
   await second.store.close()
 })
 
-test('the end of a server ends its downloads', async () => {
+test('stopping a server cancels its downloads', async () => {
   const memory = new Memory()
   memory.put('m/1/model', Buffer.alloc(40 * MIB))
   memory.gate = new Promise(() => {})
@@ -451,22 +471,26 @@ test('the end of a server ends its downloads', async () => {
   await store.close()
 })
 
-test('a list that does not end is given up, and a model of too many objects is refused', async () => {
+test('an endless list is cancelled, and a model with too many objects is rejected', async () => {
   const memory = storage({ 'm/1/model': 'x' })
   const { store, load, refresh } = await setup(memory)
   memory.list = async function* () {
     for (;;) yield []
   }
-  expect(await refresh()).toBe(`INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`)
+  expect(await refresh()).toBe(
+    `INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`,
+  )
   memory.list = async function* () {
     yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({ path: `m/1/${i}`, size: 0, version: '1', md5: null }))
   }
   expect(await refresh()).toBe('done')
-  expect(await load('m')).toBe(`INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ${MODEL_OBJECTS_MAX}`)
+  expect(await load('m')).toBe(
+    `INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ${MODEL_OBJECTS_MAX}`,
+  )
   await store.close()
 })
 
-test('storage that sends more than was asked for is not believed', async () => {
+test('a response that is longer than requested is rejected', async () => {
   const memory = storage({ 'm/1/model': 'x'.repeat(100) })
   const { store, load, cacheDirectory } = await setup(memory)
   memory.read = async () =>
@@ -478,7 +502,7 @@ test('storage that sends more than was asked for is not believed', async () => {
   await store.close()
 })
 
-test('many objects are read a few at a time', async () => {
+test('many objects are read with limited parallelism', async () => {
   const memory = new Memory()
   for (let i = 0; i < 300; i++) memory.put(`m/1/${i}`, String(i))
   const { store, load, file } = await setup(memory)
@@ -488,10 +512,12 @@ test('many objects are read a few at a time', async () => {
   await store.close()
 })
 
-test('what processes leave behind is removed by the next one', async () => {
+test('directories of ended processes are removed by the next one', async () => {
   const trees = join(ROOT, 'trees')
   const own = ownProcess()
-  const left = [nameOf({ ...own, pid: '4194305' }), nameOf({ ...own, start: '1' })].map((name) => join(trees, `${name}-abcdef`))
+  const left = [nameOf({ ...own, pid: '4194305' }), nameOf({ ...own, start: '1' })].map((name) =>
+    join(trees, `${name}-abcdef`),
+  )
   const kept = [nameOf(own), nameOf({ ...own, namespace: '1' })].map((name) => join(trees, `${name}-abcdef`))
   const old = join(trees, `${nameOf({ ...own, namespace: '2' })}-abcdef`)
   for (const directory of [...left, ...kept, old]) mkdirSync(directory, { recursive: true })

@@ -26,7 +26,7 @@ const ROOT = mkdtempSync(join(tmpdir(), 'nereid-repository-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
 let next = 0
 
-/** A directory with these files (path → text); a path that ends in `/` is a directory. */
+/** A directory with these files (text by path); a path that ends in `/` is a directory. */
 function tree(files: Record<string, string> = {}): string {
   next += 1
   const root = join(ROOT, String(next))
@@ -53,7 +53,7 @@ function placesOf(repositories: string[], hasNamespaces = false): Places {
   return places
 }
 
-/** `CODE text` of what `task` throws. */
+/** `CODE text` of the error of `task`. */
 function failure(task: () => unknown): string {
   try {
     task()
@@ -64,7 +64,7 @@ function failure(task: () => unknown): string {
   return 'no failure'
 }
 
-test('R-01: each subdirectory is one model, links included; files and dot names are not', () => {
+test('R-01: each subdirectory is one model, including links; files and dot names are not', () => {
   const root = tree({ 'b/1/': '', 'a/': '', 'loose.txt': 'x', '.git/x': '' })
   symlinkSync(join(root, 'a'), join(root, 'linked'))
   symlinkSync(join(root, 'loose.txt'), join(root, 'linkedfile'))
@@ -72,20 +72,26 @@ test('R-01: each subdirectory is one model, links included; files and dot names 
   expect([...findModels(root, lines().log).keys()]).toEqual(['a', 'b', 'linked'])
 })
 
-test('R-02: a repository path that is missing or no directory is refused', () => {
+test('R-02: a repository path that is missing or not a directory is rejected', () => {
   const root = tree({ file: '' })
-  expect(failure(() => openRepositories([join(root, 'nope')]))).toBe(`INTERNAL failed to stat file ${join(root, 'nope')}`)
+  expect(failure(() => openRepositories([join(root, 'nope')]))).toBe(
+    `INTERNAL failed to stat file ${join(root, 'nope')}`,
+  )
   symlinkSync('loop', join(root, 'loop'))
-  expect(failure(() => openRepositories([join(root, 'loop')]))).toBe(`INTERNAL failed to stat file ${join(root, 'loop')}`)
+  expect(failure(() => openRepositories([join(root, 'loop')]))).toBe(
+    `INTERNAL failed to stat file ${join(root, 'loop')}`,
+  )
   const locked = tree({})
   chmodSync(locked, 0)
-  // Root reads everything.
+  // Root can read everything.
   if (process.getuid?.() !== 0) expect(failure(() => openRepositories([locked]))).toBe(`INTERNAL failed to open directory ${locked}: Permission denied`)
   chmodSync(locked, 0o700)
-  expect(failure(() => openRepositories([join(root, 'file')]))).toMatch(/^INVALID_ARG repository path is not a valid directory; '.*file' is no directory, /)
+  expect(failure(() => openRepositories([join(root, 'file')]))).toMatch(
+    /^INVALID_ARG repository path is not a valid directory; '.*file' is no directory, /,
+  )
 })
 
-test('R-39: repositories are taken once each, in byte-wise order; a name in two of them is seen as two', () => {
+test('R-39: repositories are used once each, in byte-wise order; a name in two of them is ambiguous', () => {
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '' })]
   expect(openRepositories([two, one, `${one}/`, two])).toEqual([one, two].sort())
   const places = placesOf([one, two])
@@ -94,7 +100,7 @@ test('R-39: repositories are taken once each, in byte-wise order; a name in two 
   expect(places.directories('nope')).toEqual([])
 })
 
-test('R-40: a name that was given to a directory stands for that one alone, and for none while it is not there', () => {
+test('R-40: a name that was assigned to a directory means only that one, and nothing if it is missing', () => {
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '', 'a/': '', 'b/': '', loose: '' })]
   const places = placesOf([one])
   places.register(two, new Map([['given', 'a'], ['m', 'b'], ['x', 'nope'], ['file', 'loose']]))
@@ -122,7 +128,7 @@ test('R-04, R-05: which directories are versions', () => {
   ])
 })
 
-test('R-23: the latest change sees nested files, replaced and removed ones', async () => {
+test('R-23: the latest change includes nested, replaced and removed files', async () => {
   const model = tree({ '1/model.onnx': 'a', 'config.pbtxt': '' })
   const past = new Date(2001, 1, 1)
   const pause = (): Promise<void> => new Promise((done) => setTimeout(done, 15))
@@ -133,7 +139,7 @@ test('R-23: the latest change sees nested files, replaced and removed ones', asy
   const second = await latestChange(model)
   expect(second).toBeGreaterThan(first)
   await pause()
-  // An older file moved into place: mtime in the past, ctime now.
+  // Moves an older file into place: its mtime is in the past, its ctime is now.
   writeFileSync(join(model, 'old'), 'c')
   utimesSync(join(model, 'old'), past, past)
   renameSync(join(model, 'old'), join(model, '1/model.onnx'))
@@ -151,9 +157,9 @@ test('a loop of links ends', async () => {
   expect(await latestChange(model)).toBeGreaterThan(0n)
 })
 
-test('loops of links: every directory is looked at once, and a model behind one is no model', async () => {
+test('with loops of links, every directory is visited once, and a model behind one is no model', async () => {
   const model = tree({ '1/': '', '1/a/': '', '1/b/': '' })
-  // Two links back at each level: a walk that follows them all looks at 2^32 paths.
+  // Two links back at each level: a walk that follows all of them visits 2^32 paths.
   for (const at of ['1', '1/a', '1/b']) for (const link of ['x', 'y']) symlinkSync(model, join(model, at, link))
   const started = performance.now()
   expect(await latestChange(model)).toBeGreaterThan(0n)
@@ -168,7 +174,7 @@ test('loops of links: every directory is looked at once, and a model behind one 
   expect([...findVersions(join(root, 'good'), lines().log)]).toEqual([])
 })
 
-test('a model of many files does not hold the thread while they are looked at', async () => {
+test('visiting a model of many files does not block the thread', async () => {
   const many = tree(Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`${i % 20}/${i}`, ''])))
   for (const look of [() => latestChange(many), () => refuseSpecialFiles(many, 'm', 1), () => sourceOf(many, parsePbtxt('', ''), null)]) {
     let turns = 0
@@ -179,14 +185,14 @@ test('a model of many files does not hold the thread while they are looked at', 
   }
 })
 
-test('no more than ENTRIES_MAX entries are looked at', () => {
+test('at most ENTRIES_MAX entries are visited', () => {
   const many = tree(Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`d/${i}`, ''])))
   expect([...walk(many, 20)]).toHaveLength(20)
   expect([...walk(many)]).toHaveLength(52)
   expect(ENTRIES_MAX).toBe(100_000)
 })
 
-test('a FIFO, a socket or a device in a version directory is refused by name, a link to a file is not', async () => {
+test('a FIFO, a socket or a device in a version directory is rejected by name, a link to a file is not', async () => {
   const version = tree({ 'model.onnx': 'x', 'data/': '' })
   symlinkSync(join(version, 'model.onnx'), join(version, 'linked'))
   expect(await laterFailure(refuseSpecialFiles(version, 'm', 1))).toBe('no failure')
@@ -199,7 +205,7 @@ test('a FIFO, a socket or a device in a version directory is refused by name, a 
   expect(await laterFailure(refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
 })
 
-/** As `failure`, of what is done later. */
+/** As `failure`, for an asynchronous task. */
 async function laterFailure(work: Promise<unknown>): Promise<string> {
   const [outcome] = await Promise.allSettled([work])
   return failure(() => {
@@ -207,7 +213,7 @@ async function laterFailure(work: Promise<unknown>): Promise<string> {
   })
 }
 
-test('override directories of processes that are gone are removed, all others stay', async () => {
+test('override directories of ended processes are removed, all others stay', async () => {
   const mine = await writeOverride(new Map([['a', Buffer.from('x')]]))
   const [, namespace = ''] = /nereid-model-(\d+)-/.exec(mine) ?? []
   const past = new Date(Date.now() - 2 * 3_600_000)
@@ -220,7 +226,7 @@ test('override directories of processes that are gone are removed, all others st
   const rows: [string, boolean][] = [
     // 4194304 is the largest process id Linux gives: none has one above.
     [leave(`${namespace}-4999999-1-dead01`), false],
-    // This process, under an id that was used before.
+    // This process, with a reused id.
     [leave(`${namespace}-${process.pid}-1-reuse1`), false],
     [leave('7-1-1-young1'), true],
     [leave('7-1-1-older1', past), false],
@@ -245,18 +251,18 @@ test('R-35: an override directory holds exactly the given files', async () => {
   rmSync(directory, { recursive: true })
 })
 
-test('a large file of a request is written by one job of libuv, not piece by piece through the JavaScript thread', async () => {
+test('a large file of a request is written by one job of libuv, not in parts through the JavaScript thread', async () => {
   let jobs = 0
   const hook = createHook({ init: (_, type) => (jobs += type.startsWith('FSREQ') ? 1 : 0) }).enable()
   const contents = Buffer.alloc(16 * 1024 * 1024, 'x')
   const directory = await writeOverride(new Map([['1/model.onnx', contents]])).finally(() => hook.disable())
   expect(readFileSync(join(directory, '1/model.onnx')).equals(contents)).toBe(true)
   rmSync(directory, { recursive: true })
-  // Opened, written, closed; and whatever else this process does meanwhile.
+  // Open, write, close; and unrelated work of this process.
   expect(jobs).toBeLessThan(10)
 })
 
-test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refused and leaves nothing behind', async (name) => {
+test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is rejected and leaves nothing behind', async (name) => {
   const escaped = join(tmpdir(), 'x')
   const before = existsSync(escaped)
   expect(await laterFailure(writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
@@ -265,7 +271,7 @@ test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refu
   expect(existsSync(escaped)).toBe(before)
 })
 
-test('R-35: a request brings a limited number of files', async () => {
+test('R-35: the number of files in a request is limited', async () => {
   const files = new Map(Array.from({ length: 1025 }, (_, i) => [`1/${i}`, Buffer.from('x')]))
   expect(await laterFailure(writeOverride(files))).toBe('INVALID_ARG 1025 file parameters, at most 1024 are taken')
 })
@@ -313,7 +319,7 @@ test('R-38: rows of the index', () => {
   )
 })
 
-test('R-30: the end of an earlier life does not overwrite the state of a version loaded again', () => {
+test('R-30: the late end of an earlier load does not overwrite the state of a reloaded version', () => {
   const states = new VersionStates()
   const leaving = states.begin('m', 1, 'UNLOADING')
   states.begin('m', 1, 'READY')
@@ -321,7 +327,7 @@ test('R-30: the end of an earlier life does not overwrite the state of a version
   expect(states.get('m', 1)?.state).toBe('READY')
 })
 
-test('R-27: changes of one model wait for each other, those of another do not; a failure does not block', async () => {
+test('R-27: changes of one model are serialised, those of another are not; a failure does not block', async () => {
   const lock = new KeyedLock()
   const order: string[] = []
   let release = (): void => {}
@@ -339,7 +345,7 @@ test('R-27: changes of one model wait for each other, those of another do not; a
   expect(order).toEqual(['b', 'a1', 'a2'])
 })
 
-test('no more than the limit runs at the same time, and all of them run', async () => {
+test('the limit of parallel tasks holds, and all of them run', async () => {
   const limit = new Limit(2)
   let running = 0
   let most = 0
@@ -359,7 +365,7 @@ test('no more than the limit runs at the same time, and all of them run', async 
   expect(results.filter((r) => r.status === 'fulfilled')).toHaveLength(6)
 })
 
-test('what wants to be alone waits for what runs, and what comes after it waits for that', async () => {
+test('an exclusive task waits for running ones, and later ones wait for it', async () => {
   const lock = new SharedLock()
   const log: string[] = []
   const task = (name: string, fails = false) => async (): Promise<void> => {
@@ -380,7 +386,7 @@ test('what wants to be alone waits for what runs, and what comes after it waits 
   expect(log.join(' ')).toBe('+a +b -a -b +X -X +c -c +Y -Y +Z -Z +d -d')
 })
 
-test('settings of a backend: its own win over global ones, later over earlier', () => {
+test('settings of a backend: its own override global ones, later ones earlier ones', () => {
   const backendConfig = [
     { backend: 'onnxruntime', key: 'a', value: '1' },
     { backend: null, key: 'a', value: '2' },
@@ -392,7 +398,7 @@ test('settings of a backend: its own win over global ones, later over earlier', 
   expect(settingsOf(settings, 'onnxruntime')).toEqual([{ key: 'a', value: '1' }, { key: 'b', value: '4' }])
 })
 
-test('fields without effect are named in one line, those at their default are not', () => {
+test('fields without effect are named in one line, except for defaults', () => {
   const warned = (text: string): string[] => {
     const { log, seen } = lines()
     warnOfIneffective(parsePbtxt(`name: "m" ${text}`, ''), log)
@@ -409,9 +415,10 @@ test('fields without effect are named in one line, those at their default are no
   ])
 })
 
-test('R-13: a runtime other than the own library of the backend is refused, with the places searched', () => {
+test('R-13: a runtime other than the own library of the backend is rejected, with the places searched', () => {
   const place = { modelDirectory: '/r/m', versionDirectory: '/r/m/1', backendDirectory: '/opt/b' }
-  const config = (runtime: string) => parsePbtxt(`name: "m" backend: "onnxruntime" runtime: "${runtime}"`, 'config.pbtxt')
+  const config = (runtime: string) =>
+    parsePbtxt(`name: "m" backend: "onnxruntime" runtime: "${runtime}"`, 'config.pbtxt')
   expect(failure(() => checkRuntime(config('../nope.so'), place))).toBe(
     "INVALID_ARG unable to find backend library '../nope.so' for model 'm', searched: '/r/m/1' '/r/m' '/opt/b/onnxruntime' ",
   )

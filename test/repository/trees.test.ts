@@ -1,4 +1,4 @@
-/** Models of trees (backend `fil`), served from the files of their frameworks: the answers are what the framework predicts (crates/trees/tests/make.py). */
+/** Tree models (backend `fil`), compared with the predictions of their frameworks (crates/trees/tests/make.py). */
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { extname, join } from 'node:path'
@@ -9,7 +9,7 @@ const MODELS = join(import.meta.dirname, '../../crates/trees/tests/models')
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-trees-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
 
-/** The end of a file's name → `model_type`, and the file of a version. */
+/** `model_type` and file name by the suffix of a test model. */
 const TYPES: Readonly<Record<string, [type: string, file: string]>> = {
   '.model': ['xgboost', 'xgboost.model'],
   '.json': ['xgboost_json', 'xgboost.json'],
@@ -27,7 +27,9 @@ interface Tree {
 }
 
 const parametersOf = (all: Record<string, string>): string =>
-  `parameters [ ${Object.entries(all).map(([key, value]) => `{ key: "${key}" value: { string_value: "${value}" } }`).join(', ')} ]`
+  `parameters [ ${Object.entries(all)
+    .map(([key, value]) => `{ key: "${key}" value: { string_value: "${value}" } }`)
+    .join(', ')} ]`
 
 const io = (features: number, columns: number): string =>
   `input [ { name: "input__0" data_type: TYPE_FP32 dims: [ ${features} ] } ]\noutput [ { name: "output__0" data_type: TYPE_FP32 dims: [ ${columns} ] } ]\n`
@@ -46,7 +48,7 @@ async function serving(models: Record<string, Tree>): Promise<Server> {
   return server
 }
 
-/** Rows of features, and what the framework predicts for each. */
+/** Rows of features, and the framework's prediction for each. */
 function rowsOf(name: string): { features: number[][]; predictions: number[][] } {
   const lines = readFileSync(join(MODELS, `${name}.rows`), 'utf8').trimEnd().split('\n')
   const numbers = (text = ''): number[] => text.split(' ').map((word) => ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[word] ?? Number(word))
@@ -61,7 +63,7 @@ async function ask(server: Server, model: string, features: number[][]): Promise
   return features.map((_, row) => [...(output.data as Float32Array).subarray(row * columns, (row + 1) * columns)])
 }
 
-/** Floats of the same number, but for its last digits. */
+/** Floats of the same number, up to the last digits. */
 function expectNear(found: number[][], expected: number[][], what: string): void {
   expect(found.length, what).toBe(expected.length)
   for (const [row, values] of expected.entries()) {
@@ -72,10 +74,10 @@ function expectNear(found: number[][], expected: number[][], what: string): void
 
 const files = readdirSync(MODELS).filter((file) => extname(file) !== '.rows')
 const names = files.filter((file) => readdirSync(MODELS).includes(file.replace(/\.\w+$/, '.rows')))
-/** XGBoost predicts classes with this objective, whatever is asked. */
+/** With this objective, XGBoost always predicts classes. */
 const CLASSES = 'softmax.json'
 
-test('models of XGBoost, LightGBM and treelite answer what their framework predicts', async () => {
+test('models of XGBoost, LightGBM and treelite predict as their frameworks do', async () => {
   expect(names.length).toBeGreaterThan(45)
   const server = await serving(Object.fromEntries(names.map((of) => [of.replace('.', '_'), { of, parameters: of === CLASSES ? { is_classifier: 'true' } : {} }])))
   expect(server.failures).toEqual([])
@@ -83,11 +85,12 @@ test('models of XGBoost, LightGBM and treelite answer what their framework predi
     const { features, predictions } = rowsOf(of.replace(/\.\w+$/, ''))
     const model = of.replace('.', '_')
     expectNear(await ask(server, model, features), predictions, of)
-    for (const row of [0, 1, 5]) expectNear(await ask(server, model, features.slice(row, row + 1)), predictions.slice(row, row + 1), of)
+    for (const row of [0, 1, 5])
+      expectNear(await ask(server, model, features.slice(row, row + 1)), predictions.slice(row, row + 1), of)
   }
 })
 
-test('a configuration needs its parameters only: inputs and outputs are read from the model', async () => {
+test('a configuration only needs its parameters: inputs and outputs are read from the model', async () => {
   const server = await serving({ logistic: { of: 'logistic.json' }, both: { of: 'logistic.json', parameters: { is_classifier: 'true', predict_proba: 'true' } }, softprob: { of: 'softprob.ubj' } })
   const columns = ['logistic', 'both', 'softprob'].map((name) => {
     const { input, output } = server.model(name).config() as { input: { name: string; dims: number[] }[]; output: { name: string; dims: number[] }[] }
@@ -97,7 +100,7 @@ test('a configuration needs its parameters only: inputs and outputs are read fro
   expect(columns).toEqual([[x, [['output__0', [1]]]], [x, [['output__0', [2]]]], [x, [['output__0', [3]]]]])
 })
 
-test('classifiers answer with a class, by their threshold, or with probabilities of one class or both', async () => {
+test('classifiers return a class, by their threshold, or probabilities of one class or both', async () => {
   const binary = { of: 'logistic.json' }
   const old = { output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0', use_experimental_optimizations: 'true' }
   const server = await serving({
@@ -117,13 +120,17 @@ test('classifiers answer with a class, by their threshold, or with probabilities
   expectNear(await ask(server, 'one', features), predictions, 'one')
   expectNear(await ask(server, 'both', features), p.map((value) => [1 - value, value]), 'both')
   const many = rowsOf('softprob')
-  expect(await ask(server, 'classes', many.features)).toEqual(many.predictions.map((row) => [row.indexOf(Math.max(...row))]))
+  expect(await ask(server, 'classes', many.features)).toEqual(
+    many.predictions.map((row) => [row.indexOf(Math.max(...row))]),
+  )
   const forest = rowsOf('lgb_multiclass')
   expectNear(await ask(server, 'forest', forest.features), forest.predictions, 'forest')
 })
 
-test('requests that run in one batch get their own rows', async () => {
-  const server = await serving({ m: { of: 'squared.json', config: 'dynamic_batching { max_queue_delay_microseconds: 2000 }' } })
+test('requests in one batch get their own rows', async () => {
+  const server = await serving({
+    m: { of: 'squared.json', config: 'dynamic_batching { max_queue_delay_microseconds: 2000 }' },
+  })
   const { features, predictions } = rowsOf('squared')
   const asked = Array.from({ length: 200 }, (_, i) => [i % 24, (i * 7) % 20, 1 + (i % 4)] as const)
   const answers = await Promise.all(asked.map(([, from, count]) => ask(server, 'm', features.slice(from, from + count))))
@@ -148,7 +155,7 @@ test('a tree of 1,000 comparisons in a row is served', async () => {
   expect(await ask(server, 'deep', [[-1], [3], [1999], [NaN]])).toEqual([[1], [5], [2000], [2000]])
 })
 
-test('what cannot be served is a load error with the reason', async () => {
+test('unsupported models fail to load with the reason', async () => {
   const server = await serving({
     parameter: { of: 'squared.json', parameters: { predict_proba: 'yes' } },
     unsaid: { of: 'squared.json', parameters: { is_classifier: '' } },
@@ -165,11 +172,15 @@ test('what cannot be served is a load error with the reason', async () => {
   })
   const reasons = Object.fromEntries(server.failures.map(({ model, reason }) => [model, reason.trimEnd()]))
   expect(reasons).toMatchObject({
-    parameter: expect.stringContaining('Bad input for parameter predict_proba: it is "yes", and has to be "true" or "false"'),
+    parameter: expect.stringContaining(
+      'Bad input for parameter predict_proba: it is "yes", and has to be "true" or "false"',
+    ),
     unsaid: expect.stringContaining('Required parameter is_classifier not found in config'),
     type: expect.stringContaining('catboost not recognized as a valid serialization format'),
     threads: expect.stringContaining("cpu_nthread of model 'threads' is 2147483647: at most 1024 is supported"),
-    other: expect.stringContaining('The file begins like one of another format: set the parameter \'model_type\' to "xgboost_ubj"'),
+    other: expect.stringContaining(
+      'The file begins like one of another format: set the parameter \'model_type\' to "xgboost_ubj"',
+    ),
     absent: expect.stringContaining('failed to stat file'),
     shap: expect.stringContaining("the output 'treeshap_output' is not supported: remove it from the configuration"),
     wide: expect.stringContaining("the model expects 2 dimensions (shape [-1,5]) but the model configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,32])"),
