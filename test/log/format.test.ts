@@ -46,7 +46,7 @@ test.each([
   expect(JSON.parse(escapeMessage(message))).toBe(message)
 })
 
-test('unescaped messages are raw when the environment asks for it', () => {
+test('the environment can disable the escaping of messages', () => {
   expect(formatLine(EVENT, 'default', false)).toMatch(/\] hello "you"$/)
 })
 
@@ -57,7 +57,7 @@ test('O 4.4: a message is cut at 16 KiB, never inside a character', () => {
   expect(msg).toMatch(/^€+\.\.\.$/)
 })
 
-test('a table has equal columns, and cells can not break out of it', () => {
+test('a table has equal columns that cells cannot break', () => {
   expect(formatTable([['Model', 'Status'], ['a', 'READY'], ['b', 'x\u001b\ny']])).toBe(
     [
       '+-------+---------+',
@@ -80,7 +80,7 @@ function collect(settings: Partial<Parameters<typeof createLogger>[0]> = {}): { 
   return { lines, logger }
 }
 
-test('levels are live: a setting that changes takes effect with the next line', () => {
+test('levels are live: a changed setting applies from the next line on', () => {
   const { lines, logger } = collect({ info: false })
   logger.info('a')
   logger.settings.info = true
@@ -92,7 +92,7 @@ test('levels are live: a setting that changes takes effect with the next line', 
   expect(lines.map(([line]) => /"(.*)"/.exec(line)?.[1])).toEqual(['b', 'd'])
 })
 
-test('warnings and errors are problems, the rest is not', () => {
+test('only warnings and errors are problems', () => {
   const { lines, logger } = collect()
   logger.info('a')
   logger.warning('b')
@@ -123,7 +123,7 @@ test('in json format a table is one object per row', () => {
 
 const QUIET = { info: true, warning: true, error: true, verbose: 0, format: 'default' } as const
 
-test('a sink that fails loses lines and counts them; the first line after it says how many', () => {
+test('a failing sink loses lines and counts them; the next line reports the number', () => {
   const lines: string[] = []
   let full = false
   const logger = createLogger({ file: '', ...QUIET }, (line) => {
@@ -149,11 +149,11 @@ test.skipIf(!existsSync('/dev/full'))('a full disk loses lines at once, and coun
   expect(performance.now() - from).toBeLessThan(1000)
 })
 
-test('a reader that sleeps costs one wait, not one per line', async () => {
+test('a blocked reader delays one line, not every line', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-log-'))
   const fifo = join(directory, 'fifo')
   execFileSync('mkfifo', [fifo])
-  // Opened for both ends, so that neither end blocks the open; nobody reads.
+  // Opened for reading and writing, so that opening does not block; nothing is read.
   const keeper = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
   const writer = openSync(fifo, constants.O_WRONLY | constants.O_NONBLOCK)
   const logger = createLogger({ file: '', ...QUIET }, openStream(writer))

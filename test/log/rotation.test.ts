@@ -1,4 +1,4 @@
-/** A log file that is renamed or removed is opened again, as the access log is. */
+/** A renamed or removed log file is reopened, like the access log. */
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ const ROOT = mkdtempSync(join(tmpdir(), 'nereid-rotation-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
 
 let next = 0
-/** A sink to a new file, whose time the test makes pass. */
+/** A sink to a new file with a fake clock. */
 function opened(): { path: string; write: (line: string) => void; pass: (ms: number) => void; read: (path?: string) => string } {
   const path = join(ROOT, `${(next += 1)}.log`)
   let now = 0
@@ -17,7 +17,7 @@ function opened(): { path: string; write: (line: string) => void; pass: (ms: num
   return { path, write: (line) => sink(`${line}\n`, false), pass: (ms) => void (now += ms), read: (of = path) => readFileSync(of, 'utf8') }
 }
 
-test('O-52 a log file that was renamed is opened again within a second', () => {
+test('O-52 a renamed log file is reopened within a second', () => {
   const { path, write, pass, read } = opened()
   write('1')
   renameSync(path, `${path}.1`)
@@ -29,7 +29,7 @@ test('O-52 a log file that was renamed is opened again within a second', () => {
   expect([read(`${path}.1`), read()]).toEqual(['1\n2\n', '3\n'])
 })
 
-test('O-52 a log file that was removed is made again, and one that is there is gone on with', () => {
+test('O-52 a removed log file is created again; an existing one is appended to', () => {
   const { path, write, pass, read } = opened()
   write('1')
   pass(1000)
@@ -41,7 +41,7 @@ test('O-52 a log file that was removed is made again, and one that is there is g
   expect(read()).toBe('3\n')
 })
 
-test('O-52 lines go on to the old file while the new one cannot be opened', () => {
+test('O-52 lines go to the old file while the new one cannot be opened', () => {
   const { path, write, pass, read } = opened()
   write('1')
   renameSync(path, `${path}.1`)

@@ -21,7 +21,7 @@ function update(settings: unknown, protocol: Protocol = 'http'): unknown {
 
 const LOG = { log_file: '', log_info: true, log_warning: true, log_error: true, log_verbose_level: 0, log_format: 'default' }
 
-test('P 1.10: the answer has these members in this order', () => {
+test('P 1.10: the response has these members in this order', () => {
   expect(JSON.stringify(logSettingsAnswer(DEFAULTS))).toBe(JSON.stringify(LOG))
 })
 
@@ -52,7 +52,7 @@ test.each<[unknown, Protocol, unknown]>([
   expect(update(settings, protocol)).toEqual(expected)
 })
 
-test('P 1.10: keys before the failing one stay changed', () => {
+test('P 1.10: keys before an invalid one stay changed', () => {
   const live = { ...DEFAULTS }
   expect(() => updateLogSettings(live, { log_info: false, log_format: 'xml' }, 'http')).toThrow()
   expect(live.info).toBe(false)
@@ -62,7 +62,7 @@ const TRACE = {
   trace_level: ['OFF'], trace_rate: '1000', trace_count: '-1', log_frequency: '0', trace_file: '', trace_mode: 'triton',
 }
 
-/** Nobody samples: counts stay what they are set to. */
+/** A sampler that never samples: counts keep their value. */
 function unsampled(): Sampling {
   const counts = new Map<string, number>()
   return {
@@ -87,7 +87,7 @@ function traced(settings: unknown, protocol: Protocol = 'http', file = ''): unkn
   return live.answer('')
 }
 
-test('P 1.9: the answer has these members in this order', () => {
+test('P 1.9: the response has these members in this order', () => {
   expect(JSON.stringify(trace().answer(''))).toBe(JSON.stringify(TRACE))
 })
 
@@ -124,12 +124,12 @@ test.each<[unknown, Protocol, unknown]>([
   expect(traced(settings, protocol)).toEqual(expected)
 })
 
-test('O 3.2: with a file the levels can be set, in their order; a count of 0 refuses', () => {
+test('O 3.2: with a file, levels can be set in order; a count of 0 is rejected', () => {
   expect(traced({ trace_level: ['TENSORS', 'TIMESTAMPS'] }, 'http', '/t')).toMatchObject({ trace_level: ['TIMESTAMPS', 'TENSORS'] })
   expect(traced({ trace_level: ['TENSORS'], trace_count: '0' }, 'http', '/t')).toBe('INVALID_ARG Attempting to set invalid trace setting :')
 })
 
-test('O 3.2: a model keeps its own value and mirrors the rest; null gives it back', () => {
+test('O 3.2: a model keeps its own values and follows the others; null removes one', () => {
   const live = trace()
   live.update('addsub', { trace_rate: '7' }, 'http')
   live.update('', { trace_rate: '9', trace_count: '3' }, 'http')
@@ -145,7 +145,7 @@ test('O 3.2: a model that does not serve has no settings', () => {
   expect(() => trace().answer('nope')).toThrow('Request for unknown model : nope')
 })
 
-test('O 3.2: in mode opentelemetry the exporter is answered and the file is not', () => {
+test('O 3.2: mode opentelemetry returns the exporter settings instead of the file', () => {
   const live = new TraceSettings({ ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true, unsampled())
   expect(JSON.stringify(live.answer(''))).toBe(
     '{"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","trace_mode":"opentelemetry","url":"http://h/v1"}',

@@ -120,24 +120,26 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)
 }
 
-/** Sample lines only, those whose name begins with `prefix`. */
+/** Sample lines whose name begins with `prefix`. */
 function samples(text: string, prefix: string): string[] {
   return text.split('\n').filter((line) => line.startsWith(prefix))
 }
 
 // O-4, O-5, O-7
-test('S-35 the resources of the rate limiter are shown beside what there is of them', () => {
+test('S-35 the units of the rate limiter are shown beside their limit', () => {
   const text = render()
   expect(text).toContain('nereid_rate_limiter_resource_units{device="0",resource="R"} 1\nnereid_rate_limiter_resource_units{device="global",resource="G"} 0\n')
   expect(text).toContain('nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4\nnereid_rate_limiter_resource_units_max{device="global",resource="G"} 2\n')
 })
 
-test('O-17 R-40 a model of a namespace has its repository as a label, and others have none', () => {
-  expect(render({ namespace: '/models/a' })).toContain('nv_inference_count{model="m",namespace="/models/a",version="1"} 8')
+test('O-17 R-40 only models of a namespace have their repository as a label', () => {
+  expect(render({ namespace: '/models/a' })).toContain(
+    'nv_inference_count{model="m",namespace="/models/a",version="1"} 8',
+  )
   expect(render()).not.toContain('namespace="')
 })
 
-test('O 1.5: the families of a model, in the order of the reference', () => {
+test('O 1.5: the families of a model are in the order of Triton', () => {
   const text = render()
   expect([...text.matchAll(/^# TYPE (\S+ \S+)$/gm)].map((m) => m[1])).toEqual([
     'nv_inference_request_success counter',
@@ -185,7 +187,7 @@ const MADE: CustomFamily[] = [
   { name: 'golden_empty', help: 'd', kind: 'counter', series: [] },
 ]
 
-test('B-PY-20: what models count stands behind what the server counts, in both forms', () => {
+test('B-PY-20: metrics of models follow those of the server, in both formats', () => {
   expect(samples(render({}, {}, null, MADE), 'golden')).toEqual([
     'golden_zz{q="c\\nd"} Nan',
     'golden_h_count{a="b"} 5',
@@ -200,13 +202,15 @@ test('B-PY-20: what models count stands behind what the server counts, in both f
   expect(open).not.toContain('golden_empty')
 })
 
-test('B-PY-20: a family of the name of ours adds its series to it, and never says one twice or as another type', () => {
+test('B-PY-20: a family of a model with the name of ours adds its series, without duplicates or another type', () => {
   const series = (labels: Record<string, string>) => ({ labels, value: 1, histogram: null })
   const ours = 'nv_inference_request_success'
   const same = render({}, {}, null, [{ name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })] }])
   expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
-  // The holds of reactors come among the families of models.
-  const holds = render({}, {}, null, [{ name: 'nereid_hold_seconds', help: 'd', kind: 'gauge', series: [series({ t: 'hold' })] }])
+  // The hold metrics of reactors are among the families of models.
+  const holds = render({}, {}, null, [
+    { name: 'nereid_hold_seconds', help: 'd', kind: 'gauge', series: [series({ t: 'hold' })] },
+  ])
   expect(holds.match(/^# TYPE nereid_hold_seconds .*/gm)).toEqual(['# TYPE nereid_hold_seconds histogram'])
   const other = render({}, {}, null, [{ name: ours, help: 'd', kind: 'gauge', series: [series({ t: 'builtin' })] }])
   expect(other).toBe(render())
@@ -238,7 +242,7 @@ test('histograms of the core have cumulative buckets and no labels', () => {
 })
 
 // O-4, O-5, O-7, O-8
-test('O 1.5: values are where the reference has them', () => {
+test('O 1.5: values are in the places where Triton has them', () => {
   expect(samples(render(), 'nv_')).toEqual([
     'nv_inference_request_success{model="m",version="1"} 4',
     'nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 1',
@@ -260,9 +264,10 @@ test('O 1.5: values are where the reference has them', () => {
 })
 
 // O-25
-test('O 1.8: a family that is off is not named anywhere', () => {
+test('O 1.8: a disabled family is not mentioned anywhere', () => {
   const text = render({}, { counterLatencies: false })
-  for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu']) expect(text).not.toContain(name)
+  for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu'])
+    expect(text).not.toContain(name)
   expect(text).toContain('nv_inference_count')
 })
 
@@ -293,7 +298,7 @@ test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan
   ])
 })
 
-test('O-17 O 1.4: what ran on a GPU is shown with its gpu_uuid, and the rest without; one set where no GPU metrics are shown', () => {
+test('O-17 O 1.4: GPU executions are shown with gpu_uuid, others without; one series if GPU metrics are off', () => {
   const ran = { device: 1, inferenceCount: 6n, executionCount: 1n, success: took(3n, 4_000_000n), queue: took(3n, 1_000n), computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n }
   const lines = (uuids: string[]) =>
     render({ onDevices: [ran] }, {}, null, [], 'text', { unavailable: null, usage: [], uuids })
@@ -324,13 +329,13 @@ test('O 1.4: metric tags become labels with an underscore in front', () => {
   expect(text).toContain('nv_inference_count{_team="vision",model="m",version="1"} 8')
 })
 
-test('O 1.5: counters a backend keeps stand among the counters', () => {
+test('O 1.5: counters of backends are among the counters', () => {
   const text = render({ custom: [{ name: 'input_byte_size_counter', help: 'Bytes of inputs.', value: 9 }] })
   expect(text).toContain('# TYPE input_byte_size_counter counter\ninput_byte_size_counter{model="m",version="1"} 9\n')
 })
 
 // O-9
-test('O 1.5: CPU families come from /proc with the definitions of the reference', () => {
+test('O 1.5: CPU families come from /proc with the definitions of Triton', () => {
   expect(parseCpuTimes('cpu  10 1 5 80 4 2 1 3 7 0\ncpu0 1 1 1 1\n')).toEqual({ busy: 22, total: 106 })
   expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({ totalBytes: 1024000, usedBytes: 614400 })
   expect(parseCpuTimes('nothing')).toBeNull()
@@ -346,7 +351,7 @@ test.skipIf(process.platform !== 'linux')('the host is sampled at most every hal
   expect(sampler.sample(601)).not.toBe(first)
 })
 
-test('a prom-client registry renders by the same rules', async () => {
+test('a prom-client registry is rendered by the same rules', async () => {
   const registry = new Registry()
   new Gauge({ name: 'g', help: 'A gauge.', labelNames: ['b', 'a'], registers: [registry] }).set({ b: '2', a: '1' }, 0.5)
   new Histogram({ name: 'h', help: 'A histogram.', buckets: [1], registers: [registry] }).observe(2)
@@ -357,7 +362,7 @@ test('a prom-client registry renders by the same rules', async () => {
 })
 
 // O-2
-test('O 1.2: only GET /metrics has a text; other paths are empty, other methods refused', async () => {
+test('O 1.2: only GET /metrics has a text; other paths are empty, other methods rejected', async () => {
   const server = await startMetricsServer('127.0.0.1', 0, async () => 'x 1\n')
   const ask = async (path: string, method = 'GET'): Promise<[number, string, string | null]> => {
     const response = await fetch(`http://127.0.0.1:${server.port}${path}`, { method })
@@ -378,13 +383,13 @@ test('O 1.2: only GET /metrics has a text; other paths are empty, other methods 
   await server.close()
 })
 
-test('O 1.2: a render that fails is a 500, and the server goes on', async () => {
+test('O 1.2: a failed render is a 500, and the server continues', async () => {
   const server = await startMetricsServer('127.0.0.1', 0, () => Promise.reject(new Error('no core')))
   for (let i = 0; i < 2; i += 1) expect((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status).toBe(500)
   await server.close()
 })
 
-test('O-14: models with the response cache show their hits and misses, others nothing of it', () => {
+test('O-14: only models with the response cache show hits and misses', () => {
   const cached = { cached: true, cacheHit: took(5n, 33_771n), cacheMiss: took(2n, 51_767n) }
   expect(samples(render(cached), 'nv_cache')).toEqual([
     'nv_cache_num_hits_per_model{model="m",version="1"} 5',
@@ -396,7 +401,7 @@ test('O-14: models with the response cache show their hits and misses, others no
   expect(render(cached, { counterLatencies: false })).not.toContain('nv_cache')
 })
 
-test('O-13: summaries of a model with the response cache are of hits and misses', () => {
+test('O-13: summaries of a model with the response cache include hits and misses', () => {
   const of = (family: string): Summary => ({ family, values: [{ quantile: 0.5, value: 3 }], count: 2n, sumUs: 6 })
   const text = render({ summaries: [of('queue'), of('cache_hit'), of('cache_miss')] })
   expect(samples(text, 'nv_cache_hit_summary_per_model{')).toEqual(['nv_cache_hit_summary_per_model{model="m",version="1",quantile="0.5"} 3'])

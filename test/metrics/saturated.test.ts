@@ -1,4 +1,4 @@
-/** What a real server whose model has more to do than it can says of its load: `nereid_saturation`, and reports to load balancers. */
+/** Load reports of a real, overloaded server: `nereid_saturation`, and reports to load balancers. */
 import { Client, credentials } from '@grpc/grpc-js'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { TestServer } from '../server/harness.js'
 
-/** A server with two instances of a model that takes 100 ms for a request. */
+/** A server with two instances of a model that takes 100 ms per request. */
 async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response> }> {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-saturated-'))
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
@@ -22,14 +22,14 @@ async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response
   return { server, ask }
 }
 
-test('a model that is behind says for how long, and 0 when all is answered', { timeout: 60_000 }, async () => {
+test('an overloaded model reports its backlog in seconds, and 0 when idle', { timeout: 60_000 }, async () => {
   const { server, ask } = await slow()
   const saturation = async (): Promise<number> =>
     Number(/^nereid_saturation\{model="slow",version="1"\} (\S+)$/m.exec(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text())?.[1])
   expect(await saturation()).toBe(0)
   await ask()
   const asked = Promise.all(Array.from({ length: 40 }, ask))
-  // 40 requests of 100 ms on two instances are two seconds.
+  // 40 requests of 100 ms on two instances take two seconds.
   await vi.waitFor(async () => expect(await saturation()).toBeGreaterThan(1), 10_000)
   expect(await saturation()).toBeLessThan(3)
   await asked
@@ -41,7 +41,7 @@ interface Report {
   utilization: number
 }
 
-/** `xds.data.orca.v3.OrcaLoadReport`: doubles with the numbers 6, 7 and 9, those that are 0 left out. */
+/** Decodes `xds.data.orca.v3.OrcaLoadReport`: the doubles 6, 7 and 9; zeros are absent. */
 function readReport(bytes: Buffer): Report {
   const values = new Map<number, number>()
   for (let at = 0; at < bytes.length; at += 9) {
@@ -51,13 +51,13 @@ function readReport(bytes: Buffer): Report {
   return { requests: values.get(6) ?? 0, utilization: values.get(9) ?? 0 }
 }
 
-test('load balancers are told the saturation and the rate once a second, until the server ends', { timeout: 60_000 }, async () => {
+test('load balancers receive saturation and rate once a second, until the server ends', { timeout: 60_000 }, async () => {
   const { server, ask } = await slow()
   await ask()
   const client = new Client(`127.0.0.1:${server.grpcPort}`, credentials.createInsecure())
   onTestFinished(() => client.close())
   const reports: Report[] = []
-  // An interval of 10 ms: field 1 is a duration whose nanoseconds are its field 2.
+  // Requests an interval of 10 ms: field 1 is a duration with nanoseconds in field 2.
   const asked = Buffer.from([0x0a, 0x05, 0x10, 0x80, 0xad, 0xe2, 0x04])
   const from = performance.now()
   const call = client.makeServerStreamRequest('/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics', (bytes: Buffer) => bytes, readReport, asked)
@@ -71,7 +71,7 @@ test('load balancers are told the saturation and the rate once a second, until t
   await answers
   await vi.waitFor(() => expect(reports.at(-1)?.utilization).toBe(0), 10_000)
   expect(Math.max(...reports.map(({ requests }) => requests))).toBeGreaterThan(5)
-  // One at once, and then one a second, whatever was asked for.
+  // One at once, then one a second, whatever interval was requested.
   expect(reports.length).toBeLessThanOrEqual(2 + (performance.now() - from) / 1000)
   server.process.kill('SIGTERM')
   expect(await ended).toBe(0)

@@ -1,4 +1,4 @@
-/** What scrapers get: both formats, compressed or not, from a real server; and a real Prometheus where one is installed. */
+/** Scrapes of a real server in both formats, compressed or not; with a real Prometheus if installed. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -14,8 +14,9 @@ import { freePorts } from '../../scripts/lib/ports.mjs'
 import { TestServer, repositories, simpleBody } from '../server/harness.js'
 import { parseExposition } from './strict.js'
 
-/** What Prometheus 2.42 sends. */
-const PROMETHEUS = 'application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1'
+/** The header of Prometheus 2.42. */
+const PROMETHEUS =
+  'application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1'
 
 const models = repositories()
 let server: TestServer
@@ -23,14 +24,15 @@ let server: TestServer
 beforeAll(async () => {
   const configs = ['summary_latencies=true', 'histogram_latencies=true'].map((one) => `--metrics-config=${one}`)
   server = await TestServer.start(models.path('small'), configs)
-  for (let i = 0; i < 3; i += 1) await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
+  for (let i = 0; i < 3; i += 1)
+    await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
 })
 afterAll(async () => {
   await server.stop()
   models.remove()
 })
 
-/** `fetch` would undo the compression. */
+/** Not `fetch`, which would decompress the body. */
 function scrape(headers: Record<string, string>, port = server.metricsPort): Promise<{ headers: IncomingHttpHeaders; body: Buffer }> {
   return new Promise((resolve, reject) => {
     const asked = request({ host: '127.0.0.1', port, path: '/metrics', headers, agent: false }, (response) => {
@@ -42,10 +44,11 @@ function scrape(headers: Record<string, string>, port = server.metricsPort): Pro
   })
 }
 
-/** Without what changes by itself from scrape to scrape: the kinds of handles and of garbage collections there were. */
-const lasting = (series: Map<string, string>): string[] => [...series.keys()].filter((key) => !/^nereid_nodejs_(active|gc)_/.test(key))
+/** Series that exist in every scrape: without kinds of handles and of garbage collections. */
+const lasting = (series: Map<string, string>): string[] =>
+  [...series.keys()].filter((key) => !/^nereid_nodejs_(active|gc)_/.test(key))
 
-test('every sample of the text format is in OpenMetrics, byte for byte, and the other way round', async () => {
+test('both formats have the same samples, byte for byte', async () => {
   const text = await scrape({})
   const open = await scrape({ Accept: PROMETHEUS })
   expect(text.headers['content-type']).toBe('text/plain; charset=utf-8')
@@ -59,7 +62,7 @@ test('every sample of the text format is in OpenMetrics, byte for byte, and the 
   expect(after.types.get('nereid_requests_cancelled')).toBe('counter')
 })
 
-test('families of every type are read strictly in both formats', () => {
+test('the strict reader accepts families of every type in both formats', () => {
   const sample = { labels: { model: 'a"\\\n' }, value: 1 }
   const families: Family[] = [
     { name: 'nv_count', help: 'A "counter".', type: 'counter', samples: [sample] },
@@ -98,7 +101,7 @@ test.each([
   ['br, zstd', false],
 ])('Accept-Encoding: %s means gzip %s', (header, yes) => expect(acceptsGzip(header)).toBe(yes))
 
-test('gzip halves a scrape at least, and is the same text', async () => {
+test('gzip at least halves a scrape and preserves its text', async () => {
   const packed = await scrape({ 'Accept-Encoding': 'gzip', Accept: PROMETHEUS })
   expect(packed.headers).toMatchObject({ 'content-encoding': 'gzip', 'content-length': String(packed.body.length) })
   const text = gunzipSync(packed.body)
@@ -109,19 +112,19 @@ test('gzip halves a scrape at least, and is the same text', async () => {
 
 const installed = (command: string): boolean => spawnSync(command, ['--version']).status === 0
 
-test.skipIf(!installed('promtool'))('promtool reads the text format', async () => {
+test.skipIf(!installed('promtool'))('promtool accepts the text format', async () => {
   const { body } = await scrape({})
   const { status, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: body })
-  // 3 is lint only: Triton's counters do not end in _total.
+  // Exit code 3 is lint only: Triton's counters do not end in _total.
   expect([0, 3], stderr.toString()).toContain(status)
   expect(stderr.toString().split('\n').filter((line) => line.includes('nereid_')), 'of our own names').toEqual([])
 })
 
-// Skipped where Debian's package `prometheus` is not installed; the strict reader above stands in for it there.
-test.skipIf(!installed('prometheus'))('a Prometheus with default settings stores the same series as one that gets the text format', async () => {
+// Skipped without Debian's package `prometheus`; the strict reader above replaces it there.
+test.skipIf(!installed('prometheus'))('Prometheus stores the same series from both formats', async () => {
   const root = mkdtempSync(join(tmpdir(), 'nereid-prometheus-'))
   const asked: string[] = []
-  // Passes a scrape on without its `Accept`: what every Prometheus saw before OpenMetrics was there.
+  // A proxy that removes `Accept`, so that Prometheus gets the text format.
   const plain = createServer((incoming, response) => {
     asked.push(String(incoming.headers.accept))
     void scrape({}).then(({ headers, body }) => response.writeHead(200, { 'Content-Type': headers['content-type'] ?? '' }).end(body))

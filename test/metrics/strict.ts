@@ -1,6 +1,6 @@
 /**
- * A strict reader of expositions, of both formats: what it takes, Prometheus takes. It refuses what scrapers differ about: samples
- * without a type, families in two places, series given twice, names that do not fit their type.
+ * A strict reader of expositions, of both formats: what it takes, Prometheus takes. It refuses what scrapers differ
+ * about: samples without a type, families in two places, series given twice, names that do not fit their type.
  */
 
 import type { ExpositionFormat } from '../../src/metrics/exposition.js'
@@ -8,7 +8,7 @@ import type { ExpositionFormat } from '../../src/metrics/exposition.js'
 export interface Exposition {
   /** Type by family. */
   types: Map<string, string>
-  /** Value by series, written as it stands: `name{label="value"}`. */
+  /** Value by series as written: `name{label="value"}`. */
   series: Map<string, string>
 }
 
@@ -24,7 +24,7 @@ const LABEL = '[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\\\\n]|\\\\["\\\\n])*"'
 const SAMPLE = new RegExp(`^(${NAME})(\\{${LABEL}(?:,${LABEL})*\\})? (\\S+)$`)
 const VALUE = /^(?:[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Inf)|Nan)$/
 
-/** Reads a whole exposition, or throws with the line that is wrong. */
+/** Parses a whole exposition, or throws with the invalid line. */
 export function parseExposition(text: string, format: ExpositionFormat): Exposition {
   const end = format === 'openmetrics' ? '# EOF\n' : '\n'
   if (!text.endsWith(end)) throw new Error(`does not end in ${JSON.stringify(end)}`)

@@ -1,6 +1,7 @@
 /**
- * The contract of src/native against the core, where the declarations that are generated from the Rust side do not say it: names that both
- * sides write down, and options that a crate reads by itself. `npm test -- generated` compares the declarations.
+ * The contract of src/native against the core, where the declarations that are generated from the Rust side do not say
+ * it: names that both sides write down, and options that a crate reads by itself. `npm test -- generated` compares the
+ * declarations.
  */
 
 import { readFileSync } from 'node:fs'
@@ -14,17 +15,19 @@ import { ROOT } from '../server/harness.js'
 const source = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
 
 /** Methods that report their end under a ticket. */
-type Ticketed<T extends Record<keyof T, (...args: never[]) => unknown>> = { [M in keyof T]: Parameters<T[M]>[0] extends Ticket<unknown> ? M : never }[keyof T]
+type Ticketed<T extends Record<keyof T, (...args: never[]) => unknown>> = {
+  [M in keyof T]: Parameters<T[M]>[0] extends Ticket<unknown> ? M : never
+}[keyof T]
 
 /** Compiles only for `true`. */
 const holds = <_ extends true>(): void => {}
 
-test('each method of the native class that reports under a ticket is one that returns a promise', () => {
+test('each native method that reports under a ticket returns a promise', () => {
   holds<'openModel' extends Ticketed<NativeCore> ? true : false>()
   holds<[Ticketed<Core>] extends [never] ? true : false>()
 })
 
-test('classes of failures are those of the core', () => {
+test('error codes are those of the core', () => {
   const text = /pub fn constant\(self\)[^{]*\{([^]*?)\n {4}\}/.exec(source('crates/tensor/src/error.rs'))?.[1] ?? ''
   expect([...text.matchAll(/"(\w+)"/g)].map(([, name]) => name)).toEqual(Object.keys(STATUS_NAMES))
 })
@@ -43,14 +46,16 @@ test.each([
   expect([...new Set(found)].sort()).toEqual(union(name))
 })
 
-/** Fields of a Rust struct that come from JavaScript, as JavaScript writes them. */
+/** Names in JavaScript of the fields of a Rust struct. */
 function fields(struct: string, path: string): string[] {
   const body = new RegExp(`pub struct ${struct} \\{([^]*?)\\n\\}`).exec(source(path))?.[1] ?? ''
   const own = body.replaceAll(/#\[serde\(skip\)\]\s+pub \w+/g, '')
-  return [...own.matchAll(/^ +pub (\w+):/gm)].map(([, name = '']) => name.replace(/_([a-z0-9])/g, (_, c: string) => c.toUpperCase()))
+  return [...own.matchAll(/^ +pub (\w+):/gm)].map(([, name = '']) =>
+    name.replace(/_([a-z0-9])/g, (_, c: string) => c.toUpperCase()),
+  )
 }
 
-// What settings.ts makes itself, beside what flags pass on as it is.
+// Fields that settings.ts makes itself, in addition to flags that are passed on unchanged.
 test.each([
   ['http', 'HttpOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
   ['grpc', 'GrpcOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions']],

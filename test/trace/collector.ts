@@ -1,6 +1,6 @@
 /**
- * A collector of traces: takes OTLP over HTTP on a socket and reads the protobuf by the definitions of opentelemetry-proto, with another
- * library than the one that wrote it.
+ * A trace collector: receives OTLP over HTTP and decodes the protobuf by the definitions of opentelemetry-proto, with
+ * another library than the one that encoded it.
  */
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -36,7 +36,7 @@ const file = create(FileDescriptorProtoSchema, {
   syntax: 'proto3',
   messageType: Object.entries(MESSAGES).map(([name, fields]) => ({
     name,
-    // One of the values, so that one of 0 is told from none.
+    // The oneof, which distinguishes a value of 0 from an absent one.
     ...(name === 'AnyValue' ? { oneofDecl: [{ name: 'value' }] } : {}),
     field: fields.map((text) => {
       const [field = '', type = '', number] = text.split(' ')
@@ -76,11 +76,11 @@ export interface Span {
 }
 
 export class Collector {
-  /** In the order in which they came. */
+  /** Spans in the order of arrival. */
   readonly spans: Span[] = []
-  /** Spans of each message, its path and content type. */
+  /** Spans, path and content type of each message. */
   readonly messages: { path: string; type: string; headers: IncomingMessage['headers']; spans: number }[] = []
-  /** What it does with a message instead of taking it. */
+  /** Handles a message instead of accepting it. */
   answer: ((response: ServerResponse) => void) | null = null
   readonly #server = createServer((request, response) => void this.#take(request, response))
 
@@ -106,13 +106,13 @@ export class Collector {
     await new Promise((resolve) => this.#server.close(resolve))
   }
 
-  /** Forgets what came. */
+  /** Removes the received spans. */
   clear(): void {
     this.spans.length = 0
     this.messages.length = 0
   }
 
-  /** Waits until this many spans came, and fails when they do not. */
+  /** Waits until this many spans have arrived, and fails after a timeout. */
   async until(count: number, ms = 20_000): Promise<Span[]> {
     const end = Date.now() + ms
     while (this.spans.length < count) {
@@ -122,7 +122,7 @@ export class Collector {
     return this.spans
   }
 
-  /** The spans as a tree, `name(child child)`, children by their start: what is whose parent. */
+  /** The spans as a tree, `name(child child)`, children ordered by start. */
   tree(): string {
     const ids = new Set(this.spans.map((span) => span.spanId))
     const below = (parent: string): string =>
@@ -132,7 +132,7 @@ export class Collector {
         .map((span) => `${span.name}${below(span.spanId)}`)
         .join(' ')
         .replace(/^(.+)$/, '($1)')
-    // Above the topmost there is no span, or that of a caller.
+    // A root has no parent, or the span of a client.
     const above = [...new Set(this.spans.map((span) => span.parentSpanId).filter((id) => !ids.has(id)))]
     return above.map((id) => below(id).slice(1, -1)).join(' | ')
   }
@@ -149,7 +149,7 @@ export class Collector {
   }
 }
 
-/** The JSON form of a message. Protobuf leaves out what is empty. */
+/** The JSON form of a message, in which protobuf omits empty fields. */
 interface Attribute {
   key: string
   value: { stringValue?: string; intValue?: string | number }
@@ -177,7 +177,7 @@ function readMessage(bytes: Buffer, type: string): Span[] {
   const schema = REGISTRY.getMessage('otlp.ExportTraceServiceRequest')
   if (schema === undefined) throw new Error('no descriptor')
   const message = (isJson ? JSON.parse(bytes.toString()) : toJson(schema, fromBinary(schema, bytes))) as MessageJson
-  // In protobuf's JSON form bytes are base64, in OTLP's they are hexadecimal.
+  // Bytes are base64 in protobuf's JSON form, hexadecimal in OTLP's.
   const id = (text = ''): string => (isJson ? text : Buffer.from(text, 'base64').toString('hex'))
   return message.resourceSpans.flatMap(({ resource, scopeSpans }) =>
     scopeSpans.flatMap(({ scope, spans }) =>

@@ -6,7 +6,7 @@ import { TraceDrain } from '../../src/trace/index.js'
 
 const record = (id: number): TraceRecord => ({ mode: 'triton', setting: 1, id, context: null, traceId: '', activities: [], calls: [] })
 
-test('O-43 an exporter that throws costs the trace it threw at: said once, counted, and the others are exported', async () => {
+test('O-43 an exporter that throws loses that trace, logged once and counted; the others are exported', async () => {
   const [taken, ended, problems]: [number[], number[], string[]] = [[], [], []]
   const exporter: TraceExporter = {
     lost: new Map([['ENOSPC', 3]]),

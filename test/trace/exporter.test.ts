@@ -1,4 +1,4 @@
-/** Spans on their way to a collector: what they say, and that whatever the collector does stays between it and the queue. */
+/** Spans for a collector: their contents, and the independence of the server from the collector. */
 import { afterEach, expect, test } from 'vitest'
 import type { TraceCall, TraceRecord } from '../../src/native/contract.js'
 import { type ExporterOptions, exporterAnswer, exporterOptions } from '../../src/trace/exporter_options.js'
@@ -21,7 +21,7 @@ interface Started {
   warnings: string[]
 }
 
-/** An exporter whose records are timed from 0. */
+/** An exporter whose record times start at 0. */
 function exporting(given: [string, string][], environment: Record<string, string> = {}): Started {
   const warnings: string[] = []
   const exporter = startExporter(exporterOptions(given, environment), () => 0n, (text) => warnings.push(text))
@@ -29,7 +29,8 @@ function exporting(given: [string, string][], environment: Record<string, string
   return { exporter, warnings }
 }
 
-const activities = (from: bigint, ...names: string[]): { name: string; ns: bigint }[] => names.map((name, i) => ({ name, ns: from + BigInt(i) }))
+const activities = (from: bigint, ...names: string[]): { name: string; ns: bigint }[] =>
+  names.map((name, i) => ({ name, ns: from + BigInt(i) }))
 
 function call(id: number, parentId: number, model: string, over: Partial<TraceCall> = {}): TraceCall {
   const all = activities(10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
@@ -43,7 +44,7 @@ function record(calls: TraceCall[], over: Partial<TraceRecord> = {}): TraceRecor
   return { mode: 'opentelemetry', setting: 1, id: 1, context: null, traceId: '', activities: front, calls, ...over }
 }
 
-test('O-44: a request is a span of the front end, one of its model and one of its execution', async () => {
+test('O-44: a request has a span of the front end, one of its model and one of its execution', async () => {
   const collector = await collecting()
   const before = BigInt(Date.now()) * 1_000_000n
   const { exporter } = exporting([['url', collector.url]])
@@ -59,53 +60,57 @@ test('O-44: a request is a span of the front end, one of its model and one of it
     'triton.model_name': 'simple', 'triton.model_version': 7, 'triton.trace_id': 3, 'triton.trace_parent_id': 0, 'triton.request_id': 'r',
   })
   for (const span of collector.spans) {
-    // SERVER, and no status: the reference sets none.
+    // Kind SERVER and no status, as in Triton.
     expect([span.kind, span.status, span.scope]).toEqual([2, 0, 'triton-server'])
     expect(span.traceId).toBe(root?.traceId)
     expect(span.resource).toMatchObject({ 'service.name': 'triton-inference-server', 'telemetry.sdk.name': 'opentelemetry' })
   }
   expect(new Set(collector.spans.map((s) => s.spanId)).size).toBe(3)
-  // On the clock of the world, and as far apart as they were noted.
+  // Times are wall-clock times with the recorded distances.
   const start = model?.start ?? 0n
   expect(start - before).toBeLessThan(60_000_000_000n)
   expect(start >= before).toBe(true)
   expect([(model?.end ?? 0n) - start, (compute?.start ?? 0n) - start, (compute?.end ?? 0n) - start]).toEqual([6n, 2n, 5n])
 })
 
-test('O-44: calls that are made for a call hang below it, and an ensemble has no execution of its own', async () => {
+test('O-44: calls made for a call are its children, and an ensemble has no execution of its own', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
-  exporter.add([record([call(1, 0, 'outer', ENSEMBLE), call(2, 1, 'inner', ENSEMBLE), call(3, 2, 'a'), call(4, 1, 'b')])])
-  // A body that was no JSON, and a request that came through no front end.
+  exporter.add([
+    record([call(1, 0, 'outer', ENSEMBLE), call(2, 1, 'inner', ENSEMBLE), call(3, 2, 'a'), call(4, 1, 'b')]),
+  ])
+  // A body that was not JSON, and a request that came through no front end.
   exporter.add([record([]), record([call(9, 0, 'inside')], { activities: [] })])
   await exporter.close(10_000)
   expect(collector.tree()).toBe('InferRequest(outer(inner(a(compute)) b(compute))) InferRequest inside(compute)')
   expect(new Set(collector.spans.map((s) => s.traceId)).size).toBe(3)
 })
 
-test('O-45: the span of the caller is the parent, and its state is told', async () => {
+test('O-45: the span of the client is the parent, with its trace state', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   const [trace, parent] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
-  exporter.add([record([call(1, 0, 'm')], { context: { traceparent: `00-${trace}-${parent}-00`, tracestate: 'a=1,b=2' } })])
+  exporter.add([
+    record([call(1, 0, 'm')], { context: { traceparent: `00-${trace}-${parent}-00`, tracestate: 'a=1,b=2' } }),
+  ])
   await exporter.close(10_000)
   expect(collector.spans.map((s) => s.traceId)).toEqual([trace, trace, trace])
   expect(collector.spans[0]).toMatchObject({ name: 'InferRequest', parentSpanId: parent, traceState: 'a=1,b=2' })
   expect(collector.tree()).toBe('InferRequest(m(compute))')
 })
 
-test('O-46: spans are sent in batches, of the size and after the time that are set', async () => {
+test('O-46: spans are sent in batches of the configured size and delay', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']])
   const all = Array.from({ length: 3 }, (_, i) => record([call(i, 0, 'm')]))
   exporter.add(all)
-  // Two batches at once, the ninth span when it has waited.
+  // Two batches at once; the ninth span waits for the delay.
   await collector.until(9)
   expect(collector.messages.map((m) => m.spans)).toEqual([4, 4, 1])
   await expect.poll(() => exporter.counts()).toEqual({ exported: 9, dropped: 0, failed: 0, waiting: 0 })
 })
 
-test('O-46: what a full queue does not take is counted, and said once in the words of the reference', async () => {
+test('O-46: spans that do not fit into the queue are counted, and logged once with the text of Triton', async () => {
   const collector = await collecting()
   let release = (): void => {}
   const stuck = new Promise<void>((resolve) => (release = resolve))
@@ -113,9 +118,9 @@ test('O-46: what a full queue does not take is counted, and said once in the wor
   const { exporter, warnings } = exporting([['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']])
   const from = performance.now()
   for (let i = 0; i < 1000; i += 1) exporter.add([record([call(i, 0, 'm')])])
-  // The caller does not wait for a collector that takes its time.
+  // The caller does not wait for a slow collector.
   expect(performance.now() - from).toBeLessThan(5000)
-  // One message on its way, six spans behind it.
+  // One message is being sent, six spans are queued.
   expect(exporter.counts()).toEqual({ exported: 0, dropped: 3000 - 9, failed: 0, waiting: 6 })
   exporter.add([record([call(1, 0, 'e', ENSEMBLE), call(2, 1, 'm')]), record([call(3, 0, 'm')], { activities: [] })])
   expect(exporter.counts().dropped).toBe(3000 - 9 + 4 + 2)
@@ -124,7 +129,7 @@ test('O-46: what a full queue does not take is counted, and said once in the wor
   await expect.poll(() => exporter.counts().exported, { timeout: 10_000 }).toBe(9)
 })
 
-test('O-46: a collector that is not there, or refuses, costs its spans and one warning until it is back', async () => {
+test('O-46: an absent or rejecting collector costs its spans and one warning until it is back', async () => {
   const { exporter, warnings } = exporting([['url', 'http://127.0.0.1:1/v1/traces'], ['bsp_max_export_batch_size', '3']], {})
   exporter.add([record([call(1, 0, 'm')])])
   const from = performance.now()
@@ -144,7 +149,7 @@ test('O-46: a collector that is not there, or refuses, costs its spans and one w
   expect(warnings.length).toBeLessThanOrEqual(1)
 })
 
-test('O-46: closing waits for a slow collector no longer than it is told', async () => {
+test('O-46: closing waits for a slow collector up to the timeout', async () => {
   const collector = await collecting()
   collector.answer = () => {}
   const { exporter } = exporting([['url', collector.url]])
@@ -156,7 +161,7 @@ test('O-46: closing waits for a slow collector no longer than it is told', async
   expect(ms).toBeLessThan(5000)
 })
 
-test('O-44: a stream of very many answers keeps the first events of its span and the last, and says how many are left out', async () => {
+test('O-44: a stream of very many responses keeps the first and last events of its span, and counts the others', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   const names = Array.from({ length: 1000 }, (_, i) => (i === 999 ? 'GRPC_SEND_END' : 'INFER_RESPONSE_COMPLETE'))
@@ -167,7 +172,7 @@ test('O-44: a stream of very many answers keeps the first events of its span and
   expect((span?.end ?? 0n) - (span?.start ?? 0n)).toBe(999n)
 })
 
-test('O-44: JSON, where the environment asks for it', async () => {
+test('O-44: JSON is used if the environment requests it', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]], { OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' })
   exporter.add([record([call(1, 0, 'm')])])
@@ -176,7 +181,7 @@ test('O-44: JSON, where the environment asks for it', async () => {
   expect(collector.tree()).toBe('InferRequest(m(compute))')
 })
 
-test('O-44: the resource is of the command line, then of the environment, then of the reference', async () => {
+test('O-44: resource attributes come from the command line, then the environment, then Triton', async () => {
   const saved = { ...process.env }
   try {
     Object.assign(process.env, { OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x', OTEL_SERVICE_NAME: 'named' })
@@ -225,7 +230,7 @@ test.each([
   expect(() => exporterOptions([[key, value]], {})).toThrow(text)
 })
 
-test('O-46: the settings endpoints answer the three numbers always, and the rest as it was given', () => {
+test('O-46: the settings endpoints always return the three numbers, and the rest as given', () => {
   const given: [string, string][] = [['url', 'localhost:1/x'], ['resource', 'a=1'], ['resource', 'b=2'], ['bsp_schedule_delay', '7']]
   expect(Object.fromEntries(exporterAnswer(exporterOptions(given, {}), given))).toEqual({
     bsp_max_queue_size: '2048', bsp_schedule_delay: '7', bsp_max_export_batch_size: '512', url: 'localhost:1/x', resource: 'a=1,b=2',

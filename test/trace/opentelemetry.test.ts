@@ -1,4 +1,4 @@
-/** Mode opentelemetry of a whole server: what clients send on sockets arrives as spans at a collector on another. */
+/** Mode opentelemetry of a whole server: requests over sockets arrive as spans at a collector. */
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { connect as connectHttp2 } from 'node:http2'
 import { tmpdir } from 'node:os'
@@ -26,9 +26,10 @@ const directory = mkdtempSync(join(tmpdir(), 'nereid-spans-'))
 let collector: Collector
 let server: TestServer
 
-const flags = (...settings: string[]): string[] => ['mode=opentelemetry', ...settings].map((one) => `--trace-config=${one}`)
+const flags = (...settings: string[]): string[] =>
+  ['mode=opentelemetry', ...settings].map((one) => `--trace-config=${one}`)
 
-/** A server whose spans go to the collector soon. */
+/** A server that sends its spans to the collector with little delay. */
 function start(...settings: string[]): Promise<TestServer> {
   return TestServer.start(directory, flags(`opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`, 'opentelemetry,bsp_schedule_delay=20', ...settings))
 }
@@ -36,7 +37,8 @@ function start(...settings: string[]): Promise<TestServer> {
 beforeAll(async () => {
   const int = (name: string): [string, string, number[]][] => [[name, 'TYPE_INT32', [-1]]]
   writeModel(directory, 'echo', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0')) })
-  const full = 'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { default_queue_policy { max_queue_size: 1 } }\n'
+  const full =
+    'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { default_queue_policy { max_queue_size: 1 } }\n'
   writeModel(directory, 'full', { config: config('identity', 1, int('INPUT0'), int('OUTPUT0'), full) })
   const activities = Object.entries({ enable_custom_tracing: 'true', nested_span_count: '4', single_activity_frequency: '3' })
   const custom = activities.map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`).join('')
@@ -44,7 +46,9 @@ beforeAll(async () => {
   writeModel(directory, 'slow', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), 'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n') })
   writeModel(directory, 'chain', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['echo', 'echo'])) })
   writeModel(directory, 'outer', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['chain', 'echo'])) })
-  writeModel(directory, 'sums', { config: config('sequence', 2, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], SEQUENCE) })
+  writeModel(directory, 'sums', {
+    config: config('sequence', 2, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], SEQUENCE),
+  })
   writeModel(directory, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
   collector = await Collector.start()
   server = await start('level=TIMESTAMPS', 'rate=1', 'opentelemetry,resource=team=a')
@@ -110,7 +114,7 @@ function call(method: string, model: string, headers: Record<string, string> = {
 const events = (span: Span | undefined): string[] => span?.events.map(({ name }) => name) ?? []
 const named = (name: string): Span[] => collector.spans.filter((span) => span.name === name)
 
-test('O-44: a request over HTTP is three spans with the events of the reference', async () => {
+test('O-44: a request over HTTP has three spans with the events of Triton', async () => {
   expect(await post('echo/infer', echo())).toBe(200)
   const [root, model, compute] = await collector.until(3)
   expect(collector.tree()).toBe('InferRequest(echo(compute))')
@@ -119,7 +123,7 @@ test('O-44: a request over HTTP is three spans with the events of the reference'
   expect(events(compute)).toEqual(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
   expect(model?.attributes).toMatchObject({ 'triton.model_name': 'echo', 'triton.model_version': 1, 'triton.trace_parent_id': 0, 'triton.request_id': 'r1' })
   expect(root?.resource).toMatchObject({ 'service.name': 'triton-inference-server', team: 'a' })
-  // On the clock of the world, the parts inside the whole.
+  // Wall-clock times, with the parts inside the whole.
   const now = BigInt(Date.now()) * 1_000_000n
   expect(now - (root?.start ?? 0n)).toBeLessThan(60_000_000_000n)
   expect(now - (root?.start ?? 0n)).toBeGreaterThan(-1_000_000_000n)
@@ -129,7 +133,7 @@ test('O-44: a request over HTTP is three spans with the events of the reference'
   }
 })
 
-test('O-44: a gRPC call and a message of a stream are as many, with the events of gRPC', async () => {
+test('O-44: a gRPC call and a message of a stream have as many, with the events of gRPC', async () => {
   expect(await call('ModelInfer', 'echo')).toBe('0')
   await collector.until(3)
   expect(collector.tree()).toBe('InferRequest(echo(compute))')
@@ -141,16 +145,16 @@ test('O-44: a gRPC call and a message of a stream are as many, with the events o
   for (const root of named('InferRequest')) expect(events(root).toSorted()).toEqual(GRPC.toSorted())
 })
 
-test('O-44: a request of a stream that its queue refuses is a trace, and so is what it is told', async () => {
+test('O-44: a request of a stream that its queue rejects is a trace, with its response', async () => {
   expect(await call('ModelStreamInfer', 'full', {}, 6, [1, 1])).toBe('0')
   await expect.poll(() => named('InferRequest').length, { timeout: 20_000 }).toBe(6)
   const refused = named('InferRequest').filter((root) => !events(root).includes('INFER_RESPONSE_COMPLETE'))
-  // One runs and one waits, however late the others come.
+  // One runs and one waits, however late the others arrive.
   expect(refused.length > 0 && refused.length < 6).toBe(true)
   for (const root of refused) expect(events(root)).toEqual(GRPC.filter((name) => name !== 'INFER_RESPONSE_COMPLETE'))
 })
 
-test('O-40: a body that is no JSON is a trace of its own, however long; one that is JSON and no request is none', async () => {
+test('O-40: a body that is not JSON is a trace of its own; JSON that is not a request is none', async () => {
   for (const blanks of [0, 1_000_000]) {
     expect(await post('echo/infer', `{"inputs":1}${' '.repeat(blanks)}`)).toBeGreaterThanOrEqual(400)
     expect(await post('echo/infer', `{${' '.repeat(blanks)}`)).toBe(500)
@@ -158,10 +162,11 @@ test('O-40: a body that is no JSON is a trace of its own, however long; one that
   expect(await post('echo/infer', echo())).toBe(200)
   await collector.until(5)
   expect(collector.tree()).toBe('InferRequest InferRequest InferRequest(echo(compute))')
-  for (const root of named('InferRequest').slice(0, 2)) expect(events(root)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END'])
+  for (const root of named('InferRequest').slice(0, 2))
+    expect(events(root)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END'])
 })
 
-test('O-44: the steps of ensembles hang below them, and ensembles have no execution', async () => {
+test('O-44: steps of ensembles are their children, and ensembles have no execution', async () => {
   expect(await post('outer/infer', echo())).toBe(200)
   await collector.until(9)
   expect(collector.tree()).toBe('InferRequest(outer(chain(echo(compute) echo(compute)) echo(compute)))')
@@ -171,7 +176,7 @@ test('O-44: the steps of ensembles hang below them, and ensembles have no execut
   expect(new Set(collector.spans.map((span) => span.traceId)).size).toBe(1)
 })
 
-test('O-48: activities that a backend reports are spans, one inside the other, and events of the span around them', async () => {
+test('O-48: activities of a backend are nested spans, or events of the enclosing span', async () => {
   expect(await post('custom/infer', echo())).toBe(200)
   await collector.until(8)
   expect(collector.tree()).toBe(
@@ -179,7 +184,9 @@ test('O-48: activities that a backend reports are spans, one inside the other, a
   )
   const [model] = named('custom')
   expect(events(model)).toEqual(['REQUEST_START', 'QUEUE_START', 'CUSTOM_SINGLE_ACTIVITY', 'REQUEST_END'])
-  const found = ['CUSTOM_ACTIVITY', ...[0, 1, 2, 3].map((n) => `CUSTOM_ACTIVITY${n}`)].map((name) => events(named(name)[0]).map((event) => event.replace(name, '')))
+  const found = ['CUSTOM_ACTIVITY', ...[0, 1, 2, 3].map((n) => `CUSTOM_ACTIVITY${n}`)].map((name) =>
+    events(named(name)[0]).map((event) => event.replace(name, '')),
+  )
   expect(found).toEqual([
     ['_START', '_END'],
     ['_START', 'CUSTOM_SINGLE_ACTIVITY', '_END'],
@@ -192,7 +199,7 @@ test('O-48: activities that a backend reports are spans, one inside the other, a
   }
 })
 
-test('O-44: requests of a sequence are traces of their own', async () => {
+test('O-44: requests of a sequence are separate traces', async () => {
   const parameters = [{ sequence_id: 5, sequence_start: true }, { sequence_id: 5 }, { sequence_id: 5, sequence_end: true }]
   for (const one of parameters) {
     const body = { parameters: one, inputs: [{ name: 'INPUT', datatype: 'INT32', shape: [1, 1], data: [3] }] }
@@ -203,7 +210,7 @@ test('O-44: requests of a sequence are traces of their own', async () => {
   expect(new Set(collector.spans.map((span) => span.traceId)).size).toBe(3)
 })
 
-test('O-44: a decoupled request is one trace, whatever the number of its answers', async () => {
+test('O-44: a decoupled request is one trace, regardless of the number of responses', async () => {
   const body = JSON.stringify({ IN: [1, 2, 3], DELAY: [0, 0, 0], WAIT: [0] })
   expect(await post('repeat/generate_stream', body)).toBe(200)
   await collector.until(3)
@@ -213,22 +220,22 @@ test('O-44: a decoupled request is one trace, whatever the number of its answers
   expect(events(root).slice(0, 2)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END'])
 })
 
-test('O-44: a request that fails is a trace, and one that no model took is none', async () => {
+test('O-44: a failed request is a trace, one for an unknown model is none', async () => {
   const body = JSON.stringify({ inputs: [
     { name: 'IN', datatype: 'INT32', shape: [1], data: [1] }, { name: 'DELAY', datatype: 'UINT32', shape: [2], data: [0, 0] }, { name: 'WAIT', datatype: 'UINT32', shape: [1], data: [0] },
   ] })
   expect(await post('repeat/infer', body)).toBe(501)
   expect(await post('echo/infer', echo([1], 'NOPE'))).toBe(400)
   expect(await post('nobody/infer', echo())).toBe(404)
-  // Fails when it runs: two lengths that differ.
+  // Fails at run time: two different lengths.
   expect(await post('repeat/generate', JSON.stringify({ IN: [1], DELAY: [0, 0], WAIT: [0] }))).toBe(400)
   const spans = await collector.until(2)
   expect(collector.tree()).toMatch(/^InferRequest\(repeat(\(compute\))?\)$/)
-  // The reference sets no status.
+  // Triton sets no status.
   expect(spans.every((span) => span.status === 0)).toBe(true)
 })
 
-test('P-119, O-45: the span of the caller is the parent, over HTTP, HTTP/2 and gRPC', async () => {
+test('P-119, O-45: the span of the client is the parent, over HTTP, HTTP/2 and gRPC', async () => {
   expect(await post('echo/infer', echo(), CALLER)).toBe(200)
   await collector.until(3)
   expect(await postHttp2('echo/infer', echo(), CALLER)).toBe(200)
@@ -243,14 +250,14 @@ test('P-119, O-45: the span of the caller is the parent, over HTTP, HTTP/2 and g
   expect(named('InferRequest').map((span) => span.parentSpanId)).toEqual([PARENT, PARENT, PARENT, PARENT])
 })
 
-test('P-119, O-45: a context that is not valid is none', async () => {
+test('P-119, O-45: an invalid context is ignored', async () => {
   expect(await post('echo/infer', echo(), { traceparent: `00-${'0'.repeat(32)}-${PARENT}-01` })).toBe(200)
   const [root] = await collector.until(3)
   expect(root?.parentSpanId).toBe('')
   expect(root?.traceId).not.toBe('0'.repeat(32))
 })
 
-test('O-45: with rate 0 only requests with a context are traced, and the count is not used up', async () => {
+test('O-45: with rate 0, only requests with a context are traced, and the count is not used up', async () => {
   const other = await start('level=TIMESTAMPS', 'rate=0', 'count=5')
   own.push(other)
   for (let i = 0; i < 5; i += 1) expect(await post('echo/infer', echo(), {}, other)).toBe(200)
@@ -263,37 +270,40 @@ test('O-45: with rate 0 only requests with a context are traced, and the count i
   expect(collector.spans.every((span) => span.traceId === TRACE)).toBe(true)
 })
 
-test('P-054, O-44: the level may be changed while the server runs, and a cancelled request leaves what was noted of it', async () => {
+test('P-054, O-44: the level can change at run time, and a cancelled request keeps its events', async () => {
   const other = await start()
   own.push(other)
   const set = (level: string): Promise<Response> =>
     fetch(`${other.url}/v2/trace/setting`, { method: 'POST', body: JSON.stringify({ trace_level: [level], trace_rate: '1' }) })
-  // OFF: also a context makes no trace.
+  // OFF: not even a context makes a trace.
   expect(await post('echo/infer', echo(), CALLER, other)).toBe(200)
   expect((await set('TIMESTAMPS')).status).toBe(200)
   expect(await post('echo/infer', echo([2]), {}, other)).toBe(200)
   await collector.until(3)
   expect(collector.tree()).toBe('InferRequest(echo(compute))')
   collector.clear()
-  await expect(fetch(`${other.url}/v2/models/slow/infer`, { method: 'POST', body: echo(), signal: AbortSignal.timeout(300) })).rejects.toThrow()
+  await expect(
+    fetch(`${other.url}/v2/models/slow/infer`, { method: 'POST', body: echo(), signal: AbortSignal.timeout(300) }),
+  ).rejects.toThrow()
   await collector.until(2)
   const [root] = named('InferRequest')
   expect(events(root).slice(0, 2)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END'])
   expect(events(root)).not.toContain('HTTP_SEND_END')
 })
 
-test('O-38: neither the trace file nor the collector can be chosen over the network', async () => {
+test('O-38: neither the trace file nor the collector can be set over the network', async () => {
   for (const model of ['', 'models/echo/']) {
-    const update = (settings: object): Promise<Response> => fetch(`${server.url}/v2/${model}trace/setting`, { method: 'POST', body: JSON.stringify(settings) })
+    const update = (settings: object): Promise<Response> =>
+      fetch(`${server.url}/v2/${model}trace/setting`, { method: 'POST', body: JSON.stringify(settings) })
     const refused = await update({ trace_file: '/tmp/x', trace_rate: '1' })
     expect([refused.status, await refused.json()]).toEqual([501, { error: 'trace file location can not be updated through network protocol' }])
-    // What the reference does not know it ignores.
+    // Triton ignores unknown members.
     const answer = (await (await update({ url: 'http://example.com/', trace_mode: 'triton' })).json()) as Record<string, unknown>
     expect(answer).toMatchObject({ trace_mode: 'opentelemetry', url: `127.0.0.1:${collector.port}/v1/traces` })
   }
 })
 
-test('O-46: a server that stops sends what it has', async () => {
+test('O-46: a server that stops sends its queued spans', async () => {
   const other = await start('level=TIMESTAMPS', 'rate=1', 'opentelemetry,bsp_schedule_delay=3600000')
   own.push(other)
   for (let i = 0; i < 10; i += 1) expect(await post('echo/infer', echo(), {}, other)).toBe(200)
@@ -301,7 +311,7 @@ test('O-46: a server that stops sends what it has', async () => {
   expect(collector.spans.length).toBe(30)
 })
 
-test('O-46: a collector that takes no connection, or gives no answer, touches neither requests nor the end of the server', async () => {
+test('O-46: a collector that does not connect or respond affects neither requests nor the shutdown', async () => {
   const silent = await Collector.start()
   silent.answer = () => {}
   try {
@@ -328,17 +338,21 @@ test('O-46: a collector that takes no connection, or gives no answer, touches ne
   }
 })
 
-test('O-44: level TENSORS is told not to be of this mode', async () => {
+test('O-44: level TENSORS is reported as unsupported in this mode', async () => {
   const other = await start('level=TENSORS')
   own.push(other)
   expect(other.output()).toContain('trace level TENSORS is not supported in mode opentelemetry')
 })
 
-test('O-44: what sends spans is read with the first of them, and is no part of other starts', () => {
-  const dist = readdirSync(join(ROOT, 'dist'), { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.js'))
+test('O-44: the libraries for spans are loaded with the first of them only', () => {
+  const dist = readdirSync(join(ROOT, 'dist'), { recursive: true, encoding: 'utf8' }).filter((file) =>
+    file.endsWith('.js'),
+  )
   const parts = dist.filter((file) => file.endsWith('opentelemetry.js'))
   expect(parts.length).toBeGreaterThan(0)
   for (const file of dist.filter((one) => !parts.includes(one))) {
-    expect(readFileSync(join(ROOT, 'dist', file), 'utf8'), file).not.toMatch(/^(?:import|export)\b[^()]*opentelemetry\.js"/m)
+    expect(readFileSync(join(ROOT, 'dist', file), 'utf8'), file).not.toMatch(
+      /^(?:import|export)\b[^()]*opentelemetry\.js"/m,
+    )
   }
 })

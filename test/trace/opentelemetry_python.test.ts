@@ -1,4 +1,4 @@
-/** Mode opentelemetry and Python models: what a model is told of its trace, and where the calls that it makes with it hang (O-47, B-PY-08, B-PY-13). */
+/** Mode opentelemetry with Python models: contexts of models and parents of their calls (O-47, B-PY-08, B-PY-13). */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,9 +8,12 @@ import { TestServer } from '../server/harness.js'
 import { Collector } from './collector.js'
 
 const [TRACE, PARENT] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
-const CONFIG = 'backend: "python"\ninput [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+const CONFIG =
+  'backend: "python"\ninput [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 
-/** Answers with the contexts that it and the model below were told. `traced` and `untraced` call that one with their trace and without. */
+/**
+ * Returns the contexts that it and the model below got. `traced` and `untraced` call that with and without the trace.
+ */
 const MODEL = `import json
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -64,12 +67,14 @@ async function ask(what: string, headers: Record<string, string> = {}): Promise<
   const body = JSON.stringify({ inputs: [{ name: 'IN', datatype: 'BYTES', shape: [1], data: [what] }] })
   const answer = await fetch(`${server.url}/v2/models/top/infer`, { method: 'POST', body, headers })
   const { outputs } = (await answer.json()) as { outputs: { data: string[] }[] }
-  return (JSON.parse(outputs[0]?.data[0] ?? '') as (string | null)[]).map((text) => (text === null ? null : (JSON.parse(text) as Told)))
+  return (JSON.parse(outputs[0]?.data[0] ?? '') as (string | null)[]).map((text) =>
+    text === null ? null : (JSON.parse(text) as Told),
+  )
 }
 
 const spanId = (name: string): string | undefined => collector.spans.find((span) => span.name === name)?.spanId
 
-test('O-47: a model is told the context of its own span, and a call made with it hangs below', async () => {
+test('O-47: a model gets the context of its own span, and a call made with it is its child', async () => {
   const told = await ask('traced', { traceparent: `00-${TRACE}-${PARENT}-00`, tracestate: 'vendor=1' })
   await collector.until(5)
   expect(collector.tree()).toBe('InferRequest(top(compute leaf(compute)))')
@@ -84,12 +89,12 @@ test('O-47, B-PY-13: a call without the trace has none', async () => {
   expect([top, leaf]).toEqual([{ traceparent: `00-${TRACE}-${spanId('top')}-01` }, null])
 })
 
-test('O-47: a request that nobody traces has no context', async () => {
+test('O-47: an untraced request has no context', async () => {
   expect(await ask('traced')).toEqual([null, null])
 })
 
-test('O-47: without a caller the trace is the one that is exported', async () => {
-  // The other tests want a rate of 0: this one is the last.
+test('O-47: without a client context, the trace id is that of the exported trace', async () => {
+  // The last test, because the others need a rate of 0.
   const set = await fetch(`${server.url}/v2/trace/setting`, { method: 'POST', body: JSON.stringify({ trace_rate: '1' }) })
   expect(set.status).toBe(200)
   const told = await ask('traced')

@@ -1,4 +1,4 @@
-/** Trace files as they stand on the disk: when they are written, what is in them, and what happens when that fails. */
+/** Trace files: when they are written, their contents, and failed writes. */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,7 +15,7 @@ afterEach(() => directories.splice(0).forEach((directory) => rmSync(directory, {
 interface Files {
   exporter: TraceExporter
   path: string
-  /** Name → ids of its client's calls, in order; an unfinished file is text. */
+  /** Ids of the client's calls by file name, in order; an unfinished file as text. */
   found(): Record<string, number[] | string>
   problems: string[]
 }
@@ -48,7 +48,7 @@ function record(id: number, setting = 1, over: Partial<TraceRecord> = {}): Trace
   return { mode: 'triton', setting, id, context: null, traceId: '', activities: [], calls: [call], ...over }
 }
 
-test('O-40 without a log frequency a setting is written when it ends, and the array is closed with the server', async () => {
+test('O-40 without a log frequency, traces are written when their setting ends, and the array is closed with the server', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   exporter.settingBegan(2, fields({}))
@@ -62,15 +62,19 @@ test('O-40 without a log frequency a setting is written when it ends, and the ar
   expect(found()).toEqual({ 'trace.json': [1, 2, 3] })
 })
 
-test('O-42 a server that begins with level TENSORS says where the data of clients goes', () => {
+test('O-42 a server that starts with level TENSORS warns that data of clients is written', () => {
   const said: string[] = []
   for (const levels of [['TIMESTAMPS'], ['TIMESTAMPS', 'TENSORS']] as const) {
-    tritonExporter({ ...TRACE_DEFAULTS, levels: [...levels], file: '/traces/a.json' }, (level, message) => said.push(`${level}: ${message}`))
+    tritonExporter({ ...TRACE_DEFAULTS, levels: [...levels], file: '/traces/a.json' }, (level, message) =>
+      said.push(`${level}: ${message}`),
+    )
   }
-  expect(said).toEqual(["warning: trace level TENSORS writes what clients send and what they are answered to '/traces/a.json'"])
+  expect(said).toEqual([
+    "warning: trace level TENSORS writes what clients send and what they are answered to '/traces/a.json'",
+  ])
 })
 
-test('O-40 nothing was traced: there is no file', async () => {
+test('O-40 without traces there is no file', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({ logFrequency: 2 }))
   exporter.settingEnded(1)
@@ -78,7 +82,7 @@ test('O-40 nothing was traced: there is no file', async () => {
   expect(found()).toEqual({})
 })
 
-test('O-40 with a log frequency so many traces of a setting make a file; settings share the index', async () => {
+test('O-40 with a log frequency, this many traces of a setting make a file; settings share the index', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({ logFrequency: 3 }))
   exporter.settingBegan(2, fields({ logFrequency: 1 }))
@@ -90,7 +94,7 @@ test('O-40 with a log frequency so many traces of a setting make a file; setting
   expect(found()).toEqual({ 'trace.json.0': [1, 2, 3], 'trace.json.1': [4, 5, 6], 'trace.json.2': [8], 'trace.json.3': [7] })
 })
 
-test('O-40 a count that is used up is written at once to an indexed file at rate 1, and with the end at other rates', async () => {
+test('O-40 a used-up count is written at once to an indexed file at rate 1, and at the end at other rates', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({ count: 2 }))
   exporter.settingBegan(2, fields({ count: 1, rate: 5 }))
@@ -103,7 +107,7 @@ test('O-40 a count that is used up is written at once to an indexed file at rate
   expect(found()).toEqual({ 'trace.json': [9], 'trace.json.0': [1, 2] })
 })
 
-test('P-055 the objects of a trace, in the order of its events; names are escaped', async () => {
+test('P-055 the objects of a trace are in the order of its events, and names are escaped', async () => {
   const { exporter, path } = files()
   exporter.settingBegan(1, fields({ logFrequency: 1 }))
   const odd = 'a "b"\n\\ü\u2028'
@@ -118,7 +122,7 @@ test('P-055 the objects of a trace, in the order of its events; names are escape
   )
   await exporter.close()
   const text = readFileSync(`${path}.0`, 'utf8')
-  // Times are integers beyond what a double holds.
+  // Times are integers beyond the precision of doubles.
   expect(text).toContain('"ns":9007199254740993}')
   expect(JSON.parse(text)).toEqual([
     { id: 5, timestamps: [{ name: 'HTTP_SEND_END', ns: 1 }] },
@@ -133,7 +137,7 @@ test('P-055 the objects of a trace, in the order of its events; names are escape
   ])
 })
 
-test('O-43 what is kept is bounded: beyond it traces are written before their time, to the same file', async () => {
+test('O-43 traces in memory are bounded: beyond the limit they are written early, to the same file', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   const [call] = record(1).calls
@@ -144,7 +148,7 @@ test('O-43 what is kept is bounded: beyond it traces are written before their ti
   expect(found()).toEqual({ 'trace.json': [1, 2, 3, 4, 5] })
 })
 
-test('O-40 a file that can not be written loses its traces: counted, said once, and not for ever', async () => {
+test('O-40 traces for an unwritable file are lost and counted, and logged once, until it is writable', async () => {
   const { exporter, path, problems } = files('missing/trace.json')
   exporter.settingBegan(1, fields({ logFrequency: 1 }))
   for (let id = 1; id <= 100; id += 1) exporter.take(record(id))
@@ -154,7 +158,7 @@ test('O-40 a file that can not be written loses its traces: counted, said once, 
   expect(problems[0]).toContain(`trace file '${path}.0' can not be written`)
 })
 
-test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the file is whole once there is room', async () => {
+test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the file is valid once there is room', async () => {
   const { exporter, path, found, problems } = files()
   symlinkSync('/dev/full', path)
   exporter.settingBegan(1, fields({}))
@@ -169,9 +173,10 @@ test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the fi
   expect(found()).toEqual({ 'trace.json': [2] })
 })
 
-/** Runs with a limit on the length of files that this process writes. */
+/** Runs with a limit on the size of files that this process writes. */
 function withFileBytesMax(bytes: number, work: () => void): void {
-  const prlimit = (...options: string[]): string => execFileSync('prlimit', ['--pid', String(process.pid), ...options], { encoding: 'utf8' }).trim()
+  const prlimit = (...options: string[]): string =>
+    execFileSync('prlimit', ['--pid', String(process.pid), ...options], { encoding: 'utf8' }).trim()
   const before = prlimit('--fsize', '-o', 'SOFT', '--noheadings')
   prlimit(`--fsize=${bytes}:`)
   try {
@@ -181,7 +186,7 @@ function withFileBytesMax(bytes: number, work: () => void): void {
   }
 }
 
-test.skipIf(!existsSync('/usr/bin/prlimit'))('O-40 nothing stays of a write that stops halfway: what was there and what follows is whole', async () => {
+test.skipIf(!existsSync('/usr/bin/prlimit'))('O-40 a partial write is undone, so that the file stays valid', async () => {
   const { exporter, found } = files()
   const large: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(100_000) }
   const [call] = record(2).calls
