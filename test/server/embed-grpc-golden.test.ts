@@ -1,4 +1,5 @@
-// The recorded gRPC answers of Triton, through a server of grpc-js. Each suite's server has its own port for HTTP; gRPC goes to the outer server.
+// The recorded gRPC responses of Triton, through a grpc-js server. Each suite's server has its own port for HTTP; gRPC
+// goes to the outer server.
 import { spawn } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,11 +21,13 @@ interface Suite {
   repo: string
   flags: string[]
 }
-const read = (name: string): unknown => JSON.parse(readFileSync(join(GOLDEN, name), 'utf8').replaceAll(/\bNaN\b/g, 'null'))
+const read = (name: string): unknown =>
+  JSON.parse(readFileSync(join(GOLDEN, name), 'utf8').replaceAll(/\bNaN\b/g, 'null'))
 const { suites } = read('suites.json') as { suites: Suite[] }
 type Listed = Record<string, Record<string, { reason: string; cases: string[] }>>
-/** Suite to those of its cases that differ. */
-const listed = (name: string, suite: string): string[] => Object.values((read(name) as Listed)[suite] ?? {}).flatMap(({ cases }) => cases)
+/** Cases that differ, by suite. */
+const listed = (name: string, suite: string): string[] =>
+  Object.values((read(name) as Listed)[suite] ?? {}).flatMap(({ cases }) => cases)
 
 async function python(...args: string[]): Promise<string> {
   const child = spawn(PYTHON, args, { cwd: GOLDEN, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } })
@@ -40,10 +43,10 @@ beforeAll(async () => {
 }, 300_000)
 afterAll(() => rmSync(work, { recursive: true, force: true }))
 
-/** Those with calls of gRPC, but `poll` and `rate`, whose calls are those of others. */
+/** Suites with gRPC calls, except for `poll` and `rate`, whose calls are in other suites. */
 const NAMES = ['main', 'defaults', 'explicit', 'broken', 'broken_start', 'cache', 'restricted', 'forward', 'trace']
 
-test.each(suites.filter(({ name }) => NAMES.includes(name)))('$name: what is recorded of gRPC is answered through grpc-js', async ({ name, repo, flags }) => {
+test.each(suites.filter(({ name }) => NAMES.includes(name)))('$name: recorded gRPC calls get the same responses through grpc-js', async ({ name, repo, flags }) => {
   const [http = 0, grpc = 0, metrics = 0] = await freePorts(3)
   const repository = join(work, 'models', repo)
   const more = ['--exit-on-error=false', ...(['main', 'forward'].includes(name) ? ['--strict-readiness=false'] : [])]

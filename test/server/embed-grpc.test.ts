@@ -1,4 +1,4 @@
-// `grpcService`: the gRPC API behind a server of grpc-js. What it answers is what the server's own port answers.
+// `grpcService`: the gRPC API in a grpc-js server responds as the server's own port.
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { connect } from 'node:http2'
@@ -31,7 +31,7 @@ afterAll(async () => {
   models.remove()
 })
 
-/** Waits for what is to become true. */
+/** Waits for a condition. */
 async function until(what: () => Promise<boolean> | boolean, ms = 20_000): Promise<void> {
   const from = performance.now()
   while (!(await what())) {
@@ -41,14 +41,16 @@ async function until(what: () => Promise<boolean> | boolean, ms = 20_000): Promi
 }
 
 const metric = async (pattern: RegExp): Promise<string> => pattern.exec(await server.metricsText())?.[1] ?? ''
-/** Requests of the decoupled model that are over. */
+/** Number of finished requests of the decoupled model. */
 const over = async (): Promise<number> => Number(await metric(/nv_inference_exec_count\{model="repeat"[^}]*\} (\d+)/))
 
 test('the methods are those of the published services', () => {
   const published = ['grpc_service', 'health'].flatMap((name) => {
     const text = readFileSync(join(ROOT, 'proto', `${name}.proto`), 'utf8')
     const service = `${/^package (.*);/m.exec(text)?.[1]}.${/^service (\w+)/m.exec(text)?.[1]}`
-    return [...text.matchAll(/rpc (\w+)\((stream )?\w+\)\s*returns \((stream )?/g)].map(([, method, sends, receives]) => [`/${service}/${method}`, sends !== undefined, receives !== undefined])
+    return [...text.matchAll(/rpc (\w+)\((stream )?\w+\)\s*returns \((stream )?/g)].map(
+      ([, method, sends, receives]) => [`/${service}/${method}`, sends !== undefined, receives !== undefined],
+    )
   })
   const { definition, implementation } = grpcService(server)
   const ours = Object.values(definition).map(({ path, requestStream, responseStream }) => [path, requestStream, responseStream])
@@ -58,7 +60,8 @@ test('the methods are those of the published services', () => {
 })
 
 const LARGE = inferMessage('variable', [['X', 'FP32', [1, 3_000_000], Buffer.alloc(12_000_000, 7)]])
-const setting = (name: string, value: [number, number | string]): Buffer => message([1, message([1, name], [2, message(value)])])
+const setting = (name: string, value: [number, number | string]): Buffer =>
+  message([1, message([1, name], [2, message(value)])])
 
 const CASES: [string, Buffer, Record<string, string>?][] = [
   ['ServerLive', message()],
@@ -95,15 +98,15 @@ const CASES: [string, Buffer, Record<string, string>?][] = [
   ['LogSettings', setting('log_file', [3, 'x'])],
 ]
 
-/** Large messages by their digest: comparing them byte by byte takes minutes. */
+/** Replaces large messages by their digest: comparing them byte by byte takes minutes. */
 const told = ({ messages, ...answer }: Answer): object => ({ ...answer, messages: messages.map((bytes) => (bytes.length > 4096 ? createHash('sha256').update(bytes).digest('hex') : bytes.toString('hex'))) })
 
-test.each(CASES)('%s is answered as on the port (%#)', async (method, sent, fields = {}) => {
+test.each(CASES)('%s responds as on the port (%#)', async (method, sent, fields = {}) => {
   const [mine, theirs] = [await client.unary(INFERENCE + method, sent, { fields }), await own.unary(INFERENCE + method, sent, { fields })]
   expect(told(mine)).toEqual(told(theirs))
 })
 
-test.each([[''], ['simple'], ['nope']])('health of %j is checked as on the port', async (service) => {
+test.each([[''], ['simple'], ['nope']])('the health of %j is reported as on the port', async (service) => {
   const check = [`/grpc.health.v1.Health/Check`, message([1, service])] as const
   expect(await client.unary(...check)).toEqual(await own.unary(...check))
 })
@@ -118,12 +121,12 @@ const STREAMS: [string, Buffer[], Record<string, string>?][] = [
   ['what is no message', [Buffer.from([0x0a, 0x7f, 1])]],
 ]
 
-test.each(STREAMS)('a stream with %s is answered as on the port', async (_, sent, fields = {}) => {
+test.each(STREAMS)('a stream with %s responds as on the port', async (_, sent, fields = {}) => {
   const [mine, theirs] = [await client.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields }), await own.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields })]
   expect(told(mine)).toEqual(told(theirs))
 })
 
-test('answers come while the stream is open, and one that is refused is told before its client ends', async () => {
+test('responses arrive while the stream is open, and an error arrives before its client ends', async () => {
   const call = client.open(`${INFERENCE}ModelStreamInfer`)
   const first = new Promise((resolve) => void call.once('data', resolve))
   call.write(simple(1))
@@ -139,12 +142,14 @@ test('answers come while the stream is open, and one that is refused is told bef
 
 test('a deadline ends a call, in the core too', async () => {
   const before = await over()
-  const { code } = await client.stream(`${INFERENCE}ModelStreamInfer`, [repeat([1, 2], [0, 60_000])], { deadlineMs: 300 })
+  const { code } = await client.stream(`${INFERENCE}ModelStreamInfer`, [repeat([1, 2], [0, 60_000])], {
+    deadlineMs: 300,
+  })
   expect(code).toBe('DEADLINE_EXCEEDED')
   await until(async () => (await over()) === before + 1)
 })
 
-test('a client that cancels, or whose connection is gone, ends its request in the core', async () => {
+test('a client that cancels or disconnects cancels its request in the core', async () => {
   for (const leave of ['cancel', 'close'] as const) {
     const before = await over()
     const leaving = new BytesClient(outer.address)
@@ -160,7 +165,7 @@ test('a client that cancels, or whose connection is gone, ends its request in th
   }
 })
 
-test('health is watched: it is told at once, and its end when the server goes', async () => {
+test('a health watch reports the state at once, and the end of the server', async () => {
   const going = await Server.start({ modelRepository: models.path('small'), grpc: { address: '127.0.0.1' } })
   const front = await outerServer(going)
   const watcher = new BytesClient(front.address)
@@ -178,7 +183,7 @@ test('health is watched: it is told at once, and its end when the server goes', 
 })
 
 describe('many at once', () => {
-  test('are each answered with their own answer', async () => {
+  test('each request gets its own response', async () => {
     const answers = await Promise.all(Array.from({ length: 500 }, (_, i) => client.unary(`${INFERENCE}ModelInfer`, simple(i, `id ${i}`))))
     const sums = answers.map(({ messages: [answer = Buffer.alloc(0)] }) => answer.readInt32LE(answer.length - 2 * 66 + 2))
     expect(answers.every(({ messages: [answer] }, i) => answer?.includes(`id ${i}`) === true)).toBe(true)
@@ -193,7 +198,7 @@ function framed(bytes: Buffer): Buffer {
 }
 
 describe('attacks', () => {
-  test('bytes that are no frames of gRPC, and frames that are cut off, end their call and nothing else', async () => {
+  test('invalid or truncated gRPC frames end their call and nothing else', async () => {
     const session = connect(`http://${outer.address}`)
     for (const method of ['ModelInfer', 'ModelStreamInfer']) {
       for (const bytes of [Buffer.alloc(0), Buffer.from([0, 0, 0]), Buffer.alloc(40, 0xff), Buffer.concat([Buffer.from([1, 0, 0, 0, 4]), Buffer.alloc(4)]), framed(simple(1)).subarray(0, 20)]) {
@@ -202,7 +207,7 @@ describe('attacks', () => {
         call.resume()
         const closed = new Promise((resolve) => void call.once('close', resolve))
         call.end(bytes)
-        // What waits for the rest of a message is the client's to end.
+        // An incomplete message waits until the client ends the call.
         if ((await Promise.race([closed, sleep(500, 'waits')])) === 'waits') call.close()
         await closed
       }
@@ -211,17 +216,17 @@ describe('attacks', () => {
     expect((await client.unary(`${INFERENCE}ModelInfer`, simple(1))).code).toBe('OK')
   })
 
-  test('a client that never reads holds a bounded part of its answers, and others are served', async () => {
+  test('a client that never reads holds a bounded number of responses, and others are served', async () => {
     const session = connect(`http://${outer.address}`)
     const call = session.request({ ':method': 'POST', ':path': `${INFERENCE}ModelStreamInfer`, 'content-type': 'application/grpc', te: 'trailers' })
     call.on('error', () => {})
     const before = process.memoryUsage().rss
-    // Answers of 1 MB each, of which none is taken.
+    // Responses of 1 MB each, none of which is read.
     const huge = framed(inferMessage('variable', [['X', 'FP32', [1, 250_000], Buffer.alloc(1_000_000)]]))
     let taken = 0
     const drained = (): Promise<boolean> => Promise.race([new Promise<boolean>((resolve) => void call.once('drain', () => resolve(true))), sleep(1500, false)])
     while (taken < 400 && (call.write(huge) || (await drained()))) taken += 1
-    // The outer server reads no further: what was sent stays with the client and in windows.
+    // The outer server applies back pressure: the messages stay with the client and in windows.
     expect(taken).toBeLessThan(150)
     expect(process.memoryUsage().rss - before).toBeLessThan(512 * 1024 * 1024)
     const fine = await client.unary(`${INFERENCE}ModelInfer`, simple(1))
@@ -229,7 +234,7 @@ describe('attacks', () => {
     session.destroy()
   }, 60_000)
 
-  test('a message above the limit of the outer server is refused, and the connection serves on', async () => {
+  test('a message above the limit of the outer server is rejected, and the connection stays open', async () => {
     const small = await outerServer(server, { channel: { ...ANY_SIZE, 'grpc.max_receive_message_length': 100_000 } })
     const sender = new BytesClient(small.address)
     const { code, details } = await sender.unary(`${INFERENCE}ModelInfer`, LARGE)
@@ -239,12 +244,14 @@ describe('attacks', () => {
     small.end()
   })
 
-  test('more metadata than the core takes is refused with its limit', async () => {
-    const { code, details } = await client.unary(`${INFERENCE}ServerLive`, message(), { fields: Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`x-${i}`, 'v'.repeat(1200)])) })
+  test('more metadata than the core accepts is rejected with its limit', async () => {
+    const { code, details } = await client.unary(`${INFERENCE}ServerLive`, message(), {
+      fields: Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`x-${i}`, 'v'.repeat(1200)])),
+    })
     expect([code, details]).not.toEqual(['OK', ''])
   })
 
-  test('calls that are cancelled at once, over and over, leave nothing behind', async () => {
+  test('calls that are cancelled at once, repeatedly, leave nothing behind', async () => {
     for (let round = 0; round < 20; round += 1) {
       const calls = Array.from({ length: 50 }, () => client.open(`${INFERENCE}ModelStreamInfer`))
       calls.forEach((call) => call.write(repeat([1, 2], [0, 60_000])))

@@ -1,4 +1,4 @@
-/** An outer server of grpc-js with the services of a server in the same process, and a client that sends bytes. */
+/** A grpc-js server with the services of a server in the same process, and a client that sends bytes. */
 import {
   Client,
   Metadata,
@@ -19,7 +19,7 @@ import { inferMessage } from './protobuf.js'
 export const INFERENCE = '/inference.GRPCInferenceService/'
 export const ANY_SIZE = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
 
-/** Serves on a free port of loopback; the end closes what is connected. */
+/** Serves on a free loopback port; `close` closes the connections. */
 export async function outerServer(server: Server, { channel = ANY_SIZE, service = {}, port = 0 }: { channel?: ChannelOptions; service?: GrpcOptions; port?: number } = {}): Promise<{ address: string; end: () => void }> {
   const outer = new GrpcServer(channel)
   const { definition, implementation } = grpcService(server, service)
@@ -30,7 +30,7 @@ export async function outerServer(server: Server, { channel = ANY_SIZE, service 
 
 const same = (bytes: Buffer): Buffer => bytes
 
-/** How a call ended. */
+/** Result of a call. */
 export interface Answer {
   code: string
   details: string
@@ -44,13 +44,13 @@ export function metadataOf(fields: Record<string, string>): Metadata {
   return metadata
 }
 
-/** What the servers' libraries add is left out. */
+/** Removes the fields that the servers' libraries add. */
 function answerOf({ code, details, metadata }: StatusObject | ServiceError, messages: Buffer[]): Answer {
   const ours = Object.entries(metadata.getMap()).filter(([name]) => !['content-type', 'date', 'grpc-encoding', 'grpc-accept-encoding'].includes(name))
   return { code: status[code], details: code === status.OK ? '' : details, messages, trailers: Object.fromEntries(ours.map(([name, value]) => [name, String(value)])) }
 }
 
-/** A client of its own connection. */
+/** A client with its own connection. */
 export class BytesClient {
   readonly #client: Client
 
@@ -66,19 +66,22 @@ export class BytesClient {
     })
   }
 
-  /** Sends all messages and ends its side. */
+  /** Sends all messages and half-closes. */
   async stream(path: string, sent: Buffer[], { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {}): Promise<Answer> {
     const call = this.open(path, fields, deadlineMs)
     const messages: Buffer[] = []
     call.on('data', (message: Buffer) => messages.push(message))
     const ended = new Promise<Answer>((resolve) => void call.on('status', (end) => resolve(answerOf(end, messages))))
-    for (const message of sent) if (!call.write(message)) await new Promise((resolve) => void call.once('drain', resolve))
+    for (const message of sent)
+      if (!call.write(message)) await new Promise((resolve) => void call.once('drain', resolve))
     call.end()
     return await ended
   }
 
   open(path: string, fields: Record<string, string> = {}, deadlineMs = 30_000): ClientDuplexStream<Buffer, Buffer> {
-    const call = this.#client.makeBidiStreamRequest(path, same, same, metadataOf(fields), { deadline: Date.now() + deadlineMs })
+    const call = this.#client.makeBidiStreamRequest(path, same, same, metadataOf(fields), {
+      deadline: Date.now() + deadlineMs,
+    })
     call.on('error', () => {})
     return call
   }
@@ -101,7 +104,7 @@ export const simple = (n: number, id = ''): Buffer => {
   return inferMessage('simple', [['INPUT0', 'INT32', [1, 16], row], ['INPUT1', 'INT32', [1, 16], row]], id)
 }
 
-/** To the decoupled model: each value comes back, after its delay in ms. */
+/** A request to the decoupled model, which returns each value after its delay in ms. */
 export function repeat(values: number[], delays: number[], wait = 0, id = ''): Buffer {
   const uint32 = (...all: number[]): Buffer => Buffer.from(Uint32Array.from(all).buffer)
   return inferMessage('repeat', [['IN', 'INT32', [values.length], int32(...values)], ['DELAY', 'UINT32', [delays.length], uint32(...delays)], ['WAIT', 'UINT32', [1], uint32(wait)]], id)

@@ -1,4 +1,4 @@
-// The access log and the audit log of requests that other servers of the process receive: the lines of the port, which say where they came from.
+// Access log and audit log of embedded requests: as on the port, plus the origin.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer, type Server as HttpServer } from 'node:http'
@@ -28,7 +28,7 @@ let client: BytesClient
 let url: string
 let own: string
 
-/** Lines of a log, as the tests come to them. */
+/** Reads the lines of a log one after another. */
 class Log {
   readonly #path: string
   #taken = 0
@@ -37,14 +37,14 @@ class Log {
     this.#path = path
   }
 
-  /** Those that were not taken. */
+  /** Lines that were not read yet. */
   rest(): Line[] {
     const text = existsSync(this.#path) ? readFileSync(this.#path, 'utf8') : ''
     const whole = text.split('\n').slice(0, -1)
     return whole.slice(this.#taken).map((line) => JSON.parse(line) as Line)
   }
 
-  /** So many next ones, once they are there, and no more than these. */
+  /** Waits for this many next lines, and fails if there are more. */
   async take(count: number): Promise<Line[]> {
     const from = performance.now()
     for (let lines = this.rest(); ; lines = this.rest()) {
@@ -53,12 +53,13 @@ class Log {
         expect(lines).toHaveLength(count)
         return lines
       }
-      if (performance.now() - from > LINE_MS_MAX) throw new Error(`${lines.length} lines of ${count} within ${LINE_MS_MAX} ms: ${JSON.stringify(lines)}`)
+      if (performance.now() - from > LINE_MS_MAX)
+        throw new Error(`${lines.length} lines of ${count} within ${LINE_MS_MAX} ms: ${JSON.stringify(lines)}`)
       await sleep(20)
     }
   }
 
-  /** The next one, and no more than this. */
+  /** Waits for the next line, and fails if there are more. */
   async next(): Promise<Line> {
     return (await this.take(1))[0] as Line
   }
@@ -95,10 +96,10 @@ afterAll(async () => {
 
 const DIFFERENT = new Set(['time', 'peer', 'origin', 'protocol', 'total_us', 'duration_us', 'phases_us'])
 
-/** A line without what differs from call to call, and from door to door. */
+/** A line without the fields that differ between calls and between front ends. */
 const alike = (line: Line): Line => Object.fromEntries(Object.entries(line).filter(([name]) => !DIFFERENT.has(name)))
 
-test('a control call has the audit line of the port, which says that it was embedded', async () => {
+test('a control call has the audit line of the port, with the origin embed', async () => {
   const config = JSON.stringify({ backend: 'identity', max_batch_size: 4 })
   const calls: [string, string][] = [
     [LOAD, ''],
@@ -109,7 +110,7 @@ test('a control call has the audit line of the port, which says that it was embe
     ['/v2/logging', '{"log_verbose_level":0}'],
   ]
   for (const [path, body] of calls) {
-    // One after the other: a line is written behind its answer.
+    // One after the other, because a line is written after its response.
     const statusOfEmbedded = (await answer(url, 'POST', path, { body })).status
     const embedded = await audit.next()
     expect(embedded).toMatchObject({ peer: LOOPBACK, origin: 'embed', protocol: 'http', status: statusOfEmbedded })
@@ -119,19 +120,21 @@ test('a control call has the audit line of the port, which says that it was embe
     expect(alike(embedded), path).toEqual(alike(ours))
     if (path.includes('nope')) expect(embedded['parameters']).toMatchObject({ config: { bytes: config.length, sha256: createHash('sha256').update(config).digest('hex') }, files: [{ name: '1/model.bin', bytes: 3 }] })
   }
-  // What changes nothing has no line.
+  // Calls that change nothing have no line.
   await answer(url, 'GET', '/v2/logging')
   await answer(url, 'POST', LOAD)
   expect(await audit.next()).toMatchObject({ verb: 'load' })
 })
 
-test('a caller whose address is not known is called unknown, also where it is refused', async () => {
-  const response = await fetchHandler(server)(new Request('http://a/v2/logging', { method: 'POST', body: '{"log_verbose_level":1}' }))
+test('a caller with an unknown address is logged as unknown, even if rejected', async () => {
+  const response = await fetchHandler(server)(
+    new Request('http://a/v2/logging', { method: 'POST', body: '{"log_verbose_level":1}' }),
+  )
   expect(response.status).toBe(403)
   expect(await audit.next()).toMatchObject({ peer: 'unknown', origin: 'embed', verb: 'log_update', status: 403, code: 'PERMISSION_DENIED' })
 })
 
-test('a call of gRPC has them likewise', async () => {
+test('a gRPC call has audit lines too', async () => {
   await access.take(access.rest().length)
   expect((await client.unary(`${INFERENCE}RepositoryModelLoad`, message([2, 'simple']))).code).toBe('OK')
   await client.unary(`${INFERENCE}RepositoryModelUnload`, message([2, 'nope']))
@@ -139,14 +142,16 @@ test('a call of gRPC has them likewise', async () => {
   expect(load).toMatchObject({ peer: LOOPBACK, origin: 'embed', protocol: 'grpc', verb: 'load', model: 'simple', grpc_status: 0, parameters: {} })
   expect(unload).toMatchObject({ origin: 'embed', protocol: 'grpc', verb: 'unload', model: 'nope' })
   expect((await client.unary(`${INFERENCE}ModelInfer`, simple(3, 'a'))).code).toBe('OK')
-  expect((await client.stream(`${INFERENCE}ModelStreamInfer`, [simple(1, 'b'), simple(2, 'c')])).messages).toHaveLength(2)
+  expect((await client.stream(`${INFERENCE}ModelStreamInfer`, [simple(1, 'b'), simple(2, 'c')])).messages).toHaveLength(
+    2,
+  )
   const lines = (await access.take(6)).slice(2)
   expect(lines[0]).toMatchObject({ peer: LOOPBACK, origin: 'embed', path: `${INFERENCE}ModelInfer`, model: 'simple', id: 'a', grpc_status: 0, batch: 1 })
   expect(lines.filter((line) => line['in_stream'] === true).map((line) => [line['id'], line['origin'], line['grpc_status']])).toEqual([['b', 'embed', 0], ['c', 'embed', 0]])
   expect(lines.at(-1)).toMatchObject({ path: `${INFERENCE}ModelStreamInfer`, origin: 'embed', requests: 2, grpc_status: 0 })
 })
 
-test('a request has the access line of the port, also one that is refused', async () => {
+test('a request has the access line of the port, even if rejected', async () => {
   await access.take(access.rest().length)
   const body = simpleBody(3)
   const requests: [string, string, string][] = [['POST', INFER, body], ['GET', '/v2/health/ready', ''], ['POST', '/v2/models/nope/infer', body], ['POST', INFER, '{"inputs"']]
@@ -161,12 +166,12 @@ test('a request has the access line of the port, also one that is refused', asyn
     expect(Object.keys(embedded['phases_us'] as object)).toEqual(Object.keys(ours['phases_us'] as object))
     expect(alike(embedded)).toEqual(alike(ours))
   }
-  // Whose address is not known.
+  // A client with an unknown address.
   expect((await fetchHandler(server)(new Request(`http://a/v2/${'x'.repeat(100)}`))).status).toBe(404)
   expect(await access.next()).toMatchObject({ peer: 'unknown', origin: 'embed', status: 404 })
 })
 
-test('a stream of events has its line when it is over, and one whose client left says so', async () => {
+test('an event stream has its line at its end, and shows whether the client disconnected', async () => {
   await access.take(access.rest().length)
   const events = async (delay: number): Promise<Response> =>
     await fetchHandler(server)(new Request('http://a/v2/models/repeat/generate_stream', { method: 'POST', body: `{"IN":[1,2],"DELAY":[0,${delay}],"WAIT":0}` }))
@@ -179,7 +184,7 @@ test('a stream of events has its line when it is over, and one whose client left
   expect(await access.next()).toMatchObject({ origin: 'embed', verb: 'generate_stream', code: 'CANCELLED' })
 })
 
-test('calls of the program itself have no line, and the lines are counted', async () => {
+test('calls of the program itself have no line, and lines are counted', async () => {
   await server.load('simple')
   await server.model('simple').infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] }, INPUT1: { data: new Int32Array(16), shape: [1, 16] } } })
   await answer(url, 'POST', LOAD)
@@ -187,7 +192,7 @@ test('calls of the program itself have no line, and the lines are counted', asyn
   expect(Number(/^nereid_audit_log_lines_total (\d+)/m.exec(await server.metricsText())?.[1])).toBeGreaterThan(10)
 })
 
-test('a server without ports writes what waits before it ends, and says at its start what it cannot open', async () => {
+test('a server without ports writes pending lines at its end, and reports unwritable logs at its start', async () => {
   const path = join(at, 'portless.log')
   const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', auditLog: path })
   expect((await fetchHandler(other)(new Request(`http://a${LOAD}`, { method: 'POST' }), { peer: '[2001:db8::1]:7' })).status).toBe(200)

@@ -1,4 +1,5 @@
-// `nereid/embed`: the v2 API behind node:http, and behind servers that speak in Request and Response. What it answers is what the server's own port answers.
+// `nereid/embed`: the v2 API in node:http and in servers that use Request and Response responds as the server's own
+// port.
 import { createHash } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request as ask, type RequestListener, type Server as HttpServer } from 'node:http'
@@ -35,22 +36,24 @@ afterAll(async () => {
   models.remove()
 })
 
-test.each([...CASES, ...TARGETS])('node:http answers %s %s as the port does', async (method, path, options) => {
+test.each([...CASES, ...TARGETS])('node:http responds to %s %s as the port does', async (method, path, options) => {
   const [mine, theirs] = [await answer(url, method, path, options), await answer(own, method, path, options)]
   expect({ ...mine, body: mine.body.toString() }).toEqual({ ...theirs, body: theirs.body.toString() })
 })
 
-// A `Request` has no body of its own for GET, and no framing.
-test.each(CASES.filter(([method, , options]) => options?.headers?.['Transfer-Encoding'] === undefined && !(method === 'GET' && options?.body !== undefined)))('a fetch handler answers %s %s as the port does', async (method, path, { headers, body } = {}) => {
+// A `Request` has no body for GET, and no framing.
+test.each(CASES.filter(([method, , options]) => options?.headers?.['Transfer-Encoding'] === undefined && !(method === 'GET' && options?.body !== undefined)))('a fetch handler responds to %s %s as the port does', async (method, path, { headers, body } = {}) => {
   const handle = fetchHandler(server)
   const response = await handle(new Request(`http://a${path}`, { method, headers: headers ?? {}, ...(body === undefined ? {} : { body: new Uint8Array(Buffer.from(body)) }) }), { peer: '127.0.0.1:1', local: '127.0.0.1:2' })
   const theirs = await answer(own, method, path, { ...(headers === undefined ? {} : { headers }), ...(body === undefined ? {} : { body }) })
   expect([response.status, response.headers.get('content-type'), Buffer.from(await response.arrayBuffer()).toString()]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
 })
 
-test('paths that are not of the API go on to the next handler, where there is one', async () => {
+test('paths outside the API go to the next handler, if any', async () => {
   const handler = httpHandler(server)
-  const [http, at] = await listening((request, response) => handler(request, response, () => response.end(`next ${request.url}`)))
+  const [http, at] = await listening((request, response) =>
+    handler(request, response, () => response.end(`next ${request.url}`)),
+  )
   expect((await answer(at, 'GET', '/other')).body.toString()).toBe('next /other')
   expect((await answer(at, 'GET', '/v2x')).body.toString()).toBe('next /v2x')
   expect((await answer(at, 'GET', '/V2')).body.toString()).toBe('next /V2')
@@ -60,13 +63,13 @@ test('paths that are not of the API go on to the next handler, where there is on
   http.close()
 })
 
-test('settings are not changed for a client whose address is not known', async () => {
+test('a client with an unknown address cannot change settings', async () => {
   const handle = fetchHandler(server)
   const response = await handle(new Request('http://a/v2/logging', { method: 'POST', body: '{}' }))
   expect(response.status).toBe(403)
 })
 
-test('a body that is longer than allowed is refused with the words of the port, over a connection that is still there', async () => {
+test('a body above the limit is rejected with the text of the port, over an open connection', async () => {
   const small = await Server.start({ modelRepository: models.path('small'), httpMaxInputSize: 100_000, http: { address: '127.0.0.1' } })
   const [http, at] = await listening(httpHandler(small))
   const body = `{"parameters":{"config":"${'x'.repeat(200_000)}"}}`
@@ -79,7 +82,7 @@ test('a body that is longer than allowed is refused with the words of the port, 
   await small.stop()
 })
 
-test('a client that leaves ends its request on the server', async () => {
+test('a client that disconnects cancels its request on the server', async () => {
   const body = '{"IN":[1,2],"DELAY":[0,60000],"WAIT":0}'
   await new Promise<void>((resolve, reject) => {
     const sent = ask(`${url}/v2/models/repeat/generate_stream`, { method: 'POST' }, (response) => {
@@ -96,7 +99,7 @@ test('a client that leaves ends its request on the server', async () => {
 })
 
 describe('many at once', () => {
-  test('are each answered with their own answer', async () => {
+  test('each request gets its own response', async () => {
     const handle = fetchHandler(server)
     const one = async (i: number): Promise<void> => {
       const response = await handle(new Request(`http://a${INFER}`, { method: 'POST', body: simpleBody(i) }))
@@ -107,7 +110,7 @@ describe('many at once', () => {
   })
 })
 
-test('the plugin of Fastify registers what the API has, and leaves bodies as they are', async () => {
+test('the Fastify plugin registers the routes of the API, and does not parse bodies', async () => {
   const said: string[] = []
   const handlers = new Map<string, (request: never, reply: never) => void>()
   const like = {
@@ -119,7 +122,7 @@ test('the plugin of Fastify registers what the API has, and leaves bodies as the
   expect([said, [...handlers.keys()]]).toEqual([['no parsers', 'parser *', 'done'], ['/v2', '/v2/*']])
 })
 
-test('the bytes of a key are counted as on the port: of bodies and of answers', async () => {
+test('the bytes of a key are counted as on the port, for requests and responses', async () => {
   const at = mkdtempSync(join(tmpdir(), 'nereid-embed-keys-'))
   const key = 'the-key-of-a-test-with-few-bytes'
   const sha256 = createHash('sha256').update(key).digest('hex')
@@ -135,11 +138,11 @@ test('the bytes of a key are counted as on the port: of bodies and of answers', 
   rmSync(at, { recursive: true })
 })
 
-test('after the server stopped requests are refused, and none hangs', async () => {
+test('after the server stopped, requests are rejected and none hangs', async () => {
   const other = await Server.start({ modelRepository: models.path('small') })
   const handle = fetchHandler(other)
   expect((await handle(new Request('http://a/v2/health/live'))).status).toBe(200)
-  // It may be refused while the server stops.
+  // A request may be rejected while the server stops.
   const running = handle(new Request(`http://a${INFER}`, { method: 'POST', body: simpleBody(1) })).catch(() => {})
   await other.stop()
   await running

@@ -1,4 +1,4 @@
-/** A real server on free loopback ports, and the few requests every test makes. */
+/** A real server on free loopback ports, and common requests. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,7 +12,7 @@ const MAIN = join(ROOT, 'dist/cli/main.js')
 const START_MS_MAX = 30_000
 const STOP_MS_MAX = 20_000
 
-/** The generated repositories `main`, `small` and `broken` in a directory of their own. */
+/** The generated repositories `main`, `small` and `broken` in a private directory. */
 export function repositories(): { path: (name: string) => string; remove: () => void } {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-test-'))
   writeTestRepositories(directory)
@@ -28,7 +28,7 @@ export class TestServer {
   readonly metricsPort: number
   readonly process: ChildProcess
   readonly repository: string
-  /** Milliseconds from spawn to the first answer of `/v2/health/ready`; null until it is ready. */
+  /** Milliseconds from spawn to the first response of `/v2/health/ready`; null until it is ready. */
   readyMs: number | null = null
   stdout = ''
   stderr = ''
@@ -44,7 +44,7 @@ export class TestServer {
     child.stderr?.on('data', (chunk: Buffer) => (this.stderr += chunk.toString()))
   }
 
-  /** Spawns without waiting: for servers that are expected to refuse to start. */
+  /** Spawns without waiting, for servers that should fail to start. */
   static async spawn(repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env): Promise<TestServer> {
     const ports = await freePorts(3)
     const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
@@ -52,7 +52,7 @@ export class TestServer {
     return new TestServer(ports, child, repository)
   }
 
-  /** Spawns and waits until the server answers `path` with anything at all. */
+  /** Spawns and waits until the server responds to `path`. */
   static async start(
     repository: string,
     flags: string[] = [],
@@ -67,7 +67,7 @@ export class TestServer {
         server.readyMs = performance.now() - from
         return server
       } catch {
-        // Each costs a millisecond of CPU that the server could have.
+        // Each attempt costs the server a millisecond of CPU.
         await new Promise((resolve) => setTimeout(resolve, 20))
       }
     }
@@ -95,7 +95,7 @@ export class TestServer {
 
   async stop(): Promise<number | null> {
     if (this.alive) {
-      // As a person would: after SIGTERM the server waits for load balancers.
+      // A second signal, because after SIGTERM the server waits for load balancers.
       this.process.kill('SIGINT')
       const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS_MAX)
       await this.ended()

@@ -31,7 +31,7 @@ test('P-001 a connection serves one request after another', async () => {
   raw.destroy()
 })
 
-test('P-002 an answer without a body says so with Content-Length: 0', async () => {
+test('P-002 an empty response has Content-Length: 0', async () => {
   const raw = await RawConnection.open(server.httpPort)
   raw.send(get('/v2/models/simple/ready'))
   const { status, headers, body } = await raw.answer()
@@ -39,7 +39,7 @@ test('P-002 an answer without a body says so with Content-Length: 0', async () =
   raw.destroy()
 })
 
-test('P-009 pipelined requests are all answered, in order', async () => {
+test('P-009 pipelined requests are answered in order', async () => {
   const raw = await RawConnection.open(server.httpPort)
   const count = 50
   raw.send(Buffer.concat(Array.from({ length: count }, (_, i) => post(INFER, simpleBody(i)))))
@@ -57,7 +57,7 @@ test.each([1, 7, 4096])('P-003 a chunked body in pieces of %i bytes is read', as
   raw.destroy()
 })
 
-test('P-003 more than 65536 chunks are refused, and the connection ends', async () => {
+test('P-003 more than 65536 chunks are rejected, and the connection closes', async () => {
   const raw = await RawConnection.open(server.httpPort)
   raw.send(`POST ${INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`)
   raw.send(Buffer.from('1\r\n \r\n'.repeat(65_600)))
@@ -79,7 +79,7 @@ test('P-004 Expect: 100-continue is answered before the body is sent', async () 
   raw.destroy()
 })
 
-test('P-001 Connection: close and HTTP/1.0 end the connection after the answer', async () => {
+test('P-001 Connection: close and HTTP/1.0 close the connection after the response', async () => {
   for (const request of [get('/v2', 'Connection: close'), 'GET /v2 HTTP/1.0\r\n\r\n']) {
     const raw = await RawConnection.open(server.httpPort)
     raw.send(request)
@@ -104,20 +104,20 @@ test('a body that arrives byte by byte is read', async () => {
   raw.destroy()
 })
 
-test('P-079 a raw binary request is one tensor and nothing else', async () => {
+test('P-079 a raw binary request is exactly one tensor', async () => {
   const raw = await RawConnection.open(server.httpPort)
   const word = Buffer.from('\x02\x00\x00\x00ab')
   raw.send(
     post('/v2/models/id_string/infer', Buffer.concat([word, word]), 'Inference-Header-Content-Length: 0'),
   )
-  // BYTES of any count can not be deduced: the answer is an error that says so, not a guess.
+  // The number of BYTES elements cannot be deduced, which is an error.
   const answer = await raw.answer()
   expect(answer.status).toBe(400)
   expect(answer.body.toString()).toContain('For BYTE datatype raw input')
   raw.destroy()
 })
 
-test('P-005 paths match as they are; a query does not matter', async () => {
+test('P-005 paths match literally, and a query does not matter', async () => {
   const check: [string, number][] = [
     ['/v2/health/live?x=1', 200],
     ['/v2/health/live/', 404],
@@ -134,7 +134,7 @@ test('P-005 paths match as they are; a query does not matter', async () => {
   raw.destroy()
 })
 
-test('garbage ends the connection and not the server', async () => {
+test('invalid bytes end the connection but not the server', async () => {
   for (const bytes of ['\x16\x03\x01\x02\x00\x01\x00\r\n\r\n', 'GET\r\n\r\n', '\0\0\0\0\r\n\r\n']) {
     const raw = await RawConnection.open(server.httpPort)
     raw.send(Buffer.from(bytes, 'latin1'))
@@ -143,7 +143,7 @@ test('garbage ends the connection and not the server', async () => {
   expect((await fetch(`${server.url}/v2/health/ready`)).status).toBe(200)
 })
 
-test('a hundred connections that send half a request hold nobody up', async () => {
+test('a hundred connections with incomplete requests block no others', async () => {
   const idle = await Promise.all(Array.from({ length: 100 }, () => RawConnection.open(server.httpPort)))
   for (const raw of idle) raw.send('POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{')
   const from = performance.now()

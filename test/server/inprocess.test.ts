@@ -11,7 +11,7 @@ const models = repositories()
 let server: Server
 
 beforeAll(async () => {
-  // No ports: the API is enough.
+  // No ports: the in-process API suffices.
   server = await Server.start({ modelRepository: models.path('main') })
 })
 afterAll(async () => {
@@ -21,12 +21,12 @@ afterAll(async () => {
 
 const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).fill(value) })
 
-test('no port is open unless asked for', async () => {
+test('no port is open by default', async () => {
   expect(server.ports).toEqual({ http: 0, grpc: 0, control: 0, metrics: 0 })
   expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
 })
 
-test('ports that are taken are named together, and no model is loaded; they are free again afterwards', async () => {
+test('an error names all ports in use, and no model is loaded; the others are free again afterwards', async () => {
   const holders = await Promise.all([0, 1].map(() => new Promise<ReturnType<typeof createServer>>((done) => {
     const one = createServer()
     one.listen(0, '127.0.0.1', () => done(one))
@@ -46,7 +46,7 @@ test('ports that are taken are named together, and no model is loaded; they are 
   expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
 })
 
-test('a request gives what it would give over the network', async () => {
+test('a request gets the same response as over the network', async () => {
   const result = await server
     .model('simple')
     .infer({ id: 'r', inputs: { INPUT0: sixteen(3), INPUT1: sixteen(1) }, outputs: ['OUTPUT0'] })
@@ -56,13 +56,15 @@ test('a request gives what it would give over the network', async () => {
 })
 
 test('strings and response parameters arrive', async () => {
-  const strings = await server.model('id_string').infer({ inputs: { INPUT0: { shape: [1, 2], data: ['a', '\u00fc'] } } })
+  const strings = await server
+    .model('id_string')
+    .infer({ inputs: { INPUT0: { shape: [1, 2], data: ['a', '\u00fc'] } } })
   expect(strings.output('OUTPUT0').strings()).toEqual(['a', '\u00fc'])
   const echo = await server.model('echo').infer({ inputs: { INPUT0: new Float32Array([1, 2]) } })
   expect(echo.parameters).toMatchObject({ param0: 'an example string parameter', param2: false })
 })
 
-test('versions are chosen as over the network', async () => {
+test('versions are selected as over the network', async () => {
   const inputs = { INPUT0: { shape: [1, 4], data: new Int32Array([1, 2, 3, 4]) } }
   const first = async (version: number | string) =>
     Array.from((await server.model('versions', version).infer({ inputs })).output('OUTPUT0').data as Int32Array)
@@ -79,7 +81,7 @@ test.each([
   expect((error as Error).message).toMatch(message)
 })
 
-test('an AbortSignal takes a request out of the queue', async () => {
+test('an AbortSignal removes a request from the queue', async () => {
   const inputs = { INPUT0: new Int32Array([1]) }
   const running = server.model('slow_drain').infer({ inputs })
   const from = performance.now()
@@ -100,17 +102,17 @@ test('statistics count requests of this process like any other', async () => {
   expect(await server.metricsText()).toContain('nv_inference_count{model="constant",version="1"}')
 })
 
-test('a bad option is refused with the text of the command line', async () => {
+test('an invalid option is rejected with the text of the command line', async () => {
   await expect(Server.start({ modelRepository: '/nowhere/at/all' })).rejects.toThrow(/failed to stat file/)
 })
 
-test('a repository that can not be read leaves a server neither live nor ready, with exitOnError false', async () => {
+test('with exitOnError false, an unreadable repository leaves a server neither live nor ready', async () => {
   const other = await Server.start({ modelRepository: '/nowhere/at/all', exitOnError: false, strictReadiness: false })
   expect([other.live(), other.ready(), other.failures]).toEqual([false, false, []])
   expect(await other.stop()).toBe(0)
 })
 
-test('a server beside another one is refused where it would change that: limits of memory, and the place of the log', async () => {
+test('a second server with other memory limits or another log is rejected', async () => {
   const share = 'which all servers of a process share: stop it first, or start this one with the same'
   const check = (options: Partial<ServerOptions>, text: RegExp): Promise<void> =>
     expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message: expect.stringMatching(text) })
@@ -122,7 +124,7 @@ test('a server beside another one is refused where it would change that: limits 
   expect(server.ready()).toBe(true)
 })
 
-test('a server in a worker thread is refused beside one with other limits, and no longer counts when its thread has ended', () => {
+test('a server in a worker thread is checked against others, until its thread has ended', () => {
   const script = `
     const { Worker } = require('node:worker_threads')
     const { once } = require('node:events')
@@ -148,7 +150,7 @@ test('a server in a worker thread is refused beside one with other limits, and n
       await worker.terminate()
       await (await start()).stop()
       await start()
-      // What was claimed for the server that has stopped is collected now, and the one that runs has no object any more.
+      // The claim of the stopped server is collected now, and the running one has no object any more.
       globalThis.gc()
       await new Promise(setImmediate)
       await Server.start({ modelRepository, memoryLimit: 2 ** 30 }).catch((error) => console.log(error.message))
@@ -161,7 +163,7 @@ test('a server in a worker thread is refused beside one with other limits, and n
   expect(printed).toEqual([`INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`, 'started', 'started', refusal(2 ** 30, 2 ** 31), refusal(2 ** 31, 2 ** 30)])
 })
 
-test('several servers live side by side and stop apart', async () => {
+test('several servers run side by side and stop separately', async () => {
   const other = await Server.start({ modelRepository: models.path('small'), http: { address: '127.0.0.1' } })
   expect(other.ports.http).toBeGreaterThan(0)
   expect((await fetch(`http://127.0.0.1:${other.ports.http}/v2/health/ready`)).status).toBe(200)
@@ -170,7 +172,7 @@ test('several servers live side by side and stop apart', async () => {
   expect(server.ready()).toBe(true)
 })
 
-test('flags of a port open it as on the command line: httpPort, httpAddress, allowHttp, and those of gRPC and metrics', async () => {
+test('flags of a port open it as on the command line: httpPort, httpAddress, allowHttp, likewise for gRPC and metrics', async () => {
   const local = { httpAddress: '127.0.0.1', grpcAddress: '127.0.0.1', metricsAddress: '127.0.0.1' }
   const isOpen = async (options: Partial<ServerOptions>): Promise<boolean[]> => {
     await using other = await Server.start({ modelRepository: models.path('small'), ...options })
@@ -187,7 +189,7 @@ test('flags of a port open it as on the command line: httpPort, httpAddress, all
   expect([other.live(), existsSync(socket)]).toEqual([true, true])
 })
 
-test('a port that is described twice is refused, and so is what describes none', async () => {
+test('contradictory or empty descriptions of a port are rejected', async () => {
   const check = (options: object, message: string) => expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message })
   await check({ http: { port: 0 }, httpPort: 1, allowHttp: true }, 'http and httpPort, allowHttp were given: both say whether a port is open and where, so give one of them')
   await check({ grpc: false, grpcAddress: '127.0.0.1' }, 'grpc and grpcAddress were given: both say whether a port is open and where, so give one of them')
@@ -238,7 +240,7 @@ test.each<[unknown, string]>([
   expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
 })
 
-test('many requests on one AbortSignal do not warn, leave no listener behind, and are all cancelled', async () => {
+test('many requests on one AbortSignal cause no warning, leave no listener, and are all cancelled', async () => {
   const warnings: Error[] = []
   const note = (warning: Error): number => warnings.push(warning)
   process.on('warning', note)
@@ -247,11 +249,13 @@ test('many requests on one AbortSignal do not warn, leave no listener behind, an
   const ask = () => server.model('simple').infer({ inputs: { INPUT0: sixteen(1), INPUT1: sixteen(1) } }, { signal })
   await Promise.all(Array.from({ length: 500 }, ask))
   expect(getEventListeners(signal, 'abort')).toHaveLength(0)
-  const slow = Array.from({ length: 20 }, () => server.model('slow_drain').infer({ inputs: { INPUT0: new Int32Array([1]) } }, { signal }))
+  const slow = Array.from({ length: 20 }, () =>
+    server.model('slow_drain').infer({ inputs: { INPUT0: new Int32Array([1]) } }, { signal }),
+  )
   expect(getEventListeners(signal, 'abort')).toHaveLength(1)
   abort.abort()
   const ends = await Promise.allSettled(slow)
-  // The one that runs may have no way to stop; those that wait have.
+  // The running request may be impossible to cancel; queued ones are cancelled.
   expect(ends.filter((end) => end.status === 'rejected').length).toBeGreaterThanOrEqual(19)
   expect(getEventListeners(signal, 'abort')).toHaveLength(0)
   await new Promise((done) => setImmediate(done))
@@ -263,9 +267,10 @@ const repeated = (values: number[], delays = values.map(() => 0)) => ({
   inputs: { IN: new Int32Array(values), DELAY: new Uint32Array(delays), WAIT: new Uint32Array([0]) },
 })
 const squared = (n: number) => ({ inputs: { IN: new Int32Array([n]) } })
-const valueOf = (response: { output(name: string): { data: unknown } }): number => (response.output('OUT').data as Int32Array)[0] ?? Number.NaN
+const valueOf = (response: { output(name: string): { data: unknown } }): number =>
+  (response.output('OUT').data as Int32Array)[0] ?? Number.NaN
 
-test('the responses of a decoupled model come as they are made', async () => {
+test('responses of a decoupled model arrive as they are produced', async () => {
   const values: number[] = []
   const times: number[] = []
   for await (const response of server.model('repeat').stream({ id: 'r', ...repeated([5, 6, 7], [0, 200, 200]) })) {
@@ -278,7 +283,7 @@ test('the responses of a decoupled model come as they are made', async () => {
   expect((times[2] ?? 0) - (times[1] ?? 0)).toBeGreaterThan(150)
 })
 
-test('none of many responses is lost, and a model with one response has one', async () => {
+test('no response of many is lost, and a model with one response has one', async () => {
   let count = 0
   for await (const response of server.model('square').stream(squared(5000))) count += valueOf(response) === 5000 ? 1 : 0
   expect(count).toBe(5000)
@@ -287,14 +292,14 @@ test('none of many responses is lost, and a model with one response has one', as
   expect(one).toHaveLength(1)
 })
 
-test('infer of a decoupled model is refused, with the text of the network API', async () => {
+test('infer of a decoupled model is rejected with the text of the network API', async () => {
   await expect(server.model('square').infer(squared(1))).rejects.toMatchObject({
     code: 'UNSUPPORTED',
     message: "ModelInfer RPC doesn't support models with decoupled transaction policy",
   })
 })
 
-test('a failure of the model ends the loop behind the responses before it', async () => {
+test('a failure of the model ends the loop after the previous responses', async () => {
   const values: number[] = []
   const loop = async () => {
     for await (const response of server.model('square_fail').stream(squared(3))) values.push(valueOf(response))
@@ -303,14 +308,14 @@ test('a failure of the model ends the loop behind the responses before it', asyn
   expect(values).toEqual([3, 3])
 })
 
-/** That the one instance of `repeat` is free again. */
+/** Checks that the one instance of `repeat` is free again. */
 async function isFree(): Promise<void> {
   const from = performance.now()
   for await (const response of server.model('repeat').stream(repeated([1]))) expect(valueOf(response)).toBe(1)
   expect(performance.now() - from).toBeLessThan(2000)
 }
 
-test('leaving the loop cancels what is left', async () => {
+test('leaving the loop cancels the rest', async () => {
   for await (const response of server.model('repeat').stream(repeated(Array(1000).fill(8), Array(1000).fill(20)))) {
     expect(valueOf(response)).toBe(8)
     break
@@ -318,7 +323,7 @@ test('leaving the loop cancels what is left', async () => {
   await isFree()
 })
 
-test('an AbortSignal ends the loop at once, and leaves no listener behind', async () => {
+test('an AbortSignal ends the loop at once, and leaves no listener', async () => {
   const abort = new AbortController()
   const { signal } = abort
   const values: number[] = []
@@ -337,7 +342,7 @@ test('an AbortSignal ends the loop at once, and leaves no listener behind', asyn
   await expect(server.model('repeat').stream(repeated([1]), { signal }).next()).rejects.toMatchObject({ code: 'CANCELLED' })
 })
 
-test('a loop that falls behind gets what waits for it, and then the reason', async () => {
+test('a slow loop gets the waiting responses, then the reason for the cancellation', async () => {
   let count = 0
   const loop = async () => {
     for await (const response of server.model('square').stream(squared(2_000_000_000))) {
@@ -346,12 +351,12 @@ test('a loop that falls behind gets what waits for it, and then the reason', asy
     }
   }
   await expect(loop()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED', message: /are not read as fast as they come/ })
-  // ANSWERS_WAITING_MAX, and those of the first call.
+  // ANSWERS_WAITING_MAX, and the responses of the first call.
   expect(count).toBeGreaterThan(10_000)
   expect(count).toBeLessThanOrEqual(32_768 + 64)
 })
 
-test('after stop nothing answers as if the server served, handles of models included', async () => {
+test('after stop all methods reject, including those of models', async () => {
   const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple' })
   const model = other.model('simple')
   const inputs = { INPUT0: sixteen(1), INPUT1: sixteen(1) }

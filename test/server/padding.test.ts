@@ -1,4 +1,4 @@
-/** What is said of parameters `nereid.padding.…` that cannot be followed, as an operator reads it; each rule alone is in crates/engine/tests/padding.rs. */
+/** Error texts for invalid parameters `nereid.padding.…`; crates/engine/tests/padding.rs tests each rule. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,13 +6,15 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { config, ensemble, step, writeModel } from '../../scripts/models/repository.mjs'
 import { TestServer } from './harness.js'
 
-const parameter = (tensor: string, value: string) => `parameters { key: "nereid.padding.${tensor}" value { string_value: "${value}" } }\n`
+const parameter = (tensor: string, value: string) =>
+  `parameters { key: "nereid.padding.${tensor}" value { string_value: "${value}" } }\n`
 const batching = 'dynamic_batching { }\n'
 const both = (value: string) => parameter('INPUT0', value) + parameter('OUTPUT0', value)
 const tensor = (kind: string, dims: number[]) => [[kind, 'TYPE_INT32', dims]]
-const identity = (more: string, batch = 8) => config('identity', batch, tensor('INPUT0', [-1]), tensor('OUTPUT0', [-1]), more)
+const identity = (more: string, batch = 8) =>
+  config('identity', batch, tensor('INPUT0', [-1]), tensor('OUTPUT0', [-1]), more)
 
-/** Model → its configuration, and the reason why it is not served; null = it is. */
+/** By model: its configuration, and why it is not served; null = it is. */
 const MODELS: Record<string, [string, string | null]> = {
   good: [identity(batching + both('[n]')), null],
   misspelt: [
@@ -47,7 +49,9 @@ let server: TestServer
 beforeAll(async () => {
   for (const [name, [text]] of Object.entries(MODELS)) writeModel(directory, name, { config: text })
   const steps = [step('good', -1, 'INPUT0', 'OUTPUT0')]
-  writeModel(directory, 'pipeline', { config: ensemble(8, tensor('INPUT0', [-1]), tensor('OUTPUT0', [-1]), steps) + both('[n]') })
+  writeModel(directory, 'pipeline', {
+    config: ensemble(8, tensor('INPUT0', [-1]), tensor('OUTPUT0', [-1]), steps) + both('[n]'),
+  })
   server = await TestServer.start(directory, ['--exit-on-error=false'], { path: '/v2/models/good/ready' })
 })
 afterAll(async () => {
@@ -55,15 +59,17 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true })
 })
 
-test('each names the parameter, what was found and what to write', async () => {
+test('each error names the parameter, the value and a valid one', async () => {
   const answer = await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })
-  const index = ((await answer.json()) as { name: string; state?: string; reason?: string }[]).filter(({ name }) => name !== 'pipeline')
+  const index = ((await answer.json()) as { name: string; state?: string; reason?: string }[]).filter(
+    ({ name }) => name !== 'pipeline',
+  )
   const found = Object.fromEntries(index.map(({ name, state, reason }) => [name, state === 'READY' ? null : reason]))
   const expected = Object.entries(MODELS).map(([name, [, reason]]) => [name, reason === null ? null : `Invalid argument: ${reason}`])
   expect(found).toEqual(Object.fromEntries(expected))
 })
 
-test('an ensemble is told to leave it to its models', () => {
+test('an ensemble must leave padding to its models', () => {
   expect(server.output()).toContain(
     "model 'pipeline' has parameter 'nereid.padding.INPUT0', but it is an ensemble, which runs nothing itself: give the parameter to the models it is made of",
   )

@@ -1,4 +1,4 @@
-/** Just enough protobuf to write a message, such as a ModelInferRequest, and to read a ModelInferResponse, without a library's cost per message. */
+/** Minimal protobuf codec for ModelInferRequest and ModelInferResponse, without a library's cost per message. */
 
 function varint(value: number): Buffer {
   const out: number[] = []
@@ -11,7 +11,7 @@ function varint(value: number): Buffer {
   return Buffer.from(out)
 }
 
-/** Fields of a message: numbers, texts, bytes, or messages. */
+/** Fields of a message: numbers, strings, bytes, or messages. */
 export function message(...fields: [number, Buffer | string | number][]): Buffer {
   const one = ([number, value]: [number, Buffer | string | number]): Buffer[] => {
     if (typeof value === 'number') return [varint(number << 3), varint(value)]
@@ -21,7 +21,7 @@ export function message(...fields: [number, Buffer | string | number][]): Buffer
   return Buffer.concat(fields.flatMap(one))
 }
 
-/** Names, types and shapes of inputs, and their bytes. */
+/** Names, types, shapes and contents of inputs. */
 export type Inputs = [string, string, number[], Buffer][]
 
 export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
@@ -29,7 +29,7 @@ export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
   return message([1, model], [3, id], ...tensors, ...inputs.map(([, , , raw]): [number, Buffer] => [7, raw]))
 }
 
-/** One input, sent raw. Framed as gRPC wants it: a flag byte and a length in front. */
+/** A request with one raw input, framed for gRPC: a flag byte and the length in front. */
 export function inferRequest(model: string, id: string, datatype: string, shape: number[], raw: Buffer): Buffer {
   const request = inferMessage(model, [['INPUT0', datatype, shape, raw]], id)
   const frame = Buffer.alloc(5)

@@ -1,4 +1,4 @@
-/** What the code of Python models asks of the server: other models, loads and unloads, metrics, lines of the log. */
+/** Requests of Python models to the server: other models, loads and unloads, metrics, log lines. */
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -15,7 +15,7 @@ function write(path: string, text: string): void {
   writeFileSync(path, text)
 }
 
-/** A model that runs the code it is sent, in a function of its own, and answers with what that returns, as JSON. */
+/** A model that runs the code in its input as a function, and returns the result as JSON. */
 const RUNS = (prefix = '') => `import asyncio, gc, json, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -50,7 +50,8 @@ class TritonPythonModel:
         return answers
 `
 
-const IO = 'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+const IO =
+  'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 const CONFIG = `backend: "python"\n${IO}`
 
 const model = (name: string, code: string, config = CONFIG): void => {
@@ -64,19 +65,22 @@ async function post(path: string, body: unknown, signal?: AbortSignal): Promise<
   return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>)
 }
 
-/** Runs code in a model; what it returned. */
+/** Runs code in a model and returns its result. */
 async function run(code: string, name = 'runs'): Promise<unknown> {
-  const answer = await post(`models/${name}/infer`, { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] })
+  const answer = await post(`models/${name}/infer`, {
+    inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }],
+  })
   const outputs = answer['outputs'] as { data: string[] }[] | undefined
   if (outputs === undefined) throw new Error(String(answer['error']))
   return JSON.parse(outputs[0]?.data[0] ?? '')
 }
 
 const load = (name: string): Promise<Record<string, unknown>> => post(`repository/models/${name}/load`, {})
-const metrics = async (): Promise<string[]> => (await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()).split('\n')
+const metrics = async (): Promise<string[]> =>
+  (await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()).split('\n')
 const samples = async (prefix: string): Promise<string[]> => (await metrics()).filter((line) => line.startsWith(prefix))
 
-/** Waits for what happens in its own time. */
+/** Waits for an asynchronous effect. */
 async function until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
   const end = Date.now() + 20_000
   while (!(await isSo())) {
@@ -87,7 +91,8 @@ async function until(what: string, isSo: () => boolean | Promise<boolean>): Prom
 
 beforeAll(async () => {
   await pythonEnvironment()
-  for (const name of ['simple', 'repeat']) cpSync(join(ROOT, 'examples/models', name), join(repository, name), { recursive: true })
+  for (const name of ['simple', 'repeat'])
+    cpSync(join(ROOT, 'examples/models', name), join(repository, name), { recursive: true })
   model('runs', RUNS())
   model('runs_async', RUNS('async '))
   model('two', RUNS(), `${CONFIG}instance_group [ { count: 2 } ]\n`)
@@ -101,18 +106,21 @@ afterAll(async () => {
 
 const SUM = [Array.from({ length: 16 }, (_, i) => 2 * i)]
 
-test('B-PY-10: a model calls another, which counts it like a client, and refusals say why', async () => {
-  const count = async (): Promise<number> => Number(/ (\d+)$/.exec((await samples('nv_inference_request_success{model="simple"'))[0] ?? '')?.[1])
+test('B-PY-10: a model calls another, which counts it like a client, and errors name their reason', async () => {
+  const count = async (): Promise<number> =>
+    Number(/ (\d+)$/.exec((await samples('nv_inference_request_success{model="simple"'))[0] ?? '')?.[1])
   const before = await count()
-  expect(await run('return [shown(simple().exec()) for _ in range(20)]')).toEqual(Array.from({ length: 20 }, () => [SUM]))
+  expect(await run('return [shown(simple().exec()) for _ in range(20)]')).toEqual(
+    Array.from({ length: 20 }, () => [SUM]),
+  )
   expect(await count()).toBe(before + 20)
   expect(await run('return shown(ask("nobody", {}).exec())')).toEqual([1, "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"])
   const failed = (await run(`return shown(ask("runs_async", {"CODE": np.array(['raise ValueError(5)'], dtype=object)}).exec())`)) as [number, string]
   expect(failed[1]).toContain("Failed to process the request(s) for model 'runs_async_0', message: ValueError: 5")
 })
 
-test('B-PY-11: calls made at once run at once', async () => {
-  // Each tells when it began and when it ended: on a busy machine both may begin late.
+test('B-PY-11: concurrent calls run concurrently', async () => {
+  // Each reports its begin and end, because on a busy machine both may begin late.
   const slow = `ask("two", {"CODE": np.array(['began = time.time()\\ntime.sleep(0.5)\\nreturn [began, time.time()]'], dtype=object)}).async_exec()`
   const code = `both = await asyncio.gather(${slow}, ${slow})\nreturn [json.loads(r.output_tensors()[0].as_numpy()[0]) for r in both]`
   const [one, other] = (await run(code, 'runs_async')) as [[number, number], [number, number]]
@@ -120,7 +128,7 @@ test('B-PY-11: calls made at once run at once', async () => {
   expect(await run('return [shown(r) for r in await asyncio.gather(*[simple().async_exec() for _ in range(50)])]', 'runs_async')).toEqual(Array.from({ length: 50 }, () => [SUM]))
 })
 
-test('B-PY-10: large tensors go there and back', async () => {
+test('B-PY-10: large tensors are passed in both directions', async () => {
   const code = `big = np.array(['x' * 3000000], dtype=object)
 r = ask("two", {"CODE": np.array(["return '" + 'y' * 3000000 + "'"], dtype=object)}).exec()
 return [r.has_error(), len(r.output_tensors()[0].as_numpy()[0])]`
@@ -130,7 +138,7 @@ return [r.has_error(), len(r.output_tensors()[0].as_numpy()[0])]`
 const REPEAT = (count: number, ms: number) =>
   `ask("repeat", {"IN": np.arange(${count}, dtype=np.int32), "DELAY": np.full(${count}, ${ms}, dtype=np.uint32), "WAIT": np.zeros(1, dtype=np.uint32)})`
 
-test('B-PY-12: a decoupled model is iterated, again, and cancelled', async () => {
+test('B-PY-12: a decoupled model can be iterated, repeatedly, and cancelled', async () => {
   const twice = `it = ${REPEAT(3, 1)}.exec(decoupled=True)\na = [shown(r) for r in it]\nreturn [len(a) > 3, a[:3] == [shown(r) for r in it][:3]]`
   expect(await run(twice)).toEqual([true, true])
   const began = Date.now()
@@ -138,10 +146,12 @@ test('B-PY-12: a decoupled model is iterated, again, and cancelled', async () =>
   expect(await run(cancelled)).toBe(7)
   expect(Date.now() - began).toBeLessThan(20_000)
   const refused = (await run(`return shown(${REPEAT(1, 1)}.exec())`)) as [number, string]
-  expect(refused[1]).toContain("Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'")
+  expect(refused[1]).toContain(
+    "Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
+  )
 })
 
-test('B-PY-27: a request that its client gives up cancels what was called for it', async () => {
+test('B-PY-27: a client that cancels its request cancels the calls made for it', async () => {
   const client = new AbortController()
   const code = `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nkeep["last"] = None\nfor r in it:\n    if r.has_error(): keep["last"] = int(r.error().code())\nreturn 1`
   const asked = post('models/two/infer', { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] }, client.signal)
@@ -158,7 +168,7 @@ test('B-PY-13: a model that calls itself ends with the timeout of the call', asy
   expect(await run(code)).toEqual([4, 'Request timeout expired'])
 })
 
-test('B-PY-13: a call that is given the trace of its request is part of it', async () => {
+test('B-PY-13: a call with the trace of its request is part of it', async () => {
   await post('trace/setting', { trace_level: ['TIMESTAMPS'], trace_rate: '1', log_frequency: '1' })
   expect(await run('return [shown(simple(trace=request.trace()).exec()), shown(simple().exec())]')).toEqual([[SUM], [SUM]])
   await post('trace/setting', { trace_level: ['OFF'] })
@@ -173,11 +183,11 @@ test('B-PY-13: a call that is given the trace of its request is part of it', asy
       .flatMap((name) => JSON.parse(readFileSync(join(root, name), 'utf8')) as Traced[])
   await until('the trace is written', () => traced().some(({ model_name }) => model_name === 'runs'))
   const caller = traced().find(({ model_name }) => model_name === 'runs')
-  // The other call was given none.
+  // The other call has no trace.
   expect(traced().filter(({ model_name }) => model_name === 'simple').map(({ parent_id }) => parent_id)).toEqual([caller?.id])
 })
 
-/** Calls itself from a thread, so that no instance is held, and hands on the text that comes back. */
+/** Calls itself from a thread, so that no instance is occupied, and returns the text of the error. */
 const DEEP = `import threading
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -194,13 +204,15 @@ class TritonPythonModel:
         sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([text], dtype=object))]), flags=1)
 `
 
-test('B-SEC-07: models that call one another without end are stopped', async () => {
+test('B-SEC-07: endless calls between models are stopped', async () => {
   model('deep', DEEP, `${CONFIG}model_transaction_policy { decoupled: true }\n`)
   expect(await load('deep')).toEqual({})
-  expect((await post('models/deep/generate', { CODE: 'x' }))['OUT']).toContain('more than 32 models call one another for one request')
+  expect((await post('models/deep/generate', { CODE: 'x' }))['OUT']).toContain(
+    'more than 32 models call one another for one request',
+  )
 })
 
-test('B-PY-21: a model loads and unloads others, and asks for them', async () => {
+test('B-PY-21: a model can load and unload others, and query them', async () => {
   model('later', RUNS())
   expect(await run('return [pb_utils.is_model_ready("later"), pb_utils.load_model("later"), pb_utils.is_model_ready("later")]')).toEqual([false, null, true])
   expect(await run('return pb_utils.unload_model("later")')).toBe(null)
@@ -209,7 +221,7 @@ test('B-PY-21: a model loads and unloads others, and asks for them', async () =>
   expect(text).toBe("Failed to load model: Failed to process the request for model 'runs_0', message: failed to load 'nobody', failed to poll from model repository")
 })
 
-test('B-PY-21: a model may load others while it is loaded, and what would wait for that load is refused', async () => {
+test('B-PY-21: a loading model may load others, but a load that would wait for its own is rejected', async () => {
   const initialize = (lines: string) => RUNS().replace('        self.keep = {}\n', `        self.keep = {}\n${lines.split('\n').map((l) => `        ${l}\n`).join('')}`)
   const tries = (name: string) => `try:\n    pb_utils.load_model("${name}")\n    self.keep["${name}"] = "loaded"\nexcept pb_utils.TritonModelException as e:\n    self.keep["${name}"] = str(e)`
   model('inner', RUNS())
@@ -217,25 +229,31 @@ test('B-PY-21: a model may load others while it is loaded, and what would wait f
   expect(await load('outer')).toEqual({})
   const kept = (await run('return keep', 'outer')) as Record<string, string>
   expect(kept['inner']).toBe('loaded')
-  expect(kept['outer']).toContain("model 'outer' cannot be loaded or unloaded by model 'outer' while that is being loaded")
+  expect(kept['outer']).toContain(
+    "model 'outer' cannot be loaded or unloaded by model 'outer' while that is being loaded",
+  )
   expect(await run('return 1', 'inner')).toBe(1)
-  // Two models that load one another: both come up, one of them without the other.
+  // Two models that load each other: both are loaded, one of them without the other.
   model('left', initialize(tries('right')))
   model('right', initialize(tries('left')))
   expect(await Promise.all([load('left'), load('right')])).toEqual([{}, {}])
-  expect([await run('return keep', 'left'), await run('return keep', 'right')].map((kept) => JSON.stringify(kept)).join()).toContain('cannot be loaded or unloaded')
+  expect(
+    [await run('return keep', 'left'), await run('return keep', 'right')].map((kept) => JSON.stringify(kept)).join(),
+  ).toContain('cannot be loaded or unloaded')
 })
 
-test('B-PY-20: metrics that models make are in /metrics until the last that made them is gone', async () => {
+test('B-PY-20: metrics of models are in /metrics until the last model with them is unloaded', async () => {
   const make = (kind: string, more = '') =>
     `family = keep["f"] = pb_utils.MetricFamily(name="made_${kind.toLowerCase()}", description="two\\nlines", kind=pb_utils.MetricFamily.${kind})\nm = keep["m"] = family.Metric(labels={"a": "x"}${more})\n`
   expect(await run(`${make('COUNTER')}m.increment(2.5)\nreturn m.value()`)).toBe(2.5)
   expect(await samples('made_counter')).toEqual(['made_counter{a="x"} 2.5'])
   expect(await metrics()).toContain('# HELP made_counter two\\nlines')
   await run(`${make('HISTOGRAM', ', buckets=[0.1, 1]')}m.observe(0.5)\nreturn 1`)
-  // Changes are sent and not waited for.
-  await until('the histogram shows it', async () => (await samples('made_histogram')).includes('made_histogram_bucket{a="x",le="1"} 1'))
-  // Nobody holds the counter any more.
+  // Changes are sent asynchronously.
+  await until('the histogram shows it', async () =>
+    (await samples('made_histogram')).includes('made_histogram_bucket{a="x",le="1"} 1'),
+  )
+  // The counter has no owner any more.
   await until('the counter is gone', async () => (await run('gc.collect()\nreturn 1')) === 1 && (await samples('made_counter')).length === 0)
   await run(`${make('GAUGE')}m.set(3)\nreturn m.value()`, 'two')
   expect(await samples('made_gauge')).toEqual(['made_gauge{a="x"} 3'])
@@ -244,10 +262,10 @@ test('B-PY-20: metrics that models make are in /metrics until the last that made
   await load('two')
 })
 
-test('B-PY-19: lines of models stand in the log with their place and level', async () => {
+test('B-PY-19: log lines of models have their place and level', async () => {
   await run('pb_utils.Logger.log_warn("warm \\u001b[31m")\npb_utils.Logger.log_verbose("chatty")\nreturn 1')
   await until('the lines are there', () => server.output().includes('chatty'))
-  // Code that was made of a text has no file.
+  // Code from a string has no file.
   expect(server.output()).toMatch(/^W\d+ \S+ \d+ _string_:\d+\] "warm \\u001B\[31m"$/m)
   expect(server.output()).toMatch(/^I\d+ \S+ \d+ _string_:\d+\] "chatty"$/m)
 })

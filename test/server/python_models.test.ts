@@ -1,4 +1,4 @@
-/** Python models on a real server: what loads, what a failed load says, what an edit costs, and which code and which Python a model gets. */
+/** Python models on a real server: loading, load errors, edits, and the selection of code and interpreter. */
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -18,9 +18,10 @@ function write(path: string, text: string): string {
   return path
 }
 
-const IO = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+const IO =
+  'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
 
-/** Answers with its input plus a number; `more` are further members of the class. */
+/** A model that adds a number to its input; `more` are further members of the class. */
 const adds = (number: number, more = '') => `import triton_python_backend_utils as pb_utils
 import numpy as np
 
@@ -32,7 +33,7 @@ ${more}
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", i + np.float32(${number}))]) for i in inputs]
 `
 
-/** Writes a model of the repository. A file that is replaced within the same second is another file all the same. */
+/** Writes a model of the repository. Replacing a file within one second counts as a change. */
 const model = (name: string, code: string, config = `backend: "python"\n${IO}`): void => {
   write(join(repository, name, 'config.pbtxt'), config)
   write(join(repository, name, '1', 'model.py'), code)
@@ -44,11 +45,15 @@ async function ask(path: string, body?: unknown): Promise<{ status: number; json
   return { status: response.status, json: text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) }
 }
 
-const load = (name: string, parameters: Record<string, string> = {}) => ask(`repository/models/${name}/load`, { parameters })
-const loadError = async (name: string, parameters: Record<string, string> = {}) => String((await load(name, parameters)).json['error'])
+const load = (name: string, parameters: Record<string, string> = {}) =>
+  ask(`repository/models/${name}/load`, { parameters })
+const loadError = async (name: string, parameters: Record<string, string> = {}) =>
+  String((await load(name, parameters)).json['error'])
 
 async function infer(name: string, data = [1, 2]): Promise<unknown> {
-  const { status, json } = await ask(`models/${name}/infer`, { inputs: [{ name: 'IN', shape: [data.length], datatype: 'FP32', data }] })
+  const { status, json } = await ask(`models/${name}/infer`, {
+    inputs: [{ name: 'IN', shape: [data.length], datatype: 'FP32', data }],
+  })
   return status === 200 ? (json['outputs'] as { data: unknown }[])[0]?.data : json['error']
 }
 
@@ -63,12 +68,12 @@ beforeAll(async () => {
 }, 300_000)
 afterAll(async () => {
   expect(await server.stop()).toBe(0)
-  // What was unpacked for it goes with it.
+  // Unpacked archives are removed with it.
   expect(readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-python-') && name.includes(`-${server.process.pid}-`))).toEqual([])
   rmSync(root, { recursive: true })
 })
 
-test('B-PY-03: a model.py serves, and its configuration is as the file says', async () => {
+test('B-PY-03: a model.py is served with the configuration of its file', async () => {
   expect((await load('plain')).status).toBe(200)
   expect(await infer('plain')).toEqual([2, 3])
   expect((await ask('models/plain')).json).toMatchObject({ platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }] })
@@ -88,7 +93,7 @@ test('B-PY-22: a model without a configuration completes it', async () => {
   expect(await loadError('auto_fails')).toContain('UNAVAILABLE state: Internal: ValueError: no luck\n\nAt:\n')
 })
 
-test('B-PY-24: a load that fails says which line it was, and shows it', async () => {
+test('B-PY-24: a failed load reports and shows the line', async () => {
   model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}[12]\n'))
   const file = join(repository, 'raises', '1', 'model.py')
   expect(await loadError('raises')).toBe(
@@ -98,28 +103,34 @@ test('B-PY-24: a load that fails says which line it was, and shows it', async ()
   model('syntax', 'import numpy\nclass TritonPythonModel\n    pass\n')
   const syntax = await loadError('syntax')
   expect(syntax).toContain('Internal: SyntaxError: ')
-  expect(syntax).toContain(`\n\nAt:\n  ${join(repository, 'syntax', '1', 'model.py')}(2): <module>\n    (2): class TritonPythonModel\n`)
+  expect(syntax).toContain(
+    `\n\nAt:\n  ${join(repository, 'syntax', '1', 'model.py')}(2): <module>\n    (2): class TritonPythonModel\n`,
+  )
 })
 
-test('B-PYR-05: a module that is missing is named, with where it was looked for; a command that gets a package is told for known ones only', async () => {
+test('B-PYR-05: a missing module is reported with the search path, and an install command for known packages only', async () => {
   model('packages', `import sklearn_of_nobody\n${adds(1)}`)
   const text = await loadError('packages')
   expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")
   expect(text).toContain(`in ${PYTHON} (Python 3.`)
-  // Nobody knows what package has a module of that name: what a registry has under it may be anybody's.
+  // For an unknown module no package is suggested: its name on a registry may belong to anybody.
   expect(text).not.toContain('pip install')
   expect(text).toContain(`Put it beside the model, or install the package that has it for ${PYTHON}\n`)
 })
 
-test('B-PY-03: a file that is not there is named', async () => {
+test('B-PY-03: a missing file is named', async () => {
   write(join(repository, 'empty', 'config.pbtxt'), `backend: "python"\n${IO}`)
   mkdirSync(join(repository, 'empty', '1'))
-  expect(await loadError('empty')).toContain(`Internal: Python model file not found in '${join(repository, 'empty', '1', 'model.py')}'`)
+  expect(await loadError('empty')).toContain(
+    `Internal: Python model file not found in '${join(repository, 'empty', '1', 'model.py')}'`,
+  )
   model('text', adds(1), `backend: "python"\ndefault_model_filename: "model.txt"\n${IO}`)
-  expect(await loadError('text')).toContain('Invalid argument: Model name must end with \'.py\'. Model name is "model.txt".')
+  expect(await loadError('text')).toContain(
+    'Invalid argument: Model name must end with \'.py\'. Model name is "model.txt".',
+  )
 })
 
-test('B-SEC-05: a file outside the version is not run, whatever the configuration says', async () => {
+test('B-SEC-05: a file outside the version is never run', async () => {
   write(join(root, 'outside.py'), `open(${JSON.stringify(join(root, 'ran'))}, "w")\n${adds(1)}`)
   for (const file of ['../../../outside.py', join(root, 'outside.py')]) {
     model('outside', adds(1), `backend: "python"\ndefault_model_filename: "${file}"\n${IO}`)
@@ -128,18 +139,20 @@ test('B-SEC-05: a file outside the version is not run, whatever the configuratio
   expect((await ask('repository/index', {})).status).toBe(200)
 })
 
-test('B-SEC-08: code that comes with a load request runs, since this server is in explicit mode', async () => {
+test('B-SEC-08: in explicit mode, code in a load request is run', async () => {
   const config = JSON.stringify({ backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }], output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }] })
   const files = { 'file:1/model.py': Buffer.from(adds(30)).toString('base64') }
   expect((await load('uploaded', { config, ...files })).status).toBe(200)
   expect(await infer('uploaded')).toEqual([31, 32])
-  expect(await loadError('a;b', { config, ...files })).toContain('Invalid argument: Invalid stub name: contains invalid characters')
+  expect(await loadError('a;b', { config, ...files })).toContain(
+    'Invalid argument: Invalid stub name: contains invalid characters',
+  )
 })
 
-test('B-PY-03: an edited model.py is swapped without a failed request; a bad edit leaves the one that serves', async () => {
+test('B-PY-03: an edited model.py is swapped without a failed request; a broken edit keeps the old one', async () => {
   model('edited', adds(0))
   expect((await load('edited')).status).toBe(200)
-  // All that was answered, from the first request to the last.
+  // All responses, from the first request to the last.
   const seen: string[] = []
   const stop = new AbortController()
   const clients = Array.from({ length: 4 }, async () => {
@@ -147,7 +160,8 @@ test('B-PY-03: an edited model.py is swapped without a failed request; a bad edi
   })
   const waitForNext = async (answer: string) => {
     const from = seen.length
-    for (const until = performance.now() + 20_000; !seen.includes(answer, from) && performance.now() < until; ) await new Promise((done) => setTimeout(done, 5))
+    for (const until = performance.now() + 20_000; !seen.includes(answer, from) && performance.now() < until;)
+      await new Promise((done) => setTimeout(done, 5))
     expect(seen.slice(from)).toContain(answer)
   }
   try {
@@ -167,7 +181,7 @@ test('B-PY-03: an edited model.py is swapped without a failed request; a bad edi
   expect(new Set(seen)).toEqual(new Set(['[0]', '[1]', '[2]', '[3]']))
 })
 
-test('B-PYR-01: with shm=off tensors of any size go through the sockets', async () => {
+test('B-PYR-01: with shm=off, tensors of any size go through the sockets', async () => {
   const parameters = 'parameters { key: "nereid.python.shm" value: { string_value: "off" } }\n'
   model('sockets', adds(1), `backend: "python"\n${IO}${parameters}`)
   expect((await load('sockets')).status).toBe(200)
@@ -177,7 +191,7 @@ test('B-PYR-01: with shm=off tensors of any size go through the sockets', async 
   }
 })
 
-test('B-PYB-01: a backend that is written in Python serves models that hold data only', async () => {
+test('B-PYB-01: a backend written in Python serves models that only have data', async () => {
   write(join(repository, 'data', 'config.pbtxt'), `backend: "golden"\n${IO}`)
   write(join(repository, 'data', '1', 'model.json'), '{}')
   expect((await load('data')).status).toBe(200)
@@ -186,17 +200,18 @@ test('B-PYB-01: a backend that is written in Python serves models that hold data
   expect(server.output()).toContain(join(backends, 'golden', 'model.py'))
 })
 
-/** An environment whose interpreter is that of the tests, and which models see in a variable: `number`. */
+/** An environment with the interpreter of the tests; models see the variable `number`. */
 function environment(directory: string, number: number): void {
   write(join(directory, 'bin', 'activate'), '')
   const python = write(join(directory, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`)
   chmodSync(python, 0o755)
 }
 const TELLS = `import os\n${adds(0).replace('np.float32(0)', 'np.float32(int(os.environ["OWN_ENVIRONMENT"]))')}`
-const inEnvironment = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
+const inEnvironment = (path: string) =>
+  `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
 const pack = (directory: string, archive: string) => execFileSync('tar', ['czf', archive, '-C', directory, '.'])
 
-test('B-PYR-06: a model with an environment runs in it, be it a directory or an archive', async () => {
+test('B-PYR-06: a model with an environment runs in it, whether a directory or an archive', async () => {
   model('env', TELLS, inEnvironment('own'))
   environment(join(repository, 'env', 'own'), 7)
   expect((await load('env')).json).toEqual({})
@@ -208,7 +223,7 @@ test('B-PYR-06: a model with an environment runs in it, be it a directory or an 
   expect(await infer('packed', [0])).toEqual([8])
 })
 
-test('B-PYB-02: a backend that brings an archive of its environment runs in it', async () => {
+test('B-PYB-02: a backend with an archived environment runs in it', async () => {
   write(join(backends, 'brings', 'model.py'), TELLS)
   environment(join(root, 'brought'), 9)
   pack(join(root, 'brought'), join(backends, 'brings', 'pb_exec_env_model.py.tar.gz'))
@@ -218,7 +233,7 @@ test('B-PYB-02: a backend that brings an archive of its environment runs in it',
   expect(await infer('brought', [0])).toEqual([9])
 })
 
-test('B-PYR-10: what a model prints goes into the log behind the name of its instance, or to the output as it is', async () => {
+test('B-PYR-10: output of a model goes to the log with its instance, or unchanged to stdout', async () => {
   const prints = join(root, 'prints')
   write(join(prints, 'loud', 'config.pbtxt'), `backend: "python"\n${IO}`)
   write(join(prints, 'loud', '1', 'model.py'), adds(1, '    def initialize(self, args):\n        print("to the output")\n        print("half a line", end="")\n'))
@@ -232,7 +247,7 @@ test('B-PYR-10: what a model prints goes into the log behind the name of its ins
   await check(['--backend-config=python,output=raw'], [/^to the output/m, /^half a line/m])
 })
 
-test('B-PYR-05: without any Python the server starts, and its other models serve', async () => {
+test('B-PYR-05: without any Python, the server starts and serves other models', async () => {
   const mixed = join(root, 'mixed')
   write(join(mixed, 'python', 'config.pbtxt'), `backend: "python"\n${IO}`)
   write(join(mixed, 'python', '1', 'model.py'), adds(1))
@@ -240,7 +255,7 @@ test('B-PYR-05: without any Python the server starts, and its other models serve
   write(join(mixed, 'identity', 'config.pbtxt'), `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`)
   const without = await TestServer.start(mixed, ['--exit-on-error=false'], { env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready' })
   try {
-    // B-SEC-08: this server is not in explicit mode, and takes no code.
+    // B-SEC-08: outside of explicit mode, no code is accepted.
     const upload = { parameters: { config: '{"backend": "python"}', 'file:1/model.py': Buffer.from(adds(1)).toString('base64') } }
     const refused = await fetch(`${without.url}/v2/repository/models/uploaded/load`, { method: 'POST', body: JSON.stringify(upload) })
     expect([refused.status, await refused.text()]).toEqual([503, expect.stringContaining('explicit model load / unload is not allowed')])
@@ -248,17 +263,20 @@ test('B-PYR-05: without any Python the server starts, and its other models serve
     expect(index.find(({ name }) => name === 'identity')).toMatchObject({ state: 'READY' })
     expect(index.find(({ name }) => name === 'python')).toMatchObject({
       state: 'UNAVAILABLE',
-      reason: expect.stringContaining('Python backend: no usable interpreter: there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or NEREID_PYTHON') as unknown,
+      reason: expect.stringContaining(
+        'Python backend: no usable interpreter: there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or NEREID_PYTHON',
+      ) as unknown,
     })
   } finally {
     await without.stop()
   }
 })
 
-test('B-SEC-05: an environment outside the repository is refused, a link to one too', async () => {
+test('B-SEC-05: an environment outside the repository is rejected, even through a link', async () => {
   const elsewhere = join(root, 'elsewhere')
   write(join(elsewhere, 'bin', 'activate'), '')
-  const config = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "${path}" } }\n`
+  const config = (path: string) =>
+    `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "${path}" } }\n`
   model('stranger', adds(1), config(elsewhere))
   expect(await loadError('stranger')).toContain('is neither in the model repository nor below a root')
   symlinkSync(elsewhere, join(repository, 'stranger', 'link'))

@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 over a bare socket, one byte at a time if need be: for what HTTP client libraries will not send, or would
- * quietly repair on the way back. Reads answers with a Content-Length only, which is all this server sends.
+ * HTTP/1.1 over a bare socket, byte by byte if needed: for requests that HTTP client libraries do not send, and
+ * responses that they would repair. Only reads responses with a Content-Length, the only kind of this server.
  */
 import { connect } from 'node:net'
 
@@ -26,7 +26,7 @@ export class RawConnection {
     }
     socket.on('end', ended)
     socket.on('close', ended)
-    // A reset is an end like any other here; the reader says what was missing.
+    // A reset ends the connection like any other end; the reader reports what is missing.
     socket.on('error', ended)
   }
 
@@ -42,7 +42,7 @@ export class RawConnection {
     for (const part of parts) this.#socket.write(part)
   }
 
-  /** Hangs up without a goodbye. */
+  /** Closes the socket abruptly. */
   destroy() {
     this.#socket.destroy()
   }
@@ -52,7 +52,7 @@ export class RawConnection {
     return new Promise((resolve) => (this.#waiting = resolve))
   }
 
-  /** The next answer, `100 Continue` included. */
+  /** The next response, including `100 Continue`. */
   async answer() {
     let end = this.#pending.indexOf('\r\n\r\n')
     while (end < 0) {

@@ -1,9 +1,9 @@
-/** A real Redis on loopback that a test starts and ends, and one connection to it. */
+/** A real Redis on loopback for one test, with one connection to it. */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { connect } from 'node:net'
 import { vi } from 'vitest'
 
-/** Whether there is a Redis server to test with. CI installs one (.ci/run). */
+/** True if a Redis server is installed. CI installs one (.ci/run). */
 export const HAS_REDIS = spawnSync('redis-server', ['--version']).status === 0
 
 export class Redis {
@@ -23,7 +23,7 @@ export class Redis {
     return redis
   }
 
-  /** Sends one command and resolves with the raw answer, which the end of a pause completes. */
+  /** Sends one command and resolves with the raw response, which is complete after a pause. */
   say(...words: (string | Buffer)[]): Promise<Buffer> {
     const parts = words.map((word) => Buffer.from(word))
     const head = Buffer.from(`*${parts.length}\r\n`)
@@ -45,7 +45,9 @@ export class Redis {
 
   /** Names of all entries. */
   async keys(): Promise<string[]> {
-    return [...(await this.say('KEYS', 'nereid:*')).toString('latin1').matchAll(/nereid:[0-9a-f]{64}/g)].map((m) => m[0])
+    return [...(await this.say('KEYS', 'nereid:*')).toString('latin1').matchAll(/nereid:[0-9a-f]{64}/g)].map(
+      (m) => m[0],
+    )
   }
 
   async stop(): Promise<void> {

@@ -51,7 +51,7 @@ test.each(vectors.layouts)('layout: $name', ({ tensors, spaces, byte_size }) => 
   expect(layout.byteSize).toBe(byte_size)
 })
 
-test.each(vectors.refused)('a layout is refused for $name', ({ tensors, error }) => {
+test.each(vectors.refused)('a layout is rejected for $name', ({ tensors, error }) => {
   expect(() => new Layout(wanted(tensors))).toThrow(expect.objectContaining({ code: 'INVALID_ARG', message: error }))
 })
 
@@ -94,7 +94,7 @@ test.each(vectors.damaged)('strings: $name', ({ shape, bytes, error }) => {
   }
 })
 
-test('one region serves a request, also when its file is gone', async () => {
+test('one region serves a request, even after its file was removed', async () => {
   const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).fill(value) })
   const output = { datatype: 'INT32', shape: [1, 16] }
   const region = Region.create({ INPUT0: sixteen(3), INPUT1: sixteen(1), OUTPUT0: output, OUTPUT1: output })
@@ -109,7 +109,9 @@ test('one region serves a request, also when its file is gone', async () => {
     region.write('INPUT0', sixteen(10))
     await infer('simple', body)
     expect(region.read('OUTPUT1').data).toEqual(new Int32Array(16).fill(9))
-    await expect(region.register(server.url)).rejects.toMatchObject({ message: `shared memory region '${region.name}' already in manager` })
+    await expect(region.register(server.url)).rejects.toMatchObject({
+      message: `shared memory region '${region.name}' already in manager`,
+    })
     await region.unregister(server.url)
     await region.unregister(server.url)
     expect((await infer('simple', body)).error).toBe(`Unable to find shared memory region: '${region.name}'`)
@@ -120,11 +122,11 @@ test('one region serves a request, also when its file is gone', async () => {
   expect(() => region.read('OUTPUT0')).toThrow(`region ${region.name}: it is closed`)
 })
 
-test('a large output that the client finds in its region wakes no thread that prints answers', async () => {
+test('a large output in a region wakes no thread that formats responses', async () => {
   const own = await TestServer.start(models.path('main'), ['--allow-client-shm=true', '--model-control-mode=explicit', '--load-model=id_fp32'])
   const tasks = `/proc/${own.process.pid}/task`
   const printers = () => readdirSync(tasks).filter((task) => readFileSync(`${tasks}/${task}/comm`, 'utf8').startsWith('nereid-offload')).map((task) => readFileSync(`${tasks}/${task}/status`, 'utf8'))
-  /** How often those threads went to sleep, once all of them do. */
+  /** How often those threads went to sleep, once all of them sleep. */
   const wakes = async (): Promise<number> => {
     await expect.poll(() => printers().every((status) => /^State:\s+S/m.test(status)), { timeout: 10_000 }).toBe(true)
     return printers().reduce((sum, status) => sum + Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]), 0)
@@ -132,7 +134,7 @@ test('a large output that the client finds in its region wakes no thread that pr
   const value = { shape: [1, 16384], data: new Float32Array(16384).fill(0.5) }
   const region = Region.create({ INPUT0: value, OUTPUT0: { datatype: 'FP32', shape: [1, 16384] } })
   try {
-    // Registering is such work as well: there is a thread from now on.
+    // Registering uses such a thread too, so one exists from now on.
     await region.register(own.url)
     const inputs = region.inputs('INPUT0')
     const ask = (body: unknown) => fetch(`${own.url}/v2/models/id_fp32/infer`, { method: 'POST', body: JSON.stringify(body) }).then((answer) => answer.text())
@@ -141,7 +143,7 @@ test('a large output that the client finds in its region wakes no thread that pr
     await ask({ inputs, outputs: region.outputs('OUTPUT0') })
     expect(region.read('OUTPUT0').data).toEqual(value.data)
     expect(await wakes()).toBe(before)
-    // The same as text is printed there, which shows that the count tells.
+    // The same output as text is formatted there, which shows that the count works.
     expect(await ask({ inputs })).toContain('0.5,0.5')
     expect(await wakes()).toBeGreaterThan(before)
   } finally {
@@ -150,7 +152,7 @@ test('a large output that the client finds in its region wakes no thread that pr
   }
 })
 
-test('strings of any length go in and out, with the shape of the answer', async () => {
+test('strings of any length are passed, with the shape of the response', async () => {
   const strings = { datatype: 'BYTES', shape: [1, -1], capacity: 4096 }
   const region = Region.create({ INPUT0: strings, OUTPUT0: strings }, { name: `strings ${process.pid}` })
   try {
@@ -160,21 +162,25 @@ test('strings of any length go in and out, with the shape of the answer', async 
       const answer = await infer('id_string', { inputs: region.inputs('INPUT0'), outputs: region.outputs('OUTPUT0') })
       expect(region.read('OUTPUT0', answer.outputs[0]?.shape).strings()).toEqual(data)
     }
-    expect(() => region.write('INPUT0', { data: ['x'.repeat(4093)], shape: [1, 1] })).toThrow('BYTES [1,1] takes 4097 bytes, its capacity is 4096')
+    expect(() => region.write('INPUT0', { data: ['x'.repeat(4093)], shape: [1, 1] })).toThrow(
+      'BYTES [1,1] takes 4097 bytes, its capacity is 4096',
+    )
     await region.unregister(server.url)
   } finally {
     region.close()
   }
 })
 
-test('a second opener sees the same bytes and leaves the file alone', () => {
+test('a second opener sees the same bytes and does not remove the file', () => {
   const region = Region.create({ A: new Int32Array([1, 2]) })
   try {
     const other = Region.attach(region.key, { A: { datatype: 'INT32', shape: [2] } })
     other.write('A', new Int32Array([3, 4]))
     other.close()
     expect(region.read('A').data).toEqual(new Int32Array([3, 4]))
-    expect(() => Region.attach(region.key, { A: { datatype: 'INT32', shape: [17] } })).toThrow('the file has 64 bytes, the tensors take 128')
+    expect(() => Region.attach(region.key, { A: { datatype: 'INT32', shape: [17] } })).toThrow(
+      'the file has 64 bytes, the tensors take 128',
+    )
     expect(() => Region.create({ A: new Int32Array(1) }, { key: region.key })).toThrow(/EEXIST/)
   } finally {
     region.close()
@@ -182,7 +188,7 @@ test('a second opener sees the same bytes and leaves the file alone', () => {
   expect(existsSync(pathOf(region))).toBe(false)
 })
 
-test('what does not fit is refused with both sizes', () => {
+test('data that does not fit is rejected with both sizes', () => {
   const region = Region.create({ A: new Int32Array(2), V: { datatype: 'FP32', shape: [-1], capacity: 16 } })
   try {
     expect(() => region.write('A', new Int32Array(17))).toThrow("tensor 'A': INT32 [17] takes 68 bytes, its capacity is 8")
@@ -192,14 +198,16 @@ test('what does not fit is refused with both sizes', () => {
     expect(() => region.parameters('V', 'input')).toThrow('put an array there first')
     expect(() => region.read('nope')).toThrow("tensor 'nope': not in this region, which has A, V")
     for (const key of ['', '/', '/a/b', '.', '..', 'a\0b', 'x'.repeat(256)]) {
-      expect(() => Region.create({ A: new Int32Array(1) }, { key })).toThrow('a name of 1 to 255 bytes without inner slashes is needed')
+      expect(() => Region.create({ A: new Int32Array(1) }, { key })).toThrow(
+        'a name of 1 to 255 bytes without inner slashes is needed',
+      )
     }
   } finally {
     region.close()
   }
 })
 
-test('a program that ends by itself leaves no file; the built package needs no native module', () => {
+test('a program that exits normally leaves no file; the built package needs no native module', () => {
   const code = `import { Region } from 'nereid/shm'
     const region = Region.create({ A: new Int32Array(4) })
     console.log(region.key, process.report.getReport().sharedObjects.some((file) => file.endsWith('.node')))`

@@ -1,4 +1,4 @@
-/** S-38: answers that the response cache of this process does not keep. */
+/** S-38: responses that the response cache of this process cannot keep. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,15 +13,18 @@ const CACHE = 'response_cache { enable: true }\n'
 const int = (name: string): [string, string, number[]][] => [[name, 'TYPE_INT32', [-1]]]
 writeModel(directory, 'same', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), CACHE) })
 writeModel(directory, 'plain', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0')) })
-writeModel(directory, 'chain', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['plain', 'plain'])) + CACHE })
+writeModel(directory, 'chain', {
+  config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['plain', 'plain'])) + CACHE,
+})
 
-const FAILED = /Failed to insert key \[[0-9a-f]{32}\] into response cache: Requested byte_size: \d+ is greater than total cache size: 200 \(model '(\w+)'\)/
+const FAILED =
+  /Failed to insert key \[[0-9a-f]{32}\] into response cache: Requested byte_size: \d+ is greater than total cache size: 200 \(model '(\w+)'\)/
 
 interface Stats {
   model_stats: { inference_stats: Record<string, { count: number }> }[]
 }
 
-test.each(['same', 'chain'])('S-38, S-44 an answer that is larger than the cache is a miss of model %s, and an error in the log once in a while', async (model) => {
+test.each(['same', 'chain'])('S-38, S-44 a response larger than the cache is a miss of model %s, and an error that is logged rarely', async (model) => {
   const server = await TestServer.start(directory, ['--cache-config=local,size=200', '--log-verbose=1', '--log-format=default'])
   try {
     const body = JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'INT32', shape: [64], data: Array(64).fill(7) }] })

@@ -1,4 +1,4 @@
-/** S-39: the response cache in a real Redis, alone and shared, and everything that a Redis may do wrong. */
+/** S-39: the response cache in a real Redis, alone and shared, and all failures of a Redis. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -21,7 +21,8 @@ afterEach(async () => {
 function repository(more = ''): string {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-redis-'))
   ends.push(() => rmSync(directory, { recursive: true }))
-  const tensors = (kind: string) => `${kind} [ { name: "${kind.toUpperCase()}0" data_type: TYPE_INT32 dims: [16] }, { name: "${kind.toUpperCase()}1" data_type: TYPE_INT32 dims: [16] } ]\n`
+  const tensors = (kind: string) =>
+    `${kind} [ { name: "${kind.toUpperCase()}0" data_type: TYPE_INT32 dims: [16] }, { name: "${kind.toUpperCase()}1" data_type: TYPE_INT32 dims: [16] } ]\n`
   const config = `backend: "onnxruntime"\nmax_batch_size: 8\n${tensors('input')}${tensors('output')}response_cache { enable: true }\n${more}`
   writeModel(directory, 'simple', { config, versions: { 1: addSub() } })
   return directory
@@ -67,14 +68,14 @@ async function metric(server: TestServer, name: string): Promise<number> {
 
 const connected = (server: TestServer, connections = 1) =>
   vi.waitFor(async () => expect(await metric(server, 'nereid_redis_connections')).toBe(connections), LONG)
-/** What was answered is kept: insertions follow their answers. */
+/** Waits until responses are stored, which happens after they are sent. */
 const kept = (server: TestServer) =>
   vi.waitFor(async () => expect(await metric(server, 'nereid_redis_insertions')).toBe(0), LONG)
 const isReady = async (server: TestServer) => (await fetch(`${server.url}/v2/health/ready`)).status === 200
 const times = (text: string, part: string) => text.split(part).length - 1
 
 describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
-  test('S-39 hits and misses are counted, and several servers share what one of them has kept', async () => {
+  test('S-39 hits and misses are counted, and several servers share the entries', async () => {
     const store = await redis()
     const directory = repository()
     const first = await serving(directory, store.port, 'pool_size=2')
@@ -88,7 +89,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     expect(await metric(first, 'nv_cache_num_hits_per_model')).toBe(3)
     expect(await metric(first, 'nv_cache_num_misses_per_model')).toBe(2)
     expect(await metric(first, 'nv_cache_hit_duration_per_model')).toBeGreaterThan(0)
-    // O-15: Triton's Redis cache tells nothing of itself.
+    // O-15: Triton's Redis cache has no metrics of its own.
     expect(await metric(first, 'nv_cache_num_entries')).toBeNaN()
 
     const second = await serving(directory, store.port)
@@ -96,14 +97,14 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     expect(await infer(second, 2)).toBe(4)
     expect(await counts(second)).toEqual([1, 1, 0, 0])
 
-    // Another configuration is another model, whatever its name.
+    // Another configuration makes it another model, even with the same name.
     const other = await serving(repository('dynamic_batching { }\n'), store.port)
     await connected(other)
     await infer(other, 2)
     expect(await counts(other)).toEqual([1, 0, 1, 1])
   })
 
-  test('S-39 entries of foreign shape are misses, and are replaced', async () => {
+  test('S-39 malformed entries are misses, and are replaced', async () => {
     const store = await redis()
     const server = await serving(repository(), store.port)
     await connected(server)
@@ -132,17 +133,17 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
       await infer(server, 1)
       expect((await counts(server))[3], 'it was replaced').toBe(executions)
     }
-    // A key of another type can be neither read nor mended by reading.
+    // A key of another type can neither be read nor replaced by reading.
     await store.say('DEL', key)
     await store.say('HSET', key, 'a', 'b')
     await infer(server, 1)
     expect((await counts(server))[3]).toBe(executions + 1)
-    // That of the empty text is as one that is not there.
+    // An empty entry counts as absent.
     expect(await metric(server, 'nereid_redis_entries_foreign_total')).toBe(wrong.length)
     expect(await isReady(server)).toBe(true)
   })
 
-  test('S-39 a Redis that goes and comes back is told twice, and no request fails', async () => {
+  test('S-39 the loss and return of a Redis are logged once each, and no request fails', async () => {
     const store = await redis()
     const server = await serving(repository(), store.port)
     await connected(server)
@@ -163,14 +164,14 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     expect(times(server.output(), 'is used again')).toBe(1)
   })
 
-  test('S-39 a Redis that hangs costs a bounded wait, once', async () => {
+  test('S-39 a Redis that does not respond costs a bounded wait, once', async () => {
     const store = await redis()
     const server = await serving(repository(), store.port, 'socket_timeout=300', 'connect_timeout=300', 'wait_timeout=300')
     await connected(server)
     await infer(server, 1)
     await kept(server)
     store.process.kill('SIGSTOP')
-    // All that come at once wait together: 8 are under way, the others for their turn.
+    // Concurrent requests wait together: 8 are being looked up, the others wait for their turn.
     const from = performance.now()
     await Promise.all(Array.from({ length: 30 }, (_, i) => infer(server, i)))
     expect(performance.now() - from, 'two waits and 30 inferences').toBeLessThan(10_000)
@@ -178,7 +179,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     expect(await metric(server, 'nereid_redis_lookups_failed_total')).toBeGreaterThan(0)
     const failed = await metric(server, 'nereid_redis_lookups_failed_total')
     for (let i = 0; i < 20; i += 1) await infer(server, i)
-    // Without a connection nothing is waited for.
+    // Without a connection there is no wait.
     expect(await metric(server, 'nereid_redis_lookups_failed_total')).toBe(failed)
     expect(await isReady(server)).toBe(true)
     store.process.kill('SIGCONT')
@@ -187,11 +188,11 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     expect((await counts(server))[1], 'what it knew it knows').toBe(1)
     const told = () => times(server.output(), 'is not used: no answer within 300 ms')
     await vi.waitFor(() => expect(told()).toBeGreaterThan(0), LONG)
-    // On a busy machine an answer may be late once more; 50 requests are not told of one by one.
+    // On a busy machine a response may be late again; 50 requests are not logged one by one.
     expect(told()).toBeLessThan(4)
   })
 
-  test('S-39 passwords come from the flag or from the environment; with a wrong one nothing is cached', async () => {
+  test('S-39 passwords come from the flag or the environment; with a wrong one nothing is cached', async () => {
     const store = await redis(['--requirepass', 'se=cr,et'])
     const directory = repository()
     const flagged = await serving(directory, store.port, 'password=se=cr,et')
@@ -215,7 +216,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await vi.waitFor(() => expect(none.output()).toContain('is not used: NOAUTH Authentication required.'), LONG)
   })
 
-  test('S-39 entries are kept in the database that is named', async () => {
+  test('S-39 entries are kept in the configured database', async () => {
     const store = await redis()
     const server = await serving(repository(), store.port, 'db=5')
     await connected(server)
@@ -228,7 +229,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await vi.waitFor(() => expect(absent.output()).toContain('is not used: ERR DB index is out of range'), LONG)
   })
 
-  test('S-39 a Redis that is full refuses insertions, and answers lookups', async () => {
+  test('S-39 a full Redis rejects insertions, and answers lookups', async () => {
     const store = await redis()
     const server = await serving(repository(), store.port)
     await connected(server)
@@ -244,7 +245,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
   })
 })
 
-/** Something that is no Redis. */
+/** A server that is not a Redis. */
 async function listening(greet: (socket: Socket) => void): Promise<{ port: number; server: Server }> {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
@@ -261,7 +262,7 @@ async function listening(greet: (socket: Socket) => void): Promise<{ port: numbe
   return { port: typeof address === 'object' && address !== null ? address.port : 0, server }
 }
 
-/** Answers the PING of a connection as Redis does, and everything later with `then`. */
+/** Responds to the PING of a connection as Redis does, and to everything later with `then`. */
 const pongAnd = (then: (socket: Socket) => void) => (socket: Socket) => {
   let pinged = false
   socket.on('data', (data) => {
@@ -308,7 +309,7 @@ function flood(socket: Socket): void {
   more()
 }
 
-test('S-39 a server whose Redis is not there starts, and serves', async () => {
+test('S-39 a server without its Redis starts and serves', async () => {
   const [port = 0] = await freePorts(1)
   const server = await serving(repository(), port)
   await infer(server, 1)
@@ -318,9 +319,10 @@ test('S-39 a server whose Redis is not there starts, and serves', async () => {
   expect(await metric(server, 'nereid_redis_insertions_dropped_total')).toBe(1)
 })
 
-test('S-39 a Redis whose name cannot be resolved is told in the words of the resolver', async () => {
+test('S-39 an unresolvable name of a Redis is reported with the text of the resolver', async () => {
   const server = await serving(repository(), 6379, 'host=nonexistent.invalid')
-  const why = /failed to connect to Redis \(nonexistent\.invalid:6379\): (Temporary failure in name resolution|Name or service not known); /
+  const why =
+    /failed to connect to Redis \(nonexistent\.invalid:6379\): (Temporary failure in name resolution|Name or service not known); /
   await vi.waitFor(() => expect(server.output()).toMatch(why), LONG)
   await infer(server, 1)
 })

@@ -1,7 +1,7 @@
 /**
- * Every request gets its own rows back. Many requests with unique contents (NEREID_NIGHTLY: a hundred thousand), over HTTP and gRPC at once, to a
- * model without a batcher, one with two instances and a batcher, and one that keeps the order: a row that is lost, swapped
- * or sent to somebody else shows as a wrong tag.
+ * Every request gets its own rows back. Sends many unique requests (NEREID_NIGHTLY: a hundred thousand) over HTTP and
+ * gRPC to a model without a batcher, one with two instances and a batcher, and one that keeps the order: a row that is
+ * lost, swapped or sent to another client has a wrong tag.
  */
 import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -33,7 +33,7 @@ interface Tagged {
   contents: Buffer
 }
 
-/** What request `tag` sends. Lengths and batch sizes follow from the tag, so that every mixture occurs. */
+/** The request with tag `tag`. Lengths and batch sizes follow from the tag, so that every combination occurs. */
 function tagged(tag: number): Tagged {
   const kind = tag % 3
   if (kind === 0) {

@@ -20,13 +20,13 @@ test('ready with two small models soon after the process starts', async () => {
   }
   times.sort((a, b) => a - b)
   console.log(`ready after ${times.map((t) => t.toFixed(0)).join(', ')} ms (target 300)`)
-  // What else runs on the machine only ever adds to a start: the least of them is the server's own.
+  // Other load of the machine only makes a start slower: the minimum is the server's own time.
   expect(times[0]).toBeLessThan(START_MS_MAX)
 })
 
 test('O-53 each model is a line while it loads, and a row of the table', async () => {
   const server = await TestServer.start(models.path('small'))
-  // The port answers a moment before its line is written.
+  // The port responds a moment before its log line is written.
   await vi.waitFor(() => expect(server.output()).toContain('Started Metrics Service at '))
   await server.stop()
   const said = server.output()
@@ -49,12 +49,13 @@ test('the examples load without a warning', async () => {
   expect(server.output().split('\n').filter((line) => /^[WE]\d{4} /.test(line))).toEqual([])
 })
 
-test('R-52 the settings of backends are told at start: the defaults, and what replaces them', async () => {
+test('R-52 the log shows the settings of backends at start: defaults and overrides', async () => {
   const flags = ['--log-verbose=1', '--backend-config=onnxruntime,default-max-batch-size=7', '--backend-config=x=y']
   const server = await TestServer.start(models.path('small'), flags)
   await vi.waitFor(() => expect(server.output()).toContain('Started Metrics Service at '))
   await server.stop()
-  const defaults = '"auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends","min-compute-capability":"6.000000"'
+  const defaults =
+    '"auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends","min-compute-capability":"6.000000"'
   expect(server.output()).toContain(`{"cmdline":{${defaults},"default-max-batch-size":"7","x":"y"}}`)
   expect(server.output()).toContain(`{"cmdline":{${defaults},"default-max-batch-size":"4","x":"y"}}`)
   expect(server.output()).toContain('Found overwritten default setting: default-max-batch-size,7')
@@ -67,46 +68,52 @@ test('R-49 a summary names each model that failed, and why', async () => {
   const said = server.output()
   expect(said).toContain('error: creating server: Internal - failed to load all models')
   for (const name of ['not_onnx', 'no_file', 'bad_syntax']) expect(said).toContain(name)
-  // The reason, not only the fact: which file, and what the runtime said about it.
+  // The reason, not only the fact: the file, and the error of the runtime.
   expect(said).toMatch(/model 'no_file'.*no_file\/1\/model\.onnx/)
   expect(said).toMatch(/model 'not_onnx'.*[Pp]rotobuf/)
 })
 
-test('--gpu-fallback=cpu serves on the CPU what wants a GPU, with a warning for each model; by default it fails, and the text names the flag', async () => {
+test('with --gpu-fallback=cpu, GPU models are served on the CPU with a warning each; otherwise an error names the flag', async () => {
   const root = mkdtempSync(join(tmpdir(), 'nereid-gpu-'))
   cpSync(join(models.path('small'), 'simple'), join(root, 'simple'), { recursive: true })
   const file = join(root, 'simple', 'config.pbtxt')
-  // As guides to Triton print it.
+  // As in guides to Triton.
   const groups = 'instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0 ] } ]\n'
   const text = existsSync(file) ? readFileSync(file, 'utf8') : ''
   writeFileSync(file, `${text}${groups}optimization { priority: PRIORITY_MAX }\n`)
   try {
     const refusing = await TestServer.spawn(root)
     expect(await refusing.ended()).toBe(1)
-    expect(refusing.output()).toMatch(/instance group simple_0 of model simple has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU/)
+    expect(refusing.output()).toMatch(
+      /instance group simple_0 of model simple has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU/,
+    )
     const server = await TestServer.start(root, ['--gpu-fallback=cpu'])
     const answer = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
     expect(answer.status).toBe(200)
-    const config = (await (await fetch(`${server.url}/v2/models/simple/config`)).json()) as { instance_group: unknown[] }
+    const config = (await (await fetch(`${server.url}/v2/models/simple/config`)).json()) as {
+      instance_group: unknown[]
+    }
     expect(config.instance_group).toMatchObject([{ name: 'simple_0', kind: 'KIND_CPU', count: 1, gpus: [] }])
     await server.stop()
     const warned = server.output().split('\n').filter((line) => line.includes("model 'simple' is served on the CPU"))
     expect(warned).toHaveLength(1)
     expect(warned[0]).toContain('there is no GPU for instance group simple_0')
-    expect(server.output()).toContain("model 'simple' configures what has no effect in this release: optimization.priority")
+    expect(server.output()).toContain(
+      "model 'simple' configures what has no effect in this release: optimization.priority",
+    )
   } finally {
     rmSync(root, { recursive: true })
   }
 })
 
-test('C-29 a mistake in config.pbtxt is reported with file, line and a hint', async () => {
+test('C-29 an error in config.pbtxt is reported with file, line and a hint', async () => {
   const server = await TestServer.spawn(models.path('broken'))
   await server.ended()
   expect(server.output()).toMatch(/bad_syntax\/config\.pbtxt[^\n]*\d+/)
   expect(server.output()).toContain('dynamic_batching')
 })
 
-/** The same installation without the package that brings the library. Copied, as Node follows links to the original. */
+/** A copy of the installation without the package of the library; a link would lead Node to the original. */
 function withoutOnnxRuntime(): string {
   const root = mkdtempSync(join(tmpdir(), 'nereid-bare-'))
   cpSync(join(ROOT, 'dist'), join(root, 'dist'), { recursive: true })
@@ -120,7 +127,7 @@ function withoutOnnxRuntime(): string {
   return root
 }
 
-test('without libonnxruntime the server starts, says so, and fails only ONNX models', async () => {
+test('without libonnxruntime, the server starts with an error, and only ONNX models fail', async () => {
   const root = withoutOnnxRuntime()
   const server = await TestServer.start(models.path('broken'), ['--exit-on-error=false'], {
     main: join(root, 'dist/cli/main.js'),
@@ -145,7 +152,7 @@ test('an empty repository is served', async () => {
   rmSync(empty, { recursive: true })
 })
 
-test('R-53 an unknown option ends the process with its name', async () => {
+test('R-53 an unknown option ends the process with an error that names it', async () => {
   const server = await TestServer.spawn(models.path('small'), ['--no-such-option=1'])
   expect(await server.ended()).toBe(1)
   expect(server.output()).toContain('no-such-option')
