@@ -125,7 +125,7 @@ export class Model {
       for (;;) {
         const { responses, done } = await core.nextResponses(ticket)
         for (const response of responses) {
-          // Of several responses at once, the caller may abort while handling the first.
+          // The caller may abort while it handles the first of several responses.
           if (signal?.aborted === true) throw new ServerError('CANCELLED', '')
           yield new InferResult(response)
         }

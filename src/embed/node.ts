@@ -80,7 +80,7 @@ async function write({ status, fields, body, sized, events }: OuterReply, respon
   if (events === null) {
     const { socket } = response
     if (response.write === WRITE && response.end === END) {
-      // After a broken connection nothing tells when its writes are over, so the buffer is not reused.
+      // After a broken connection the end of its writes is unknown, so the buffer is not reused.
       response.once('finish', () => {
         if (socket?.destroyed === false) replies.give(body)
       })

@@ -54,7 +54,7 @@ export interface EmbeddedCalling {
    * else null. Resolves when there is room for more.
    */
   piece(piece: Buffer | null, length: number | null, ends: boolean): Promise<void>
-  /** What is available, at least something until the call ends. */
+  /** Waits for messages or the end of the call; returns all that are available. */
   next(): Promise<EmbeddedCallAnswer>
   /** Cancels the call on the server too. */
   cancel(): void

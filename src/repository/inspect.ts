@@ -46,7 +46,7 @@ export interface Finding {
   message: string
   /** The thrown error; null for a warning. */
   error: Error | null
-  /** What to do, if the message does not say it. */
+  /** Advice, if the message has none. */
   advice?: string
   /** Place in the configuration; null if there is none. If absent, the message names it. */
   near?: Near | null

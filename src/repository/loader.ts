@@ -116,7 +116,7 @@ function withCause(error: unknown, file: string): unknown {
     const why = whyForeign(file)
     return why === null ? error : new ServerError(code, `${message.trimEnd()}; the file ${why}`, { cause: error })
   } catch {
-    // The file cannot be read, which the error already says.
+    // The file cannot be read, which is what the error already reports.
     return error
   }
 }

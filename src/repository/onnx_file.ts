@@ -123,7 +123,7 @@ const STRANGERS: readonly (readonly [begins: RegExp, what: string])[] = [
 /** Number of bytes that `STRANGERS` looks at. */
 const BEGIN_BYTES = 256
 
-/** What a file is instead of a model, by its first bytes, as a predicate; null if it may be a model. */
+/** Identifies a file that is not a model by its first bytes; returns a predicate, or null if it may be a model. */
 export function whyForeign(path: string): string | null {
   const begin = beginning(path)
   if (begin === '') return 'is empty: it was not written to its end, or not copied'
@@ -172,7 +172,7 @@ function whyRefused({ hasGraph, irVersion, opset }: OnnxFile): string | null {
   return `has operators of opset ${opset}, and ONNX Runtime has them up to ${OPSET_MAX}: ${advice}`
 }
 
-/** What a file is instead of weights; null if it may be weights. */
+/** Identifies a file that does not hold weights; returns a predicate, or null if it may hold weights. */
 export function whyNoWeights(path: string): string | null {
   const begin = beginning(path)
   return begin === '' ? 'is empty' : POINTER[0].test(begin) ? POINTER[1] : null

@@ -16,7 +16,7 @@ export function bareName(key: string): string {
   return key.slice(key.lastIndexOf('/') + 1)
 }
 
-/** What a scan of the repositories found. */
+/** Result of a scan of the repositories. */
 export interface Look {
   found: FoundModels
   /** Directories of repositories that cannot be read now, so that their models are unknown. */

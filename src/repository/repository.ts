@@ -59,7 +59,7 @@ interface Known {
   stamp: bigint
   /** Private directory of an override, else null. */
   override: string | null
-  /** What to reload from when only a composing model changed. */
+  /** Polled state to reload from when only a composing model changed. */
   polled: Polled
   /** The common source of its serving versions; null if they have several. */
   source: Source | null

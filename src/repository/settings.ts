@@ -22,7 +22,7 @@ export interface RepositorySettings {
   /** `--backend-config` in order; backend null = every backend. */
   backendConfig: { backend: string | null; key: string; value: string }[]
   minComputeCapability: number
-  /** What to do with GPU instance groups on a machine without a GPU. */
+  /** Treatment of GPU instance groups on a machine without a GPU. */
   gpuFallback: 'error' | 'cpu'
   /** Directory for downloads from clouds; null = the one in Triton's variables, else that for temporary files. */
   cacheDirectory: string | null

@@ -100,7 +100,7 @@ export class Requests<Client> {
         const failure = error instanceof StoreError ? error : this.#explain(error, asked)
         if (failure.failure === 'denied' && !renewed) {
           renewed = true
-          // Of several parallel requests, only the first rereads the credentials.
+          // Only the first of several parallel requests rereads the credentials.
           if (this.#client === client) this.#client = null
           continue
         }
