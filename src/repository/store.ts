@@ -1,6 +1,6 @@
 /**
- * A store keeps the models of a repository. Models are always loaded from local directories: a store presents each model
- * as a subdirectory of one directory and updates it on request.
+ * A store keeps the models of a repository. Models are always loaded from local directories: a store presents each
+ * model as a subdirectory of one directory and updates it on request.
  */
 
 import { resolve } from 'node:path'
