@@ -1,7 +1,5 @@
-"""Shared code of our Python backends: reads a model's configuration and runs the requests of a batch together.
-
-Imported by its plain name, from beside our own modules. Needs numpy only.
-"""
+"""Shared code of our Python backends: reads a model's configuration and runs the requests of a batch together. Imported
+by its plain name, from beside our own modules. Needs numpy only."""
 import importlib
 import json
 import os
@@ -184,11 +182,9 @@ class Arrays:
 
 
 def run_together(model, requests, run, arrays=None):
-    """Runs the requests of a batch at once and answers each with its rows.
-
-    `run` maps arrays by input name to arrays by output name. Requests run one by one if their shapes differ beyond the
-    first dimension or the model does not batch. An exception answers the requests that ran together.
-    """
+    """Runs the requests of a batch at once and answers each with its rows. `run` maps arrays by input name to arrays by
+    output name. Requests run one by one if their shapes differ beyond the first dimension or the model does not batch.
+    An exception answers the requests that ran together."""
     arrays = Arrays(model) if arrays is None else arrays
     responses = [None] * len(requests)
     inputs = {}
@@ -255,13 +251,13 @@ def _answers(model, requests, group, rows, outputs, arrays):
             to = at + rows[position]
             parts = {name: array[at:to] for name, array in whole.items()}
             at = to
-        responses.append(pb_utils.InferenceResponse([arrays.write(name, part) for name,
-            part in parts.items() if name in names]))
+        tensors = [arrays.write(name, part) for name, part in parts.items() if name in names]
+        responses.append(pb_utils.InferenceResponse(tensors))
     return responses
 
 
 def _failure(error):
     if isinstance(error, RequestError):
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), getattr(pb_utils.TritonError,
-            error.code)))
+        code = getattr(pb_utils.TritonError, error.code)
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))

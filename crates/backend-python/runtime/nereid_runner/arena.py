@@ -1,8 +1,6 @@
-"""Shared memory: segments, request blocks lent by the host, response blocks allocated here (B-PYR-02, B-PYR-03).
-
-The host allocates request segments; a block is reported as free when the last array over it is gone. This process
-allocates in response segments; the host reports the blocks it has read. Neither side trusts the contents.
-"""
+"""Shared memory: segments, request blocks lent by the host, response blocks allocated here (B-PYR-02, B-PYR-03). The
+host allocates request segments; a block is reported as free when the last array over it is gone. This process allocates
+in response segments; the host reports the blocks it has read. Neither side trusts the contents."""
 import mmap
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The two sockets of a runner. Where the host is gone the process ends at once: nobody would hear what it says."""
+"""The two sockets of a runner. If the host is gone the process ends at once."""
 import os
 import socket
 import threading
@@ -25,7 +25,7 @@ class Work:
         self._start = self._end = 0
 
     def peek(self):
-        """The header of the first frame, which is still to be read."""
+        """The header of the first frame, which is not consumed."""
         try:
             came = self._sock.recv(_HEADER_BYTES, socket.MSG_PEEK | socket.MSG_WAITALL)
         except OSError:
@@ -35,7 +35,7 @@ class Work:
         return HEADER.unpack(came)
 
     def read(self):
-        """`(header, buffer, start, end)`, the header as `HEADER` has it; the buffer is valid until the next read."""
+        """`(header, buffer, start, end)`, the header as in `HEADER`; the buffer is valid until the next read."""
         buf, start, end = self._buf, self._start, self._end
         if start == end:
             buf = self._buf = self._own
@@ -82,7 +82,7 @@ class Work:
 
 
     def forsake(self):
-        """In a process that the model forked: what comes out of `execute` there must not answer for this one."""
+        """For a process that the model forked: its result of `execute` must not answer for this process."""
         self.send = lambda data: os._exit(1)
 
 
@@ -97,12 +97,12 @@ class Side:
         self.descriptors = deque()
 
     def forsake(self):
-        """In a process that the model forked: what it says is dropped. A thread that is not there any more may have held the lock."""
+        """For a forked process: drops its frames. The lock may be held by a thread that does not exist here."""
         self.is_open = False
         self._lock = threading.Lock()
 
     def send(self, data):
-        """Sends a frame, behind what waits. Blocks while the host does not read."""
+        """Sends a frame after queued ones. Blocks while the host does not read."""
         with self._lock:
             self._flush()
             self._write(data)
@@ -110,7 +110,7 @@ class Side:
             self._try()
 
     def send_later(self, data):
-        """As `send`, from where no lock may be waited for: finalizers run inside of any call, also of `send`. Then that call sends it."""
+        """Like `send`, for finalizers, which may not wait for a lock: a `send` in progress sends it."""
         self._later.append(data)
         self._try()
 
@@ -136,7 +136,7 @@ class Side:
             gone()
 
     def frames(self):
-        """Frames as they come: `(header, bytearray)`. Descriptors that came are in `descriptors`, in order."""
+        """Received frames: `(header, bytearray)`. Their descriptors are in `descriptors`, in order."""
         sock, came = self._sock, bytearray()
         piece = bytearray(_BUFFER)
         space = socket.CMSG_SPACE(16 * 4)

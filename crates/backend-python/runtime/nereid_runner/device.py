@@ -172,10 +172,8 @@ def driver():
 
 
 class Memory:
-    """The bytes of a tensor on a device: contiguous, in C order, kept alive by `owner`.
-
-    Takes the place of an array in `Tensor._array` and has the attributes that are used of both.
-    """
+    """The bytes of a tensor on a device: contiguous, in C order, kept alive by `owner`. Takes the place of an array in
+    `Tensor._array` and has the attributes that are used of both."""
 
     __slots__ = ("_address", "device", "size", "dtype", "shape", "owner", "handle", "offset", "lease", "_devices",
         "__weakref__")
@@ -234,9 +232,7 @@ class _Opened:
 
 class Devices:
     """Memory lent to a runner and by it. `send_later`: sends a frame, or a function's result, from any finalizer.
-
-    `release` makes the frame for ended leases; `refuse` the one that says that this process cannot open memory.
-    """
+    `release` makes the frame for ended leases; `refuse` the one that says that this process cannot open memory."""
 
     def __init__(self, send_later, release, refuse):
         self._send_later, self._release, self._refuse = send_later, release, refuse

@@ -1,8 +1,6 @@
-"""DLPack without compiled code (B-PY-06): capsules are read and patched through ctypes; numpy exports memory.
-
-Exports are numpy's own capsules, whose deleter is C: a ctypes callback would crash when the interpreter ends. BF16 is
-in uint16 arrays, booleans in uint8 arrays; the type in the capsule is changed.
-"""
+"""DLPack without compiled code (B-PY-06): capsules are read and patched through ctypes; numpy exports memory. Exports
+are numpy's own capsules, whose deleter is C: a ctypes callback would crash when the interpreter ends. BF16 is in uint16
+arrays, booleans in uint8 arrays; the type in the capsule is changed."""
 import ctypes
 
 import numpy as np
@@ -79,16 +77,14 @@ def exported(array, is_bf16):
 
 
 def exported_memory(memory, is_bf16):
-    """A capsule `dltensor` over memory of a device: numpy's own capsule with the same shape and another address.
-
-    That array is never read: it has one element's memory, and keeps the device memory while it lives.
-    """
+    """A capsule `dltensor` over memory of a device: numpy's own capsule with the same shape and another address. That
+    array is never read: it has one element's memory, and keeps the device memory while it lives."""
     address = memory.address
     room = (ctypes.c_char * max(memory.dtype.itemsize, 1))()
     room.owner = memory
     dtype = np.dtype(np.uint8) if memory.dtype == np.bool_ else memory.dtype
-    carrier = np.ndarray(memory.shape, dtype, room, 0, (0,) * len(memory.shape)) if memory.size else np.ndarray(
-        memory.shape, dtype, room)
+    strides = (0, (0,) * len(memory.shape)) if memory.size else ()
+    carrier = np.ndarray(memory.shape, dtype, room, *strides)
     capsule = carrier.__dlpack__()
     tensor = _Managed.from_address(_pointer(capsule, _NAME)).tensor
     tensor.data, tensor.byte_offset, tensor.device_type, tensor.device_id = address, 0, CUDA, memory.device

@@ -53,10 +53,8 @@ def _described(error, deep):
 
 
 def frames_of(error):
-    """`(file, line, function)` from the raising frame outwards, without the runtime's and the import system's.
-
-    Contains the callers, not the frames passed while unwinding: a coroutine has no caller any more.
-    """
+    """`(file, line, function)` from the raising frame outwards, without the runtime's and the import system's. Contains
+    the callers, not the frames passed while unwinding: a coroutine has no caller any more."""
     trace = error.__traceback__
     if trace is None:
         return

@@ -39,12 +39,9 @@ class InferenceError(Exception):
 
 
 class Model(link.Unlinked):
-    """A loaded model.
-
-    `config`: its configuration, a dict. `outputs`: default of `requested_output_names`. `arguments` override those of
-    `initialize`. `models`: other models by name, functions from inputs (arrays by name) to outputs, or to a list of
-    outputs for a decoupled call. Log lines are in `log_lines`, as `(level, file, line, text)`.
-    """
+    """A loaded model. `config`: its configuration, a dict. `outputs`: default of `requested_output_names`. `arguments`
+    override those of `initialize`. `models`: other models by name, functions from inputs (arrays by name) to outputs,
+    or to a list of outputs for a decoupled call. Log lines are in `log_lines`, as `(level, file, line, text)`."""
 
     def __init__(self, file, config=None, *, name=None, decoupled=False, outputs=(), arguments=None, models=None,
         timeout=30.0):
@@ -74,8 +71,8 @@ class Model(link.Unlinked):
             "arguments": {
                 "model_config": json.dumps(config), "model_instance_kind": "CPU", "model_instance_name": self.instance,
                 "model_instance_device_id": "0",
-                "model_repository": os.path.dirname(directory), "model_version": "1", "model_name": self.name, **(
-                    arguments or {}),
+                "model_repository": os.path.dirname(directory), "model_version": "1", "model_name": self.name,
+                **(arguments or {}),
             },
         }  # fmt: skip
         self._runner = run.Runner(self, told)
@@ -87,8 +84,8 @@ class Model(link.Unlinked):
 
     def infer(self, inputs=None, **more):
         """Outputs by name, of one request. Raises `InferenceError`. Keywords that begin with `_` go to `request`."""
-        (response,) = [r for r in self.infer_all(inputs, **more) if r.output_tensors() or r.has_error()] or [
-            received([])]
+        answered = [r for r in self.infer_all(inputs, **more) if r.output_tensors() or r.has_error()]
+        (response,) = answered or [received([])]
         error = response.error()
         if error is not None:
             raise InferenceError(error.code(), error.message())

@@ -1,8 +1,6 @@
-"""Enums as in Triton's module, and the argument errors of its functions.
-
-That module is C++ behind pybind11: enums are not `enum.Enum`, and arguments that no signature allows raise a TypeError
-that prints the signature. Models catch and print both.
-"""
+"""Enums as in Triton's module, and the argument errors of its functions. That module is C++ behind pybind11: enums are
+not `enum.Enum`, and arguments that no signature allows raise a TypeError that prints the signature. Models catch and
+print both."""
 
 
 class TritonModelException(Exception):
@@ -42,8 +40,9 @@ class Kind:
     __index__ = __int__
 
     def __eq__(self, other):
-        return self._value == (other._value if type(other) is type(self) else other) if isinstance(other,
-            (int, type(self))) else False
+        if not isinstance(other, (int, type(self))):
+            return False
+        return self._value == (other._value if type(other) is type(self) else other)
 
     def __ne__(self, other):
         return not self == other

@@ -1,7 +1,5 @@
 """The server as seen by objects of this module. `current` is `Unlinked` in a plain test, `server.Server` in a runner.
-
-`Unlinked` documents the methods of both.
-"""
+`Unlinked` documents the methods of both."""
 import sys
 
 from .kinds import TritonModelException

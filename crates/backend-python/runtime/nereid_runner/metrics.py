@@ -1,7 +1,5 @@
-"""`MetricFamily` and `Metric` (B-PY-20): metrics of a model in the server's /metrics.
-
-Changes are sent without a reply, so values that the server would reject are rejected here, with its texts.
-"""
+"""`MetricFamily` and `Metric` (B-PY-20): metrics of a model in the server's /metrics. Changes are sent without a reply,
+so values that the server would reject are rejected here, with its texts."""
 import math
 
 from . import link

@@ -1,7 +1,5 @@
-"""`ModelConfig` (B-PY-22): a configuration that a model's `auto_complete_config` reads and completes.
-
-Checks what Triton checks, with its texts, and nothing else: the server validates the result.
-"""
+"""`ModelConfig` (B-PY-22): a configuration that a model's `auto_complete_config` reads and completes. Checks what
+Triton checks, with its texts, and nothing else: the server validates the result."""
 import json
 
 

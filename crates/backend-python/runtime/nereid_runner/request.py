@@ -76,11 +76,8 @@ _SIGNATURE = (
 
 @public
 class InferenceRequest:
-    """A request: a received one, or one that a model makes for another model.
-
-    Of a received one only the tensors are read at once. `_head` is its `RequestHead`, `_texts` the rest; other
-    attributes are read from them on first use.
-    """
+    """A request: a received one, or one that a model makes for another model. Of a received one only the tensors are
+    read at once. `_head` is its `RequestHead`, `_texts` the rest; other attributes are read from them on first use."""
 
     __slots__ = (
         "_head", "_texts", "_inputs", "_sender", "_release", "_id", "_correlation", "_flags", "_timeout", "_parameters",

@@ -120,10 +120,8 @@ _SEND = (
 
 @public
 class InferenceResponseSender:
-    """Sends responses of one request at any time, from any thread.
-
-    When its last reference is gone the request ends with an error (B-PY-17), so that no client waits for ever.
-    """
+    """Sends responses of one request at any time, from any thread. When its last reference is gone the request ends
+    with an error (B-PY-17), so that no client waits for ever."""
 
     __slots__ = ("_slot", "_generation", "_decoupled", "_sent", "_closed", "_link", "__weakref__")
 

@@ -1,7 +1,5 @@
-"""A runner's life: LOAD, the model, batches, the end (shm/README.md).
-
-asyncio takes as long to import as the rest of the runtime: only models that use it wait for it.
-"""
+"""Life of a runner: LOAD, the model, batches, the end (shm/README.md). Imports asyncio, which takes as long as the rest
+of the runtime, only for models that use it."""
 import importlib
 import inspect
 import json
@@ -24,23 +22,23 @@ from .response import InferenceResponse, TritonError, received
 from .server import log_failure
 
 _NOT_ITERATIVE = (
-    "Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured "
-    "to handle such a flag."
+    "Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model "
+    "is not configured to handle such a flag."
 )
 
 
 class Violation(Exception):
-    """What `execute` did is against the rules; the text is the whole message."""
+    """`execute` broke the rules; the text is the whole message."""
 
 
 def load(told):
-    """Imports the model's code and returns its class, or what stands in its place."""
+    """Imports the model's code and returns its `TritonPythonModel`."""
     name = f"{told['package']}.{told['module']}" if told["package"] else told["module"]
     return getattr(importlib.import_module(name), "TritonPythonModel")
 
 
 def complete(told):
-    """What the model makes of its configuration, as JSON text; None if it says nothing (B-PY-22)."""
+    """The configuration as completed by the model, as JSON text; None if unchanged (B-PY-22)."""
     model = load(told)
     if not hasattr(model, "auto_complete_config"):
         return None
@@ -62,7 +60,7 @@ def message_of(error):
 
 
 class Runner:
-    """One instance: its model, and the way to the server."""
+    """One instance: its model and its server."""
 
     def __init__(self, server, told):
         self.server = server
@@ -71,12 +69,12 @@ class Runner:
         self._loop = None
 
     def start(self):
-        """Makes the model. Raises what it raises."""
+        """Creates the model; its exceptions are raised."""
         model = load(self.told)()
         if hasattr(model, "initialize"):
             made = model.initialize(dict(self.told["arguments"]))
             if inspect.iscoroutine(made):
-                made.close()  # As in Triton nobody awaits it.
+                made.close()  # As in Triton it is not awaited.
         self.model = model
         self.server.may_call = True
         if hasattr(model, "is_ready"):
@@ -99,30 +97,30 @@ class Runner:
                 returned(freed)
             answer = self._batch(batch, requests)
             if leases:
-                # A client that has its answer may want its region back.
+                # A client that has its response may want its region back.
                 requests = None
-            # Looked up now: in a process that the model forked it is another.
+            # Looked up each time: in a process that the model forked it is another function.
             work.send(answer)
             del requests, answer
             if device.lost is not None:
-                # No context of this process can be used any more; another process has its own.
+                # No context of this process is usable any more; a new process has its own.
                 log_failure(self.server, f"Model '{self.server.instance}' ends, to be started again: {device.lost}")
                 sys.stdout.flush()
                 os._exit(1)
 
     def _batch(self, batch, requests):
-        """Runs a batch; the frame that ends it."""
+        """Runs a batch; returns the frame that ends it."""
         server = self.server
         server.batch_thread = threading.get_ident()
         server.parent = requests[0]._head[:2] if len(requests) == 1 else None
         try:
-            # The model's own: it may sort the list, or take requests out. Answers are in the order of ours.
+            # The model may sort its list, or remove requests. Answers are in the order of ours.
             given = requests[:]
             returned = self._execute(given, requests)
             server.batch_thread = 0
             parts = [None]
             length = self._answers(parts, requests, given, returned)
-        except BaseException as e:  # noqa: B036  also SystemExit: leaving is a failed request, not an exit
+        except BaseException as e:  # noqa: B036  also SystemExit: a failed request, not an exit
             server.batch_thread = 0
             text = server.failed(message_of(e))
             del e
@@ -144,7 +142,7 @@ class Runner:
             raise Violation(f"Python model {self.told['file']} does not implement `execute` method.") from None
         returned = execute(given)
         if type(returned) is not list and inspect.iscoroutine(returned):
-            # Others may call models while this thread waits, over the side socket.
+            # Other threads may call models meanwhile, over the side socket.
             self.server.batch_thread = 0
             if self.server.decoupled:
                 for request in requests:
@@ -158,7 +156,7 @@ class Runner:
         return returned
 
     def _start_coroutine(self, coroutine):
-        """Runs it on the loop of all coroutines, in its daemon thread; a future of `concurrent.futures`."""
+        """Runs it on the loop of all coroutines, in its daemon thread; returns a future of `concurrent.futures`."""
         import asyncio
 
         if self._loop is None:
@@ -167,7 +165,7 @@ class Runner:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _in_background(self, coroutine, requests):
-        """A decoupled `async def execute`. What goes wrong ends the requests that are open."""
+        """A decoupled `async def execute`. An exception ends the open requests."""
         value, error = await _outcome(coroutine)
         if error is None and value is not None:
             error = Violation(self._decoupled_text())
@@ -179,7 +177,8 @@ class Runner:
             self._end(request.get_response_sender(), text)
 
     def _decoupled_text(self):
-        return f"Python model '{self.server.instance}' is using the decoupled mode and the execute function must return None."
+        return (f"Python model '{self.server.instance}' is using the decoupled mode and the execute function must "
+            "return None.")
 
     def _end(self, sender, text):
         if not sender._closed:
@@ -187,7 +186,7 @@ class Runner:
             self.server.respond(sender._slot, sender._generation, received([], TritonError(text)), True)
 
     def _answers(self, parts, requests, given, returned):
-        """Appends what is said of each request now; the length (B-PY-23)."""
+        """Appends the present answer of each request; returns their length (B-PY-23)."""
         if self.server.decoupled:
             if returned is not None:
                 raise Violation(self._decoupled_text())
@@ -207,7 +206,7 @@ class Runner:
                 continue
             sender = request._sender
             if response is None:
-                # Whoever has the request or its sender answers later; when both are gone nobody can.
+                # The holder of the request or its sender answers later.
                 request.get_response_sender()
                 length += codec.end(parts, ANSWER_NONE)
             elif sender is None or not (sender._sent or sender._closed):
@@ -216,7 +215,7 @@ class Runner:
                 names = None if request._head[6] == ALL_OUTPUTS else set(request._names)
                 length += codec.answer_of_batch(parts, response, names)
             else:
-                # It was answered before: what is returned does not count.
+                # Answered before: the returned value is ignored.
                 if not sender._closed:
                     sender._closed = True
                     self.server.respond(sender._slot, sender._generation, None, True)
@@ -245,13 +244,15 @@ class Runner:
                         "Expected a None object in the execute function return list for reschduled request, found type "
                         f"'{type(response)}'."
                     )
-            elif type(response) is not InferenceResponse and response is not None and not isinstance(response, InferenceResponse):
+            elif (type(response) is not InferenceResponse and response is not None
+                    and not isinstance(response, InferenceResponse)):
                 raise Violation(
-                    f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(response)}'."
+                    f"Expected an 'InferenceResponse' object in the execute function return list, found type "
+                    f"'{type(response)}'."
                 )
 
     def _failures(self, parts, requests, text):
-        """Appends what a failure means for each request. None: the same for all, and none has been answered in part."""
+        """Appends the answer of each request to a failure. None: the same for all, and no request has an answer yet."""
         senders = [r._sender for r in requests]
         if not any(s is not None and (s._sent or s._closed) for s in senders):
             for sender in senders:
@@ -261,7 +262,7 @@ class Runner:
         length = 0
         for sender in senders:
             if sender is not None and (sender._sent or sender._closed):
-                # Its answers go over the side socket, and so does the last: in order.
+                # Its responses, including the last, use the side socket, which keeps their order.
                 self._end(sender, text)
                 length += self.server.codec.end(parts, ANSWER_NONE)
             else:
@@ -271,7 +272,7 @@ class Runner:
         return length
 
     def _answer_ready(self):
-        """Asks the model whether it is ready (B-PY-26); runs beside `execute`."""
+        """Calls the model's `is_ready` (B-PY-26), beside `execute`."""
         server = self.server
         while True:
             question = server.ready.get()
@@ -284,7 +285,7 @@ class Runner:
                     is_ready = asyncio.run(is_ready)
                 if type(is_ready) is not bool:
                     log_failure(server, f"Model '{server.instance}': is_ready() must return a boolean value")
-            except BaseException as e:  # noqa: B036  a model that leaves here is not ready
+            except BaseException as e:  # noqa: B036  a model that exits here is not ready
                 log_failure(server, f"Model '{server.instance}' is not ready: {failure.describe(e)}")
             server.answer_ready(question, is_ready is True)
 
@@ -314,7 +315,7 @@ def _run_loop(loop):
 
 
 def greet(frame, **members):
-    """READY or FAILED: their flags are the version."""
+    """READY or FAILED, whose flags are the version."""
     body = json.dumps(members).encode()
     return wire.head(len(body), frame, VERSION) + body
 
@@ -338,7 +339,7 @@ def _has_devices():
 
 
 def run(server, told):
-    """From LOAD to the end of the process; its status."""
+    """Runs from LOAD to the end of the process; returns its status."""
     link.current = server
     runner = Runner(server, told)
     completed = {}

@@ -1,4 +1,4 @@
-"""The way to the server: what `link.Unlinked` describes, over the two sockets of a runner."""
+"""The server as seen by a runner: `link.Unlinked` over its two sockets."""
 import itertools
 import json
 import os
@@ -21,7 +21,8 @@ from .response import TritonError, received
 _RELEASES_MAX = 8192
 _AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
 _FORKED = (
-    "A process that a model forked has no way to the server: models are called, loaded and asked for, and metrics made, in the process that the server started."
+    "A process that a model forked has no way to the server: models are called, loaded and asked for, and "
+    "metrics made, in the process that the server started."
 )
 
 
@@ -36,10 +37,10 @@ class Server(link.Unlinked):
         self.completes = told["mode"] == "complete"
         self.work = work
         self.side = side
-        #: Whether models may be called, and the thread that may call them over the work socket: the one in `execute`, or 0.
+        #: True if models may be called; and the thread in `execute`, which calls over the work socket, or 0.
         self.may_call = False
         self.batch_thread = 0
-        #: Slot and generation of the request that `execute` has, if it is one.
+        #: Slot and generation of the request in `execute`, if it is a single one.
         self.parent = None
         self.requests = self.responses = self._flags = None
         if segments is not None:
@@ -52,15 +53,13 @@ class Server(link.Unlinked):
         self.codec = wire.Codec(told["model"], self.requests, self.responses, self.devices)
         self._numbers = itertools.count(1)
         self._waiting = {}
-        #: Frames of responses that are not final, and their blocks, by slot and generation.
+        #: Frames of responses before the final one, and their blocks, by slot and generation.
         self._held = {}
         self._calls = {}
-        #: This process was forked by the model: nothing answers it.
+        #: The model forked this process: it gets no replies.
         self.is_forked = False
-        #: Where questions whether the model is ready go; set when there is a model.
+        #: Receives readiness queries; set when there is a model.
         self.ready = None
-
-    # Asked by the model's objects.
 
     def log(self, level, file, line, message):
         self.side.send(_log(level, file, line, message))
@@ -84,7 +83,8 @@ class Server(link.Unlinked):
         self.side.send_later(_control(next(self._numbers), operation, members))
 
     def update(self, metric, operation, value):
-        self.side.send(wire.head(METRIC_UPDATE.size, FRAME_METRIC_UPDATE) + METRIC_UPDATE.pack(metric, value, operation))
+        self.side.send(wire.head(METRIC_UPDATE.size, FRAME_METRIC_UPDATE) + METRIC_UPDATE.pack(metric, value,
+            operation))
 
     def is_cancelled(self, slot, generation):
         flags = self._flags
@@ -94,7 +94,7 @@ class Server(link.Unlinked):
         if self.decoupled:
             self.side.send(self.codec.respond(slot, generation, response, final))
             return
-        # A request to a default model has one answer: a response that is not final waits for the end, as it was when it was sent.
+        # A request to a default model has one answer: its response is encoded now, and sent at the end.
         taken = []
         key = slot, generation
         if not final:
@@ -148,7 +148,7 @@ class Server(link.Unlinked):
                 try:
                     loop.call_soon_threadsafe(settle, response)
                 except RuntimeError:
-                    pass  # The loop is closed: nobody waits.
+                    pass  # The loop is closed.
 
         call = _Call(self, next(self._numbers))
         future.add_done_callback(lambda f: call.abandon() if f.cancelled() else None)
@@ -158,12 +158,10 @@ class Server(link.Unlinked):
         return future
 
     def forsake(self):
-        """In a process that the model forked: the sockets are those of this one's parent, and the thread that reads answers is not there."""
+        """For a process that the model forked: sockets and the reading thread belong to its parent."""
         self.is_forked = True
         self.work.forsake()
         self.side.forsake()
-
-    # Calls of other models.
 
     def _iterate(self, request):
         call = _Call(self, next(self._numbers))
@@ -175,19 +173,19 @@ class Server(link.Unlinked):
         return iterator
 
     def _start(self, request, decoupled, deliver, call=None):
-        """Sends a call over the side socket. A response if it cannot be sent."""
+        """Sends a call over the side socket. Returns a response if it cannot be sent."""
         number = call.number if call else next(self._numbers)
         try:
             parts = self.codec.call(number, request, request._trace._owner, decoupled)
         except (wire.TooLarge, arena.Refused) as e:
             return _refused(request, e)
-        # Inputs may lie in a request's memory: kept until the answer is there.
+        # Inputs may lie in a request's memory: kept until the response came.
         self._calls[number] = (deliver if decoupled else _merged(deliver), request)
         self.side.send(b"".join(parts))
         return None
 
     def _call_here(self, request):
-        """A call over the work socket: no other thread wakes up."""
+        """A call over the work socket: wakes no other thread."""
         number = next(self._numbers)
         try:
             parts = self.codec.call(number, request, request._trace._owner or self.parent, False)
@@ -206,14 +204,12 @@ class Server(link.Unlinked):
                 if last:
                     return kept
 
-    # The thread that reads the side socket.
-
     def listen(self):
         for (_, frame, _, count, _, _), body in self.side.frames():
             try:
                 self._hear(frame, count, body)
             except Exception:
-                # Nothing of a model runs here: this is a bug of ours, and silence would hang the model.
+                # No code of a model runs here: this is our own bug, and silence would block the model.
                 traceback.print_exc()
                 os._exit(2)
 
@@ -252,9 +248,8 @@ class Server(link.Unlinked):
             self.side.send(wire.head_of_process(8, FRAME_PONG) + body[:8])
 
     def answer_ready(self, question, is_ready):
-        self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question, is_ready))
-
-    # Memory.
+        self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question,
+            is_ready))
 
     def _need(self, size):
         self.side.send(wire.head_of_process(NEED_SEGMENT.size, FRAME_NEED_SEGMENT) + NEED_SEGMENT.pack(size))
@@ -266,7 +261,7 @@ class Server(link.Unlinked):
         return _releases(self.requests.take_free())
 
     def returned(self, ids):
-        """Blocks and leases that the host gives back."""
+        """Processes blocks and leases that the host returns."""
         ids = self.devices.taken_back(ids)
         if self.responses is not None:
             self.responses.returned.extend(ids)
@@ -276,13 +271,12 @@ def _releases(free):
     frames = []
     for at in range(0, len(free), _RELEASES_MAX):
         some = free[at : at + _RELEASES_MAX]
-        frames.append(wire.head_of_process(8 * len(some), FRAME_RELEASE, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
+        frames.append(wire.head_of_process(8 * len(some), FRAME_RELEASE, len(some))
+            + Struct(f"<{len(some)}Q").pack(*some))
     return b"".join(frames)
 
 
 class _Call:
-    """A call whose answers come in their own time."""
-
     __slots__ = ("_server", "number")
 
     def __init__(self, server, number):
@@ -306,7 +300,7 @@ class _Call:
 
 
 def _merged(deliver):
-    """For a caller that wants one response: the end may come behind it, alone."""
+    """For a caller that expects one response: the end may follow it separately."""
     kept = []
 
     def take(response, last):
@@ -338,7 +332,6 @@ def _log(level, file, line, message):
 
 
 def listening(work, side, told, segments):
-    """A server with its thread."""
     server = Server(work, side, told, segments)
     threading.Thread(target=server.listen, name="nereid-side", daemon=True).start()
     os.register_at_fork(after_in_child=server.forsake)
@@ -346,6 +339,6 @@ def listening(work, side, told, segments):
 
 
 def log_failure(server, text):
-    """A failed batch in the log, once."""
+    """Logs a failed batch once."""
     server.log(LOG_LEVEL_ERROR, "model.py", 0, text)
 

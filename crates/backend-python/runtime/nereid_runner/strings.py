@@ -1,8 +1,6 @@
-"""BYTES tensors: each element is a u32 length and that many bytes, little-endian, in row-major order (B-PY-05).
-
-Without compiled code, both directions first look for patterns that numpy handles as a whole: elements of one length,
-and short texts without NULs. Others are processed one by one.
-"""
+"""BYTES tensors: each element is a u32 length and that many bytes, little-endian, in row-major order (B-PY-05). Without
+compiled code, both directions first look for patterns that numpy handles as a whole: elements of one length, and short
+texts without NULs. Others are processed one by one."""
 import weakref
 from itertools import repeat
 from struct import Struct

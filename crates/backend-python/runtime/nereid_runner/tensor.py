@@ -34,10 +34,8 @@ def _takes(count, given, what, signature):
 @public
 class Tensor:
     """A named array. Arrays that a model makes from it are kept; except strings, nothing is copied before it is sent.
-
     `_array`: the contiguous array that is sent, or a `device.Memory`; None for strings. `_numpy`: result of `as_numpy`;
-    None until called for received strings and for foreign memory. `_raw`: strings in sent form.
-    """
+    None until called for received strings and for foreign memory. `_raw`: strings in sent form."""
 
     __slots__ = ("_name", "_code", "_shape", "_array", "_numpy", "_raw", "__weakref__")
 

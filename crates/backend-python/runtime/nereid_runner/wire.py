@@ -1,14 +1,16 @@
-"""Frames read and written: shm/README.md. What is read is copied out of the reader's buffer, which the next frame overwrites."""
+"""Reads and writes frames (shm/README.md). Contents are copied from the reader's buffer, which the next frame
+overwrites."""
 from struct import Struct
 
 import numpy as np
 
 from . import arena, device
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CALL_HEAD,
-    CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT, DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT,
-    HANDLE_BYTES, HEADER, INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE, REQUEST_HEAD,
-    RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
+    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED,
+    CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CALL_HEAD, CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT,
+    DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HANDLE_BYTES, HEADER,
+    INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE,
+    REQUEST_HEAD, RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
 )  # fmt: skip
 from .failure import cut
 from .kinds import ErrorCode, TritonModelException
@@ -24,19 +26,19 @@ _new_tensor = Tensor.__new__
 _ndarray = np.ndarray
 _DIMS = [Struct(f"<{rank}q") for rank in range(65)]
 _CACHED_MAX = 4096
-#: Of one response: a batch of many goes into one frame.
+#: Limit per response: a batch of many is sent in one frame.
 PARAMETERS_BYTES_MAX = 1 << 24
 _CALLED_MAX = 64
-#: What may name memory of a request in the place of a copy; anything else is None. Who waits for a CALL holds its inputs.
+#: Frames that may refer to memory of requests instead of a copy; others are None. A CALL's sender keeps its inputs.
 _RESULT, _CALL = "result", "call"
 
 
-#: The model and the instance of this process, as its LOAD has them.
+#: The model and the instance of this process, from LOAD.
 instance = (1, 0)
 
 
 class TooLarge(Exception):
-    """What is to be sent fits into no frame. The text is for the client."""
+    """A message fits into no frame. The text is for the client."""
 
 
 #: `Header` and `ResultHead`.
@@ -58,7 +60,7 @@ def head_of_process(length, frame, count=0):
 
 
 class Codec:
-    """Knows where tensors lie. `requests` and `responses` are None in a runner without shared memory, `devices` in one without any server."""
+    """Locates tensors. `requests` and `responses` are None without shared memory, `devices` without a server."""
 
     def __init__(self, model, requests, responses, devices=None):
         self._model = model
@@ -72,8 +74,6 @@ class Codec:
         #: Arrays over memory of requests that the last RESULT names. The host may hear of their blocks' end over the other socket, so they
         #: live until it has sent the next batch.
         self._named = []
-
-    # What comes.
 
     def execute(self, buf, at, count):
         """`(batch, releases, requests)`."""
@@ -167,16 +167,17 @@ class Codec:
         if kind == ANSWER_ERROR:
             error = TritonError(bytes(buf[end:at]).decode(), ErrorCode(code))
         tensors, at = self.tensors(buf, at, outputs)
-        # The end alone has no parameters, not even none.
+        # The end alone has no parameters, not even empty ones.
         response = received(tensors, error, "" if kind == ANSWER_NONE else parameters)
         return call, response, bool(flags & ANSWER_FLAG_FINAL)
 
-    # What goes. Parts are joined, with the header in the place of the first.
+    # Sent frames. Parts are joined; the first one is the header.
 
     def result(self, batch, freed, parts, length, count):
-        """The frame of a RESULT with answers: `parts`, whose first place is left for its start, and their length."""
+        """The frame of a RESULT with answers: `parts`, whose first item is free for its start, and their length."""
         if freed:
-            parts[0] = _RESULT_START.pack(16 + 8 * len(freed) + length, FRAME_RESULT, 0, count, *instance, batch, len(freed), 0) + _ids(freed)
+            parts[0] = _RESULT_START.pack(16 + 8 * len(freed) + length, FRAME_RESULT, 0, count, *instance, batch,
+                len(freed), 0) + _ids(freed)
         else:
             parts[0] = _RESULT_START.pack(16 + length, FRAME_RESULT, 0, count, *instance, batch, 0, 0)
         return b"".join(parts)
@@ -184,23 +185,24 @@ class Codec:
     def failed(self, batch, freed, text):
         text = cut(text).encode()
         body = _ids(freed) + text
-        return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, *instance, batch, len(freed), len(text)) + body
+        return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, *instance, batch, len(freed),
+            len(text)) + body
 
     def respond(self, slot, generation, response, final, taken=None):
-        """The frame of a RESPOND. `taken`: gets the blocks that it names, for `give_back` if it is not sent."""
+        """The frame of a RESPOND. `taken` receives its blocks, for `give_back` if it is not sent."""
         parts = [b""]
         length = 8
         if response is None:
             parts.append(ANSWER_HEAD.pack(ANSWER_NONE, ANSWER_FLAG_FINAL, 0, 0, 0, 0))
             length += 16
         else:
-            # Copied: the model goes on, and may write there.
+            # Copied: the model continues and may overwrite it.
             length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0, None, taken)
         parts[0] = head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation)
         return b"".join(parts)
 
     def give_back(self, taken):
-        """Blocks of a frame that was not sent."""
+        """Frees the blocks of a frame that was not sent."""
         for number, offset in taken:
             if number == DEVICE_SEGMENT:
                 self._devices.take_back(offset)
@@ -208,10 +210,8 @@ class Codec:
                 self._responses.give(number, offset)
 
     def answer(self, parts, response, names, flags, by_reference=None, taken=None):
-        """Appends an answer; its length. `names`: outputs that are wanted, None for all.
-
-        What cannot be sent is an error for the client, not for the model.
-        """
+        """Appends an answer; returns its length. `names`: requested outputs, None for all. An error in it is sent to
+        the client, not raised."""
         error = response._error
         if error is not None:
             return self.error(parts, error._code, error._message, flags)
@@ -239,7 +239,8 @@ class Codec:
         if length + len(parameters) > PARAMETERS_BYTES_MAX:
             del parts[before:]
             self.give_back(taken)
-            text = f"the parameters of a response have at most {PARAMETERS_BYTES_MAX} bytes, these have {len(parameters)}"
+            text = (f"the parameters of a response have at most {PARAMETERS_BYTES_MAX} bytes, "
+                f"these have {len(parameters)}")
             return self.error(parts, CODE_INTERNAL, text, flags)
         parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, len(parameters), 0) + parameters
         return length + 16 + len(parameters)
@@ -250,12 +251,10 @@ class Codec:
         return 16 + len(text)
 
     def end(self, parts, kind):
-        """An answer that is only a kind."""
         parts.append(ANSWER_HEAD.pack(kind, 0, 0, 0, 0, 0))
         return 16
 
     def answer_of_batch(self, parts, response, names):
-        """As `answer`, in a RESULT."""
         return self.answer(parts, response, names, ANSWER_FLAG_FINAL, _RESULT)
 
     def _tensors(self, parts, tensors, by_reference, taken):
@@ -304,9 +303,9 @@ class Codec:
         return length
 
     def _on_device(self, tensor, memory, by_reference, taken):
-        """What is sent of a tensor whose memory the server reads there; None where it is to be copied first."""
+        """The description of a tensor whose memory the server reads on the device; None if it must be copied first."""
         if by_reference is None or self._devices is None or not memory.size:
-            # The model goes on, and may write there.
+            # The model continues and may overwrite it.
             return None
         lent = self._devices.lease_of(memory)
         if lent is not None:
@@ -342,7 +341,9 @@ class Codec:
         """The parts of a CALL. Raises `TooLarge` and `arena.Refused`."""
         slot, generation = parent or (NO_SLOT, 0)
         model, names, outputs = self._whom(request)
-        correlation, text = (0, request._correlation.encode()) if isinstance(request._correlation, str) else (request._correlation, b"")
+        correlation, text = request._correlation, b""
+        if isinstance(correlation, str):
+            correlation, text = 0, correlation.encode()
         parameters = request._parameters.encode() if request._parameters != "{}" else b""
         trace = request._trace._context
         trace = trace.encode() if trace else b""
@@ -351,12 +352,13 @@ class Codec:
         if request._trace._owner is not None:
             flags |= CALL_FLAG_TRACED
         if not getattr(request, "_in_host", False):
-            # Heeded for models that get inputs there, too.
+            # Has an effect for models with inputs on devices.
             flags |= CALL_FLAG_DEVICES
         inputs = request._inputs
         start = CALL_HEAD.pack(number, request._version, slot, generation, len(model), flags, 0, 0) + model
         start += REQUEST_HEAD.pack(
-            0, 0, correlation, request._timeout, request._flags, len(inputs), outputs, len(identifier), len(text), len(parameters), len(trace)
+            0, 0, correlation, request._timeout, request._flags, len(inputs), outputs, len(identifier), len(text),
+            len(parameters), len(trace)
         )
         start += identifier + text + parameters + trace + names
         parts = [None]
@@ -372,7 +374,7 @@ class Codec:
         return parts
 
     def _whom(self, request):
-        """Name of the model that is called, names of the outputs that are wanted, as they stand in a frame, and their number."""
+        """Name of the called model, encoded names of the requested outputs, and their number."""
         key = (request._model, *request._names)
         found = self._called.get(key)
         if found is None:
@@ -391,7 +393,8 @@ def _describe(tensor, size, place, segment, offset):
     if len(name) > 65535:
         raise TooLarge(f"the name of a tensor has {len(name)} bytes; 65535 are the most")
     shape = tensor._shape
-    return TENSOR_HEAD.pack(len(name), tensor._code, len(shape), place, 0, segment, offset, size) + name + _DIMS[len(shape)].pack(*shape)
+    return TENSOR_HEAD.pack(len(name), tensor._code, len(shape), place, 0, segment, offset, size) + (
+        name + _DIMS[len(shape)].pack(*shape))
 
 
 def _without_nul(parameters):
