@@ -1,8 +1,8 @@
 //! Writes the generated part of `protocol::pb`: one Rust file per protobuf package, and the serialised descriptors that
-//! server reflection hands out. No `protoc` is needed.
+//! server reflection returns. Needs no `protoc`.
 //!
-//! `protocol-gen <proto directory> <output directory> [<descriptor file>]`: the last is written with comments, for generators
-//! of other languages.
+//! `protocol-gen <proto directory> <output directory> [<descriptor file>]`: the descriptor file includes comments, for
+//! generators of other languages.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use prost::Message;
 
-/// Every file of the contract, named as clients see it in a descriptor.
+/// Every proto file, with its name in descriptors.
 const FILES: [&str; 5] =
     ["model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto", "reflection_v1alpha.proto"];
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     prost_build::Config::new()
         .out_dir(out)
         .bytes(["."])
-        // Maps are sent in the order of their keys: equal answers are equal bytes.
+        // Maps are encoded in the order of their keys, so that equal responses have equal bytes.
         .btree_map(["."])
         .compile_fds(descriptors.clone())?;
     for entry in fs::read_dir(out)? {
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Comments and positions are for readers of the source; reflection clients have no use for them.
+    // Reflection clients do not use comments and positions.
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }

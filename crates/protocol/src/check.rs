@@ -1,9 +1,9 @@
-//! Does a request fit a model? The checks of P 2.9 rows 6 to 21 and C 3.4, in their order and with their texts.
+//! Checks a request against a model: P 2.9 rows 6 to 21 and C 3.4, in their order and with their texts.
 //!
-//! Pure and read-only: reshape is the backend's business, sequence and queue rules are the scheduler's.
+//! Pure and read-only: the backend reshapes, the scheduler checks the rules of sequences and queues.
 //!
-//! The reference keeps inputs in a hash table whose iteration gives the last one first for all practical sizes; where several inputs
-//! are wrong, ours are looked at from the last to the first for that reason.
+//! Inputs are checked from the last to the first, which decides the error if several are wrong: the reference keeps
+//! them in a hash table that yields the last one first for all practical sizes.
 
 use crate::infer::InferRequest;
 use crate::signature::{Checked, InputSpec, Signature};
@@ -13,10 +13,10 @@ use std::hash::Hash;
 use tensor::strings::{Broken, Lengths};
 use tensor::{Data, DataType, Error, Location, Name, Result, Shape, ShapeDisplay, element_count};
 
-/// Row 12's advice for models that batch.
-const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended \
-to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting \
-max_batch_size to zero. See the model configuration docs for more info on max_batch_size.";
+/// Advice at the end of the text of row 12, for models that batch.
+const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be \
+prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims \
+config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size.";
 
 /// Prints `[request id: 42] `, with `<id_unknown>` for a request without an id.
 pub struct IdPrefix<'a>(pub &'a str);
@@ -27,7 +27,7 @@ impl fmt::Display for IdPrefix<'_> {
     }
 }
 
-/// The same for a request's id, read only when it is printed.
+/// As [`IdPrefix`], but reads the request's id only when it is printed.
 struct Prefix<'a>(&'a Name);
 
 impl fmt::Display for Prefix<'_> {
@@ -36,17 +36,17 @@ impl fmt::Display for Prefix<'_> {
     }
 }
 
-/// Row 10 for inputs.
+/// The error of row 10 for inputs.
 pub fn duplicate_input(id: &str, name: &str) -> Error {
     Error::invalid(format!("{}input '{name}' already exists in request", IdPrefix(id)))
 }
 
-/// Row 10 for outputs.
+/// The error of row 10 for outputs.
 pub fn duplicate_output(id: &str, name: &str) -> Error {
     Error::invalid(format!("{}output '{name}' already exists in request", IdPrefix(id)))
 }
 
-/// Names met so far. A list while there are few, so that the usual request allocates nothing for it.
+/// A set of names: a list while there are few, so that most requests allocate nothing for it.
 pub(crate) struct Names<K> {
     few: smallvec::SmallVec<[K; 8]>,
     many: Option<HashSet<K>>,
@@ -57,7 +57,7 @@ impl<K: Eq + Hash> Names<K> {
         Self { few: smallvec::SmallVec::new(), many: None }
     }
 
-    /// False when the name was there already.
+    /// Returns false if the name is in the set already.
     pub(crate) fn insert(&mut self, name: K) -> bool {
         if self.few.contains(&name) {
             return false;
@@ -70,16 +70,15 @@ impl<K: Eq + Hash> Names<K> {
     }
 }
 
-/// Configured tensors met so far, by their places. A word while there are few, which says in three instructions what comparing
-/// names says in thirty.
+/// A set of indices of configured tensors: a bit mask below 64 (3 instructions, comparing names takes 30).
 #[derive(Default)]
-struct Places {
+struct IndexSet {
     low: u64,
     high: Option<HashSet<usize>>,
 }
 
-impl Places {
-    /// False when it was there already.
+impl IndexSet {
+    /// Returns false if the index is in the set already.
     #[inline]
     fn insert(&mut self, at: usize) -> bool {
         if at >= u64::BITS as usize {
@@ -91,18 +90,17 @@ impl Places {
     }
 }
 
-/// Where a name stands in a configuration. `guess` is looked at first: most requests keep the order of the configuration.
+/// Index of a name in a configuration. Tries `guess` first: most requests keep the order of the configuration.
 #[inline]
-fn place<'s>(names: impl ExactSizeIterator<Item = &'s Name> + Clone, guess: usize, name: &Name) -> Option<usize> {
+fn find<'s>(names: impl ExactSizeIterator<Item = &'s Name> + Clone, guess: usize, name: &Name) -> Option<usize> {
     if names.clone().nth(guess) == Some(name) {
         return Some(guess);
     }
     names.enumerate().find(|(_, known)| *known == name).map(|(at, _)| at)
 }
 
-/// As index of `Checked`.
-fn index(place: usize) -> u16 {
-    u16::try_from(place).unwrap_or(u16::MAX)
+fn index(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
 }
 
 /// Prints `'A','B'`.
@@ -125,7 +123,7 @@ fn type_name(datatype: Option<DataType>) -> &'static str {
     datatype.map_or("<invalid>", DataType::name)
 }
 
-/// Row 10.
+/// Checks row 10 for inputs.
 #[cold]
 fn check_duplicates(request: &InferRequest) -> Result<()> {
     let mut names = Names::new();
@@ -135,8 +133,8 @@ fn check_duplicates(request: &InferRequest) -> Result<()> {
     }
 }
 
-/// As `Checked::outputs`.
-type Wanted = smallvec::SmallVec<[(u16, Option<u16>); 4]>;
+/// The type of `Checked::outputs`.
+type OutputSelection = smallvec::SmallVec<[(u16, Option<u16>); 4]>;
 
 impl Signature {
     /// Index of a configured input.
@@ -149,26 +147,26 @@ impl Signature {
         self.outputs.iter().position(|o| o.name == *name)
     }
 
-    /// Whether shapes carry a batch dimension.
+    /// True if shapes have a batch dimension.
     pub fn batches(&self) -> bool {
         self.max_batch_size > 0
     }
 
-    /// `dims` as metadata and errors show them: a leading -1 when the model batches (P-021).
+    /// `dims` as metadata and errors show them: with -1 in front if the model batches (P-021).
     pub fn full_shape(&self, dims: &[i64]) -> Shape {
         let batch: &[i64] = if self.batches() { &[-1] } else { &[] };
         batch.iter().chain(dims).copied().collect()
     }
 
-    /// Checks a request and finds out what later steps need.
+    /// Checks a request and returns the indices and rows that later steps need.
     ///
     /// # Errors
     /// INVALID_ARG with the texts of P 2.9 rows 6 to 21.
     pub fn check(&self, request: &mut InferRequest) -> Result<Checked> {
         let mut checked = Checked::default();
-        let known = self.place_inputs(request, &mut checked);
+        let known = self.find_inputs(request, &mut checked);
         if !known {
-            // Before anything else is wrong with them.
+            // Duplicates are reported before any other error.
             check_duplicates(request)?;
         }
         checked.outputs = self.check_outputs(request)?;
@@ -191,7 +189,7 @@ impl Signature {
                 )));
             };
             match rows {
-                // 0 counts as "not known yet" in the reference.
+                // In the reference 0 means that the rows are not known yet.
                 None | Some(0) => rows = Some(batch),
                 Some(r) if r != batch => {
                     return Err(Error::invalid(format!(
@@ -238,11 +236,11 @@ impl Signature {
                 }
             }
         }
-        // The reference finds this only when the backend reads the tensor, that is after everything else.
+        // Last, because in the reference the backend finds this error when it reads the tensor.
         cut_string.map_or(Ok(checked), Err)
     }
 
-    /// Row 17.
+    /// The error of row 17.
     pub(crate) fn byte_size_error(&self, prefix: &dyn fmt::Display, input: &str, expected: u64, got: usize) -> Error {
         Error::invalid(format!(
             "{prefix}input byte size mismatch for input '{input}' for model '{}'. Expected {expected}, got {got}",
@@ -250,41 +248,41 @@ impl Signature {
         ))
     }
 
-    /// Finds the inputs in the configuration. False when one is not there, or there twice.
-    fn place_inputs(&self, request: &InferRequest, checked: &mut Checked) -> bool {
-        let mut places = Places::default();
+    /// Finds the inputs in the configuration. Returns false if one is unknown or duplicate.
+    fn find_inputs(&self, request: &InferRequest, checked: &mut Checked) -> bool {
+        let mut found = IndexSet::default();
         request.inputs.iter().enumerate().all(|(i, input)| {
-            let Some(at) = place(self.inputs.iter().map(|known| &known.name), i, &input.name) else { return false };
+            let Some(at) = find(self.inputs.iter().map(|known| &known.name), i, &input.name) else { return false };
             checked.inputs.push(index(at));
-            places.insert(at)
+            found.insert(at)
         })
     }
 
-    /// Rows 9 and 10; the wanted outputs in configuration order.
-    fn check_outputs(&self, request: &InferRequest) -> Result<Wanted> {
+    /// Checks rows 9 and 10; returns the selected outputs in configuration order.
+    fn check_outputs(&self, request: &InferRequest) -> Result<OutputSelection> {
         if request.outputs.is_empty() {
             return Ok((0..self.outputs.len()).map(|i| (index(i), None)).collect());
         }
-        let mut wanted = Wanted::new();
-        let mut places = Places::default();
+        let mut selected = OutputSelection::new();
+        let mut found = IndexSet::default();
         for (i, output) in request.outputs.iter().enumerate() {
             let known = self.outputs.iter().map(|known| &known.name);
-            let configured = place(known, i, &output.name).ok_or_else(|| {
+            let configured = find(known, i, &output.name).ok_or_else(|| {
                 Error::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, self.model))
             })?;
-            if !places.insert(configured) {
+            if !found.insert(configured) {
                 return Err(duplicate_output(&request.id, &output.name));
             }
-            wanted.push((index(configured), Some(index(i))));
+            selected.push((index(configured), Some(index(i))));
         }
         // Most clients name outputs in the order of the configuration.
-        if !wanted.is_sorted() {
-            wanted.sort_unstable();
+        if !selected.is_sorted() {
+            selected.sort_unstable();
         }
-        Ok(wanted)
+        Ok(selected)
     }
 
-    /// Rows 6 and 7.
+    /// Checks rows 6 and 7.
     fn check_count(&self, request: &InferRequest) -> Result<()> {
         let (all, got) = (self.inputs.len(), request.inputs.len());
         let required = self.inputs.iter().filter(|i| !i.optional).count();
@@ -307,15 +305,15 @@ impl Signature {
         // The reference prints the opening bracket together with the first name.
         let open = if missing.is_empty() { "" } else { "[" };
         Err(Error::invalid(format!(
-            "{}{expected} but got {got} inputs for model '{}'. Got input(s) [{names}], but missing required input(s) {open}{}]. \
-             Please provide all required input(s).",
+            "{}{expected} but got {got} inputs for model '{}'. Got input(s) [{names}], but missing required input(s) \
+             {open}{}]. Please provide all required input(s).",
             IdPrefix(&request.id),
             self.model,
             quoted(missing.iter().copied()),
         )))
     }
 
-    /// Rows 13 and 12. Only -1 is "not specified"; any other negative dimension is a shape like another and does not fit.
+    /// Checks rows 13 and 12. Only -1 is "not specified"; other negative dimensions are shapes that do not match.
     fn check_shape(&self, prefix: &Prefix<'_>, spec: &InputSpec, shape: &[i64]) -> Result<()> {
         if shape.contains(&-1) {
             return Err(Error::invalid(format!(
@@ -341,11 +339,11 @@ impl Signature {
         )))
     }
 
-    /// Rows 18 to 20; row 21 is handed back, because it comes after everything else. Of data in a region this is said to the client
-    /// early; backends copy them before they use them, and count again.
+    /// Checks rows 18 to 20; returns the error of row 21, which comes after all other checks. For data in a region this
+    /// is an early check only: backends copy the data before they use them, and count again.
     fn check_strings(&self, prefix: &Prefix<'_>, input: &Name, raw: &Data, expected: u64) -> Result<Option<Error>> {
         if matches!(raw.location(), Location::Device(_)) {
-            // Each element would be a copy from there; the backend counts them in its own.
+            // Each element would need a copy from the device; the backend counts them in its own copy.
             return Ok(None);
         }
         let model = &self.model;
@@ -354,21 +352,22 @@ impl Signature {
         for element in Lengths::new(raw) {
             if let Err(Broken::Length { available }) = element {
                 return Err(Error::invalid(format!(
-                    "{prefix}incomplete string length indicator for inference input '{input}' for model '{model}', expecting 4 \
-                     bytes but only {available} bytes available. Please make sure the string length indicator is in one buffer."
+                    "{prefix}incomplete string length indicator for inference input '{input}' for model '{model}', \
+                     expecting 4 bytes but only {available} bytes available. Please make sure the string length \
+                     indicator is in one buffer."
                 )));
             }
             n += 1;
             if n > expected {
                 return Err(Error::invalid(format!(
-                    "{prefix}unexpected number of string elements {n} for inference input '{input}' for model '{model}', \
-                     expecting {expected}"
+                    "{prefix}unexpected number of string elements {n} for inference input '{input}' for model \
+                     '{model}', expecting {expected}"
                 )));
             }
             if let Err(Broken::Element { expected, available }) = element {
                 cut = Some(Error::invalid(format!(
-                    "incomplete string data for inference input '{input}', expecting string of length {expected} but only \
-                     {available} bytes available"
+                    "incomplete string data for inference input '{input}', expecting string of length {expected} but \
+                     only {available} bytes available"
                 )));
             }
         }
@@ -386,20 +385,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_new_once_in_the_word_and_beyond_it() {
-        let mut places = Places::default();
+    fn an_index_is_inserted_once_in_the_mask_and_beyond_it() {
+        let mut set = IndexSet::default();
         for at in [0, 63, 64, 1, 65_535] {
-            assert!(places.insert(at), "{at}");
-            assert!(!places.insert(at), "{at} again");
+            assert!(set.insert(at), "{at}");
+            assert!(!set.insert(at), "{at} again");
         }
     }
 
     #[test]
-    fn a_name_is_found_wherever_it_was_looked_for_first() {
+    fn a_name_is_found_with_any_guess() {
         let names = ["A", "B", "C"].map(Name::from_static);
         for guess in 0..4 {
-            assert_eq!(place(names.iter(), guess, &"B".into()), Some(1));
-            assert_eq!(place(names.iter(), guess, &"D".into()), None);
+            assert_eq!(find(names.iter(), guess, &"B".into()), Some(1));
+            assert_eq!(find(names.iter(), guess, &"D".into()), None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::io::Write;
 use tensor::{DataType, Error, Result, Shape, element_count, strings};
 
-/// Above this the reference refuses, because it sorts every element.
+/// Most elements of an output with classes; the reference has the same limit, because it sorts all of them.
 pub const ELEMENTS_MAX: usize = 1_000_000;
 
 /// Replaces `output` by its best `output.form.classification` classes per row: BYTES `<value>:<index>` or
@@ -48,7 +48,7 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     let classes = count.checked_div(rows).unwrap_or(0);
     let k = classes.min(usize::try_from(output.form.classification).unwrap_or(usize::MAX));
     let labels = signature.outputs.get(usize::from(output.index)).map(|o| &o.labels);
-    // Where they lie in a region they are copied, once: another process may write to it while we sort.
+    // Contents in a region are copied once, because another process may write to them during the sort.
     let raw = rank(&output.data.to_bytes()?, &Layout { classes, k }, labels);
     let shape: Shape = batch.into_iter().chain([k as i64]).collect();
     Ok(OutputTensor {
@@ -70,7 +70,7 @@ struct Layout {
 trait Score: Copy + PartialOrd + Default {
     fn read(bytes: &[u8]) -> Self;
     fn print(self, out: &mut Vec<u8>);
-    /// Not a number: ranks behind everything.
+    /// True for NaN, which ranks last.
     fn is_nan(self) -> bool {
         false
     }
@@ -88,12 +88,12 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 macro_rules! floats {
     ($($t:ty),*) => { $( impl Score for $t {
         fn read(bytes: &[u8]) -> Self { bytes.first_chunk().map_or(0.0, |b| Self::from_le_bytes(*b)) }
-        // C's %f.
+        // As %f in C.
         fn print(self, out: &mut Vec<u8>) {
             if Score::is_nan(self) {
                 out.extend_from_slice(if self.is_sign_negative() { b"-nan" } else { b"nan" });
             } else {
-                // Writing to a vector cannot fail.
+                // Writing to a vector does not fail.
                 let _ = write!(out, "{self:.6}");
             }
         }
@@ -112,7 +112,7 @@ fn ranked<S: Score>(values: &[u8], layout: &Layout, labels: Option<&Labels>) -> 
     let mut text = Vec::new();
     for row in values.chunks_exact(layout.classes * size) {
         let mut scores: Vec<(S, usize)> = row.chunks_exact(size).map(S::read).zip(0..).collect();
-        // Best first; of equals the first class; NaN last.
+        // Best first, equal values in the order of classes, NaN last.
         let order = |a: &(S, usize), b: &(S, usize)| {
             let nan = a.0.is_nan().cmp(&b.0.is_nan());
             nan.then(b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal)).then(a.1.cmp(&b.1))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn p096_refusals_have_their_texts() {
+    fn p096_errors_have_their_texts() {
         let sig = signature("m", 0, &[], &[("O", DataType::Bool, &[1])]);
         let refused = |t, shape: &[i64], n| {
             top_k(&output("O", t, shape, Bytes::from(vec![0; n])), &sig).unwrap_err().message().to_owned()

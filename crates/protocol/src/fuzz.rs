@@ -1,5 +1,5 @@
-//! What fuzzers call: arbitrary bytes through everything that reads a body, and the model they ask. Whatever comes in, nothing
-//! may panic. Public for the fuzz package only.
+//! Entry points of the fuzzers: arbitrary bytes through every reader of a body, for a model that returns its inputs.
+//! No input may cause a panic. Public for the fuzz package only.
 
 use crate::generate::parse_generate;
 use crate::http::{Limits, encode_infer, parse_content_length, parse_header_length, parse_infer};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use smallvec::smallvec;
 use tensor::{DataType, Error, Name, RegionRef, Result};
 
-/// No region is ever registered: what is looked at is how requests name them.
+/// A registry without regions: only the parsing of their names is tested.
 pub struct NoRegions;
 
 impl Regions for NoRegions {
@@ -18,7 +18,7 @@ impl Regions for NoRegions {
     }
 }
 
-/// An input of every datatype, `I1` to `I14`, all optional, and outputs to match.
+/// A signature with an optional input of every datatype, `I1` to `I14`, and matching outputs.
 pub fn signature(max_batch_size: u32) -> Signature {
     let name = |prefix: &str, t: DataType| Name::from(format!("{prefix}{}", t as u8));
     Signature {
@@ -48,7 +48,7 @@ pub fn signature(max_batch_size: u32) -> Signature {
     }
 }
 
-/// The answer of a model that returns its inputs.
+/// The response of a model that returns its inputs.
 pub fn echo(request: &InferRequest, checked: &Checked, signature: &Signature) -> InferResponse {
     let outputs = checked.outputs.iter().filter_map(|&(index, wanted)| {
         let position = checked.inputs.iter().position(|&i| i == index)?;
@@ -66,7 +66,7 @@ pub fn echo(request: &InferRequest, checked: &Checked, signature: &Signature) ->
     InferResponse { id: request.id.clone(), outputs: outputs.collect(), ..InferResponse::default() }
 }
 
-/// Checks a request and, if it is good, answers it with its own inputs.
+/// Checks a request and, if it is valid, encodes a response with its inputs.
 fn answer(request: Result<InferRequest>, signature: &Signature) {
     let Ok(mut request) = request else { return };
     let Ok(checked) = signature.check(&mut request) else { return };
@@ -75,7 +75,7 @@ fn answer(request: Result<InferRequest>, signature: &Signature) {
     let _ = crate::generate::encode_generate(&response, signature);
 }
 
-/// The first byte chooses how the rest is cut and whether the model batches.
+/// HTTP fuzz target. The first byte selects the length of the head and whether the model batches.
 pub fn http(data: &[u8]) {
     let Some((&mode, body)) = data.split_first() else { return };
     let signature = signature(u32::from(mode & 1) * 4);
@@ -85,7 +85,7 @@ pub fn http(data: &[u8]) {
     let header_length = match mode >> 1 & 3 {
         0 => None,
         1 => parse_header_length(text.as_bytes(), body.len()).ok(),
-        // Behind the last brace, where a head that is followed by binary data ends.
+        // Behind the last brace, where a head before binary data ends.
         _ => memchr::memrchr(b'}', body).map(|i| i + 1),
     };
     let body = Bytes::copy_from_slice(body);

@@ -1,6 +1,6 @@
-//! The generate extension (P 1.13): a flat JSON object becomes an inference, a response becomes one.
+//! The generate extension (P 1.13): converts a flat JSON object to a request, and a response to such an object.
 //!
-//! Framing (one object, or server-sent events), counting responses and the load report are the front end's.
+//! The front end does framing (one object, or server-sent events), counts responses and adds the load report.
 
 use crate::check::{Names, duplicate_input};
 use crate::http::{Limits, classified, push_parameter, refuse_half, request_id, write_parameter};
@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use tensor::{Data, DataType, Error, Name, Result, Shape, allowance};
 
-/// Member that holds parameters one level deeper.
+/// Member that contains parameters one level deeper.
 const NESTED: &str = "parameters";
 
-/// Body of a generate response when the model did not give exactly one (P-112; status 200).
-pub const WRONG_RESPONSE_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for model that \
-generates various number of responses";
+/// Body of a generate response when the model did not return exactly one response (P-112; status 200).
+pub const WRONG_RESPONSE_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for \
+model that generates various number of responses";
 
-/// Parses a generate body: members named like an input are tensors, the others are request parameters.
+/// Parses a generate body: members with the name of an input are tensors, the others are parameters.
 ///
 /// # Errors
 /// P 1.13 and 1.14.
@@ -66,7 +66,7 @@ impl Mapping<'_> {
                     self.members(object, false)
                         .map_err(|e| e.prefixed(format_args!("Converting keyword: '{NESTED}': ")))?;
                 }
-                // Of duplicates the first counts.
+                // The first of duplicates counts.
                 None if !self.keys.insert(key.bytes().clone()) => {}
                 None => push_parameter(&mut self.request.parameters, key, value, self.body)?,
             }
@@ -76,7 +76,7 @@ impl Mapping<'_> {
 
     fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
         let name = &spec.name;
-        // Only the outer array counts: what is nested deeper does not fit the shape made from it.
+        // Only the outer array counts: nested arrays do not match the shape made from it.
         let count = if value.is_array() { value.elements()?.count() } else { 1 };
         let strings = if spec.datatype == DataType::Bytes { Some(read_bytes_tensor(value)?) } else { None };
         let bytes = match (&strings, spec.datatype.byte_size()) {
@@ -86,13 +86,13 @@ impl Mapping<'_> {
         let max = self.limits.input_bytes_max;
         if self.used.saturating_add(bytes) > max {
             return Err(Error::invalid(format!(
-                "request size of {} bytes with input '{name}' of size {bytes} bytes exceeds the maximum allowed input size of {max}. \
-                 Use --http-max-input-size to increase the limit.",
+                "request size of {} bytes with input '{name}' of size {bytes} bytes exceeds the maximum allowed input \
+                 size of {max}. Use --http-max-input-size to increase the limit.",
                 self.used
             )));
         }
         self.used += bytes;
-        // Nothing to deduce a shape from; the check of the request refuses it in its own words.
+        // No contents to infer a shape from; the check of the request rejects it with its own text.
         let shape = if bytes == 0 { Shape::new() } else { self.shape(spec, count)? };
         if self.request.inputs.iter().any(|i| i.name == *name) {
             return Err(duplicate_input(&self.request.id, name));
@@ -110,7 +110,8 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Fixed dimensions divide the count, the innermost variable one takes what is left, the others are 1 (P-109).
+    /// The shape for `count` elements: the innermost variable dimension is `count` over the fixed ones, the others 1
+    /// (P-109).
     fn shape(&self, spec: &InputSpec, count: usize) -> Result<Shape> {
         let unfit =
             || Error::invalid(format!("The schema can not convert input '{}' to tensor with proper shape", spec.name));
@@ -129,15 +130,16 @@ impl Mapping<'_> {
     }
 }
 
-/// Writes a response as one flat object with sorted keys. A single element stands alone, more are a flat array (P-111).
+/// Writes a response as one flat object with sorted keys. A single element has no brackets, more are a flat array
+/// (P-111).
 ///
 /// # Errors
 /// As `http::encode_infer`.
-// Two buffers are asked for: the values, in the order of the response, and the text, in that of the names.
+// Uses two buffers: the values in the order of the response, and the text in the order of the names.
 pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
     let (id, model_name, model_version) =
         (Name::from_static("id"), Name::from_static("model_name"), Name::from_static("model_version"));
-    // Values in the order of the response, whose first failure is told, and where each lies; a stream prints thousands of responses.
+    // Values in the order of the response, so that its first error is returned; preallocated for streams of thousands.
     let mut values = Vec::with_capacity(128);
     let mut members: SmallVec<[(&Name, Range<usize>); 8]> = SmallVec::new();
     let mut begin = 0;
@@ -163,7 +165,7 @@ pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Resul
         write_tensor(&mut values, tensor.datatype, &tensor.shape, &tensor.data.to_bytes()?, true)?;
         end(&output.name, &values);
     }
-    // Stable, and the first of those with one name is kept.
+    // The sort is stable, so the first of equal names is kept.
     members.sort_by_key(|(key, _)| *key);
     members.dedup_by_key(|(key, _)| *key);
     let mut out = Vec::new();

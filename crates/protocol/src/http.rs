@@ -1,6 +1,6 @@
-//! The v2 protocol over HTTP: request body to [`InferRequest`](crate::InferRequest), response to body parts, and the JSON of metadata.
+//! The v2 protocol over HTTP: request body to [`InferRequest`](crate::InferRequest), response to body parts, metadata.
 //!
-//! No sockets and no headers beyond the two lengths whose text decides how a body is cut. Compression and framing are the front end's.
+//! No sockets, and no headers but the two lengths that divide a body. The front end does compression and framing.
 
 mod encode;
 mod heads;
@@ -22,24 +22,26 @@ pub(crate) use parse::{push_parameter, request_id};
 
 use tensor::{Error, Result};
 
-/// Bounds of one request.
+/// Limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// `--http-max-input-size`: JSON text, one JSON input expanded, a raw binary body, the sum of generate inputs.
     pub input_bytes_max: usize,
-    /// Inputs, outputs and parameters one request may name, each. Far above any model; bounds what a body of `[1,1,1,…` can allocate.
+    /// Most inputs, outputs and parameters of one request, each: far above any model, but limits the memory for a body
+    /// of `[1,1,1,…`.
     pub entries_max: usize,
-    /// Dimensions of one input, far above any model too.
+    /// Most dimensions of one input, far above any model too.
     pub dims_max: usize,
 }
 
 /// `string correlation ID cannot be longer than …`.
 const CORRELATION_ID_BYTES_MAX: usize = 128;
 
-/// How the names of parameters begin that are not for clients.
+/// Prefix of the parameters that clients may not set.
 const RESERVED: &str = "triton_";
 
-/// Dimensions of one input over either transport: error texts print them all. A dimension costs a client two bytes and us eight.
+/// Most dimensions of one input, over HTTP and gRPC: error texts print them all, and two bytes of a body take eight
+/// here.
 pub const DIMS_MAX: usize = 1024;
 
 impl Default for Limits {
@@ -49,7 +51,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses JSON text that is too long (P-104).
+    /// Rejects JSON text that is too long (P-104).
     ///
     /// # Errors
     /// INVALID_ARG `request JSON size of …`.
@@ -58,8 +60,8 @@ impl Limits {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "request JSON size of {bytes} bytes exceeds the maximum allowed input size of {} bytes. Use --http-max-input-size to \
-             increase the limit.",
+            "request JSON size of {bytes} bytes exceeds the maximum allowed input size of {} bytes. Use \
+             --http-max-input-size to increase the limit.",
             self.input_bytes_max
         )))
     }

@@ -1,31 +1,31 @@
-//! One inference as both front ends, the in-process API and every backend see it.
+//! Requests and responses as both front ends, the in-process API and every backend use them.
 
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, RegionRef, Shape};
 use trace::Trace;
 
-/// A parsed inference request. Tensor data are views into the request body or into shared memory.
+/// A parsed inference request. Contents of tensors are views of the request body or of shared memory.
 #[derive(Debug, Default)]
 pub struct InferRequest {
-    /// Client's id, empty when it gave none; echoed in the response and printed in errors.
+    /// Request id of the client, or empty; copied to the response and printed in errors.
     pub id: Name,
     /// Input tensors in request order.
     pub inputs: SmallVec<[InputTensor; 2]>,
-    /// Outputs asked for, in request order; empty means all.
+    /// Requested outputs, in request order; empty means all.
     pub outputs: SmallVec<[RequestedOutput; 2]>,
     /// How outputs are returned when `outputs` is empty.
     pub default_form: OutputForm,
-    /// Custom parameters, handed to the model unchanged, in request order.
+    /// Custom parameters, passed to the model unchanged, in request order.
     pub parameters: Vec<(Name, Parameter)>,
-    /// Correlation id, and where in its sequence the request stands.
+    /// Correlation id, and the flags for start and end of the sequence.
     pub sequence: Sequence,
     /// 0 = the model's default level, 1 = highest.
     pub priority: u64,
     /// The `timeout` parameter in microseconds, 0 = none.
     pub timeout_us: u64,
-    /// What is noted of it, if it is traced.
+    /// Trace of the request, if it is traced or measured.
     pub trace: Option<Trace>,
-    /// Models that called one another for it; 0 for a client's.
+    /// Nesting depth of calls; 0 for a request of a client.
     pub depth: u32,
 }
 
@@ -34,22 +34,22 @@ pub struct InferRequest {
 pub struct InputTensor {
     /// Name as the client wrote it.
     pub name: Name,
-    /// `None` when the client wrote a datatype that does not exist; printed `<invalid>`.
+    /// `None` for an unknown datatype, which is printed as `<invalid>`.
     pub datatype: Option<DataType>,
     /// Full shape, batch dimension included.
     pub shape: Shape,
-    /// Row-major little-endian contents; BYTES in its raw form. Checked against the shape by `Signature::check`, not before.
+    /// Row-major little-endian contents; BYTES in its binary form. Only `Signature::check` compares it with the shape.
     pub data: Data,
 }
 
-/// One output the client asked for.
+/// One output that the client requested.
 #[derive(Clone)]
 pub struct RequestedOutput {
     /// Name as the client wrote it.
     pub name: Name,
-    /// How it is to be returned.
+    /// Form in which it is returned.
     pub form: OutputForm,
-    /// Where to put it instead of into the response.
+    /// Shared memory that receives it instead of the response.
     pub region: Option<RegionRef>,
 }
 
@@ -63,20 +63,20 @@ impl std::fmt::Debug for RequestedOutput {
     }
 }
 
-/// How one output is returned.
+/// Form in which one output is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputForm {
-    /// HTTP only: raw bytes after the JSON head instead of JSON values.
+    /// HTTP only: binary data after the JSON head instead of JSON values.
     pub binary: bool,
     /// Top-k classes instead of the tensor; 0 = the tensor.
     pub classification: u32,
-    /// Whoever asked takes it where the model left it, in memory of a device, too. Never what a client asks for. A region beside it is an
-    /// offer: where the bytes go in the end, if they fit, and may be written to already.
+    /// The caller, never a client, accepts the tensor in any location, device memory included.
+    /// `RequestedOutput::region` is then optional for the backend: the final destination of the contents, if they fit.
     pub anywhere: bool,
 }
 
 impl OutputForm {
-    /// For the server itself: the tensor, wherever it lies.
+    /// The tensor in any location, for calls by the server itself.
     pub const ANYWHERE: Self = Self { binary: true, classification: 0, anywhere: true };
 }
 
@@ -90,7 +90,7 @@ pub enum Parameter {
     Double(f64),
 }
 
-/// Sequence fields of a request; all default when the client sent none.
+/// Sequence fields of a request; all default if the client sent none.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Sequence {
     /// `sequence_id`.
@@ -101,7 +101,7 @@ pub struct Sequence {
     pub end: bool,
 }
 
-/// Correlation ids are numbers or strings, in two distinct spaces; 0 and "" mean none.
+/// Correlation id: a number or a string, in two distinct spaces; 0 and "" mean none.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum CorrelationId {
@@ -110,7 +110,7 @@ pub enum CorrelationId {
 }
 
 impl CorrelationId {
-    /// Whether there is one.
+    /// True if there is an id.
     pub fn is_some(&self) -> bool {
         match self {
             Self::Number(number) => *number != 0,
@@ -134,7 +134,7 @@ pub struct InferResponse {
     pub model_version: Name,
     /// The request's id.
     pub id: Name,
-    /// What the model wants to tell besides tensors.
+    /// Parameters that the model returns besides its tensors.
     pub parameters: Vec<(Name, Parameter)>,
     /// Outputs in the order of the model's configuration.
     pub outputs: SmallVec<[OutputTensor; 2]>,
@@ -145,15 +145,15 @@ pub struct InferResponse {
 pub struct OutputTensor {
     /// Name from the configuration.
     pub name: Name,
-    /// Index in `Signature::outputs`; labels are found through it.
+    /// Index in `Signature::outputs`, where its labels are.
     pub index: u16,
-    /// Element type.
+    /// Datatype.
     pub datatype: DataType,
     /// Full shape, batch dimension included.
     pub shape: Shape,
-    /// Contents. `Data::Region` means: already written in place to where the client wanted it, nothing goes into the response.
+    /// Contents. `Data::Region` means that they are already in the client's region and not part of the response.
     pub data: Data,
-    /// How the client wants it.
+    /// Form that the client requested.
     pub form: OutputForm,
 }
 
@@ -165,8 +165,8 @@ impl InferResponse {
 }
 
 impl OutputTensor {
-    /// Bytes of the tensor that a front end reads to make an answer: none if the tensor already lies in the client's region, unless classes are
-    /// ranked from it.
+    /// Bytes of the tensor that a front end reads to encode the response: 0 if it is in the client's region, unless its
+    /// classes are requested.
     pub fn answered_bytes(&self) -> usize {
         match self.data {
             Data::Region(_) if self.form.classification == 0 => 0,
@@ -175,11 +175,11 @@ impl OutputTensor {
     }
 }
 
-/// Finds shared memory for a tensor while a request is parsed. Implemented by `memory`'s registry.
+/// Finds shared memory for a tensor while a request is parsed. Implemented by the registry of `memory`.
 pub trait Regions {
-    /// A pinned window of `byte_size` bytes at `offset` inside the region.
+    /// Returns `byte_size` bytes at `offset` in the region, kept mapped while the value lives.
     ///
     /// # Errors
-    /// The four refusals of memory.md §1.7, exact texts.
+    /// The four errors of memory.md §1.7, with their exact texts.
     fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef, Error>;
 }

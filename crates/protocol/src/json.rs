@@ -1,11 +1,12 @@
-//! Our JSON: a strict reader that fails with the reasons and offsets clients know (P 1.14), lazy values, tensor data without nodes.
+//! JSON: a strict reader with the error reasons and offsets that clients know (P 1.14), lazy values, tensor data.
 //!
-//! Numbers keep their exact text: a `u64` offset above 2^53 must survive, so nothing goes through `f64` unless `f64` was asked for.
-//! There is no tree. A [`Value`] is a checked span of the text that is read again where a member is wanted; bodies are dominated by
-//! `data` arrays, and those are turned straight into tensor bytes by [`read_tensor`] and written from them by [`write_tensor`].
+//! Numbers keep their exact text, because a `u64` offset above 2^53 must survive: only callers that want an `f64`
+//! convert to it. There is no tree. A [`Value`] is a checked span of the text that is parsed again on access. Bodies
+//! mostly consist of `data` arrays, which [`read_tensor`] converts directly to tensor contents and [`write_tensor`]
+//! prints.
 //!
-//! Accepted beyond strict JSON, because clients send it: `NaN`, `Inf`, `Infinity` and their negatives, a byte order mark, a zero byte
-//! as the end of the text, invalid UTF-8 inside strings. Of duplicate keys the first counts.
+//! Accepted beyond strict JSON, because clients send it: `NaN`, `Inf`, `Infinity` and their negatives, a byte order
+//! mark, a zero byte as the end of the text, invalid UTF-8 inside strings. The first of duplicate keys counts.
 
 mod cursor;
 mod digits;
@@ -28,16 +29,16 @@ pub(crate) use value::name_of;
 pub use value::{Elements, Members, Value};
 pub use write::{error_json, escape_into, write_f64, write_string};
 
-/// `data` nested this deep or deeper is refused (P-073).
+/// Nesting of `data` from which on it is rejected (P-073).
 pub const DATA_DEPTH_MAX: usize = 100;
 
-/// How often a test tries: more in the nightly run.
+/// Number of tries of a test: more in the nightly run.
 #[cfg(test)]
 fn volume(usual: u32, nightly: u32) -> u32 {
     if std::env::var_os("NEREID_NIGHTLY").is_some() { nightly } else { usual }
 }
 
-/// Random bits for tests, the same in each run.
+/// Pseudo-random bits for tests, the same in each run.
 #[cfg(test)]
 pub(crate) fn random_bits(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed;

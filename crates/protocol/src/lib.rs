@@ -1,7 +1,7 @@
-//! The v2 inference protocol, both ways, over HTTP (JSON with binary parts) and protobuf.
+//! Encodes and decodes the v2 inference protocol over HTTP (JSON with binary parts) and protobuf.
 //!
-//! Pure: bytes in, [`InferRequest`] out; [`InferResponse`] in, bytes out. No sockets, no clocks, no model.
-//! Tensors stay slices of the body they came in.
+//! Pure: bytes to [`InferRequest`], [`InferResponse`] to bytes; no sockets, clocks or models.
+//! Tensors of a request stay slices of its body.
 
 pub mod check;
 pub mod classify;
@@ -15,7 +15,7 @@ pub mod json;
 pub mod orca;
 pub mod pb;
 mod signature;
-// Signatures for tests, shared with the integration tests, which know this crate by its name.
+// The test signatures are shared with the integration tests, which use this crate by its name.
 #[cfg(test)]
 extern crate self as protocol;
 #[cfg(test)]

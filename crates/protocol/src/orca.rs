@@ -1,9 +1,10 @@
-//! Load reports to load balancers: packages `xds.data.orca.v3` and `xds.service.orca.v3` of the xDS API, by hand: of eleven fields we send three.
+//! Load reports for load balancers, written by hand: three of the eleven fields of the xDS packages `xds.data.orca.v3`
+//! and `xds.service.orca.v3`.
 
-/// `xds.service.orca.v3.OrcaLoadReportRequest`, without the names of costs, which we have none of.
+/// `xds.service.orca.v3.OrcaLoadReportRequest`, without the names of costs, which the server does not report.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct OrcaLoadReportRequest {
-    /// How often reports are wanted.
+    /// Interval between two reports.
     #[prost(message, optional, tag = "1")]
     pub report_interval: Option<Interval>,
 }
@@ -14,7 +15,7 @@ pub struct Interval {
     /// Whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// The rest, in ns.
+    /// Fraction of a second, in ns.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
@@ -28,7 +29,7 @@ pub struct OrcaLoadReport {
     /// Errors per second.
     #[prost(double, tag = "7")]
     pub eps: f64,
-    /// How busy the application is; more than 1 is overload.
+    /// Utilisation of the application; more than 1 is overload.
     #[prost(double, tag = "9")]
     pub application_utilization: f64,
 }

@@ -1,15 +1,15 @@
-//! What a loaded model version accepts and returns: its configuration compiled into the form requests are checked against.
+//! The signature of a loaded model version: its configuration, compiled for the check of requests.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{DataType, Name, Shape};
 
-/// Inputs, outputs and limits of one model version. Built once at load; shared by every request.
+/// Inputs, outputs and limits of one model version. Compiled once at load; shared by every request.
 #[derive(Debug, Clone, Default)]
 pub struct Signature {
     /// Model name.
     pub model: Name,
-    /// Version, decimal, as responses print it.
+    /// Version in decimal, as responses print it.
     pub version: Name,
     /// 0 = the model does not batch: shapes have no batch dimension.
     pub max_batch_size: u32,
@@ -17,7 +17,7 @@ pub struct Signature {
     pub inputs: Vec<InputSpec>,
     /// Outputs in configuration order.
     pub outputs: Vec<OutputSpec>,
-    /// Whether requests may be answered with any number of responses.
+    /// True if a request may have any number of responses.
     pub decoupled: bool,
 }
 
@@ -30,25 +30,25 @@ pub struct InputSpec {
     pub datatype: DataType,
     /// Dims without the batch dimension; -1 = variable.
     pub dims: Shape,
-    /// What the model sees instead of `dims`; may be empty (a scalar per row).
+    /// Dims of the model if they differ from `dims`; may be empty (a scalar per row).
     pub reshape: Option<Shape>,
-    /// May be left out of a request.
+    /// True if a request may omit it.
     pub optional: bool,
-    /// Requests whose shapes differ may be batched.
+    /// True if requests with different shapes may be batched.
     pub allow_ragged_batch: bool,
 }
 
-/// The lines of a label file, as bytes: a label goes to clients as it stands in the file, be it UTF-8 or not.
+/// The lines of a label file, as bytes: clients receive a label unchanged, even if it is not UTF-8.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
     text: Bytes,
-    /// Where each line ends in `text`. Four bytes a label, since a file may hold millions of empty ones.
+    /// End of each line in `text`. Four bytes per label, because a file may have millions of empty ones.
     ends: Box<[u32]>,
 }
 
 impl Labels {
-    /// Lines end at newlines only: a carriage return belongs to the label. An end without a newline is a line, an empty one is
-    /// not. What lies beyond 4 GiB is left out.
+    /// Splits `text` at newlines only: a carriage return belongs to the label. The last line needs no newline, but is
+    /// no label if it is empty. Text beyond 4 GiB is ignored.
     pub fn read(text: Bytes) -> Self {
         let mut ends: Vec<u32> = memchr::memchr_iter(b'\n', &text).map_while(|at| u32::try_from(at).ok()).collect();
         let last = ends.last().map_or(0, |&end| end as usize + 1);
@@ -58,7 +58,7 @@ impl Labels {
         Self { ends: ends.into(), text }
     }
 
-    /// The label of a class; `None` where there is none or it is empty.
+    /// The label of a class; `None` if there is none or it is empty.
     pub fn get(&self, class: usize) -> Option<&[u8]> {
         let end = *self.ends.get(class)? as usize;
         let start = class.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&end| end as usize + 1);
@@ -75,21 +75,21 @@ pub struct OutputSpec {
     pub datatype: DataType,
     /// Dims without the batch dimension; -1 = variable.
     pub dims: Shape,
-    /// What the model produces instead of `dims`.
+    /// Dims of the model if they differ from `dims`.
     pub reshape: Option<Shape>,
     /// Class labels by index; empty without a label file.
     pub labels: Labels,
 }
 
-/// What the check of a request found out; later steps use the indices instead of names.
+/// Result of the check of a request: later steps use its indices instead of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Rows: the common leading dimension, or 0 for a model that does not batch. Batch arithmetic uses `max(1, rows)`.
+    /// The common first dimension, or 0 for a model that does not batch. Batch arithmetic uses `max(1, rows)`.
     pub rows: u32,
-    /// For each input of the request its index in `Signature::inputs`.
+    /// Index in `Signature::inputs` of each input of the request.
     pub inputs: SmallVec<[u16; 4]>,
-    /// For each wanted output, in configuration order: its index in `Signature::outputs` and, unless all outputs are wanted by
-    /// default, its index in `InferRequest::outputs`.
+    /// The selected outputs in configuration order: the index in `Signature::outputs` and, if the request names
+    /// outputs, the index in `InferRequest::outputs`.
     pub outputs: SmallVec<[(u16, Option<u16>); 4]>,
 }
 

@@ -1,4 +1,4 @@
-//! The generate extension against recorded answers.
+//! The generate extension against recorded responses.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn refused(sig: &Signature, body: &str, status: u16, text: &str) {
     assert_eq!((e.code().http_status(), e.message()), (status, text), "{body}");
 }
 
-/// The answer of a model that gives back its inputs.
+/// The response of a model that returns its inputs.
 fn echo(sig: &Signature, body: &str) -> String {
     let request = ask(sig, body).unwrap_or_else(|e| panic!("{body}: {e}"));
     let output = |(i, spec): (usize, &protocol::OutputSpec)| {
@@ -53,7 +53,7 @@ fn echo(sig: &Signature, body: &str) -> String {
 }
 
 #[test]
-fn p111_answers_are_flat_and_sorted() {
+fn p111_responses_are_flat_and_sorted() {
     let sig = generate_text();
     let tail = r#""model_name":"generate_text","model_version":"1","param0":123.123}"#;
     assert_eq!(
@@ -67,7 +67,7 @@ fn p111_answers_are_flat_and_sorted() {
 }
 
 #[test]
-fn memory_for_long_text_is_asked_for() {
+fn long_text_needs_an_allowance() {
     let sig = signature("m", 0, &[], &[("OUT", DataType::Fp32, &[-1]), ("TEXT", DataType::Bytes, &[1])]);
     let output = |name, index, datatype, shape: i64, data: Vec<u8>| OutputTensor {
         name: Name::from_static(name),
@@ -80,7 +80,7 @@ fn memory_for_long_text_is_asked_for() {
     let response = InferResponse {
         outputs: [
             output("OUT", 0, DataType::Fp32, 100_000, 0.1f32.to_le_bytes().repeat(100_000)),
-            // Each byte takes six.
+            // Each byte is escaped as six.
             output("TEXT", 1, DataType::Bytes, 1, [&200_000u32.to_le_bytes()[..], &[1; 200_000]].concat()),
         ]
         .into_iter()
@@ -124,12 +124,13 @@ fn p109_shapes_are_deduced() {
         &generate_text(),
         r#"{"INPUT0":"a","INPUT1":[],"INPUT2":true}"#,
         400,
-        "[request id: <id_unknown>] unexpected shape for input 'INPUT1' for model 'generate_text'. Expected [-1], got []. ",
+        "[request id: <id_unknown>] unexpected shape for input 'INPUT1' for model 'generate_text'. Expected [-1], got \
+         []. ",
     );
 }
 
 #[test]
-fn p108_everything_else_is_a_parameter() {
+fn p108_other_members_are_parameters() {
     let body = r#"{"INPUT0":"a","INPUT1":[1],"INPUT2":true,"max_tokens":5,"temperature":0.5,"stream":false,"stop":"x","triton_x":1,"sequence_id":4}"#;
     let request = ask(&generate_text(), body).unwrap();
     let keys: Vec<&str> = request.parameters.iter().map(|(k, _)| &**k).collect();
@@ -138,7 +139,7 @@ fn p108_everything_else_is_a_parameter() {
 }
 
 #[test]
-fn p108_p110_refusals_have_their_texts() {
+fn p108_p110_errors_have_their_texts() {
     let sig = generate_text();
     let ok = r#""INPUT0":"a","INPUT1":[1],"INPUT2":true"#;
     let invalid =
@@ -188,7 +189,7 @@ fn p108_p110_refusals_have_their_texts() {
     let e = parse_generate(&body, &identity("id_fp64", 8, DataType::Fp64), &limits).unwrap_err();
     assert_eq!(
         e.message(),
-        "request size of 0 bytes with input 'INPUT0' of size 248 bytes exceeds the maximum allowed input size of 100. Use \
-         --http-max-input-size to increase the limit."
+        "request size of 0 bytes with input 'INPUT0' of size 248 bytes exceeds the maximum allowed input size of 100. \
+         Use --http-max-input-size to increase the limit."
     );
 }

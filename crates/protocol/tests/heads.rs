@@ -1,4 +1,4 @@
-//! A head that was read before must mean exactly what it meant then.
+//! The cache of heads: a known head must give the same request as parsing it again.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn head(extra: &str) -> String {
 }
 
 #[test]
-fn a_known_head_gives_what_reading_it_gives_with_the_new_data() {
+fn a_known_head_gives_the_parsed_request_with_new_data() {
     let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
     for extra in ["", r#""id":"a\u0062","parameters":{"priority":2,"k":"v","n":1.5},"#] {
         for round in 0..4u8 {
@@ -37,7 +37,7 @@ fn a_known_head_gives_what_reading_it_gives_with_the_new_data() {
 }
 
 #[test]
-fn heads_that_differ_in_their_id_alone_are_one() {
+fn heads_that_differ_only_in_their_id_are_one_entry() {
     let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
     for id in ["a", "b", "request-17", "", "\u{fc}", "a longer one", r"\u0061", "x"] {
         for colon in [":", ": "] {
@@ -52,7 +52,7 @@ fn heads_that_differ_in_their_id_alone_are_one() {
 }
 
 #[test]
-fn a_known_head_with_another_length_of_data_is_refused_as_ever() {
+fn a_known_head_with_a_wrong_length_of_data_is_rejected_as_before() {
     let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
     for _ in 0..3 {
         let (whole, length) = body(&head(""), &[1; 128]);
@@ -67,7 +67,7 @@ fn a_known_head_with_another_length_of_data_is_refused_as_ever() {
 }
 
 #[test]
-fn heads_with_tensor_data_in_them_are_not_kept() {
+fn heads_with_tensor_data_are_not_kept() {
     let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
     let text = r#"{"inputs":[{"name":"INPUT0","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! HTTP bodies against recorded answers: what goes in, what is refused and in which words, what comes out.
+//! HTTP bodies against recorded responses: requests, error texts, responses.
 
 mod support;
 
@@ -10,7 +10,7 @@ use tensor::{DataType, Error, Name, Result};
 
 const A: &str = "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]";
 
-/// `I0`, `I1` and `A` in `text` stand for good inputs and sixteen numbers.
+/// `I0`, `I1` and `A` in `text` stand for valid inputs and sixteen numbers.
 fn expand(text: &str) -> Bytes {
     let input = |name: &str| format!(r#"{{"name":"{name}","shape":[1,16],"datatype":"INT32","data":{A}}}"#);
     let text = text.replace("<I0>", &input("INPUT0")).replace("<I1>", &input("INPUT1")).replace("<A>", A);
@@ -23,7 +23,7 @@ fn ask(sig: &Signature, body: &Bytes, header_length: Option<usize>) -> Result<In
     Ok(request)
 }
 
-/// Status and text of a refusal by `addsub` (batches up to 8).
+/// Code and text of the error of `addsub` (batches up to 8).
 fn refused(text: &str, status: u16, message: &str) {
     let e = ask(&addsub(8), &expand(text), None).expect_err(text);
     assert_eq!((e.code().http_status(), e.message()), (status, message), "{text}");
@@ -34,7 +34,7 @@ fn accepted(text: &str) -> InferRequest {
 }
 
 #[test]
-fn p105_members_that_are_missing_or_of_the_wrong_type() {
+fn p105_missing_members_and_wrong_types_have_their_texts() {
     for body in ["null", "true", "{}", "[]"] {
         refused(body, 500, "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'");
     }
@@ -62,7 +62,7 @@ fn p105_members_that_are_missing_or_of_the_wrong_type() {
 }
 
 #[test]
-fn p074_exactly_one_data_source() {
+fn p074_an_input_has_exactly_one_data_source() {
     let text = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
                 'shared_memory_region' in 'parameters'. But";
     let input =
@@ -92,7 +92,7 @@ fn p074_exactly_one_data_source() {
     accepted(r#"{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","data":<A>,"parameters":[1]},<I1>]}"#);
 }
 
-/// One input with the given datatype, shape and data, to a model of that type; in both member orders.
+/// Parses one input with this datatype, shape and data for a model of that datatype, in both member orders.
 fn data(datatype: DataType, shape: &str, data: &str) -> Result<Vec<u8>> {
     let sig = identity("id", 8, datatype);
     let known = format!(r#""name":"INPUT0","shape":{shape},"datatype":"{}""#, datatype.name());
@@ -108,7 +108,7 @@ fn data(datatype: DataType, shape: &str, data: &str) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn p105_the_first_mistake_is_named_also_where_data_are_read_late() {
+fn p105_the_first_error_is_reported_also_for_data_that_are_read_late() {
     let sig = identity("id", 8, DataType::Fp32);
     let error = |text: &str| ask(&sig, &Bytes::from(text.to_owned()), None).map(drop).expect_err(text).to_string();
     let whole = error(r#"{"inputs":[{"data":[1,,2],"name":"INPUT0","shape":[1,2],"datatype":"FP32"}]}"#);
@@ -139,7 +139,7 @@ fn p066_p067_numbers_become_tensor_bytes() {
 }
 
 #[test]
-fn p066_p073_data_that_does_not_fit_is_refused() {
+fn p066_p073_data_that_do_not_match_are_rejected() {
     let check = |datatype, shape: &str, text: &str, status: u16, message: &str| {
         let e = data(datatype, shape, text).expect_err(text);
         assert_eq!((e.code().http_status(), e.message()), (status, message), "{text}");
@@ -181,21 +181,21 @@ fn p066_p073_data_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn p072_shapes_that_overflow_are_refused() {
+fn p072_shapes_that_overflow_are_rejected() {
     let input = |shape: &str| {
         format!(r#"{{"inputs":[{{"name":"INPUT0","shape":{shape},"datatype":"INT32","data":<A>}},<I1>]}}"#)
     };
     refused(
         &input("[1,9223372036854775807]"),
         400,
-        "byte size overflow for input 'INPUT0': element count (9223372036854775807) * data type size (4) exceeds maximum allowed \
-         size (9223372036854775807)",
+        "byte size overflow for input 'INPUT0': element count (9223372036854775807) * data type size (4) exceeds \
+         maximum allowed size (9223372036854775807)",
     );
     refused(
         &input("[4294967296,4294967296]"),
         400,
-        "invalid shape for input 'INPUT0': shape [4294967296,4294967296] causes total element count to exceed maximum size of \
-         9223372036854775807",
+        "invalid shape for input 'INPUT0': shape [4294967296,4294967296] causes total element count to exceed maximum \
+         size of 9223372036854775807",
     );
     refused(
         &input("[1,9223372036854775808]"),
@@ -210,13 +210,13 @@ fn p072_shapes_that_overflow_are_refused() {
     refused(
         &input("[1,99999999]"),
         400,
-        "JSON input 'INPUT0' has a byte_size (399999996 bytes) that exceeds the maximum allowed value of 67108864 bytes. Use \
-         --http-max-input-size to increase the limit.",
+        "JSON input 'INPUT0' has a byte_size (399999996 bytes) that exceeds the maximum allowed value of 67108864 \
+         bytes. Use --http-max-input-size to increase the limit.",
     );
 }
 
 #[test]
-fn p086_a_syntax_error_at_the_end_comes_before_everything_else() {
+fn p086_a_syntax_error_at_the_end_wins_over_other_errors() {
     refused(
         r#"{"id":5,"inputs":[],}"#,
         500,
@@ -235,7 +235,7 @@ fn p086_a_syntax_error_at_the_end_comes_before_everything_else() {
 }
 
 #[test]
-fn p081_to_p084_request_parameters() {
+fn p081_to_p084_request_parameters_are_read() {
     let with = |parameters: &str| format!(r#"{{"parameters":{parameters},"inputs":[<I0>,<I1>]}}"#);
     let r = accepted(&with(
         r#"{"a":"s","b":1,"c":true,"d":1.5,"e":9223372036854775808,"sequence_id":5,"sequence_start":true,"priority":2,"timeout":9}"#,
@@ -283,8 +283,8 @@ fn c08_requests_are_checked_against_the_configuration() {
     let p = "[request id: <id_unknown>] ";
     let missing = |got: &str, missing: &str, n| {
         format!(
-            "{p}expected 2 inputs but got {n} inputs for model 'addsub'. Got input(s) [{got}], but missing required input(s) \
-             {missing}]. Please provide all required input(s)."
+            "{p}expected 2 inputs but got {n} inputs for model 'addsub'. Got input(s) [{got}], but missing required \
+             input(s) {missing}]. Please provide all required input(s)."
         )
     };
     refused(r#"{"inputs":[]}"#, 400, &missing("", "['INPUT0','INPUT1'", 0));
@@ -315,7 +315,8 @@ fn c08_requests_are_checked_against_the_configuration() {
         &format!("{p}inference input 'INPUT1' data-type is 'UINT32', but model 'addsub' expects 'INT32'"),
     );
     let e = ask(&addsub(8), &expand(&second(r#""shape":[1,4,4],"datatype":"INT32","data":<A>"#)), None).unwrap_err();
-    let text = "unexpected shape for input 'INPUT1' for model 'addsub'. Expected [-1,16], got [1,4,4]. NOTE: Setting a non-zero";
+    let text = "unexpected shape for input 'INPUT1' for model 'addsub'. Expected [-1,16], got [1,4,4]. NOTE: Setting \
+        a non-zero";
     assert!(e.message().starts_with(&format!("{p}{text}")), "{e}");
     let e = ask(&addsub(0), &expand(r#"{"inputs":[<I0>,<I1>]}"#), None).unwrap_err();
     let text = "unexpected shape for input 'INPUT1' for model 'addsub'. Expected [16], got [1,16]. ";
@@ -334,19 +335,19 @@ fn c08_requests_are_checked_against_the_configuration() {
 }
 
 #[test]
-fn c09_optional_inputs_may_be_left_out() {
+fn c09_optional_inputs_may_be_omitted() {
     let mut sig = addsub(8);
     sig.inputs[1].optional = true;
     assert_eq!(ask(&sig, &expand(r#"{"inputs":[<I0>]}"#), None).unwrap().inputs.len(), 1);
     let e = ask(&sig, &expand(r#"{"inputs":[]}"#), None).unwrap_err();
     assert_eq!(
         e.message(),
-        "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 0 inputs for model 'addsub'. Got input(s) [], \
-         but missing required input(s) ['INPUT0']. Please provide all required input(s)."
+        "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 0 inputs for model 'addsub'. \
+         Got input(s) [], but missing required input(s) ['INPUT0']. Please provide all required input(s)."
     );
 }
 
-/// A BYTES input in binary, to a model called `id_string`.
+/// Parses a binary BYTES input for a model called `id_string`.
 fn strings(shape: &str, raw: &[u8]) -> Result<InferRequest> {
     let head = format!(
         r#"{{"inputs":[{{"name":"INPUT0","shape":{shape},"datatype":"BYTES","parameters":{{"binary_data_size":{}}}}}]}}"#,
@@ -357,7 +358,7 @@ fn strings(shape: &str, raw: &[u8]) -> Result<InferRequest> {
 }
 
 #[test]
-fn p076_binary_strings_are_walked() {
+fn p076_lengths_of_binary_strings_are_checked() {
     let p = "[request id: <id_unknown>] ";
     let check = |shape: &str, raw: &[u8], text: String| {
         assert_eq!(strings(shape, raw).unwrap_err().message(), text);
@@ -379,8 +380,8 @@ fn p076_binary_strings_are_walked() {
         "[1,2]",
         b"\x01\0\0\0a\x01\0",
         format!(
-            "{p}incomplete string length indicator for inference input 'INPUT0' for model 'id_string', expecting 4 bytes but only 2 \
-             bytes available. Please make sure the string length indicator is in one buffer."
+            "{p}incomplete string length indicator for inference input 'INPUT0' for model 'id_string', expecting 4 \
+             bytes but only 2 bytes available. Please make sure the string length indicator is in one buffer."
         ),
     );
     check(
@@ -423,14 +424,15 @@ fn p075_p078_binary_inputs_are_slices_of_the_body() {
     refused(
         [60, 68],
         128,
-        "[request id: <id_unknown>] input byte size mismatch for input 'INPUT1' for model 'addsub'. Expected 64, got 68",
+        "[request id: <id_unknown>] input byte size mismatch for input 'INPUT1' for model 'addsub'. Expected 64, got \
+         68",
     );
     let e = parse_infer(&Bytes::from_static(b"{}"), Some(9), &addsub(8), &NoRegions, &Limits::default()).unwrap_err();
     assert_eq!(e.message(), "unexpected size for request JSON, expecting 7 more bytes");
 }
 
 #[test]
-fn p092_p097_requested_outputs() {
+fn p092_p097_requested_outputs_are_read() {
     let with = |outputs: &str| format!(r#"{{"inputs":[<I0>,<I1>],"outputs":{outputs}}}"#);
     let r = accepted(&with(
         r#"[{"name":"OUTPUT1","parameters":{"binary_data":true}},{"name":"OUTPUT0","parameters":{"classification":3}}]"#,
@@ -461,15 +463,15 @@ fn p092_p097_requested_outputs() {
 }
 
 #[test]
-fn p104_long_json_and_long_lists_are_refused() {
+fn p104_long_json_and_long_lists_are_rejected() {
     let ask = |body: &'static str, limits| {
         parse_infer(&Bytes::from_static(body.as_bytes()), None, &addsub(8), &NoRegions, &limits).unwrap_err()
     };
     let limits = Limits { input_bytes_max: 10, entries_max: 2, dims_max: 3 };
     assert_eq!(
         ask(r#"{"inputs":[]}"#, limits).message(),
-        "request JSON size of 13 bytes exceeds the maximum allowed input size of 10 bytes. Use --http-max-input-size to increase the \
-         limit."
+        "request JSON size of 13 bytes exceeds the maximum allowed input size of 10 bytes. Use --http-max-input-size \
+         to increase the limit."
     );
     let limits = Limits { input_bytes_max: 100, entries_max: 2, dims_max: 3 };
     assert_eq!(ask(r#"{"inputs":[1,1,1]}"#, limits).message(), "request names 3 inputs, more than the maximum of 2");
@@ -497,7 +499,7 @@ fn encode(r: &InferResponse) -> Result<(String, usize, Option<usize>), Error> {
 }
 
 #[test]
-fn p088_to_p095_responses() {
+fn p088_to_p095_responses_are_encoded() {
     let out = |t, shape: &[i64], data: Vec<u8>, binary| {
         let mut o = support::output("O", t, shape, Bytes::from(data));
         o.form.binary = binary;

@@ -1,4 +1,4 @@
-//! Properties of the HTTP bodies: what is printed reads back the same, both forms of a tensor mean the same, nothing panics.
+//! Properties of HTTP bodies: printed tensors read back the same, both forms of a tensor are equal, nothing panics.
 
 mod support;
 
@@ -9,13 +9,13 @@ use protocol::{InferRequest, InferResponse};
 use support::{NoRegions, identity, output};
 use tensor::{DataType, Result, strings};
 
-/// The datatypes JSON can carry.
+/// The datatypes with a JSON form.
 fn datatype() -> impl Strategy<Value = DataType> {
     let carried = DataType::ALL.into_iter().filter(|t| !matches!(t, DataType::Fp16 | DataType::Bf16));
     prop::sample::select(carried.collect::<Vec<_>>())
 }
 
-/// Elements and raw contents; NaN in its canonical form and booleans as 0 or 1, since JSON keeps no more of them.
+/// Number of elements and contents; NaN is canonical and booleans are 0 or 1, because JSON preserves no more of them.
 fn tensor() -> impl Strategy<Value = (DataType, usize, Vec<u8>)> {
     let words = prop::collection::vec(any::<[u8; 8]>(), 1..40);
     let texts =
@@ -44,7 +44,7 @@ fn tensor() -> impl Strategy<Value = (DataType, usize, Vec<u8>)> {
     })
 }
 
-/// Prints a tensor as an output and takes the text of its `data`.
+/// Prints a tensor as an output and returns the text of its `data`.
 fn printed(datatype: DataType, count: usize, raw: &[u8]) -> Vec<u8> {
     let response = InferResponse {
         outputs: [output("O", datatype, &[1, count as i64], Bytes::copy_from_slice(raw))].into_iter().collect(),
@@ -79,12 +79,14 @@ proptest! {
     #[test]
     fn p075_json_and_binary_mean_the_same((datatype, count, raw) in tensor()) {
         let known = format!(r#""name":"INPUT0","shape":[1,{count}],"datatype":"{}""#, datatype.name()).into_bytes();
-        let json = ask(datatype, &[b"{\"inputs\":[{", &known, b",\"data\":", &printed(datatype, count, &raw), b"}]}"], b"");
+        let data = printed(datatype, count, &raw);
+        let json = ask(datatype, &[b"{\"inputs\":[{", &known, b",\"data\":", &data, b"}]}"], b"");
         let size = format!(r#","parameters":{{"binary_data_size":{}}}}}]}}"#, raw.len()).into_bytes();
         let binary = ask(datatype, &[b"{\"inputs\":[{", &known, &size], &raw);
         let (json, binary) = (json.unwrap(), binary.unwrap());
         prop_assert_eq!(format!("{json:?}"), format!("{binary:?}"));
-        prop_assert_eq!(json.inputs[0].data.to_vec().expect("in memory"), binary.inputs[0].data.to_vec().expect("in memory"));
+        let contents = |request: &protocol::InferRequest| request.inputs[0].data.to_vec().expect("in memory");
+        prop_assert_eq!(contents(&json), contents(&binary));
     }
 
     #[test]
@@ -92,7 +94,7 @@ proptest! {
         protocol::fuzz_http(&data);
     }
 
-    /// A good body with a few bytes replaced: gets much deeper than noise does.
+    /// A valid body with a few bytes replaced, which reaches more code than noise does.
     #[test]
     fn damaged_bodies_never_panic(
         mode in any::<u8>(),

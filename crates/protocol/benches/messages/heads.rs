@@ -1,14 +1,14 @@
-//! The head cache: a head that is known, one that never comes back, and reading without a cache.
+//! The cache of heads: a known head, heads that do not repeat, and parsing without a cache.
 
 use crate::support::{NoRegions, addsub};
 use criterion::Criterion;
 use protocol::http::{HeadCache, Limits, parse_infer};
 use std::hint::black_box;
 
-/// Heads that differ: so many that the cache has forgotten one when its turn comes again.
+/// Number of different heads: enough to evict each before it repeats.
 const STRANGERS: usize = 2048;
 
-/// Two INT32 inputs of 64 bytes and both outputs, as Triton's client asks for them.
+/// A head with two INT32 inputs of 64 bytes and both outputs, as Triton's client writes it.
 fn body(id: usize) -> (bytes::Bytes, Option<usize>) {
     let input =
         |n| format!(r#"{{"name":"{n}","shape":[1,16],"datatype":"INT32","parameters":{{"binary_data_size":64}}}}"#);
@@ -26,7 +26,7 @@ pub fn cache(c: &mut Criterion) {
     group.bench_function("hit", |b| {
         let mut cache = HeadCache::default();
         let mut read = || cache.parse_infer(black_box(&known), length, &signature, &NoRegions, &limits);
-        // The second time it is kept.
+        // A head is kept the second time.
         for _ in 0..2 {
             read().expect("the request is valid");
         }

@@ -1,8 +1,8 @@
-//! What messages cost, in and out, by transport, form, datatype and size:
+//! Cost of decoding and encoding messages, by transport, form, datatype and size:
 //! `cargo bench -p nereid-protocol --bench messages [-- TEXT]`.
 //!
-//! Every message carries one tensor, and rates count that tensor's bytes in memory whatever its form on the wire, so that rows
-//! compare. Before anything is timed it is read back and compared. Giving memory back counts, as it does for a request.
+//! Every message has one tensor, and rates count that tensor's bytes in memory, so that all forms are comparable. Each
+//! message is read back and compared before it is timed. Freeing memory counts, as it does for a request.
 
 mod heads;
 mod numbers;
@@ -26,17 +26,16 @@ const SIZES: [(&str, usize); 5] =
     [("64 B", 64), ("4 KiB", 4 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20), ("4 MiB", 4 << 20)];
 const TYPES: [DataType; 5] = [DataType::Fp32, DataType::Int64, DataType::Fp16, DataType::Bytes, DataType::Bool];
 
-/// Where the cells of a form end: JSON stops at 1 MiB, since its cost is per element by then; the others skip that size.
+/// Sizes of a form: JSON stops at 1 MiB, because its cost is per element by then; the other forms skip that size.
 fn cells(is_json: bool) -> impl Iterator<Item = (DataType, &'static str, usize)> {
     let sizes = move |size: usize| if is_json { size <= 1 << 20 } else { size != 1 << 20 };
     TYPES
         .into_iter()
-        // Neither JSON nor `InferTensorContents` can carry it; see `wire` for the latter.
+        // Neither JSON nor `InferTensorContents` has a form for it; see `wire` for the latter.
         .filter(move |&t| !is_json || t != DataType::Fp16)
         .flat_map(move |t| SIZES.into_iter().filter(move |s| sizes(s.1)).map(move |(label, size)| (t, label, size)))
 }
 
-/// A way to read a request.
 struct Reading {
     group: &'static str,
     is_json: bool,
@@ -67,7 +66,7 @@ fn read(c: &mut Criterion) {
             if make(datatype, &Bytes::new()).is_none() {
                 continue;
             }
-            // Made for those that run only: a filter leaves most of them out.
+            // Built lazily, because a filter skips most of them.
             let made = LazyCell::new(|| {
                 let raw = tensors::contents(datatype, size);
                 let body = make(datatype, &raw).expect("the form carries the datatype");
@@ -89,7 +88,6 @@ fn read(c: &mut Criterion) {
     }
 }
 
-/// A response with one output of these contents.
 pub(crate) fn response(datatype: DataType, raw: &Bytes, binary: bool) -> InferResponse {
     let mut tensor = output("OUTPUT0", datatype, &[1, tensors::elements(datatype, raw)], raw.clone());
     tensor.form = OutputForm { binary, classification: 0, anywhere: false };
@@ -102,7 +100,7 @@ pub(crate) fn response(datatype: DataType, raw: &Bytes, binary: bool) -> InferRe
     }
 }
 
-/// A way to write a response, as the bytes of its parts.
+/// A way to write a response; returns the parts.
 type Write = fn(&InferResponse, &Signature) -> Result<usize>;
 
 fn http_response(response: &InferResponse, signature: &Signature) -> Result<usize> {
@@ -116,7 +114,7 @@ fn grpc_response(response: &InferResponse, signature: &Signature) -> Result<usiz
 }
 
 fn write(c: &mut Criterion) {
-    // Responses over gRPC never use typed contents, as Triton's do not.
+    // Responses over gRPC never use typed contents, as in Triton.
     let writings: [(_, _, _, Write); 3] = [
         ("HTTP binary, write", false, true, http_response),
         ("HTTP JSON, write", true, false, http_response),

@@ -1,4 +1,4 @@
-//! What one number costs as JSON, by the way it is written: digits decide, not bytes.
+//! Cost of one number in JSON, by notation: it depends on the digits, not the bytes.
 
 use crate::tensors::Random;
 use crate::wire::{Body, json};
@@ -12,14 +12,14 @@ use tensor::{Data, DataType};
 
 const NUMBERS: usize = 64 << 10;
 
-/// How numbers are printed and put in a row.
+/// A notation of numbers and the layout of their array.
 struct Form {
     name: &'static str,
     datatype: DataType,
     separator: &'static str,
-    /// Members of an object may come in any order, and without the datatype numbers cannot be converted yet.
+    /// `data` before `datatype`, so that the numbers cannot be converted during the scan.
     data_first: bool,
-    /// Also written back: its values cost something else than those of the other forms.
+    /// True if it is also printed, because its values cost something else than those of the other forms.
     written: bool,
     text: fn(&mut Random) -> String,
 }
@@ -61,7 +61,6 @@ fn body(form: &Form) -> Body {
     json(&format!(r#"{{"inputs":[{{{a},{b}}}]}}"#))
 }
 
-/// The tensor the body holds.
 fn tensor(form: &Form, body: &Body) -> Data {
     let request = http(body, &signature(form)).expect("the body is valid");
     let data = request.inputs[0].data.clone();
@@ -69,7 +68,6 @@ fn tensor(form: &Form, body: &Body) -> Data {
     data
 }
 
-/// Text to tensor.
 pub fn read(c: &mut Criterion) {
     let mut group = c.benchmark_group("HTTP JSON numbers, read");
     group.throughput(Throughput::Elements(NUMBERS as u64));
@@ -88,7 +86,7 @@ pub fn read(c: &mut Criterion) {
     group.finish();
 }
 
-/// Tensor to text: the values of each form, in the server's own notation.
+/// Measures tensor to text: the values of each form, in the server's notation.
 pub fn write(c: &mut Criterion) {
     let mut group = c.benchmark_group("HTTP JSON numbers, write");
     group.throughput(Throughput::Elements(NUMBERS as u64));

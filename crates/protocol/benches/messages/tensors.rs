@@ -1,4 +1,4 @@
-//! Contents of tensors: the same in every run, and like what models are sent.
+//! Contents of tensors: the same in every run, and similar to real requests.
 
 use bytes::Bytes;
 use tensor::{DataType, strings};
@@ -6,16 +6,14 @@ use tensor::{DataType, strings};
 /// Letters per string: with its length it takes 16 bytes.
 const STRING_BYTES: usize = 12;
 
-/// A multiplicative generator; good enough that no branch predictor learns the digits.
+/// A multiplicative generator, random enough that no branch predictor learns the digits.
 pub struct Random(u64);
 
 impl Random {
-    /// Always the same sequence.
     pub fn new() -> Self {
         Self(88_172_645_463_325_252)
     }
 
-    /// 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -50,7 +48,6 @@ pub fn contents(datatype: DataType, bytes: usize) -> Bytes {
     raw.into()
 }
 
-/// Elements in `raw`.
 pub fn elements(datatype: DataType, raw: &[u8]) -> i64 {
     (raw.len() / datatype.byte_size().unwrap_or(STRING_BYTES + 4)) as i64
 }

@@ -1,4 +1,4 @@
-//! Requests as clients send them: one input of shape [1, n], one output asked for.
+//! Requests as clients send them: one input of shape [1, n], one requested output.
 
 use crate::tensors::elements;
 use crate::{response, support};
@@ -13,11 +13,11 @@ use tensor::strings::Strings;
 /// A request's bytes.
 pub struct Body {
     pub bytes: Bytes,
-    /// Of the JSON head, where binary data follow it.
+    /// Length of the JSON head, if binary data follow it.
     pub header_length: Option<usize>,
 }
 
-/// A JSON head and the raw bytes, as Triton's client writes it.
+/// A JSON head and binary data, as Triton's client writes it.
 pub fn http_binary(datatype: DataType, raw: &Bytes) -> Option<Body> {
     let (name, shape, size) = (datatype.name(), elements(datatype, raw), raw.len());
     let head = format!(
@@ -26,17 +26,17 @@ pub fn http_binary(datatype: DataType, raw: &Bytes) -> Option<Body> {
     Some(Body { bytes: [head.as_bytes(), raw].concat().into(), header_length: Some(head.len()) })
 }
 
-/// Everything as JSON. FP32 stands there as the double it widens to, which is what `numpy.tolist` and our own responses print.
+/// The tensor as JSON. FP32 is printed as the widened double, as by `numpy.tolist` and the server's own responses.
 pub fn http_json(datatype: DataType, raw: &Bytes) -> Option<Body> {
     let signature = support::identity("identity", 1, datatype);
     let text = encode_infer(&response(datatype, raw, false), &signature).ok()?.json;
-    // A response's outputs have the form of a request's inputs.
+    // Outputs of a response have the form of inputs of a request.
     let text = std::str::from_utf8(&text).ok()?;
     let (_, outputs) = text.split_once(r#""outputs":"#)?;
     Some(json(&format!(r#"{{"id":"42","inputs":{}"#, outputs.replace("OUTPUT0", "INPUT0"))))
 }
 
-/// A body that is nothing but JSON.
+/// A body without binary data.
 pub fn json(text: &str) -> Body {
     Body { bytes: Bytes::copy_from_slice(text.as_bytes()), header_length: None }
 }
@@ -47,7 +47,7 @@ pub fn grpc_raw(datatype: DataType, raw: &Bytes) -> Option<Body> {
     Some(Body { bytes: request.encode_to_vec().into(), header_length: None })
 }
 
-/// Typed lists, packed. There is none for FP16.
+/// Packed typed lists; FP16 has none.
 pub fn grpc_typed(datatype: DataType, raw: &Bytes) -> Option<Body> {
     let mut contents = InferTensorContents::default();
     match datatype {

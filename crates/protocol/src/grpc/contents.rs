@@ -1,14 +1,14 @@
-//! `InferTensorContents`: tensor elements as typed lists, turned into the raw form (P 2.3).
+//! `InferTensorContents`: tensor elements as typed lists, converted to the binary form (P 2.3).
 //!
-//! Two walks: the first sees which lists have elements, the second converts the one list that may. Nothing is stored per
-//! element, so an unpacked list of millions of numbers costs no more than its tensor.
+//! The first pass finds which lists have elements, the second converts the only list that may have some. Nothing is
+//! stored per element, so an unpacked list of millions of numbers needs no more memory than its tensor.
 
 use bytes::Bytes;
 use tensor::{Data, DataType, Error, Result, allowance, strings};
 
 use super::wire::{Reader, Span, WireValue, malformed};
 
-/// How a list came.
+/// A list as it is on the wire.
 #[derive(Clone, Copy, Default)]
 struct List {
     /// Pieces with at least one element.
@@ -17,7 +17,7 @@ struct List {
     packed: Option<Span>,
 }
 
-/// Converts `contents` (all occurrences of the field, which protobuf merges) of the input `name` to raw bytes.
+/// Converts `contents` (all occurrences of the field, which protobuf merges) of the input `name` to the binary form.
 pub(super) fn raw(
     message: &Bytes,
     contents: &[Span],
@@ -30,8 +30,8 @@ pub(super) fn raw(
     for (number, list) in (1u32..).zip(lists).filter(|(_, list)| list.pieces > 0) {
         if found.is_some() {
             return Err(Error::invalid(format!(
-                "unexpected explicit tensor data for input tensor '{name}' for model '{model}', binary data was already \
-                 supplied."
+                "unexpected explicit tensor data for input tensor '{name}' for model '{model}', binary data was \
+                 already supplied."
             )));
         }
         let got = list_type(number, datatype);
@@ -51,7 +51,7 @@ pub(super) fn raw(
     }
 }
 
-/// The type a list stands for; lists of 32-bit integers also carry the smaller types.
+/// The datatype of a list; lists of 32-bit integers also carry the smaller types.
 fn list_type(number: u32, wanted: Option<DataType>) -> DataType {
     match (number, wanted) {
         (1, _) => DataType::Bool,
@@ -69,8 +69,8 @@ fn list_type(number: u32, wanted: Option<DataType>) -> DataType {
 
 fn survey(message: &[u8], contents: &[Span]) -> Result<[List; 8]> {
     let mut lists = [List::default(); 8];
-    for &place in contents {
-        let mut fields = Reader::within(message, place);
+    for &span in contents {
+        let mut fields = Reader::within(message, span);
         while let Some((number, value)) = fields.field()? {
             let packed = match (number, value) {
                 (8, WireValue::Length(_)) => None,
@@ -90,7 +90,7 @@ fn survey(message: &[u8], contents: &[Span]) -> Result<[List; 8]> {
 }
 
 fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype: DataType) -> Result<Data> {
-    // Packed floats, and booleans written as single bytes, are the raw form already.
+    // Packed floats, and booleans of one byte each, are in the binary form already.
     if let List { pieces: 1, packed: Some(elements) } = list {
         let as_it_is = match datatype {
             DataType::Fp32 | DataType::Fp64 => elements.len().is_multiple_of(datatype.byte_size().unwrap_or(1)),
@@ -102,8 +102,8 @@ fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype
         }
     }
     let mut out = Vec::new();
-    for &place in contents {
-        let mut fields = Reader::within(message, place);
+    for &span in contents {
+        let mut fields = Reader::within(message, span);
         while let Some((n, value)) = fields.field()? {
             if n != number {
                 continue;
@@ -127,8 +127,8 @@ fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype
     Ok(Data::Bytes(out.into()))
 }
 
-fn unpack(message: &[u8], place: Span, datatype: DataType, out: &mut Vec<u8>) -> Result<()> {
-    let bytes = place.of(message);
+fn unpack(message: &[u8], span: Span, datatype: DataType, out: &mut Vec<u8>) -> Result<()> {
+    let bytes = span.of(message);
     let element_bytes = datatype.byte_size().unwrap_or(1);
     if let DataType::Fp32 | DataType::Fp64 = datatype {
         if !bytes.len().is_multiple_of(element_bytes) {
@@ -138,17 +138,17 @@ fn unpack(message: &[u8], place: Span, datatype: DataType, out: &mut Vec<u8>) ->
         out.extend_from_slice(bytes);
         return Ok(());
     }
-    // Every varint ends with its only byte below 0x80.
+    // The last byte of a varint is its only byte below 0x80.
     let elements = bytes.iter().filter(|&&b| b < 0x80).count();
     allowance::reserve(out, elements * element_bytes)?;
-    let mut values = Reader::within(message, place);
+    let mut values = Reader::within(message, span);
     while !values.is_done() {
         push(out, values.varint()?, datatype);
     }
     Ok(())
 }
 
-/// Appends the low bytes of an integer, without a check of its range, as Triton does.
+/// Appends the low bytes of an integer without a range check, as Triton does.
 #[inline]
 fn push(out: &mut Vec<u8>, value: u64, datatype: DataType) {
     match datatype {

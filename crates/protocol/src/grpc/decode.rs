@@ -1,4 +1,4 @@
-//! From message to request.
+//! Decodes a message into a request.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -11,18 +11,18 @@ use crate::check::{duplicate_input, duplicate_output};
 use crate::http::DIMS_MAX;
 use crate::{InferRequest, InputTensor, OutputForm, Regions, RequestedOutput, Signature};
 
-/// Most inputs, outputs and parameters of one request. An empty tensor is two bytes on the wire and some hundred in
-/// memory, so the size of the message alone is no limit; and indices into a signature are 16 bits wide.
+/// Most inputs, outputs and parameters of one request. An empty tensor takes two bytes on the wire and some hundred in
+/// memory, so the size of the message is not limit enough; and indices into a signature are 16 bits wide.
 pub const TENSORS_MAX: usize = u16::MAX as usize;
 
-/// Where the fields of a `ModelInferRequest` are, and which model it is for.
+/// The ranges of the fields of a `ModelInferRequest`, and the model that it names.
 #[derive(Debug)]
 pub struct InferHead {
-    /// Model asked for.
+    /// Requested model.
     pub model_name: Name,
-    /// Version asked for; empty = the server chooses.
+    /// Requested version; empty = the server chooses.
     pub model_version: Name,
-    /// The client's id, empty when it gave none.
+    /// Request id of the client, or empty.
     pub id: Name,
     message: Bytes,
     parameters: SmallVec<[Span; 4]>,
@@ -31,10 +31,10 @@ pub struct InferHead {
     raw: SmallVec<[Span; 4]>,
 }
 
-/// Walks a `ModelInferRequest` once. Nothing is copied: the head keeps `message`.
+/// Reads the fields of a `ModelInferRequest` once. Nothing is copied: the head keeps `message`.
 ///
 /// # Errors
-/// INTERNAL when the bytes are not protobuf, with what is wrong and where.
+/// INTERNAL when the bytes are not protobuf, with the reason and the offset.
 pub fn peek(message: &Bytes) -> Result<InferHead> {
     let mut head = InferHead {
         model_name: Name::new(),
@@ -48,27 +48,27 @@ pub fn peek(message: &Bytes) -> Result<InferHead> {
     };
     let mut fields = Reader::new(message)?;
     while let Some((number, value)) = fields.field()? {
-        let WireValue::Length(place) = value else { continue };
+        let WireValue::Length(span) = value else { continue };
         match number {
-            1 => head.model_name = place.name(message)?,
-            2 => head.model_version = place.name(message)?,
-            3 => head.id = place.name(message)?,
-            4 => push(&mut head.parameters, place, "parameters")?,
-            5 => push(&mut head.inputs, place, "inputs")?,
-            6 => push(&mut head.outputs, place, "outputs")?,
-            // There are never more inputs than that, and what is left over is ignored.
-            7 if head.raw.len() < TENSORS_MAX => head.raw.push(place),
+            1 => head.model_name = span.name(message)?,
+            2 => head.model_version = span.name(message)?,
+            3 => head.id = span.name(message)?,
+            4 => push(&mut head.parameters, span, "parameters")?,
+            5 => push(&mut head.inputs, span, "inputs")?,
+            6 => push(&mut head.outputs, span, "outputs")?,
+            // There are never more inputs, and the rest is ignored.
+            7 if head.raw.len() < TENSORS_MAX => head.raw.push(span),
             _ => {}
         }
     }
     Ok(head)
 }
 
-fn push(list: &mut SmallVec<[Span; 4]>, place: Span, what: &str) -> Result<()> {
+fn push(list: &mut SmallVec<[Span; 4]>, span: Span, what: &str) -> Result<()> {
     if list.len() >= TENSORS_MAX {
         return Err(Error::invalid(format!("request has more than {TENSORS_MAX} {what}")));
     }
-    list.push(place);
+    list.push(span);
     Ok(())
 }
 
@@ -81,13 +81,13 @@ fn push_dim(shape: &mut Shape, dim: u64) -> Result<()> {
 }
 
 impl InferHead {
-    /// Makes the request for the model `signature` describes. Data are slices of the message, or windows of regions;
-    /// lists in `contents` are converted to raw bytes. Whether it fits the signature is not checked here.
+    /// Makes the request for the model of `signature`. Contents are slices of the message or ranges of regions; lists
+    /// in `contents` are converted to the binary form. Does not check the request against the signature.
     ///
     /// # Errors
-    /// The texts of protocol.md 2.3 and 2.4 and of memory.md 1.7, in the order in which Triton looks: parameters of the
-    /// request, tensors named twice, inputs in order, outputs in order. INTERNAL when a part is not protobuf.
-    // `into` although it borrows: the request is the head, further along; but errors still need the head's id.
+    /// The texts of protocol.md 2.3 and 2.4 and of memory.md 1.7, in Triton's order: parameters of the request, tensors
+    /// named twice, inputs in order, outputs in order. INTERNAL when a part is not protobuf.
+    // Named `into` although it borrows: the head becomes the request, but errors still need the head's id.
     #[allow(clippy::wrong_self_convention)]
     pub fn into_request(&self, signature: &Signature, regions: &dyn Regions) -> Result<Box<InferRequest>> {
         let mut request = Box::new(InferRequest { id: self.id.clone(), ..InferRequest::default() });
@@ -97,13 +97,13 @@ impl InferHead {
         }
         match self.tensors(&mut request, signature, regions) {
             Ok(()) => Ok(request),
-            // Triton names all tensors before it looks at the data of any. Only a request that fails anyway pays for it.
+            // Triton checks all names before the data of any tensor. Only a request that fails pays for this order.
             Err(error) => Err(self.named_twice().unwrap_or(error)),
         }
     }
 
-    /// Whether a stream owes this request a message of its own for a final flag that comes alone (P 2.5). False also when
-    /// the parameter is broken: `into_request` reports that.
+    /// True if the client wants a separate message for a final flag without a response (P 2.5). False also if the
+    /// parameter is malformed: `into_request` reports that.
     pub fn wants_empty_final_response(&self) -> bool {
         !self.parameters.is_empty()
             && parameters::entries(&self.message, &self.parameters)
@@ -112,18 +112,18 @@ impl InferHead {
 
     fn tensors(&self, request: &mut InferRequest, signature: &Signature, regions: &dyn Regions) -> Result<()> {
         let mut raw = self.raw.iter();
-        for &place in &self.inputs {
-            request.inputs.push(self.input(place, &mut raw, &signature.model, regions)?);
+        for &span in &self.inputs {
+            request.inputs.push(self.input(span, &mut raw, &signature.model, regions)?);
         }
-        for &place in &self.outputs {
-            request.outputs.push(self.output(place, regions)?);
+        for &span in &self.outputs {
+            request.outputs.push(self.output(span, regions)?);
         }
         Ok(())
     }
 
     fn input(
         &self,
-        place: Span,
+        span: Span,
         raw: &mut std::slice::Iter<'_, Span>,
         model: &str,
         regions: &dyn Regions,
@@ -134,7 +134,7 @@ impl InferHead {
         let mut shape = Shape::new();
         let mut parameters = TensorParameters::default();
         let mut contents: SmallVec<[Span; 2]> = SmallVec::new();
-        let mut fields = Reader::within(message, place);
+        let mut fields = Reader::within(message, span);
         while let Some(field) = fields.field()? {
             match field {
                 (1, WireValue::Length(text)) => name = text.name(message)?,
@@ -147,7 +147,7 @@ impl InferHead {
                     }
                 }
                 (4, WireValue::Length(entry)) => parameters.read(message, entry)?,
-                (5, WireValue::Length(place)) => contents.push(place),
+                (5, WireValue::Length(span)) => contents.push(span),
                 _ => {}
             }
         }
@@ -155,14 +155,16 @@ impl InferHead {
         let data = if let Some(window) = parameters.window(&name)? {
             if !contents.is_empty() {
                 return Err(Error::invalid(format!(
-                    "unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
+                    "unexpected 'content' provided when using shared memory for input tensor '{name}' for model \
+                     '{model}'"
                 )));
             }
             Data::Region(window.resolve(message, regions)?)
         } else if !contents.is_empty() {
             if !self.raw.is_empty() {
                 return Err(Error::invalid(format!(
-                    "contents field must not be specified when using raw_input_contents for '{name}' for model '{model}'"
+                    "contents field must not be specified when using raw_input_contents for '{name}' for model \
+                     '{model}'"
                 )));
             }
             contents::raw(message, &contents, &name, model, datatype)?
@@ -176,11 +178,11 @@ impl InferHead {
         Ok(InputTensor { name, datatype, shape, data })
     }
 
-    fn output(&self, place: Span, regions: &dyn Regions) -> Result<RequestedOutput> {
+    fn output(&self, span: Span, regions: &dyn Regions) -> Result<RequestedOutput> {
         let message = &self.message;
         let mut name = Name::new();
         let mut parameters = TensorParameters::default();
-        let mut fields = Reader::within(message, place);
+        let mut fields = Reader::within(message, span);
         while let Some(field) = fields.field()? {
             match field {
                 (1, WireValue::Length(text)) => name = text.name(message)?,
@@ -197,15 +199,15 @@ impl InferHead {
         Ok(RequestedOutput { name, form: OutputForm { binary: false, classification, anywhere: false }, region })
     }
 
-    /// The error of the first tensor that is named twice (P 2.9 row 10).
+    /// The error for the first tensor that is named twice (P 2.9 row 10).
     #[cold]
     fn named_twice(&self) -> Option<Error> {
         type Refusal = fn(&str, &str) -> Error;
         let kinds = [(&self.inputs, duplicate_input as Refusal), (&self.outputs, duplicate_output)];
-        for (places, already_named) in kinds {
+        for (spans, already_named) in kinds {
             let mut seen = std::collections::BTreeSet::new();
-            for &place in places {
-                let name = self.tensor_name(place).ok()?;
+            for &span in spans {
+                let name = self.tensor_name(span).ok()?;
                 if !seen.insert(name) {
                     return Some(already_named(&self.id, name));
                 }
@@ -214,9 +216,9 @@ impl InferHead {
         None
     }
 
-    fn tensor_name(&self, place: Span) -> Result<&str> {
+    fn tensor_name(&self, span: Span) -> Result<&str> {
         let mut name = "";
-        let mut fields = Reader::within(&self.message, place);
+        let mut fields = Reader::within(&self.message, span);
         while let Some(field) = fields.field()? {
             if let (1, WireValue::Length(text)) = field {
                 name = text.text(&self.message)?;

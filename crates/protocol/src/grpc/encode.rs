@@ -1,4 +1,4 @@
-//! From response to message. A message is a rope: small parts share one buffer, large tensors stay where they are.
+//! Encodes a response as a message. A message is a rope: small parts share one buffer, large tensors are not copied.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -10,15 +10,15 @@ use crate::{InferResponse, OutputTensor, Parameter, Signature, classify};
 /// Largest message gRPC can carry.
 pub const RESPONSE_BYTES_MAX: usize = i32::MAX as usize;
 
-/// Tensors below this are copied into the buffer of the head: cheaper than one more piece to write.
+/// Tensors below this size are copied into the buffer of the head, which is cheaper than one more piece to write.
 const INLINE_BYTES_MAX: usize = 4096;
 
-/// What stands before every gRPC message: a compression flag and the length.
+/// Header of every gRPC message: a compression flag and the length.
 const FRAME_BYTES: usize = 5;
 
 const FINAL_RESPONSE: &str = "triton_final_response";
 
-/// An encoded message, in pieces to be sent one after the other.
+/// An encoded message, in pieces that are sent in order.
 #[derive(Debug, Default)]
 pub struct Encoded {
     /// The first piece begins with the frame header.
@@ -32,17 +32,17 @@ impl Encoded {
         self.len
     }
 
-    /// Whether the message is empty, which is a message too.
+    /// True if the message has no fields; it is sent all the same.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The message preceded by the header of an uncompressed gRPC frame.
+    /// The message behind the header of an uncompressed gRPC frame.
     pub fn into_frame(self) -> SmallVec<[Bytes; 3]> {
         self.pieces
     }
 
-    /// The message alone, for those who compress it.
+    /// The message without a header, for compression.
     pub fn into_message(self) -> SmallVec<[Bytes; 3]> {
         let mut pieces = self.pieces;
         if let Some(first) = pieces.first_mut() {
@@ -55,7 +55,7 @@ impl Encoded {
 /// Encodes a `ModelInferResponse`. Outputs in shared memory get an empty entry, so that entries and outputs line up.
 ///
 /// # Errors
-/// INVALID_ARG when classes are wanted of a tensor that has none (P 1.12.7), or when the message is over
+/// INVALID_ARG when a tensor whose classes are requested cannot have any (P 1.12.7), or when the message is over
 /// [`RESPONSE_BYTES_MAX`].
 pub fn encode(response: &InferResponse, signature: &Signature) -> Result<Encoded> {
     let message = Message::new(response, outputs(response, signature)?, None);
@@ -66,24 +66,24 @@ pub fn encode(response: &InferResponse, signature: &Signature) -> Result<Encoded
 }
 
 /// Encodes a `ModelStreamInferResponse` that carries `response`. `is_final` is its `triton_final_response`.
-/// The message for a final flag that comes alone is a response without outputs, with the names of the request.
+/// A final flag without a response is sent as a response without outputs, with the names of the request.
 ///
 /// # Errors
 /// As [`encode`].
 pub fn encode_stream_response(response: &InferResponse, signature: &Signature, is_final: bool) -> Result<Encoded> {
     let message = Message::new(response, outputs(response, signature)?, Some(is_final));
     let len = limited(field_len(message.len))?;
-    // Exactly what is written: a buffer with room left would be counted by an allocation of its own.
+    // The exact size: `Bytes` of a buffer with spare room allocates its reference count separately.
     let mut rope = Rope::new(len, message.head_len + field_len(message.len) - message.len);
     put_length(&mut rope.buffer, 2, message.len);
     message.write(&mut rope);
     Ok(rope.finish(len))
 }
 
-/// At which point a request on a stream failed decides how much its message says (P 2.5).
+/// The point at which a request on a stream failed; it decides which fields its message has (P 2.5).
 #[derive(Clone, Copy, Debug)]
 pub enum StreamFailure<'a> {
-    /// Before it was queued: nothing but the id.
+    /// Before it was queued: the message has only the id.
     BeforeEnqueue,
     /// In the scheduler or the model.
     AfterEnqueue {
@@ -91,7 +91,7 @@ pub enum StreamFailure<'a> {
         model_name: &'a Name,
         /// Version as requested, possibly empty.
         model_version: &'a Name,
-        /// Whether nothing more will come for this request.
+        /// True if this is the last message of the request.
         is_final: bool,
     },
 }
@@ -124,7 +124,7 @@ fn limited(len: usize) -> Result<usize> {
     Ok(len)
 }
 
-/// An output as it goes out.
+/// An output of a response: the tensor itself or its classes.
 enum Tensor<'a> {
     AsItIs(&'a OutputTensor),
     Classes(Box<OutputTensor>),
@@ -139,7 +139,7 @@ impl Tensor<'_> {
     }
 }
 
-/// The outputs of a response: classes in the place of tensors where they are wanted.
+/// The outputs of a response, with classes instead of the tensor where the client requested them.
 fn outputs<'a>(response: &'a InferResponse, signature: &Signature) -> Result<SmallVec<[Tensor<'a>; 2]>> {
     let mut tensors = SmallVec::with_capacity(response.outputs.len());
     for output in &response.outputs {
@@ -151,26 +151,26 @@ fn outputs<'a>(response: &'a InferResponse, signature: &Signature) -> Result<Sma
     Ok(tensors)
 }
 
-/// Bytes an output contributes to the message.
+/// Contents of an output that are part of the message.
 fn contents(output: &OutputTensor) -> &Bytes {
     static NOTHING: Bytes = Bytes::new();
     match &output.data {
         Data::Bytes(bytes) => bytes,
-        // Already where the client wanted it.
+        // Already in the region that the client requested.
         Data::Region(_) => &NOTHING,
     }
 }
 
-/// A `ModelInferResponse` with its lengths, which protobuf wants before the content.
+/// A `ModelInferResponse` with its lengths, which protobuf puts before the contents.
 struct Message<'a> {
     response: &'a InferResponse,
     outputs: SmallVec<[Tensor<'a>; 2]>,
     is_final: Option<bool>,
-    /// Of the whole.
+    /// Length of the whole message.
     len: usize,
-    /// Without the tensors that are not copied.
+    /// Length without the tensors that are not copied.
     head_len: usize,
-    /// Of each `InferOutputTensor`.
+    /// Length of each `InferOutputTensor`.
     output_lens: SmallVec<[usize; 4]>,
 }
 
@@ -223,19 +223,19 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Collects a message: a buffer that is cut wherever a large tensor goes between. All cuts share one allocation.
+/// Collects a message in one buffer, which is split where a large tensor belongs. All parts share one allocation.
 struct Rope {
     buffer: Vec<u8>,
-    /// Where in the buffer large tensors belong.
+    /// Large tensors and their offsets in the buffer.
     large: SmallVec<[(usize, Bytes); 2]>,
 }
 
 impl Rope {
-    /// A frame header for a message of `len` bytes, and room for `capacity` bytes.
+    /// A buffer with the frame header of a message of `len` bytes, and room for `capacity` bytes.
     fn new(len: usize, capacity: usize) -> Self {
         let mut buffer = Vec::with_capacity(FRAME_BYTES + capacity);
         buffer.push(0);
-        // Not above the limit, which is below 2^31.
+        // The limit is below 2^31.
         buffer.extend_from_slice(&(len as u32).to_be_bytes());
         Self { buffer, large: SmallVec::new() }
     }
@@ -292,7 +292,7 @@ fn shape_len(output: &OutputTensor) -> usize {
     output.shape.iter().map(|&dim| varint_len(dim as u64)).sum()
 }
 
-/// Length of an `InferParameter`. Oneof members are written even when they are zero: presence is their meaning.
+/// Length of an `InferParameter`. Oneof members are written even if they are zero, because presence has a meaning.
 fn value_len(value: &Parameter) -> usize {
     match value {
         Parameter::Bool(_) => 2,
@@ -302,7 +302,6 @@ fn value_len(value: &Parameter) -> usize {
     }
 }
 
-/// Length of a map entry.
 fn parameter_len(key: &[u8], value: &Parameter) -> usize {
     field_len(key.len()) + field_len(value_len(value))
 }

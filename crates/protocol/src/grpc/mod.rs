@@ -1,13 +1,12 @@
-//! `ModelInferRequest`, `ModelInferResponse` and `ModelStreamInferResponse`, read and written by hand over [`bytes::Bytes`]
-//! so that tensors stay slices of the message. Every other message goes through [`crate::pb`].
+//! `ModelInferRequest`, `ModelInferResponse` and `ModelStreamInferResponse`, read and written by hand over
+//! [`bytes::Bytes`] so that tensors stay slices of the message. Every other message uses [`crate::pb`].
 //!
-//! [`peek`] walks a message once, remembers where its fields are and tells which model is meant;
-//! [`InferHead::into_request`] then makes the request once the caller has found the model's signature. Not done here:
-//! finding the model, the check against the signature ([`crate::Signature`]), frames' compression and transport.
+//! [`peek`] reads a message once, notes the ranges of its fields and returns the model's name; the caller finds the
+//! model's signature, and [`InferHead::into_request`] makes the request. Not part of this module: finding the model,
+//! the check against the signature ([`crate::Signature`]), compression and transport.
 //!
-//! Rules of the wire are those of the protobuf library Triton uses: fields in any order, the last of a singular field
-//! wins, messages given twice are merged, packed and unpacked lists are both read, and fields that are unknown or of an
-//! unexpected wire type are skipped.
+//! The rules are those of Triton's protobuf library: fields come in any order, the last of a singular field wins, a
+//! repeated message is merged, lists may be packed or not, and unknown fields and unexpected wire types are skipped.
 
 mod contents;
 mod decode;
@@ -23,20 +22,21 @@ pub use encode::{Encoded, RESPONSE_BYTES_MAX, StreamFailure, encode, encode_stre
 use crate::Signature;
 use tensor::{Error, Result};
 
-/// Whether reading this `ModelInferRequest` takes longer than `bytes_max` bytes of it suggest; raw contents do not count, as they
-/// are not looked at.
+/// Whether reading this `ModelInferRequest` takes longer than `bytes_max` bytes of it suggest; raw contents do not
+/// count, as they are not looked at.
 pub fn is_long(message: &[u8], bytes_max: usize) -> bool {
     wire::is_long(message, RAW_INPUT_CONTENTS, bytes_max)
 }
 
-/// Where the first of `raw_input_contents` begins in a `ModelInferRequest` of which `beginning` is the beginning, if that is in it.
-/// What is no protobuf, or another message, is nothing special: it is read as it is.
+/// Where the first of `raw_input_contents` begins in a `ModelInferRequest` of which `beginning` is the beginning, if
+/// that is in it. What is no protobuf, or another message, is nothing special: it is read as it is.
 pub fn raw_offset(beginning: &[u8]) -> Option<usize> {
     wire::offset_of(beginning, RAW_INPUT_CONTENTS)
 }
 
-/// Which model and version a `ModelInferRequest` means, of which `beginning` is the beginning: as far as both stand in front, where clients
-/// write them. `None` where they do not, or not all of them came. A guess that is checked when the message is read.
+/// Which model and version a `ModelInferRequest` means, of which `beginning` is the beginning: as far as both stand in
+/// front, where clients write them. `None` where they do not, or not all of them came. A guess that is checked when the
+/// message is read.
 pub fn model_of(beginning: &[u8]) -> Option<(&str, &str)> {
     wire::first_texts(beginning)
 }
@@ -55,7 +55,7 @@ pub fn refuse_decoupled(signature: &Signature) -> Result<()> {
     Ok(())
 }
 
-/// Takes anything and must come back: the entry point of the fuzzer.
+/// gRPC fuzz target: no input may cause a panic.
 #[doc(hidden)]
 pub fn fuzz_grpc(data: &[u8]) {
     struct NoRegions;

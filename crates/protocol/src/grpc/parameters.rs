@@ -1,5 +1,5 @@
-//! `map<string, InferParameter>`: of a request (P 2.4), and of a tensor, where only shared memory and classification
-//! count (P 2.3, M 1.7).
+//! `map<string, InferParameter>` of a request (P 2.4), and of a tensor, where only shared memory and classification
+//! have a meaning (P 2.3, M 1.7).
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use tensor::{Error, Name, RegionRef, Result};
 use super::wire::{Reader, Span, WireValue};
 use crate::{CorrelationId, InferRequest, Parameter, Regions};
 
-/// Longest string correlation id.
+/// Bytes of the longest correlation id that is a string.
 const SEQUENCE_ID_BYTES_MAX: usize = 128;
-/// Entries up to which a key is looked for from front to back.
+/// Largest number of entries that are searched linearly.
 const SCAN_MAX: usize = 16;
 const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_response";
 
-/// What an `InferParameter` holds; strings are still places in the message.
+/// Value of an `InferParameter`; strings are ranges of the message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
     Unset,
@@ -27,23 +27,22 @@ pub(super) enum Choice {
     Uint(u64),
 }
 
-/// One entry of the map.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct ParameterEntry<'a> {
     key: &'a str,
     choice: Choice,
 }
 
-pub(super) type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
+pub(super) type Entries<'a> = SmallVec<[ParameterEntry<'a>; 4]>;
 
-/// Reads one entry. A missing key is "", a missing value one with nothing set.
-pub(super) fn entry(message: &[u8], place: Span) -> Result<Entry<'_>> {
-    let mut entry = Entry { key: "", choice: Choice::Unset };
-    let mut fields = Reader::within(message, place);
+/// Reads one entry. A missing key is "", a missing value is `Unset`.
+pub(super) fn entry(message: &[u8], span: Span) -> Result<ParameterEntry<'_>> {
+    let mut entry = ParameterEntry { key: "", choice: Choice::Unset };
+    let mut fields = Reader::within(message, span);
     while let Some(field) = fields.field()? {
         match field {
             (1, WireValue::Length(key)) => entry.key = key.text(message)?,
-            // A value given twice is merged, and merging a oneof means that the later one stays.
+            // A repeated value is merged; of a oneof the later member wins.
             (2, WireValue::Length(value)) => {
                 if let Some(choice) = choice(message, value)? {
                     entry.choice = choice;
@@ -55,9 +54,9 @@ pub(super) fn entry(message: &[u8], place: Span) -> Result<Entry<'_>> {
     Ok(entry)
 }
 
-fn choice(message: &[u8], place: Span) -> Result<Option<Choice>> {
+fn choice(message: &[u8], span: Span) -> Result<Option<Choice>> {
     let mut choice = None;
-    let mut fields = Reader::within(message, place);
+    let mut fields = Reader::within(message, span);
     while let Some(field) = fields.field()? {
         choice = Some(match field {
             (1, WireValue::Varint(v)) => Choice::Bool(v != 0),
@@ -74,21 +73,21 @@ fn choice(message: &[u8], place: Span) -> Result<Option<Choice>> {
     Ok(choice)
 }
 
-/// Reads the entries of a request's map: one per key, the last given, in the order in which keys came first.
-pub(super) fn entries<'a>(message: &'a [u8], places: &[Span]) -> Result<Entries<'a>> {
+/// Reads the entries of a request's map: one per key, with the last value, in the order of the keys' first occurrence.
+pub(super) fn entries<'a>(message: &'a [u8], spans: &[Span]) -> Result<Entries<'a>> {
     let mut entries = Entries::new();
-    // Only made for so many keys that looking for each from front to back would cost more than the request itself.
+    // Only used for so many keys that a linear search would cost more than the request itself.
     let mut index: BTreeMap<&str, usize> = BTreeMap::new();
-    for &place in places {
-        let new = entry(message, place)?;
-        let known = match places.len() {
+    for &span in spans {
+        let new = entry(message, span)?;
+        let known = match spans.len() {
             0..=SCAN_MAX => entries.iter().position(|e| e.key == new.key),
             _ => index.get(new.key).copied(),
         };
         match known.and_then(|i| entries.get_mut(i)) {
             Some(old) => *old = new,
             None => {
-                if places.len() > SCAN_MAX {
+                if spans.len() > SCAN_MAX {
                     index.insert(new.key, entries.len());
                 }
                 entries.push(new);
@@ -98,14 +97,14 @@ pub(super) fn entries<'a>(message: &'a [u8], places: &[Span]) -> Result<Entries<
     Ok(entries)
 }
 
-/// Whether the client asked for a message of its own when the final flag comes alone (P 2.5).
-pub(super) fn wants_empty_final_response(entries: &[Entry<'_>]) -> bool {
+/// True if the client wants a separate message for a final flag without a response (P 2.5).
+pub(super) fn wants_empty_final_response(entries: &[ParameterEntry<'_>]) -> bool {
     entries.iter().any(|e| e.key == EMPTY_FINAL_RESPONSE && matches!(e.choice, Choice::Bool(true)))
 }
 
-/// Gives every entry its meaning (P 2.4).
-pub(super) fn apply(message: &Bytes, entries: &[Entry<'_>], request: &mut InferRequest) -> Result<()> {
-    for &Entry { key, choice } in entries {
+/// Applies every entry to the request (P 2.4).
+pub(super) fn apply(message: &Bytes, entries: &[ParameterEntry<'_>], request: &mut InferRequest) -> Result<()> {
+    for &ParameterEntry { key, choice } in entries {
         match (key, choice) {
             ("sequence_id", Choice::Int(id)) => request.sequence.id = CorrelationId::Number(id as u64),
             ("sequence_id", Choice::String(id)) => {
@@ -125,10 +124,10 @@ pub(super) fn apply(message: &Bytes, entries: &[Entry<'_>], request: &mut InferR
             }
             ("priority", Choice::Uint(v)) => request.priority = v,
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
-            // Negative values become huge ones, as in Triton: the same as no timeout.
+            // A negative value becomes huge, as in Triton, which equals no timeout.
             ("timeout", Choice::Int(v)) => request.timeout_us = v as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
-            // Asked for through `wants_empty_final_response`; the model never sees it.
+            // Read by `wants_empty_final_response`; not passed to the model.
             (EMPTY_FINAL_RESPONSE, Choice::Bool(_)) => {}
             (EMPTY_FINAL_RESPONSE, _) => return Err(wrong_type(key, "bool_param")),
             _ if key.starts_with("triton_") => {
@@ -154,9 +153,9 @@ pub(super) fn apply(message: &Bytes, entries: &[Entry<'_>], request: &mut InferR
     Ok(())
 }
 
-/// A counted view of a key that was borrowed from `message`.
+/// A shared view of a key that is borrowed from `message`.
 fn name_of(message: &Bytes, key: &str) -> Name {
-    // `slice_ref` wants a slice of the same memory, which an empty key need not be.
+    // `slice_ref` requires a slice of the same memory, which an empty key need not be.
     if key.is_empty() {
         return Name::new();
     }
@@ -168,7 +167,7 @@ fn wrong_type(key: &str, expected: &str) -> Error {
     Error::invalid(format!("invalid value type for '{key}' parameter, expected {expected}."))
 }
 
-/// The parameters of a tensor that mean something to the server. All others are ignored.
+/// The parameters of a tensor that the server uses; others are ignored.
 #[derive(Default, Debug)]
 pub(super) struct TensorParameters {
     region: Option<Choice>,
@@ -178,9 +177,9 @@ pub(super) struct TensorParameters {
 }
 
 impl TensorParameters {
-    /// Takes one entry in; the last of equal keys stays.
-    pub fn read(&mut self, message: &[u8], place: Span) -> Result<()> {
-        let Entry { key, choice } = entry(message, place)?;
+    /// Reads one entry; the last of equal keys wins.
+    pub fn read(&mut self, message: &[u8], span: Span) -> Result<()> {
+        let ParameterEntry { key, choice } = entry(message, span)?;
         match key {
             "shared_memory_region" => self.region = Some(choice),
             "shared_memory_offset" => self.offset = Some(choice),
@@ -191,7 +190,7 @@ impl TensorParameters {
         Ok(())
     }
 
-    /// Where the tensor is, if in shared memory. Checks in the order of memory.md 1.7.
+    /// The tensor's range of shared memory, if it has one. Checks in the order of memory.md 1.7.
     pub fn window(&self, tensor: &str) -> Result<Option<Window>> {
         if self.region.is_none() && self.offset.is_none() && self.byte_size.is_none() {
             return Ok(None);
@@ -206,7 +205,7 @@ impl TensorParameters {
             Some(_) if region.is_none() => Err(Error::invalid(format!(
                 "'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{tensor}'"
             ))),
-            // Reinterpreted, so that a negative number is huge and outside of every region.
+            // The cast makes a negative number huge, and so outside of every region.
             Some(Choice::Int(v)) => Ok(Some(v as u64)),
             Some(_) => Err(wrong_tensor_type(key, tensor, "int64_param")),
         };
@@ -222,21 +221,21 @@ impl TensorParameters {
         }
     }
 
-    /// Number of classes wanted, 0 = the tensor.
+    /// Number of requested classes; 0 = the tensor itself.
     pub fn classes(&self) -> Result<u32> {
         match self.classification {
             None => Ok(0),
             Some(Choice::Int(v)) if v <= 0 => {
                 Err(Error::invalid("invalid value for 'classification' parameter, expected >= 0"))
             }
-            // More classes than there are elements means all of them.
+            // More classes than elements select all elements.
             Some(Choice::Int(v)) => Ok(u32::try_from(v).unwrap_or(u32::MAX)),
             Some(_) => Err(Error::invalid("invalid value type for 'classification' parameter, expected int64_param")),
         }
     }
 }
 
-/// A window of a region as the client described it.
+/// A range of a region as the client described it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     region: Span,
@@ -245,7 +244,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Finds and pins the memory.
+    /// Finds the memory and keeps it mapped.
     pub fn resolve(self, message: &[u8], regions: &dyn Regions) -> Result<RegionRef> {
         regions.resolve(self.region.text(message)?, self.offset, self.byte_size)
     }

@@ -1,12 +1,12 @@
-//! The protobuf wire format: a reader that cannot leave its message, and the few writers the responses need.
+//! The protobuf wire format: a reader that stays inside its message, and the writers that responses need.
 
 use bytes::Bytes;
 use tensor::{DataType, Error, Name, Result};
 
-/// Groups inside groups deeper than this are refused, as protobuf does, instead of exhausting the stack.
+/// Deepest nesting of groups; the protobuf library has the same limit.
 const GROUP_DEPTH_MAX: u32 = 100;
 
-/// A place in the message.
+/// A range of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     start: u32,
@@ -14,29 +14,28 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Length in bytes.
     pub fn len(self) -> usize {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// The bytes of the place, counted, not copied.
+    /// The bytes of the range, shared, not copied.
     pub fn slice(self, message: &Bytes) -> Bytes {
         let (start, end) = (self.start as usize, self.end as usize);
-        // A reader only makes spans inside its message; should that ever be wrong, no bytes are safer than a panic.
+        // A reader only makes spans inside its message; if that were wrong, empty bytes would be safer than a panic.
         if start <= end && end <= message.len() { message.slice(start..end) } else { Bytes::new() }
     }
 
-    /// The bytes of the place.
+    /// The bytes of the range, borrowed.
     pub fn of(self, message: &[u8]) -> &[u8] {
         message.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// The text at the place; protobuf strings must be UTF-8.
+    /// The text of the range; protobuf strings must be UTF-8.
     pub fn name(self, message: &Bytes) -> Result<Name> {
         Name::from_utf8(self.slice(message)).map_err(|_| malformed("a string is not UTF-8", self.start as usize))
     }
 
-    /// The datatype named at the place; `None` when there is none of that name, which must be UTF-8 all the same.
+    /// The datatype named by the range; `None` for an unknown name, which must still be UTF-8.
     pub fn datatype(self, message: &[u8]) -> Result<Option<DataType>> {
         match DataType::from_bytes(self.of(message)) {
             None => self.text(message).map(|_| None),
@@ -44,13 +43,13 @@ impl Span {
         }
     }
 
-    /// The text at the place, borrowed.
+    /// The text of the range, borrowed.
     pub fn text(self, message: &[u8]) -> Result<&str> {
         std::str::from_utf8(self.of(message)).map_err(|_| malformed("a string is not UTF-8", self.start as usize))
     }
 }
 
-/// A field as it stands on the wire. A group is of no use to us and arrives already skipped.
+/// A field as it is on the wire. The contents of a group are skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WireValue {
     Varint(u64),
@@ -60,10 +59,10 @@ pub(super) enum WireValue {
     Group,
 }
 
-/// Whether reading a message takes longer than `bytes_max` bytes of it suggest: data in the field `raw` are not looked at and do
-/// not count. Walks no further than that limit; broken messages are short, as reading them ends where they break.
+/// True if reading a message costs more than reading `bytes_max` bytes. Data in the field `raw` are not read and do not
+/// count. Stops at that limit; a malformed message is not long, because reading ends at the error.
 pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
-    /// What a field costs by itself, in bytes that take as long.
+    /// Cost of a field besides its contents, as a number of bytes.
     const FIELD_BYTES: usize = 16;
     let Ok(mut reader) = Reader::new(message) else { return false };
     let mut left = bytes_max;
@@ -74,7 +73,7 @@ pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
             1 => reader.array::<8>().map(|_| 0),
             2 => reader.length().map(|place| if number == raw { 0 } else { place.len() }),
             5 => reader.array::<4>().map(|_| 0),
-            // A group has no length in front. Clients do not send them.
+            // A group has no length prefix. Clients do not send groups.
             _ => return true,
         };
         let Ok(bytes) = bytes else { return false };
@@ -86,8 +85,8 @@ pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
     false
 }
 
-/// Where the first field `number`, which has a length, begins in a message of which `beginning` is the beginning; `None` where it
-/// is not in it. Other than a [`Reader`] of a whole message, this goes past fields that reach beyond what is here.
+/// Offset of the contents of the first length-delimited field `number` in a message that starts with `beginning`;
+/// `None` if it is not there. Unlike [`Reader`], accepts fields that extend past the end of `beginning`.
 pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
     let mut reader = Reader::new(beginning).ok()?;
     while !reader.is_done() {
@@ -103,15 +102,15 @@ pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
                 reader.at = reader.at.checked_add(length)?;
             }
             5 => reader.at += 4,
-            // A group has no length in front.
+            // A group has no length prefix.
             _ => return None,
         }
     }
     None
 }
 
-/// The texts of the fields 1 and 2 of a message of which `beginning` is the beginning, if these stand in front, in their order; "" for
-/// the second where another field follows the first. `None` where they do not, are cut off, or are no texts.
+/// The texts of fields 1 and 2 if a message that starts with `beginning` has them first, in this order; the second is
+/// "" if another field follows the first. `None` if they are elsewhere, cut off or not UTF-8.
 pub fn first_texts(beginning: &[u8]) -> Option<(&str, &str)> {
     let mut reader = Reader::new(beginning).ok()?;
     let mut text = |number: u32| -> Option<Option<&str>> {
@@ -127,7 +126,7 @@ pub fn first_texts(beginning: &[u8]) -> Option<(&str, &str)> {
     Some((first, text(2)?.unwrap_or_default()))
 }
 
-/// Walks the fields of one message, or the elements of a packed list. Positions are those of the outermost message.
+/// Reads the fields of one message, or the elements of a packed list. Offsets are those of the outermost message.
 pub(super) struct Reader<'a> {
     /// The outermost message, cut off at the end of this one.
     bytes: &'a [u8],
@@ -137,24 +136,23 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Starts at the first byte of `message`.
     pub fn new(message: &'a [u8]) -> Result<Self> {
-        // Also what lets positions be 32 bits wide.
+        // Also makes 32 bits enough for offsets.
         if message.len() > i32::MAX as usize {
             return Err(malformed("more than 2147483647 bytes", 0));
         }
         Ok(Self { bytes: message, at: 0 })
     }
 
-    /// Starts at the first byte of a place in `message`.
-    pub fn within(message: &'a [u8], place: Span) -> Self {
-        Self { bytes: message.get(..place.end as usize).unwrap_or_default(), at: place.start as usize }
+    /// Starts at the first byte of a range of `message`.
+    pub fn within(message: &'a [u8], span: Span) -> Self {
+        Self { bytes: message.get(..span.end as usize).unwrap_or_default(), at: span.start as usize }
     }
 
-    /// Whether all is read.
     pub fn is_done(&self) -> bool {
         self.at >= self.bytes.len()
     }
 
-    /// The next field, or `None` at the end.
+    /// Reads the next field; `None` at the end.
     #[inline]
     pub fn field(&mut self) -> Result<Option<(u32, WireValue)>> {
         if self.is_done() {
@@ -176,10 +174,10 @@ impl<'a> Reader<'a> {
         Ok(Some((number, value)))
     }
 
-    /// The next base-128 integer.
+    /// Reads the next base-128 integer.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
-        // Keys, lengths and dimensions are mostly a byte.
+        // Keys, lengths and dimensions mostly have one byte.
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 => {
                 self.at += 1;
@@ -210,7 +208,6 @@ impl<'a> Reader<'a> {
         Err(malformed(what, self.at))
     }
 
-    /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let Some(array) = rest.first_chunk::<N>() else {
@@ -220,7 +217,7 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
-    // Always: as calls, these two are a twentieth of a small request.
+    // Without inlining the calls of these two cost a twentieth of a small request.
     #[inline(always)]
     fn key(&mut self) -> Result<(u32, u8)> {
         let start = self.at;
@@ -239,14 +236,14 @@ impl<'a> Reader<'a> {
             Ok(n) if n <= left => {
                 let start = self.at;
                 self.at += n;
-                // `new` made sure that positions fit.
+                // `new` checked that offsets fit.
                 Ok(Span { start: start as u32, end: self.at as u32 })
             }
             _ => Err(malformed("a field reaches past the end", self.at)),
         }
     }
 
-    /// Skips to the end of the group that began with `number`. A loop and a list of what is open: no recursion.
+    /// Skips to the end of the group that began with `number`, without recursion.
     fn skip_group(&mut self, number: u32) -> Result<()> {
         let mut open = vec![number];
         while let Some(&innermost) = open.last() {
@@ -269,19 +266,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The message is not protobuf. gRPC libraries answer INTERNAL; so do we, and say where.
+/// The INTERNAL error for a message that is not protobuf, as gRPC libraries return it, with the offset.
 #[cold]
 pub(super) fn malformed(what: &str, at: usize) -> Error {
     Error::internal(format!("failed to parse ModelInferRequest: {what}, at byte {at}"))
 }
 
-/// Bytes that `value` takes as a varint.
+/// Bytes of `value` as a varint.
 pub(super) fn varint_len(value: u64) -> usize {
     // 7 bits per byte, and zero takes one.
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// Appends a varint.
 #[inline]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -291,7 +287,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the key and the length of a length-delimited field. All our field numbers are below 16: one byte.
+/// Appends the key and the length of a length-delimited field. Field numbers here are below 16: the key is one byte.
 #[inline]
 pub(super) fn put_length(out: &mut Vec<u8>, number: u8, length: usize) {
     match u8::try_from(length) {
@@ -303,13 +299,12 @@ pub(super) fn put_length(out: &mut Vec<u8>, number: u8, length: usize) {
     }
 }
 
-/// Appends a whole length-delimited field.
 pub(super) fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     put_length(out, number, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// Bytes that a length-delimited field of `length` bytes takes in all.
+/// Bytes of a length-delimited field with `length` bytes of contents.
 pub(super) fn field_len(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }

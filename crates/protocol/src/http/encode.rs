@@ -1,4 +1,4 @@
-//! [`InferResponse`] to body parts (P 1.12.6): a JSON head and, behind it, the raw bytes of every output wanted in binary.
+//! [`InferResponse`] to body parts (P 1.12.6): a JSON head and, behind it, the contents of every binary output.
 
 use super::metadata::{head, list};
 use crate::classify::top_k;
@@ -15,26 +15,26 @@ use tensor::{Data, Name, Result};
 pub struct HttpInferBody {
     /// The JSON head, and small binary outputs behind it.
     pub json: Bytes,
-    /// Other binary outputs; views into the batch output.
+    /// Other binary outputs; views of the batch output.
     pub binary: SmallVec<[Bytes; 2]>,
     /// Value of the `Inference-Header-Content-Length` header of an `application/octet-stream` response; `None` means
     /// `application/json` without the header.
     pub inference_header_length: Option<usize>,
 }
 
-/// Binary outputs behind the head are copied up to this size, as long as none before them is larger: two hundred bytes are copied
-/// in less time than a view of them is made and dropped.
+/// Largest binary output that is copied behind the head, if none before it is larger: copying two hundred bytes takes
+/// less time than making and dropping a view.
 const INLINE_BYTES_MAX: usize = 1024;
 
 /// Writes a response. Outputs in shared memory get neither `data` nor `parameters` (P-095).
 ///
 /// # Errors
-/// FP16 or BF16 as JSON, a classification that is not possible, contents that do not fit their shape.
+/// FP16 or BF16 as JSON, an impossible classification, contents that do not match their shape.
 pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
     let parameters: usize = response.parameters.iter().map(|(key, value)| key.len() + parameter_bytes(value)).sum();
     let outputs: usize = response.outputs.iter().map(text_bytes).sum();
     let apart = 96 + response.id.len() + parameters;
-    // Room for the longest numbers, so that short text grows once.
+    // Room for the longest numbers, so that a short text is allocated once.
     let mut text = Printer::new(apart + outputs, apart)?;
     let out = &mut text.tail;
     out.push(b'{');
@@ -100,17 +100,17 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
     Ok(HttpInferBody { json: text.into_bytes()?, binary: rest, inference_header_length })
 }
 
-/// An output's classes, where those were asked for.
+/// Classes of an output, if they were requested.
 pub(crate) fn classified(output: &OutputTensor, signature: &Signature) -> Result<Option<OutputTensor>> {
     if output.form.classification == 0 { Ok(None) } else { top_k(output, signature).map(Some) }
 }
 
-/// Roughly what a parameter adds to the head.
+/// Approximate bytes that a parameter adds to the head.
 fn parameter_bytes(value: &Parameter) -> usize {
     24 + if let Parameter::String(text) = value { text.len() } else { 0 }
 }
 
-/// Roughly what an output adds to the head, so that the buffer grows once.
+/// Approximate bytes that an output adds to the head, so that the buffer is allocated once.
 fn text_bytes(output: &OutputTensor) -> usize {
     let elements = match (&output.data, output.datatype.byte_size()) {
         (Data::Bytes(d), None) if !output.form.binary => return 96 + d.len(),
@@ -121,7 +121,6 @@ fn text_bytes(output: &OutputTensor) -> usize {
     96 + elements * if matches!(output.datatype.byte_size(), Some(1 | 2)) { 6 } else { 22 }
 }
 
-/// A parameter's value.
 pub(crate) fn write_parameter(out: &mut Vec<u8>, value: &Parameter) {
     match value {
         Parameter::Bool(v) => out.extend_from_slice(if *v { b"true" } else { b"false" }),

@@ -1,10 +1,11 @@
-//! Remembers JSON heads. A client that sends binary tensors sends the same head again and again, and reading it is most of the
-//! work of such a request (1.9 of 2.1 µs for two small inputs): a head that was read before is compared instead, and what it said
-//! is copied. Ids differ from request to request where everything else repeats, so an id that stands first is not compared, but taken
-//! from the request: 36,000 → 14,000 instructions of a small request with an id of its own.
+//! A cache of parsed JSON heads. Clients with binary tensors send the same head again and again, and parsing it is most
+//! of the work of such a request (1.9 of 2.1 µs for two small inputs): a known head is compared, and its parsed form is
+//! copied. Often only the id differs, so an id in front is not compared but read from the request: 36,000 → 14,000
+//! instructions for a small request with its own id.
 //!
-//! Only heads whose meaning does not depend on anything else are kept: no tensor data and no shared memory inside.
-//! Invariant: an entry stands for exactly the bytes of its head behind the id; equal bytes mean equal requests, apart from id and tensor data.
+//! Only heads that mean the same in every request are kept: without tensor data and shared memory.
+//! Invariant: a known head is identified by all bytes behind the id; equal bytes mean equal requests, apart from id and
+//! tensor data.
 
 use super::{Limits, parse_infer};
 use crate::infer::{InferRequest, InputTensor, Regions, RequestedOutput};
@@ -15,27 +16,27 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use tensor::{Data, Name, Result};
 
-/// Heads kept. A reactor that serves more kinds of requests at the same time reads some of them again.
+/// Most known heads. A reactor that serves more kinds of requests at the same time parses some of them again.
 const ENTRIES: usize = 64;
-/// Longest head kept; longer ones are rare and would hold memory.
+/// Bytes of the longest known head; longer ones are rare and would use much memory.
 const HEAD_BYTES_MAX: usize = 2048;
-/// Hashes of heads seen once. A head is kept when it comes a second time, so that ids in heads do not push out what repeats.
+/// Number of remembered hashes. A head is kept the second time it occurs, so that heads with ids do not evict others.
 const SEEN: usize = 256;
 
-/// Heads read before. For one thread; a few hundred KiB at most.
+/// Known heads, for one thread; a few hundred KiB at most.
 pub struct HeadCache {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<KnownHead>>,
     seen: Box<[u64; SEEN]>,
 }
 
-struct Entry {
+struct KnownHead {
     hash: u64,
     head: Bytes,
-    /// Where the compared part of the head begins.
+    /// Start of the compared part of the head.
     from: usize,
-    /// Everything but the tensor data.
+    /// The request without tensor data.
     request: InferRequest,
-    /// Length of each input's data, in order.
+    /// Bytes of each input, in order.
     sizes: SmallVec<[usize; 4]>,
     total: usize,
 }
@@ -47,17 +48,17 @@ impl Default for HeadCache {
 }
 
 impl HeadCache {
-    /// Heads known now.
+    /// Number of known heads.
     pub fn len(&self) -> usize {
         self.entries.iter().flatten().count()
     }
 
-    /// Whether no head is known.
+    /// True if no head is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// As [`parse_infer`], remembering heads.
+    /// Parses a body as [`parse_infer`] does, and caches its head.
     ///
     /// # Errors
     /// As [`parse_infer`].
@@ -90,35 +91,35 @@ impl HeadCache {
         let seen = &mut self.seen[hash as usize / ENTRIES % SEEN];
         if *seen != hash {
             *seen = hash;
-        } else if let Some(entry) = Entry::new(hash, head, from, body, &request)
-            && let Some(place) = self.entries.get_mut(slot)
+        } else if let Some(entry) = KnownHead::new(hash, head, from, body, &request)
+            && let Some(free) = self.entries.get_mut(slot)
         {
-            *place = Some(entry);
+            *free = Some(entry);
         }
         Ok(request)
     }
 }
 
-/// Where the id's text lies, when a head begins with it and nothing in it is escaped: of two ids the first counts.
+/// Range of the id's text if a head begins with the id and nothing in it is escaped. The first of two ids counts.
 fn leading_id(head: &[u8]) -> Option<Range<usize>> {
     let start = [&b"{\"id\":\""[..], b"{\"id\": \""].into_iter().find(|p| head.starts_with(p))?.len();
     let end = start + special(head.get(start..)?);
     (head.get(end) == Some(&b'"')).then_some(start..end)
 }
 
-impl Entry {
+impl KnownHead {
     fn rest(&self) -> &[u8] {
         self.head.get(self.from..).unwrap_or_default()
     }
 
     fn new(hash: u64, head: &[u8], from: usize, body: &Bytes, request: &InferRequest) -> Option<Self> {
-        // Our own copy: a view would keep the whole body, tensors and all.
+        // A copy, because a view would keep the whole body with its tensors.
         let own = Bytes::copy_from_slice(head);
         let mut at = head.len();
         let mut sizes = SmallVec::new();
         for input in &request.inputs {
             let Data::Bytes(data) = &input.data else { return None };
-            // Data that stands in the head (JSON) is not a view over the binary part; nothing is the same either way.
+            // JSON data in the head is not a view of the binary part; an empty tensor is the same in both forms.
             if !data.is_empty() && range_in(body, data)? != (at..at + data.len()) {
                 return None;
             }
@@ -148,7 +149,7 @@ impl Entry {
                 .map(|o| Some(RequestedOutput { name: name(&o.name)?, form: o.form, region: None }))
                 .collect::<Option<_>>()?,
             default_form: request.default_form,
-            // Keys and values may be views too; copies are as good and parameters are few.
+            // Keys and values may be views too; they are copied, because parameters are few.
             parameters: request.parameters.iter().map(|(k, v)| Some((name(k)?, owned(v)))).collect::<Option<_>>()?,
             sequence: request.sequence.clone(),
             priority: request.priority,
@@ -203,20 +204,20 @@ fn owned(value: &crate::Parameter) -> crate::Parameter {
     }
 }
 
-/// Where `part` lies in `whole`, if it is a view over it.
+/// Range of `part` in `whole`, if it is a view of it.
 fn range_in(whole: &[u8], part: &[u8]) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     let end = start.checked_add(part.len())?;
     (end <= whole.len()).then_some(start..end)
 }
 
-/// A quick mix; equality of the bytes is compared anyway.
+/// A fast hash; callers compare the bytes as well.
 fn hash_of(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64;
     let mut mix = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     let (words, rest) = bytes.as_chunks::<8>();
     words.iter().for_each(|w| mix(u64::from_le_bytes(*w)));
     rest.iter().for_each(|&b| mix(u64::from(b)));
-    // The low bits choose the slot; fold the good high ones in.
+    // The low bits select the slot, and the high bits are mixed better.
     hash ^ (hash >> 32)
 }

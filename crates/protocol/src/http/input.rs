@@ -1,4 +1,4 @@
-//! One JSON input: where its data are, and their conversion (P 1.12.1, 1.12.3).
+//! One input of a JSON head: the source of its data, and their conversion (P 1.12.1, 1.12.3).
 
 use super::Limits;
 use crate::infer::Regions;
@@ -6,7 +6,7 @@ use crate::json::{Cursor, SyntaxError, Value, fill, read_bytes_tensor, read_tens
 use bytes::Bytes;
 use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
 
-/// Members of one element of `inputs`, as the scan of the document leaves them.
+/// Members of one element of `inputs` after the scan of the document.
 #[derive(Default)]
 pub(super) struct InputScan<'a> {
     pub name: Option<Value<'a>>,
@@ -14,12 +14,12 @@ pub(super) struct InputScan<'a> {
     pub shape: Option<Value<'a>>,
     pub parameters: Option<Value<'a>>,
     pub data: Option<Value<'a>>,
-    /// `data`, converted during the scan because datatype and shape stood before it.
+    /// `data`, if it could be converted during the scan.
     pub filled: Option<Bytes>,
 }
 
 impl<'a> InputScan<'a> {
-    /// Takes one element of `inputs`; what is not an object has no members.
+    /// Takes one element of `inputs`; any other value than an object has no members.
     pub fn scan(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<Self, SyntaxError> {
         let mut input = Self::default();
         if cursor.peek() != b'{' {
@@ -28,7 +28,7 @@ impl<'a> InputScan<'a> {
         }
         let mut skipped = None;
         let scanned = input.members(cursor, limits, &mut skipped);
-        // What stands first is wrong first, if it is.
+        // If the conversion fails, the first syntax error in the document is reported.
         if let Some(mut data) = skipped
             && !input.fill_late(data, limits)
         {
@@ -37,7 +37,7 @@ impl<'a> InputScan<'a> {
         scanned.map(|()| input)
     }
 
-    /// Takes the members. `skipped` is where `data` begin that were passed over: nothing of them is checked yet.
+    /// Takes the members. `skipped` is the start of `data` that were skipped and are not checked yet.
     fn members(
         &mut self,
         cursor: &mut Cursor<'a>,
@@ -52,7 +52,7 @@ impl<'a> InputScan<'a> {
             if &*key == b"data" && input.data.is_none() {
                 input.filled = input.expected(limits).and_then(|(datatype, count)| fill(cursor, datatype, count));
                 let before = *cursor;
-                // Numbers whose type comes later are read once, when it is known.
+                // Numbers whose datatype comes later are read once, when it is known.
                 let is_early = input.datatype.is_none() || input.shape.is_none();
                 if input.filled.is_none() && is_early && skip_array(cursor) {
                     *skipped = Some(before);
@@ -79,7 +79,7 @@ impl<'a> InputScan<'a> {
         Ok(())
     }
 
-    /// Converts `data` that were passed over, if all of them are what the other members say.
+    /// Converts `data` that were skipped; false if they do not match the other members.
     fn fill_late(&mut self, mut data: Cursor<'a>, limits: &Limits) -> bool {
         let end = data.offset() + self.data.map_or(0, |data| data.text().len());
         let filled = self.expected(limits).and_then(|(datatype, count)| fill(&mut data, datatype, count));
@@ -87,7 +87,7 @@ impl<'a> InputScan<'a> {
         self.filled.is_some()
     }
 
-    /// What `data` has to be, as far as is known and allowed already. Any doubt is left to the second look.
+    /// Datatype and number of elements of `data`; `None` if they are unknown, not allowed or need the careful path.
     fn expected(&self, limits: &Limits) -> Option<(DataType, usize)> {
         let datatype = DataType::from_name(std::str::from_utf8(self.datatype?.as_text().ok()?.raw).ok()?)?;
         let count = usize::try_from(element_count(&shape_of(self.shape?, limits).ok()?)?).ok()?;
@@ -99,7 +99,7 @@ impl<'a> InputScan<'a> {
         self.parameters?.get(key)
     }
 
-    /// Exactly one of the three places must be named.
+    /// The source of the data: the request must name exactly one of the three.
     pub fn source(&self) -> Result<Source<'a>> {
         let binary = self.parameter("binary_data_size");
         let region = self.parameter("shared_memory_region");
@@ -124,7 +124,6 @@ impl<'a> InputScan<'a> {
     }
 }
 
-/// Where an input's bytes are.
 pub(super) enum Source<'a> {
     Json(Value<'a>),
     Binary(Value<'a>),
@@ -136,8 +135,8 @@ pub(crate) fn unable(key: &'static str) -> impl Fn(Error) -> Error {
     move |e| e.prefixed(format_args!("Unable to parse '{key}': "))
 }
 
-/// A shape: unsigned in the text, signed in memory, so that what exceeds i64 becomes negative and is refused as such.
-/// The count of dimensions is checked as they come, so that a body full of them is not read to its end.
+/// Reads a shape: unsigned in the text, signed in memory, so that a dimension over i64 becomes negative and is
+/// rejected. Stops at the limit of dimensions, so that a body full of them is not read to its end.
 pub(super) fn shape_of(value: Value<'_>, limits: &Limits) -> Result<Shape> {
     let mut shape = Shape::new();
     for dim in value.elements()? {
@@ -149,7 +148,7 @@ pub(super) fn shape_of(value: Value<'_>, limits: &Limits) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The window `parameters` of a tensor name; sizes default to 0 over HTTP (memory.md 1.7).
+/// The range of shared memory in the `parameters` of a tensor; sizes default to 0 over HTTP (memory.md 1.7).
 pub(super) fn region_of(region: Value<'_>, parameters: Option<Value<'_>>, regions: &dyn Regions) -> Result<RegionRef> {
     let name = region.as_string().map_err(unable("shared_memory_region"))?;
     let number =
@@ -174,15 +173,15 @@ pub(super) fn json_data(
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "JSON input '{name}' has a byte_size ({bytes} bytes) that exceeds the maximum allowed value of {max} bytes. Use \
-             --http-max-input-size to increase the limit."
+            "JSON input '{name}' has a byte_size ({bytes} bytes) that exceeds the maximum allowed value of {max} \
+             bytes. Use --http-max-input-size to increase the limit."
         )))
     };
     data.elements().map_err(unable("data"))?;
     let datatype = datatype.ok_or_else(|| Error::invalid(format!("invalid datatype for input {name}")))?;
     refuse_half(datatype, name)?;
     if shape.is_empty() {
-        // No model has an input of rank 0, so the check of the request refuses this one, whatever its data are.
+        // No model has an input of rank 0, so the check of the request rejects this one with any data.
         return Ok(Data::empty());
     }
     let count = count_of(name, shape)?;
@@ -199,7 +198,8 @@ pub(super) fn json_data(
     };
     let bytes = count.checked_mul(size as i64).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
         Error::invalid(format!(
-            "byte size overflow for input '{name}': element count ({count}) * data type size ({size}) exceeds maximum allowed size \
+            "byte size overflow for input '{name}': element count ({count}) * data type size ({size}) exceeds maximum \
+             allowed size \
              ({})",
             i64::MAX
         ))
@@ -209,7 +209,7 @@ pub(super) fn json_data(
     Ok(raw.into())
 }
 
-/// FP16 and BF16 have no JSON form.
+/// Rejects FP16 and BF16, which have no JSON form.
 pub(crate) fn refuse_half(datatype: DataType, name: &str) -> Result<()> {
     if !matches!(datatype, DataType::Fp16 | DataType::Bf16) {
         return Ok(());
@@ -220,7 +220,7 @@ pub(crate) fn refuse_half(datatype: DataType, name: &str) -> Result<()> {
     )))
 }
 
-/// Elements of a shape that comes from outside (P-072).
+/// Number of elements of a client's shape (P-072).
 fn count_of(name: &str, shape: &[i64]) -> Result<i64> {
     element_count(shape).ok_or_else(|| {
         let what = if shape.iter().any(|&d| d < 0) {

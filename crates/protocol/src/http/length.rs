@@ -1,4 +1,4 @@
-//! The text of the two length headers (P-077), read as `std::stoi` reads it: blanks before, a sign, digits, and whatever follows.
+//! Parses the two length headers (P-077) as `std::stoi` does: white space, a sign, digits, and any other text behind.
 
 use tensor::{Error, Result};
 
@@ -24,7 +24,7 @@ fn parse(name: &str, text: &str) -> Result<i32> {
     })
 }
 
-/// A number of a few digits and nothing else, as nearly all are.
+/// Parses the common case: a few digits and nothing else.
 fn plain(text: &[u8]) -> Option<usize> {
     if !(1..=9).contains(&text.len()) {
         return None;

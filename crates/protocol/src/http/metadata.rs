@@ -18,7 +18,7 @@ pub fn server_metadata_json<S: AsRef<str>>(name: &str, version: &str, extensions
     out.into()
 }
 
-/// Model metadata (P-020, P-021). `versions` are those to list: the one of the URL, or all ready ones.
+/// Model metadata (P-020, P-021). `versions` has the version of the URL, or all ready ones.
 pub fn model_metadata_json(signature: &Signature, versions: &[i64], platform: &str) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"name\":");
@@ -44,7 +44,7 @@ fn tensor(out: &mut Vec<u8>, signature: &Signature, name: &Name, datatype: DataT
     out.push(b'}');
 }
 
-/// `{"name":…,"datatype":…,"shape":[…]`, still open.
+/// Appends `{"name":…,"datatype":…,"shape":[…]` without the closing brace.
 pub(super) fn head(out: &mut Vec<u8>, name: &Name, datatype: DataType, shape: &[i64]) {
     out.extend_from_slice(b"{\"name\":");
     write_string(out, name.as_bytes());
@@ -55,7 +55,6 @@ pub(super) fn head(out: &mut Vec<u8>, name: &Name, datatype: DataType, shape: &[
     out.push(b']');
 }
 
-/// Items with commas between them.
 pub(super) fn list<T>(out: &mut Vec<u8>, items: &[T], mut item: impl FnMut(&mut Vec<u8>, &T)) {
     for (i, t) in items.iter().enumerate() {
         if i > 0 {

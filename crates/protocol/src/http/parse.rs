@@ -1,7 +1,8 @@
 //! Request body to [`InferRequest`].
 //!
-//! Most heads are read in one pass, by [`plain`]. Of all others the whole JSON head is scanned first, so that a syntax error anywhere wins; then id, parameters, inputs, left-over bytes and
-//! outputs are judged in the order of P 1.12.2. Binary inputs are slices of the body, and so is every string without escapes.
+//! [`plain`] reads most heads in one pass. For others the whole JSON head is scanned first, so that a syntax error
+//! anywhere wins; then id, parameters, inputs, remaining bytes and outputs are checked in the order of P 1.12.2. Binary
+//! inputs and strings without escapes are slices of the body.
 
 use super::input::{InputScan, Source, json_data, region_of, shape_of, unable};
 use super::{CORRELATION_ID_BYTES_MAX, Limits, RESERVED, plain, raw};
@@ -13,10 +14,10 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, Result};
 
-/// Parses an inference body. `header_length` is the checked value of `Inference-Header-Content-Length`, `None` without the header.
+/// Parses an inference body. `header_length` is the checked `Inference-Header-Content-Length`, if the request has it.
 ///
 /// # Errors
-/// Every failure of P 1.12.1 to 1.12.5, 1.12.9 and 1.14, class and text.
+/// Those of P 1.12.1 to 1.12.5, 1.12.9 and 1.14, with their classes and texts.
 pub fn parse_infer(
     body: &Bytes,
     header_length: Option<usize>,
@@ -35,7 +36,7 @@ pub fn parse_infer(
     }
 }
 
-/// Reads any head, or says what is wrong with it.
+/// Reads any head, or returns its error.
 pub(super) fn read_any(
     body: &Bytes,
     head_length: usize,
@@ -71,7 +72,7 @@ pub(super) fn read_any(
     Ok(request)
 }
 
-/// What every step looks at and none changes.
+/// Inputs of every step, which none changes.
 struct ParseContext<'a> {
     body: &'a Bytes,
     signature: &'a Signature,
@@ -79,7 +80,7 @@ struct ParseContext<'a> {
     limits: &'a Limits,
 }
 
-/// Members of the document, the first of each name.
+/// Members of the document: the first of each name.
 #[derive(Default)]
 struct Scan<'a> {
     id: Option<Value<'a>>,
@@ -92,7 +93,7 @@ struct Scan<'a> {
 #[allow(clippy::large_enum_variant)]
 enum Inputs<'a> {
     NotAnArray,
-    /// At most `Limits::entries_max` of them, and how many there really are.
+    /// At most `Limits::entries_max` inputs, and the number of all.
     List(SmallVec<[InputScan<'a>; 2]>, usize),
 }
 
@@ -101,7 +102,7 @@ impl<'a> Scan<'a> {
         let mut cursor = Cursor::document(text)?;
         let mut scan = Self::default();
         if cursor.peek() != b'{' {
-            // Any other document is one without members.
+            // Any other document has no members.
             cursor.value()?;
             cursor.end()?;
             return Ok(scan);
@@ -145,12 +146,12 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The request's id (P-080).
+/// Reads the request's id (P-080).
 pub(crate) fn request_id(id: Value<'_>, body: &Bytes) -> Result<Name> {
     id.as_name(body).map_err(unable("id"))
 }
 
-/// P 1.12.5, in document order.
+/// Reads parameters (P 1.12.5) in document order.
 fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &ParseContext<'_>) -> Result<()> {
     let body = context.body;
     let mut seen = Names::new();
@@ -158,7 +159,7 @@ fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &
     for (i, (key, value)) in members.enumerate() {
         context.limits.check_entries(i + 1, "parameters")?;
         let key = crate::json::name_of(key, body);
-        // Of duplicates the first counts.
+        // The first of duplicates counts.
         if !seen.insert(key.bytes().clone()) {
             continue;
         }
@@ -182,7 +183,7 @@ fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &
     Ok(())
 }
 
-/// A custom parameter (P-083).
+/// Appends a custom parameter (P-083).
 pub(crate) fn push_parameter(
     parameters: &mut Vec<(Name, Parameter)>,
     key: Name,
@@ -258,7 +259,7 @@ fn read_inputs(
     Ok(())
 }
 
-/// The next `size` bytes of the binary part.
+/// Takes the next `size` bytes of the binary part.
 fn take(tail: &mut Bytes, size: u64, name: &str, signature: &Signature) -> Result<Bytes> {
     match usize::try_from(size) {
         Ok(size) if size <= tail.len() => Ok(tail.split_to(size)),

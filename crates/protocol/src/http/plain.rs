@@ -1,10 +1,10 @@
-//! Reads a plain inference head in one pass: members that are known, each once, of the usual types, without escapes and regions.
+//! Reads a plain inference head in one pass: known members, each once, of the usual types, without escapes and regions.
 //!
-//! Whatever else a head is, wrong ones above all, is left to [`parse_infer`](super::parse_infer): `None` says no more than that this
-//! reader does not know it. So errors, and which of several comes first, are decided in one place only. What it costs in vain is one
-//! pass at most; of two small binary inputs it saves most (24,400 → 6,900 instructions).
+//! [`parse_infer`](super::parse_infer) reads all other heads, also every malformed one: `None` only means that this
+//! reader does not support the head. So errors, and the first of several, are decided in one place. An unsupported head
+//! costs one more pass at most; two small binary inputs take 6,900 instead of 24,400 instructions.
 //!
-//! Invariant: `Some` is what `parse_infer` makes of the same body.
+//! Invariant: `Some` equals the result of `parse_infer` for the same body.
 
 use super::Limits;
 use super::{CORRELATION_ID_BYTES_MAX, RESERVED};
@@ -14,14 +14,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Name, Shape, element_count};
 
-/// Longer heads are worth two looks, and with them the one in vain would count.
+/// Longest supported head: for longer ones a pass in vain would be noticeable.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Inputs, outputs and parameters of a plain head, each: as many names are compared with each other.
+/// Most inputs, outputs and parameters of a plain head, each: their names are compared pairwise.
 const ENTRIES_MAX: usize = 16;
-/// Digits that fit 64 bits whatever they are, with and without a sign.
+/// Number of digits that always fit 64 bits, with and without a sign.
 const DIGITS_MAX: usize = 18;
 
-/// The request in `body`, whose first `head_length` bytes are JSON.
+/// Reads the request in `body`, whose first `head_length` bytes are JSON.
 pub(super) fn read(body: &Bytes, head_length: usize, limits: &Limits) -> Option<InferRequest> {
     if head_length > HEAD_BYTES_MAX {
         return None;
@@ -37,11 +37,11 @@ struct Reader<'a> {
     rest: &'a [u8],
     body: &'a Bytes,
     limits: &'a Limits,
-    /// Where the binary data of the next input begin.
+    /// Start of the binary data of the next input.
     at: usize,
 }
 
-/// Takes a value for a member that was not there before.
+/// Sets a member; `None` if it is set already.
 fn once<T>(slot: &mut Option<T>, value: Option<T>) -> Option<()> {
     slot.replace(value?).is_none().then_some(())
 }
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The elements between two brackets, at most `max` of them.
+    /// Takes the elements between two brackets, at most `max`.
     #[inline]
     fn each(
         &mut self,
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A string without escapes.
+    /// Takes a string without escapes.
     #[inline]
     fn text(&mut self) -> Option<&'a [u8]> {
         let text = self.rest.strip_prefix(b"\"")?;
@@ -120,12 +120,12 @@ impl<'a> Reader<'a> {
         Some(name_of(Text { raw, escaped: false }, self.body))
     }
 
-    /// An integer that is not negative.
+    /// Takes a non-negative integer.
     #[inline]
     fn number(&mut self) -> Option<u64> {
         let (mut value, mut digits) = (0u64, 0);
         while let [digit @ b'0'..=b'9', rest @ ..] = self.rest {
-            // A zero in front is an error, and too many digits another kind of number.
+            // A leading zero is an error, and more digits may not fit 64 bits.
             if digits == DIGITS_MAX || (value == 0 && digits > 0) {
                 return None;
             }
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
             digits += 1;
             self.rest = rest;
         }
-        // Of a fraction or an exponent nothing is taken: no comma and no bracket follows.
+        // A fraction or an exponent makes the caller fail, which expects a comma or a bracket.
         (digits > 0).then_some(value)
     }
 
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         Some(shape)
     }
 
-    /// Values of a tensor whose type and shape stand before them.
+    /// Takes the values of a tensor whose datatype and shape are before them.
     fn data(&mut self, datatype: DataType, shape: &Shape) -> Option<Bytes> {
         let max = self.limits.input_bytes_max;
         let count = usize::try_from(element_count(shape)?).ok()?;
@@ -302,13 +302,14 @@ mod tests {
     const HEADS: [&str; 6] = [
         r#"{"id":"request-7","inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}},{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}},{"name":"OUTPUT1","parameters":{"classification":3}}]}"#,
         r#"{"inputs":[{"name":"INPUT0","shape":[2],"datatype":"FP32","data":[1.5,-2e3]},{"name":"I","datatype":"BYTES","shape":[1],"data":["x\u0041"]},{"name":"J","shape":[1,2],"datatype":"INT64","data":[[1,2]]}]}"#,
-        " {\n \"parameters\" : { \"sequence_id\" : 7 , \"sequence_start\":true,\"sequence_end\":false,\"priority\":1,\"timeout\":20,\"binary_data_output\":true,\"own\":\"x\",\"n\":-3,\"m\":4,\"b\":false } ,\"inputs\":[ ] } ",
+        " {\n \"parameters\" : { \"sequence_id\" : 7 , \"sequence_start\":true,\"sequence_end\":false,\"priority\":1,\
+         \"timeout\":20,\"binary_data_output\":true,\"own\":\"x\",\"n\":-3,\"m\":4,\"b\":false } ,\"inputs\":[ ] } ",
         r#"{"parameters":{"sequence_id":"abc"},"inputs":[{"name":"A","shape":[1],"datatype":"INT8","data":[1]},{"name":"A","shape":[1],"datatype":"INT8","data":[1]}],"outputs":[]}"#,
         r#"{"id":"","outputs":[{"name":"O"},{"name":"O"}],"inputs":[{"data":[1],"name":"A","shape":[1],"datatype":"INT8"}]}"#,
         r#"{"inputs":[{"name":"A","shape":[],"datatype":"INT8","data":[]},{"name":"B","shape":[0],"datatype":"FP16","data":[]}]}"#,
     ];
 
-    /// What both readers make of a head with eight more bytes behind it; whether this one knew it.
+    /// Compares both readers for a head with eight bytes behind it; true if this one supports the head.
     fn check(head: &[u8]) -> bool {
         let body = Bytes::from([head, &[1, 2, 3, 4, 5, 6, 7, 8]].concat());
         let limits = Limits::default();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_heads_are_known_and_nothing_else_is_guessed_at() {
+    fn only_plain_heads_are_supported() {
         let known = HEADS.map(|head| check(head.as_bytes()));
         assert_eq!(known, [true, true, false, false, false, false]);
         let reads = |head: &str| check(head.as_bytes());
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn both_readers_agree_on_heads_that_were_damaged() {
+    fn both_readers_agree_on_damaged_heads() {
         let mut known = 0;
         let pieces: [&[u8]; 22] = [
             b"",

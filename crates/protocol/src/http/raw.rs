@@ -1,4 +1,4 @@
-//! A raw binary request (P-079): the body is the model's only input and nothing else, its shape follows from its size.
+//! A raw binary request (P-079): the body is the contents of the model's only input, whose shape follows from the size.
 
 use super::Limits;
 use crate::check::IdPrefix;
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use smallvec::smallvec;
 use tensor::{DataType, Error, Result, Shape, element_count, strings};
 
-/// Makes the request. There is no id in it, so errors print `<id_unknown>`.
+/// Makes the request. It has no id, so errors print `<id_unknown>`.
 pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Result<InferRequest> {
     if body.len() > limits.input_bytes_max {
         return Err(Error::invalid(format!(
-            "Raw input has a byte_size ({} bytes) that exceeds the maximum allowed value of {} bytes. Use --http-max-input-size to \
-             increase the limit.",
+            "Raw input has a byte_size ({} bytes) that exceeds the maximum allowed value of {} bytes. Use \
+             --http-max-input-size to increase the limit.",
             body.len(),
             limits.input_bytes_max
         )));
@@ -21,7 +21,8 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
     let prefix = IdPrefix("");
     let [spec] = &signature.inputs[..] else {
         return Err(Error::invalid(format!(
-            "{prefix}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+            "{prefix}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
+             configuration",
             signature.inputs.len(),
             signature.model
         )));
@@ -36,7 +37,7 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
                 )));
             }
             shape.push(1);
-            // The one place where a body is copied: the length has to stand before it.
+            // The only copy of a body, because the length must precede the string.
             let mut raw = Vec::with_capacity(body.len() + 4);
             strings::push(&mut raw, &body);
             Bytes::from(raw)
@@ -44,8 +45,8 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
         Some(size) => {
             if spec.dims.iter().filter(|&&d| d == -1).count() > 1 {
                 return Err(Error::invalid(format!(
-                    "{prefix}The shape of the raw input '{}' can not be deduced because there are more than one variable-sized \
-                     dimension",
+                    "{prefix}The shape of the raw input '{}' can not be deduced because there are more than one \
+                     variable-sized dimension",
                     spec.name
                 )));
             }
@@ -57,7 +58,7 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
             let has_variable = fixed.len() < spec.dims.len();
             let expected = if has_variable { row.saturating_mul(variable) } else { row };
             if expected != body.len() {
-                // The tensor has no name yet when the reference measures it.
+                // In the reference the tensor has no name yet at this check.
                 return Err(signature.byte_size_error(&prefix, "raw_input", expected as u64, body.len()));
             }
             body
@@ -97,24 +98,22 @@ mod tests {
         check(
             &fp32,
             &[0; 7],
-            Err(
-                "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'ident_fp32'. Expected 4, got 7",
-            ),
+            Err("[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'ident_fp32'. \
+                 Expected 4, got 7"),
         );
         let threed = signature("threed", 2, &[("INPUT0", DataType::Int32, &[2, -1, 3])], &[]);
         check(&threed, &[0; 48], Ok(&[1, 2, 2, 3]));
         check(
             &threed,
             &[0; 52],
-            Err(
-                "[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'threed'. Expected 48, got 52",
-            ),
+            Err("[request id: <id_unknown>] input byte size mismatch for input 'raw_input' for model 'threed'. \
+                 Expected 48, got 52"),
         );
         check(&signature("s", 2, &[("X", DataType::Bytes, &[1])], &[]), b"hello", Ok(&[1, 1]));
     }
 
     #[test]
-    fn p079_refusals_have_their_texts() {
+    fn p079_errors_have_their_texts() {
         check(
             &identity("ident_string", 4, DataType::Bytes),
             b"hello",
@@ -123,26 +122,20 @@ mod tests {
         check(
             &signature("vardims", 0, &[("X", DataType::Fp32, &[-1]), ("Y", DataType::Fp32, &[-1])], &[]),
             &[0; 24],
-            Err(
-                "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'vardims' \
-                 model configuration",
-            ),
+            Err("[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 \
+                 inputs in 'vardims' model configuration"),
         );
         check(
             &signature("m", 0, &[("X", DataType::Fp32, &[-1, -1])], &[]),
             &[0; 24],
-            Err(
-                "[request id: <id_unknown>] The shape of the raw input 'X' can not be deduced because there are more than one \
-                 variable-sized dimension",
-            ),
+            Err("[request id: <id_unknown>] The shape of the raw input 'X' can not be deduced because there are more \
+                 than one variable-sized dimension"),
         );
         check(
             &identity("id", 4, DataType::Int32),
             &[0; 64],
-            Err(
-                "Raw input has a byte_size (64 bytes) that exceeds the maximum allowed value of 60 bytes. Use --http-max-input-size \
-                 to increase the limit.",
-            ),
+            Err("Raw input has a byte_size (64 bytes) that exceeds the maximum allowed value of 60 bytes. Use \
+                 --http-max-input-size to increase the limit."),
         );
     }
 }

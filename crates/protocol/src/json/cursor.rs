@@ -1,6 +1,6 @@
-//! A strict position in JSON text. Errors carry the reason and the byte offset the reference's parser would give.
+//! A strict JSON scanner. Errors have the reason and the byte offset of the reference's parser.
 //!
-//! Does not recurse: nesting costs one bit per level, so a body full of brackets cannot exhaust the stack.
+//! It does not recurse: nesting costs one bit per level, so a body full of brackets cannot exhaust the stack.
 
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use tensor::Error;
 
-/// Why text is not JSON.
+/// Reason why a text is not JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Reason {
@@ -29,7 +29,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The words after `failed to parse the request JSON buffer: `.
+    /// The text after `failed to parse the request JSON buffer: `.
     pub fn text(self) -> &'static str {
         match self {
             Self::Empty => "The document is empty.",
@@ -50,10 +50,10 @@ impl Reason {
     }
 }
 
-/// A reason and where it was noticed.
+/// A syntax error and its offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyntaxError {
-    /// What is wrong.
+    /// Reason of the error.
     pub reason: Reason,
     /// Bytes from the start of the text.
     pub offset: usize,
@@ -71,14 +71,14 @@ impl From<SyntaxError> for Error {
     }
 }
 
-/// A number, classified as the reference does: an integer that fits 64 bits stays an integer, everything else is a double.
+/// A number, classified as in the reference: an integer that fits 64 bits stays an integer, any other is a double.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Number {
-    /// Not negative; `-0` is here too.
+    /// A non-negative integer, or `-0`.
     Unsigned(u64),
-    /// Below zero.
+    /// A negative integer.
     Negative(i64),
-    /// With a fraction or an exponent, too large for 64 bits, or one of the literals.
+    /// A number with a fraction or an exponent, an integer of more than 64 bits, or one of the literals.
     Double(f64),
 }
 
@@ -92,7 +92,7 @@ impl Number {
         }
     }
 
-    /// The value as `u64`, when it is an integer in its range.
+    /// The value as `u64`, if it is an integer in that range.
     pub fn as_u64(self) -> Option<u64> {
         match self {
             Self::Unsigned(n) => Some(n),
@@ -100,7 +100,7 @@ impl Number {
         }
     }
 
-    /// The value as `i64`, when it is an integer in its range.
+    /// The value as `i64`, if it is an integer in that range.
     pub fn as_i64(self) -> Option<i64> {
         match self {
             Self::Unsigned(n) => i64::try_from(n).ok(),
@@ -110,17 +110,17 @@ impl Number {
     }
 }
 
-/// The inside of a string, still escaped.
+/// The contents of a string, still escaped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Text<'a> {
     /// Bytes between the quotation marks.
     pub raw: &'a [u8],
-    /// Whether there is a backslash in them.
+    /// True if they contain a backslash.
     pub escaped: bool,
 }
 
 impl<'a> Text<'a> {
-    /// The bytes the string stands for; borrowed unless something is escaped.
+    /// The unescaped bytes of the string; borrowed unless something is escaped.
     pub fn decode(self) -> Cow<'a, [u8]> {
         if !self.escaped {
             return Cow::Borrowed(self.raw);
@@ -130,7 +130,7 @@ impl<'a> Text<'a> {
         Cow::Owned(out)
     }
 
-    /// Appends the bytes the string stands for.
+    /// Appends the unescaped bytes of the string.
     pub fn decode_into(self, out: &mut Vec<u8>) {
         if !self.escaped {
             out.extend_from_slice(self.raw);
@@ -139,7 +139,7 @@ impl<'a> Text<'a> {
         let mut rest = self.raw;
         while let Some(i) = memchr::memchr(b'\\', rest) {
             out.extend_from_slice(&rest[..i]);
-            // The escapes were checked when the text was scanned; whatever else stands here is passed over.
+            // The scan checked the escapes; anything else here is skipped.
             let mut c = Cursor::new(&rest[i + 1..]);
             match c.bump() {
                 b'b' => out.push(8),
@@ -159,7 +159,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// One bit per open bracket: set for an object.
+/// The open brackets, one bit each: set for an object.
 #[derive(Default)]
 struct Nest {
     depth: usize,
@@ -188,7 +188,7 @@ impl Nest {
     }
 }
 
-/// Where in the text we are.
+/// A position in JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
@@ -196,12 +196,12 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first byte.
+    /// Starts at the first byte.
     pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// At the start of a document: behind a byte order mark and white space. Offsets still count from the first byte.
+    /// Starts behind a byte order mark and white space. Offsets still count from the first byte.
     ///
     /// # Errors
     /// `Empty` when nothing follows.
@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
         if c.peek() == 0 { Err(c.error(Reason::Empty)) } else { Ok(c) }
     }
 
-    /// Checks that nothing but white space is left.
+    /// Checks that only white space is left.
     ///
     /// # Errors
     /// `RootNotSingular` otherwise.
@@ -236,13 +236,13 @@ impl<'a> Cursor<'a> {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The next byte; 0 at the end, which is why a zero byte ends the text.
+    /// The next byte; 0 at the end, so that a zero byte ends the text.
     #[inline]
     pub fn peek(&self) -> u8 {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
-    /// Goes `n` bytes on.
+    /// Skips `n` bytes.
     #[inline]
     pub(crate) fn advance(&mut self, n: usize) {
         self.at += n;
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
         hit
     }
 
-    /// Passes white space.
+    /// Skips white space.
     #[inline]
     pub fn white(&mut self) {
         while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t') {
@@ -274,7 +274,7 @@ impl<'a> Cursor<'a> {
         SyntaxError { reason, offset: self.at }
     }
 
-    /// Takes `word` or fails where it differs.
+    /// Takes `word` or fails at the first byte that differs.
     fn literal(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
         for &b in word {
             if !self.eat(b) {
@@ -287,7 +287,7 @@ impl<'a> Cursor<'a> {
     /// Takes a member's name and its colon.
     ///
     /// # Errors
-    /// What is missing.
+    /// The name or the colon is missing.
     pub fn key(&mut self) -> Result<Text<'a>, SyntaxError> {
         if self.peek() != b'"' {
             return Err(self.error(Reason::MissingName));
@@ -301,10 +301,10 @@ impl<'a> Cursor<'a> {
         Ok(key)
     }
 
-    /// After a member or element: true when another one follows, false when the bracket closes.
+    /// Takes the comma or bracket after a member or element; true if another one follows.
     ///
     /// # Errors
-    /// Neither a comma nor the bracket.
+    /// Neither a comma nor the bracket follows.
     pub fn another(&mut self, object: bool) -> Result<bool, SyntaxError> {
         self.white();
         match (self.peek(), object) {
@@ -322,17 +322,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a `{` or `[`; true when something is inside, false when it is closed again at once.
+    /// Takes a `{` or `[`; also takes the bracket that closes an empty one, and then returns false.
     pub fn open(&mut self, object: bool) -> bool {
         self.at += 1;
         self.white();
         !self.eat(if object { b'}' } else { b']' })
     }
 
-    /// Takes any value and checks it.
+    /// Takes and checks any value.
     ///
     /// # Errors
-    /// The first thing that is not JSON.
+    /// The first syntax error.
     pub fn value(&mut self) -> Result<Range<usize>, SyntaxError> {
         let start = self.at;
         let mut nest = Nest::default();
@@ -406,7 +406,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The code point behind `\u`, a surrogate pair put together.
+    /// Takes the code point behind `\u`, including both halves of a surrogate pair.
     fn unicode(&mut self, escape: usize) -> Result<u32, SyntaxError> {
         let surrogate = SyntaxError { reason: Reason::Surrogate, offset: escape };
         let high = self.hex4(escape)?;
@@ -440,7 +440,7 @@ impl<'a> Cursor<'a> {
     /// Takes a number.
     ///
     /// # Errors
-    /// Not a number, or too big for a double.
+    /// The text is not a number, or is too big for a double.
     pub fn number(&mut self) -> Result<Number, SyntaxError> {
         let (text, whole) = self.number_text()?;
         if whole && let Some(n) = integer(text) {
@@ -462,7 +462,7 @@ impl<'a> Cursor<'a> {
         self.at > start
     }
 
-    /// Takes a number's text; true when it has neither fraction nor exponent.
+    /// Takes a number's text; true if it has neither fraction nor exponent.
     fn number_text(&mut self) -> Result<(&'a [u8], bool), SyntaxError> {
         let start = self.at;
         self.eat(b'-');
@@ -502,7 +502,7 @@ impl<'a> Cursor<'a> {
             }
         }
         let text = self.slice(start..self.at);
-        // Only an exponent or some three hundred digits can leave the range.
+        // Only an exponent or some three hundred digits can exceed the range.
         if (exponent || text.len() > 300) && fast_float2::parse::<f64, _>(text).is_ok_and(f64::is_infinite) {
             return Err(SyntaxError { reason: Reason::NumberTooBig, offset: start });
         }
@@ -510,7 +510,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The integer in `text`, unless it needs more than 64 bits.
+/// The integer in `text`; `None` if it needs more than 64 bits.
 fn integer(text: &[u8]) -> Option<Number> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -523,13 +523,14 @@ fn integer(text: &[u8]) -> Option<Number> {
     }
 }
 
-/// How many bytes precede the first quotation mark, backslash or control character.
-// Most texts are names of a few bytes: a call is a third of the work.
+/// Number of bytes before the first quotation mark, backslash or control character.
+// Inlined because most texts are names of a few bytes, for which a call is a third of the work.
 #[inline(always)]
 pub(crate) fn special(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES * 128;
-    // High bit of every byte that is zero; false hits only above a true one, so the first is right in little-endian order.
+    // Sets the high bit of every zero byte. False hits are only above a true one, so the first (little-endian) is
+    // right.
     let zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
     let hits = |x: u64| {
         let control = x.wrapping_sub(ONES * 0x20) & !x & HIGH;
@@ -547,12 +548,12 @@ pub(crate) fn special(text: &[u8]) -> usize {
     let tail = text.get(i..).unwrap_or_default();
     match (tail, text.last_chunk::<8>()) {
         ([], _) => i,
-        // The last eight bytes, of which some are known already.
+        // The last eight bytes, some of which are checked already.
         (_, Some(last)) => match hits(u64::from_le_bytes(*last)) >> (8 * (8 - tail.len())) {
             0 => text.len(),
             hit => i + first(hit),
         },
-        // Short as most keys and values are: one word, whose zeros behind the text end it.
+        // Short, as most keys and values are: one word; the zero padding ends it.
         ([a], None) => first(hits(u64::from(*a))),
         ([a, b], None) => first(hits(u64::from(u16::from_le_bytes([*a, *b])))),
         ([a, b, c], None) => first(hits(u64::from(u32::from_le_bytes([*a, *b, *c, 0])))),
@@ -606,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn p105_what_clients_send_beyond_json_is_accepted() {
+    fn p105_extensions_of_json_that_clients_send_are_accepted() {
         check(b"\xef\xbb\xbf{}", "ok");
         check(b"{}\0garbage", "ok");
         check(b"{\"id\":\"\xff\xfe\"}", "ok");

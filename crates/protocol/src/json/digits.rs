@@ -1,17 +1,17 @@
-//! Digits by the dozen: which bytes are none and which are commas, the number that sixteen of them make, and the sixteen that a number has. The processor
-//! does each for sixteen bytes at once, and no safe function reaches the instructions.
+//! SIMD digit parsing, 16 bytes at a time: finds digits and commas, converts 16 digits to a number and back. No safe
+//! function reaches these instructions.
 
-#![allow(unsafe_code)] // calls functions made for SSE2, which load and store sixteen bytes
+#![allow(unsafe_code)] // calls functions for SSE2, which load and store sixteen bytes
 
-/// Bytes that are looked at for digits.
+/// Bytes that are classified at once.
 pub(super) const WINDOW: usize = 64;
-/// Digits that are read or printed at once.
+/// Digits that are converted at once.
 pub(super) const BLOCK: usize = 16;
 
 pub(super) const EIGHT: u64 = 100_000_000;
 pub(super) const SIXTEEN: u64 = EIGHT * EIGHT;
 
-/// A bit for every byte that is no digit, and for every comma, the first in the lowest bit.
+/// One mask of the bytes that are not digits and one of the commas; the lowest bit is the first byte.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(super) fn look(window: &[u8; WINDOW]) -> (u64, u64) {
@@ -19,7 +19,7 @@ pub(super) fn look(window: &[u8; WINDOW]) -> (u64, u64) {
     unsafe { sse2::look(window) }
 }
 
-/// The number that sixteen digits make; what is behind `n` of them counts as zeros.
+/// Number of the first `n` of sixteen digits, with zeros for the others.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(super) fn number(text: &[u8; BLOCK], n: usize) -> u64 {
@@ -27,7 +27,7 @@ pub(super) fn number(text: &[u8; BLOCK], n: usize) -> u64 {
     unsafe { sse2::number(text, n) }
 }
 
-/// The last sixteen digits of a number below 10^16 as text, and a bit for each that is no zero, the first in the lowest bit.
+/// The sixteen digits of a number below 10^16, and a mask of those that are not zero; the lowest bit is the first.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(super) fn text(number: u64) -> ([u8; BLOCK], u32) {
@@ -47,14 +47,14 @@ mod sse2 {
     #[inline]
     #[target_feature(enable = "sse2")]
     fn load(bytes: &[u8; BLOCK]) -> __m128i {
-        // SAFETY: sixteen bytes that can be read; the instruction asks for no alignment.
+        // SAFETY: sixteen readable bytes; the instruction needs no alignment.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn look(window: &[u8; WINDOW]) -> (u64, u64) {
-        // Digits become the ten smallest of signed bytes.
+        // Maps the digits to the ten smallest signed bytes.
         let down = _mm_set1_epi8((128 - b'0') as i8);
         let nine = _mm_set1_epi8(-128 + 9);
         let comma = _mm_set1_epi8(b',' as i8);
@@ -70,12 +70,12 @@ mod sse2 {
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn number(text: &[u8; BLOCK], n: usize) -> u64 {
-        /// From n bytes before the end of the first two blocks on, n bytes count.
+        /// A block that starts n bytes before the zeros keeps n bytes.
         static MASKS: [u8; 3 * BLOCK] = {
             let mut all = [0; 3 * BLOCK];
             let mut i = 0;
             while i < 2 * BLOCK {
-                // What of a digit's byte is its value.
+                // The value bits of a digit.
                 all[i] = 0x0f;
                 i += 1;
             }
@@ -83,7 +83,7 @@ mod sse2 {
         };
         let mask = MASKS.get((2 * BLOCK).wrapping_sub(n)..).and_then(<[u8]>::first_chunk).unwrap_or(&[0x0f; BLOCK]);
         let digits = _mm_and_si128(load(text), load(mask));
-        // Pairs, fours and eights are put together: ten times the first and the second, and so on.
+        // Combines digits to pairs, fours and eights: ten times the first plus the second, and so on.
         let tens = _mm_mullo_epi16(_mm_and_si128(digits, _mm_set1_epi16(0xff)), _mm_set1_epi16(10));
         let pairs = _mm_add_epi16(tens, _mm_srli_epi16(digits, 8));
         let fours = _mm_madd_epi16(pairs, _mm_set1_epi32(1 << 16 | 100));
@@ -95,7 +95,7 @@ mod sse2 {
     #[inline]
     #[target_feature(enable = "sse2")]
     pub(super) fn text(high: u32, low: u32) -> ([u8; BLOCK], u32) {
-        // Lanes of 64, 32 and 16 bits are divided at once; the factors are exact for what a lane can hold.
+        // Divides lanes of 64, 32 and 16 bits at once; the factors are exact for the values of a lane.
         let eights = _mm_set_epi64x(low.into(), high.into());
         let quotients = _mm_srli_epi64(_mm_mul_epu32(eights, _mm_set1_epi64x(0xd1b7_1759)), 45);
         let rests = _mm_sub_epi32(eights, _mm_mul_epu32(quotients, _mm_set1_epi64x(10_000)));
@@ -108,13 +108,13 @@ mod sse2 {
         let digits = _mm_or_si128(quotients, _mm_slli_epi16(rests, 8));
         let zeros = _mm_movemask_epi8(_mm_cmpeq_epi8(digits, _mm_setzero_si128())) as u32;
         let mut text = [0; BLOCK];
-        // SAFETY: sixteen bytes that can be written; the instruction asks for no alignment.
+        // SAFETY: sixteen writable bytes; the instruction needs no alignment.
         unsafe { _mm_storeu_si128(text.as_mut_ptr().cast(), _mm_or_si128(digits, _mm_set1_epi8(0x30))) };
         (text, zeros ^ 0xffff)
     }
 }
 
-/// The same, eight bytes at a time.
+/// Portable versions, eight bytes at a time.
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), allow(dead_code))]
 mod portable {
@@ -123,9 +123,10 @@ mod portable {
     const ONES: u64 = u64::MAX / 255;
 
     pub fn look(window: &[u8; WINDOW]) -> (u64, u64) {
-        // Seven bits of each byte are compared, so that nothing is carried into the next. High bits of those that are not below.
+        // Sets the high bit of each byte that is not below `least`. Compares seven bits, so that no carry leaves a
+        // byte.
         let from = |word: u64, least: u64| (((word & (ONES * 0x7f)) + ONES * (128 - least)) | word) & (ONES * 0x80);
-        // Gathers the high bits of all bytes in the highest byte.
+        // Gathers the high bits of all bytes in one byte.
         let gathered = |bits: u64| (bits >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         window.as_chunks::<8>().0.iter().enumerate().fold((0, 0), |(others, commas), (i, word)| {
             let word = u64::from_le_bytes(*word);
@@ -150,7 +151,7 @@ mod portable {
         (text, used)
     }
 
-    /// Eight digits as numbers, the first in the lowest byte.
+    /// The values of eight digits, the first in the lowest byte.
     fn eight(n: u64) -> u64 {
         let high = n / 10_000;
         let fours = high | (n - high * 10_000) << 32;
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_commas_are_told_from_all_other_bytes() {
+    fn every_byte_is_classified_as_digit_comma_or_other() {
         for b in 0..=255u8 {
             for at in 0..WINDOW {
                 for other in [b'0', b'9', b',', 0xff] {
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_digits_and_their_number_are_the_same() {
+    fn sixteen_digits_round_trip() {
         let mut random = crate::json::random_bits(3);
         let most = EIGHT * EIGHT;
         let edges = (0..16).flat_map(|k| [10u64.pow(k) - 1, 10u64.pow(k), 10u64.pow(k) + 1]).chain([most - 1]);
@@ -196,7 +197,7 @@ mod tests {
             assert_eq!(digits, *expected.as_bytes());
             let zeros = expected.bytes().enumerate().fold(0, |mask, (i, b)| mask | u32::from(b != b'0') << i);
             assert_eq!((used, portable::text(n)), (zeros, (digits, used)), "{n}");
-            // Whatever is behind the digits does not count.
+            // Bytes behind the digits do not count.
             let many = random() as usize % 17;
             let mut cut = digits;
             cut[many..].fill(random() as u8);

@@ -1,54 +1,55 @@
-//! FP32 tensors as text: the shortest decimal that reads back as the float widened to a double, which is what the reference prints.
+//! FP32 tensors as text: the shortest decimal that reads back as the float widened to a double, as in the reference.
 //!
-//! [`write_f64`] does this for any double, and serves whatever is not here. This serves arrays of floats of everyday size, of which
-//! a float's 24 bits make more: every step is exact in 128 bits, so there is neither a table of long powers nor a second look; and
-//! digits, point and end are put with selections instead of branches, since neither sign nor number of digits can be foreseen.
-//! Random floats in [-1, 1), best of many runs: 11 ns each.
+//! [`write_f64`] prints any double. This module prints arrays of floats of common sizes faster: with 24 bits of
+//! mantissa every step is exact in 128 bits, without a table of long powers or a second pass, and selections instead of
+//! branches place digits, point and end, because sign and number of digits are unpredictable. Random floats in [-1, 1),
+//! best of many runs: 11 ns each.
 //!
-//! A double stands for everything up to half the distance to its neighbours. With `k` so that this interval, times 10^k, is 1 to 10
-//! wide, there is an integer in it, and at most one multiple of ten: that one is shorter, else the nearest integer is printed.
+//! A double represents every number up to half the distance to its neighbours. With the `k` that makes this interval,
+//! times 10^k, 1 to 10 wide, it contains an integer and at most one multiple of ten. The multiple is printed if there
+//! is one, because it is shorter, otherwise the nearest integer.
 
 use super::digits::{self, BLOCK, SIXTEEN};
 use super::write::write_f64;
 
-/// Biased exponents of floats that are printed here: 2^-19, the first above 1e-6, where plain notation begins, to below 2^23, where whole parts
-/// have seven digits.
+/// Biased exponents of the floats printed here: from 2^-19, the first above 1e-6, where plain notation begins, to below
+/// 2^23, where whole parts have seven digits.
 const FIRST: u32 = 127 - 19;
 const LAST: u32 = 127 + 22;
 const EXPONENTS: usize = (LAST - FIRST + 1) as usize;
-/// Behind them one for floats of other sizes, and one for zero, of which layers with ReLU make many.
+/// Two more entries: floats of other sizes, and zero, which is frequent behind ReLU layers.
 const NONE: usize = EXPONENTS;
 const ZERO: usize = EXPONENTS + 1;
 
-/// What is the same for all floats with the same exponent. A text is a head, of up to eight bytes, and sixteen digits.
+/// Constants for all floats with one exponent. A text is a head of up to eight bytes and sixteen digits.
 #[derive(Clone, Copy)]
 struct Exponent {
-    /// 5^k, and by how much the float's 24 bits are shifted, so that their product is the float times 10^k with 64 bits of fraction.
+    /// 5^k, and the shift of the float's 24 bits that makes their product the float times 10^k with 64 fraction bits.
     power: u64,
     shift: u8,
-    /// Half the distance to the next double, times 10^k, with `FRACTION` bits of fraction.
+    /// Half the distance to the next double, times 10^k, with `FRACTION` fraction bits.
     half: u64,
-    /// From 8 on the whole part is the head: these many of the float's bits are behind the point.
+    /// True from 8 on, where the head is the whole part; `behind` is the number of the float's bits after the point.
     is_wide: bool,
     behind: u8,
-    /// 10^k, and 10^(16 - k), likewise.
+    /// 10^k and 10^(16 - k), if wide.
     one: u64,
     scale: u64,
-    /// Else the head is zeros, the point, and the first of 17 digits, which stands at this bit.
+    /// Below 8 the head is zeros, the point and the first of 17 digits, which is at bit `first`.
     zeros: u64,
     first: u8,
-    /// Bytes of the head, likewise. 0 for floats of other sizes.
+    /// Bytes of the head below 8; 0 for floats of other sizes.
     head_bytes: u8,
 }
 
-/// Bits behind the point of what is smaller than ten.
+/// Fraction bits of numbers below ten.
 const FRACTION: u32 = 60;
 const TEN: u64 = 10 << FRACTION;
-/// Digits behind the point that one block of text holds.
+/// Digits after the point in one block of text.
 const DIGITS: u32 = BLOCK as u32;
 
 const fn exponent(biased: u32) -> Exponent {
-    // The float is m * 2^exponent, and half the distance between doubles there is 2^half_exponent.
+    // The float is m * 2^exponent, and half the distance between neighbouring doubles is 2^half_exponent.
     let exponent = biased as i32 - 150;
     let half_exponent = biased as i32 - 127 - 53;
     // The largest k for which the interval is less than 10 wide.
@@ -57,7 +58,7 @@ const fn exponent(biased: u32) -> Exponent {
         k += 1;
     }
     let five = 5u64.pow(k);
-    // m * 5^k * 2^(exponent + k) with 64 bits of fraction.
+    // m * 5^k * 2^(exponent + k) with 64 fraction bits.
     let shift = (64 + exponent + k as i32) as u32;
     let of_power = if shift > five.leading_zeros() { five.leading_zeros() } else { shift };
     let zeros = if k > DIGITS { (k - DIGITS) as u8 } else { 0 };
@@ -82,7 +83,7 @@ const fn exponents() -> [Exponent; EXPONENTS + 2] {
         all[i] = exponent(FIRST + i as u32);
         i += 1;
     }
-    // Whatever their bits are, they make zero.
+    // Any bits result in zero.
     all[NONE].power = 0;
     all[NONE].head_bytes = 0;
     all[ZERO].power = 0;
@@ -98,40 +99,40 @@ fn exponent_of(float: u32) -> &'static Exponent {
     TABLE.get(index).unwrap_or(&TABLE[NONE])
 }
 
-/// The float times 10^k: the multiple of ten that its interval holds, or the nearest integer.
+/// The float times 10^k: the multiple of ten in its interval, or the nearest integer.
 #[inline]
 fn decimal(mantissa: u64, of: &Exponent) -> u64 {
     let product = u128::from(mantissa << of.shift) * u128::from(of.power);
     let (whole, fraction) = ((product >> 64) as u64, product as u64);
     let tens = whole / 10;
-    // How far it is above that multiple of ten. No float has more bits behind the point than fit.
+    // Distance above that multiple of ten. No float has more fraction bits than fit.
     let above = ((whole - tens * 10) << FRACTION) | fraction >> (64 - FRACTION);
     let is_up = TEN - above <= of.half;
-    // Of two that are as near the even one.
+    // Rounds half to even.
     let nearest = whole + u64::from(fraction > (1 << 63) - (whole & 1));
     if is_up | (above <= of.half) { (tens + u64::from(is_up)) * 10 } else { nearest }
 }
 
-/// A float on its way to text.
+/// A float that is being printed.
 #[derive(Clone, Copy, Default)]
 struct Printed {
     head: u64,
     head_bytes: u8,
-    /// Of the sixteen digits behind the head those that are printed: all but zeros at the end, but at least one.
+    /// Number of the sixteen digits behind the head that are printed: without trailing zeros, but at least one.
     count: u8,
     rest: u64,
     text: [u8; BLOCK],
 }
 
 impl Printed {
-    /// The head, and the digits behind it as a number.
+    /// Makes the head, and the digits behind it as a number.
     #[inline]
     fn begin(&mut self, float: u32) {
         let of = exponent_of(float);
         let mantissa = u64::from(float & 0x7f_ffff | 0x80_0000);
         let decimal = decimal(mantissa, of);
         if of.is_wide {
-            // Doubles are too close to each other for the digits to reach the next whole number.
+            // Doubles are too close together for the digits to round up to the next whole number.
             let whole = mantissa >> of.behind;
             self.rest = decimal.wrapping_sub(whole * of.one).wrapping_mul(of.scale);
             let (text, used) = digits::text(whole);
@@ -148,7 +149,7 @@ impl Printed {
         }
     }
 
-    /// Those digits as text.
+    /// Converts those digits to text.
     #[inline]
     fn finish(&mut self) {
         let used;
@@ -156,7 +157,7 @@ impl Printed {
         self.count = (32 - (used | 1).leading_zeros()) as u8;
     }
 
-    /// Puts all of it, and a comma behind it; returns the length.
+    /// Writes the float and a comma to `slot`; returns the length.
     #[inline]
     fn put(&self, float: u32, slot: &mut [u8; SLOT]) -> Option<usize> {
         let sign = (float >> 31) as usize;
@@ -170,16 +171,16 @@ impl Printed {
     }
 }
 
-/// Most bytes that one float takes here, with what is written beyond its end.
+/// Most bytes that are written for one float, including bytes past its end.
 const SLOT: usize = 32;
 
-/// Floats that are printed beside each other, each step for all of them before the next: what a float takes from its bits to its
-/// text is a long chain, of which a processor looks ahead over one or two.
+/// Floats that are printed together, one step for all of them after the other: a float's steps form a long dependency
+/// chain, and a processor overlaps only one or two of these.
 const FLOATS: usize = 32;
 
-/// Appends floats, given as their bytes, with a comma behind each.
+/// Appends floats, given as bytes, each followed by a comma.
 pub(super) fn write_f32s(out: &mut Vec<u8>, data: &[u8]) {
-    // The vector grows once for all that are printed beside each other.
+    // The vector grows once for all floats that are printed together.
     let mut scratch = [0; FLOATS * SLOT];
     let mut printed = [Printed::default(); FLOATS];
     for some in data.as_chunks::<4>().0.chunks(FLOATS) {
@@ -210,7 +211,7 @@ pub(super) fn write_f32s(out: &mut Vec<u8>, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// All of these, and what they are with the other sign, print as their doubles do.
+    /// Checks that these floats, with either sign, print as their doubles do.
     fn check(floats: impl Iterator<Item = u32>) {
         let floats: Vec<u32> = floats.flat_map(|bits| [bits, bits ^ 1 << 31]).collect();
         for some in floats.chunks(1 << 16) {
@@ -233,10 +234,10 @@ mod tests {
     #[test]
     fn p090_floats_print_as_their_doubles() {
         check((FIRST << 23..(LAST + 1) << 23).step_by(977));
-        // Neighbours of powers of two, and decimals that are short.
+        // Neighbours of powers of two, and short decimals.
         check((0..=255u32).flat_map(|e| [0, 1, 2, 0x40_0000, 0x7f_fffe, 0x7f_ffff].map(|low| e << 23 | low)));
         check((0..100_000).flat_map(|i| [(i as f32 / 8.0).to_bits(), (i as f32 / 1000.0).to_bits()]));
-        // Those of all kinds beside each other.
+        // Floats of all kinds, mixed.
         let mut state = 1u64;
         check((0..500_000).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -249,21 +250,22 @@ mod tests {
         }));
     }
 
-    /// Half a minute, in release: `cargo test --release -p nereid-protocol every_float -- --ignored`.
+    /// Takes half a minute in release: `cargo test --release -p nereid-protocol every_float -- --ignored`.
     #[test]
-    #[ignore = "takes half a minute when optimised, and says what the test above says of a thousandth"]
+    #[ignore = "takes half a minute when optimised; the test above covers a thousandth of it"]
     fn every_float_prints_as_its_double() {
         (FIRST << 7..(LAST + 1) << 7).for_each(|high| check((0..1 << 16).map(|low| high << 16 | low)));
     }
 
     #[test]
-    fn an_array_mixes_everyday_floats_with_others() {
+    fn an_array_may_mix_common_and_other_floats() {
         let floats = [0.5f32, -0.0, 0.0, 1e-9, -3e38, f32::NAN, 255.0, f32::NEG_INFINITY, 16_777_216.0, 0.1];
         let data: Vec<u8> = floats.iter().flat_map(|f| f.to_le_bytes()).collect();
         let mut out = Vec::new();
         write_f32s(&mut out, &data);
         let text = String::from_utf8(out).unwrap();
-        let expected = "0.5,-0.0,0.0,9.999999717180685e-10,-2.9999999999999998e38,NaN,255.0,-Infinity,16777216.0,0.10000000149011612,";
+        let expected = "0.5,-0.0,0.0,9.999999717180685e-10,-2.9999999999999998e38,NaN,255.0,-Infinity,16777216.0,\
+            0.10000000149011612,";
         assert_eq!(text.replace("3.0000000054977558e38", "2.9999999999999998e38"), expected);
     }
 }

@@ -1,17 +1,17 @@
-//! Integers as text, a few dozen at a time: from the last to the first, so that zeros in front are written over by what stands there,
-//! and numbers of digits, which cannot be foreseen, decide nothing but where the next one ends.
+//! Integers as text, a few dozen at a time, from the last to the first: each overwrites the leading zeros of the one
+//! behind it, so that the unpredictable number of digits only decides where the next one ends.
 
 use super::digits::{BLOCK, SIXTEEN, text};
 
-/// Integers that are printed before they are appended: the vector grows once for all of them.
+/// Integers that are printed before they are appended, so that the vector grows once for all of them.
 const INTEGERS: usize = 64;
-/// Most bytes of one: a sign, 20 digits, a comma.
+/// Most bytes of an integer: a sign, 20 digits, a comma.
 const LENGTH_MAX: usize = 22;
 
-/// Appends integers with a comma behind each: their bytes, `N` each, which `read` turns into a sign and what is behind it.
+/// Appends integers, each followed by a comma. `read` converts the `N` bytes of one to its sign and absolute value.
 #[inline]
 pub(super) fn write<const N: usize>(out: &mut Vec<u8>, data: &[u8], read: impl Fn([u8; N]) -> (bool, u64)) {
-    // In front there is room for zeros of the first.
+    // The first block has room for the leading zeros of the first integer.
     let mut scratch = [0; BLOCK + INTEGERS * LENGTH_MAX];
     for some in data.as_chunks::<N>().0.chunks(INTEGERS) {
         let mut at = scratch.len();
@@ -23,7 +23,7 @@ pub(super) fn write<const N: usize>(out: &mut Vec<u8>, data: &[u8], read: impl F
     }
 }
 
-/// Puts an integer and its comma before `end`; returns where it begins. `None` when there is no room, which cannot be.
+/// Writes an integer and its comma before `end`; returns its start. `None` if there is no room, which cannot happen.
 #[inline]
 fn put(scratch: &mut [u8], end: usize, is_negative: bool, value: u64) -> Option<usize> {
     let mut at = end.checked_sub(1)?;
@@ -36,12 +36,12 @@ fn put(scratch: &mut [u8], end: usize, is_negative: bool, value: u64) -> Option<
     }
     let (digits, used) = text(rest);
     at = put_block(scratch, at, digits, BLOCK - (used | 1 << (BLOCK - 1)).trailing_zeros() as usize)?;
-    // Where there is no sign, the comma before it comes here.
+    // Without a sign, the comma of the integer before overwrites this byte.
     *scratch.get_mut(at.checked_sub(1)?)? = b'-';
     Some(at - usize::from(is_negative))
 }
 
-/// Puts the last `n` of sixteen digits, with the others in front of them.
+/// Writes sixteen digits that end at `end`; returns the start of the last `n`.
 #[inline]
 fn put_block(scratch: &mut [u8], end: usize, digits: [u8; BLOCK], n: usize) -> Option<usize> {
     *scratch.get_mut(end.checked_sub(BLOCK)?..)?.first_chunk_mut()? = digits;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_print_as_they_do_everywhere() {
+    fn integers_print_as_in_the_standard_library() {
         let mut state = 9u64;
         let mut numbers: Vec<i64> = vec![0, -1, 1, i64::MIN, i64::MAX, 9_999_999_999_999_999, 10_000_000_000_000_000];
         numbers.extend((0..100_000).map(|_| {

@@ -1,34 +1,34 @@
-//! Text that is printed bit by bit and may become long. Long text is moved, a part at a time, to a buffer that is asked for as it fills
-//! (`tensor::allowance`); so what is printed last lies in a cache, and the buffer's pages may be those of an answer before.
+//! Builds text that may become long. Long text is moved in parts to a buffer that is allowed and lent as it grows
+//! (`tensor::allowance`), so the part being printed stays in the CPU cache and the buffer's pages can be reused ones.
 
 use super::tensor_data::write_in_parts;
 use bytes::Bytes;
 use tensor::allowance::{self, Buffer};
 use tensor::{DataType, Result};
 
-/// What is printed lies apart until there is so much of it.
+/// Printed bytes at which the text is moved to the buffer.
 const PART_BYTES: usize = 8 << 10;
-/// Larger buffers than what is expected to follow, in 1/8 of it: a little, since numbers differ.
+/// Spare room of a new buffer, in 1/8 of the text that is expected to follow, because lengths of numbers vary.
 const SPARE_EIGHTHS: usize = 1;
 
-/// A text.
+/// A text that is being built.
 pub(crate) struct Printer {
-    /// What is printed, or the end of it.
+    /// The text, or the end of it that was not moved.
     pub tail: Vec<u8>,
-    /// What was moved out of it; `None` where no memory is lent for so much.
+    /// The text that was moved out of `tail`; `None` if the text stays in plain memory.
     moved: Option<Moved>,
 }
 
 #[derive(Default)]
 struct Moved {
     buffer: Option<Buffer>,
-    /// Bytes of the buffer, and how many of them are used.
+    /// Bytes of the buffer, and the number of used ones.
     length: usize,
     used: usize,
 }
 
 impl Printer {
-    /// For a text that has at most about `room` bytes, of which `apart` are no tensor.
+    /// Starts a text of at most about `room` bytes, of which `apart` do not belong to tensors.
     ///
     /// # Errors
     /// Those of `tensor::allowance`.
@@ -41,15 +41,14 @@ impl Printer {
         Ok(Self { tail, moved: Some(Moved::default()) })
     }
 
-    /// Bytes so far.
     pub fn len(&self) -> usize {
         self.tail.len() + self.moved.as_ref().map_or(0, |moved| moved.used)
     }
 
-    /// As [`write_tensor`](super::write_tensor).
+    /// Appends a tensor as a flat array.
     ///
     /// # Errors
-    /// As there, and those of `tensor::allowance`.
+    /// Those of [`write_tensor`](super::write_tensor) and of `tensor::allowance`.
     pub fn tensor(&mut self, datatype: DataType, shape: &[i64], data: &[u8]) -> Result<()> {
         let Self { tail, moved } = self;
         write_in_parts(tail, datatype, shape, data, false, &mut |tail, more| match moved {
@@ -58,7 +57,6 @@ impl Printer {
         })
     }
 
-    /// All of it.
     ///
     /// # Errors
     /// Those of `tensor::allowance`.
@@ -73,7 +71,7 @@ impl Printer {
 }
 
 impl Moved {
-    /// Moves `tail` behind what was moved before; about `more` bytes will follow.
+    /// Moves `tail` to the end of the buffer; about `more` bytes will follow.
     fn take(&mut self, tail: &mut Vec<u8>, more: usize) -> Result<()> {
         let end = self.used + tail.len();
         if end > self.length {
@@ -88,7 +86,7 @@ impl Moved {
         Ok(())
     }
 
-    /// A larger buffer, with what is in this one; the first has nothing to copy.
+    /// Moves the used bytes to a larger buffer.
     fn grow(&mut self, length: usize) -> Result<()> {
         let length = length.max(self.length / 2 * 3).max(allowance::UNASKED_BYTES_MAX + 1);
         let mut larger = Buffer::new(length)?;
@@ -110,7 +108,7 @@ mod tests {
     use tensor::Error;
     use tensor::allowance::Lent;
 
-    /// Memory in which something else stood before.
+    /// Lent memory that is not zeroed.
     struct Used(Vec<u8>);
 
     thread_local! { static LENT: Cell<usize> = const { Cell::new(0) }; }
@@ -141,7 +139,7 @@ mod tests {
         Ok(bytes)
     }
 
-    /// With an allowance of so many bytes.
+    /// Runs `work` with an allowance of `allowed` bytes.
     fn within<T>(mut allowed: usize, work: impl FnOnce() -> T) -> T {
         let ask = move |bytes| {
             allowed = allowed.checked_sub(bytes).ok_or_else(|| Error::exhausted("enough"))?;
@@ -151,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn text_and_tensors_in_memory_that_is_lent_are_what_they_are_otherwise() {
+    fn text_in_lent_memory_equals_text_in_plain_memory() {
         let floats: Vec<u8> = (0..50_000).flat_map(|n| (n as f32 / 777.0 - 30.0).to_le_bytes()).collect();
-        // Short at first, so that more follows than was to be expected.
+        // Short at first, so that more follows than expected.
         let integers: Vec<u8> = (0..40_000i64).flat_map(|n| (n / 20_000 * i64::MAX - n % 7).to_le_bytes()).collect();
         let long = "a\n\"ü".repeat(100_000);
         let strings = ["", &long, "x"].map(|s| [&(s.len() as u32).to_le_bytes(), s.as_bytes()].concat()).concat();

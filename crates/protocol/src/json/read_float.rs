@@ -1,26 +1,26 @@
-//! Floats as numpy prints them, `-0.12345679104328156,0.5,`, turned into FP32, a run of them at a time.
+//! Reads runs of floats as numpy prints them, `-0.12345679104328156,0.5,`, as FP32.
 //!
-//! Digits that are not there count as zeros, so that neither sign nor number of digits is a branch. Whatever is not as expected ends
-//! the run, and is left to the caller: exponents, ends of rows, tiny numbers, and floats that only all digits could round.
+//! Missing digits count as zeros, so that neither sign nor number of digits needs a branch. A run ends before
+//! exponents, ends of rows, tiny numbers, and floats whose rounding depends on more digits; the caller reads those.
 //!
-//! A float is the double nearest to the text, rounded, as in the reference. That double is estimated here, and the float is taken
-//! when everything as near to the estimate as the double must be rounds to it.
+//! A float is the double nearest to the text, rounded, as in the reference. This module estimates the double, and
+//! accepts the float if every double within the error of the estimate rounds to it.
 
 use super::digits::{BLOCK, SIXTEEN, number};
 use super::runs::{NumberText, first_digits};
 
-/// Below this, 1e-16 are more than `CLOSE` units in the last place of a double.
+/// Smallest magnitude: below it, 1e-16 is more than `CLOSE` units in the last place of a double.
 const CUT_MIN: f64 = 1.0 / 4096.0;
-/// How far from the middle of two floats, in units in the last place of a double, an estimate must be. Digits behind the sixteenth
-/// are not read, which makes it too small by less than 1e-16: up to 4096 / 1e16 * 2^53 = 3690 of them. Three roundings make at most
-/// three.
+/// Smallest distance of an estimate from the middle of two floats, in units in the last place of a double. Digits after
+/// the sixteenth are not read, an error of less than 1e-16, or 4096 / 1e16 * 2^53 = 3690 units; three roundings add at
+/// most three.
 const CLOSE: u64 = 4096;
-/// Units of a double between two floats, halved.
+/// Half the distance of two floats, in units in the last place of a double.
 const MIDDLE: u64 = 1 << 28;
-/// Digits behind the point; those behind the sixteenth decide little.
+/// Most digits behind the point.
 const BEHIND_MAX: usize = 23;
 
-/// The bytes of a float.
+/// The bytes of the float in `text`; `None` if the caller must read it.
 #[inline]
 pub(super) fn take(text: &NumberText<'_>) -> Option<[u8; 4]> {
     let (sign, (point, end)) = (text.sign(), text.ends());
@@ -28,12 +28,12 @@ pub(super) fn take(text: &NumberText<'_>) -> Option<[u8; 4]> {
     let before = point.wrapping_sub(sign);
     let whole = match before {
         1 => u64::from(first.wrapping_sub(b'0')),
-        // At most seven digits, and no zero before others.
+        // At most seven digits, without leading zeros.
         2..=7 if first != b'0' => first_digits(text.word(sign)?, before),
         _ => return None,
     };
     if text.byte(point) != b'.' {
-        // Integers are integers first: `-0` is zero without a sign.
+        // The text is an integer first: `-0` is zero without a sign.
         let value = whole as u32 as f32;
         return text.is_framed(point).then(|| if sign == 1 && whole != 0 { -value } else { value }.to_le_bytes());
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::super::runs::read;
     use super::*;
 
-    /// The first float of a text, and how many bytes are passed with it.
+    /// The first float of a text, and the number of bytes that it takes.
     fn first(text: &str) -> Option<(f32, usize)> {
         let mut slot = [0; 4];
         let (passed, filled) = read(text.as_bytes(), &mut slot, take);

@@ -1,9 +1,9 @@
-//! Integers of JSON text, a run of them at a time. Those with more than 19 digits are left to the caller, as is all that is none.
+//! Reads runs of integers in JSON text. The caller reads those with more than 19 digits, and all other text.
 
 use super::digits::EIGHT;
 use super::runs::{NumberText, first_digits};
 
-/// An integer, low bytes first whatever its sign.
+/// The integer in `text`, in two's complement if it is negative.
 #[inline]
 pub(super) fn take<const SIGNED: bool>(text: &NumberText<'_>) -> Option<u64> {
     let (sign, (end, _)) = (text.sign(), text.ends());
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_any_length_are_read_wherever_a_window_ends() {
+    fn integers_of_any_length_are_read_at_every_end_of_a_window() {
         let mut state = 5u64;
         for round in 0..100_000u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_usual_integer_ends_the_run() {
+    fn other_text_than_common_integers_ends_the_run() {
         for text in ["01,", "-01,", "+1,", "1.0,", "1e3,", "1 ,", "1]", "-,", "--1,", ",", "x1,", "true,", "1"] {
             assert_eq!(signed(text), (0, vec![]), "{text}");
         }

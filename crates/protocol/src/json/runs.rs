@@ -1,33 +1,33 @@
-//! Runs of numbers with a comma behind each, turned into the bytes of a tensor: the bulk of most JSON bodies.
+//! Converts runs of numbers, each followed by a comma, to the bytes of a tensor: most of a typical JSON body.
 //!
-//! Signs and numbers of digits cannot be foreseen, and a branch that is guessed wrongly costs as much as the rest of a number. So the
-//! commas are found first, by masks of 64 bytes; then the numbers before them are converted, none of which waits for another. What
-//! stands between numbers is the same in all of an array: nothing, or a blank.
+//! Signs and numbers of digits are unpredictable, and a mispredicted branch costs as much as the rest of a number. So
+//! the commas are found first, by masks of 64 bytes; then the numbers before them are converted independently. Between
+//! two numbers of an array there is always the same: no space, or one.
 
 use super::digits::{BLOCK, WINDOW, look};
 
-/// Bytes of a number that are looked at, with what follows it.
+/// Bytes that are examined from the start of a number.
 pub(super) const REACH: usize = 40;
 /// Numbers whose commas are found before the first is converted.
 const AHEAD: usize = 32;
 
-/// A number, or what is in its place.
+/// The text where a number is expected.
 pub(super) struct NumberText<'a> {
     text: &'a [u8; REACH],
-    /// A bit for every byte that is no digit. Beyond the comma they may be missing.
+    /// Mask of the bytes that are not digits; may be incomplete behind the comma.
     others: u64,
-    /// Blanks behind the comma: none, or one.
+    /// Spaces behind the comma: 0 or 1.
     blanks: usize,
 }
 
 impl NumberText<'_> {
-    /// 1 when it begins with something that is no digit.
+    /// 1 if the first byte is not a digit, otherwise 0.
     #[inline]
     pub fn sign(&self) -> usize {
         (self.others & 1) as usize
     }
 
-    /// The first byte behind the sign that is no digit, and the first behind that; far away when there is none.
+    /// Offsets of the first two bytes behind the sign that are not digits; large if there are none.
     #[inline]
     pub fn ends(&self) -> (usize, usize) {
         let first = self.others & !1;
@@ -41,39 +41,37 @@ impl NumberText<'_> {
         self.text.get(i).copied().unwrap_or(0)
     }
 
-    /// The eight bytes from `i` on.
     #[inline]
     pub fn word(&self, i: usize) -> Option<u64> {
         self.text.get(i..).and_then(<[u8]>::first_chunk).map(|b| u64::from_le_bytes(*b))
     }
 
-    /// The sixteen bytes from `i` on.
     #[inline]
     pub fn block(&self, i: usize) -> Option<&[u8; BLOCK]> {
         self.text.get(i..).and_then(<[u8]>::first_chunk)
     }
 
-    /// Whether the sign is one, and the comma, with the blanks there are, stands at `end`.
+    /// True if the sign is valid and the comma, with its spaces, is at `end`.
     #[inline]
     pub fn is_framed(&self, end: usize) -> bool {
-        // Signs cannot be foreseen, all else can.
+        // Only signs are unpredictable: no branch for them.
         let is_wrong = (self.others & 1 == 1) & (self.byte(0) != b'-');
         !is_wrong && self.byte(end) == b',' && (self.blanks == 0 || self.byte(end + 1) == b' ')
     }
 }
 
-/// The number that the first `n` bytes of a word make, which must be digits; `n` is 1 to 8.
+/// Number of the first `n` bytes of a word, which must be digits; `n` is 1 to 8.
 #[inline]
 pub(super) fn first_digits(word: u64, n: usize) -> u64 {
-    // What is in front counts as zeros; then pairs, fours and eights are put together.
+    // Shifts zeros in front; then combines pairs, fours and eights.
     let x = word.wrapping_sub(0x3030_3030_3030_3030) << ((8 * (8 - n)) & 63);
     let x = x.wrapping_mul(10).wrapping_add(x >> 8) & 0x00ff_00ff_00ff_00ff;
     let x = x.wrapping_mul(100).wrapping_add(x >> 16) & 0x0000_ffff_0000_ffff;
     x.wrapping_mul(10_000).wrapping_add(x >> 32) & 0xffff_ffff
 }
 
-/// Reads numbers from the beginning of `text` into `slots`, `N` bytes each, as far as `take` takes them: those that are framed. Returns how
-/// many bytes of each were passed; what is behind them begins at once or behind blanks.
+/// Reads numbers from the start of `text` into `slots`, `N` bytes each, until `take` rejects one that is not framed.
+/// Returns the bytes read and the bytes filled; the rest of the text may begin with spaces.
 #[inline]
 pub(super) fn read<const N: usize>(
     text: &[u8],
@@ -88,7 +86,7 @@ pub(super) fn read<const N: usize>(
             at += passed;
             filled += more;
             if blanks == 0 {
-                // What is not taken without a blank behind it is not with one either.
+                // A number that is rejected with no space behind it is rejected with one too.
                 if more == 0 || text.get(at) != Some(&b' ') {
                     return (at, filled);
                 }
@@ -98,7 +96,7 @@ pub(super) fn read<const N: usize>(
     }
 }
 
-/// As [`read`], with as many blanks behind each comma.
+/// As [`read`], with exactly `blanks` spaces behind each comma.
 #[inline]
 fn run<const N: usize>(
     text: &[u8],
@@ -109,7 +107,7 @@ fn run<const N: usize>(
     let (mut at, mut filled) = convert(text, slots, blanks, take);
     let rest = text.get(at..).unwrap_or_default();
     if rest.len() < WINDOW + REACH {
-        // The end of the text, with something behind it that no number goes on with.
+        // The end of the text, padded with bytes that end a number.
         let mut padded = [0; 2 * (WINDOW + REACH)];
         if let Some(place) = padded.get_mut(..rest.len()) {
             place.copy_from_slice(rest);
@@ -121,7 +119,7 @@ fn run<const N: usize>(
     (at, filled)
 }
 
-/// Where a number begins, and a bit for every byte from there on that is no digit.
+/// Start of a number, and the mask of the bytes from there on that are not digits.
 type Found = (usize, u64);
 
 #[inline]
@@ -137,7 +135,7 @@ fn convert<const N: usize>(
     loop {
         let (count, next) = find(text, at, blanks, &mut found);
         for &(start, others) in found.iter().take(count) {
-            // Its bytes are there; `find` has looked further.
+            // In bounds: `find` has read further.
             let number =
                 text.get(start..).and_then(<[u8]>::first_chunk).map(|text| NumberText { text, others, blanks });
             let Some(number) = number.and_then(|number| take(&number)) else { return (start, filled) };
@@ -152,8 +150,8 @@ fn convert<const N: usize>(
     }
 }
 
-/// Finds the numbers before the next commas from `at` on; returns how many, and where the one behind them begins. Each is where it is
-/// said to be if those before it are framed.
+/// Finds the numbers before the next commas from `at` on; returns how many, and the start of the one behind them. A
+/// start is only correct if all numbers before it are framed.
 #[inline]
 fn find(text: &[u8], mut at: usize, blanks: usize, found: &mut [Found; AHEAD]) -> (usize, usize) {
     let mut places = found.iter_mut();
@@ -169,7 +167,7 @@ fn find(text: &[u8], mut at: usize, blanks: usize, found: &mut [Found; AHEAD]) -
             commas &= commas - 1;
         }
         if start == 0 {
-            // No usual number is so long.
+            // No common number is so long.
             break;
         }
         at += start;

@@ -1,8 +1,8 @@
-//! Tensor data as JSON, both ways, without a node per number.
+//! Converts tensor data from and to JSON without a node per number.
 //!
-//! Reading has two paths. [`fill`] runs while the document is scanned: it checks syntax and converts at once, and gives up without a
-//! verdict on anything unusual. [`read_tensor`] runs on checked text and knows why it fails; it also serves documents that name
-//! `data` before `datatype`.
+//! Reading has two paths. [`fill`] runs while the document is scanned: it checks syntax and converts in one pass, and
+//! returns `None` for anything unusual. [`read_tensor`] runs on checked text and returns the exact error; it also reads
+//! documents that name `data` before `datatype`.
 
 use super::DATA_DEPTH_MAX;
 use super::cursor::{Cursor, Number};
@@ -16,25 +16,25 @@ use tensor::allowance::Buffer;
 use tensor::strings::Strings;
 use tensor::{DataType, Error, Result, allowance, element_count};
 
-/// A number or boolean of a tensor, as it stands in JSON and in memory.
+/// A number or boolean of a tensor, in JSON and in memory.
 trait Element: Sized {
     type Bytes: AsRef<[u8]>;
-    /// Takes one element; `None` when it is not one, or needs a second look.
+    /// Takes one element; `None` if it is malformed or needs the careful path.
     fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
     fn bytes(self) -> Self::Bytes;
-    /// Takes elements, each with a comma behind it, as far as a faster way than [`Self::take`] goes. Returns how many bytes of
-    /// `slots` were filled.
+    /// Takes elements, each followed by a comma, while a faster path than [`Self::take`] applies. Returns the number of
+    /// bytes of `slots` that it filled.
     #[inline]
     fn take_run(_cursor: &mut Cursor<'_>, _slots: &mut [u8]) -> usize {
         0
     }
-    /// From a checked value.
+    /// Reads a checked value.
     fn read(value: Value<'_>) -> Result<Self>;
-    /// Appends all elements in these bytes with a comma behind each.
+    /// Appends all elements in `data`, each followed by a comma.
     fn write_all(out: &mut Vec<u8>, data: &[u8]);
 }
 
-/// Takes elements, each with a comma behind it, as far as `take` takes them. Returns how many bytes of `slots` were filled.
+/// Takes elements, each followed by a comma, until `take` rejects one. Returns the number of filled bytes of `slots`.
 #[inline]
 fn take_run<const N: usize>(
     cursor: &mut Cursor<'_>,
@@ -46,7 +46,7 @@ fn take_run<const N: usize>(
     filled
 }
 
-/// Digits of an integer that ends here; at most 18, so that nothing overflows.
+/// Takes the digits of an integer; at most 18, so that nothing overflows.
 #[inline]
 fn take_digits(cursor: &mut Cursor<'_>) -> Option<i64> {
     let rest = cursor.rest();
@@ -91,7 +91,7 @@ macro_rules! integers {
             fn read(value: Value<'_>) -> Result<Self> { value.$as().map(|n| n as Self) }
             fn write_all(out: &mut Vec<u8>, data: &[u8]) {
                 print_integer::write(out, data, |bytes| {
-                    // As wide as can be: the smallest has no absolute value of its own type.
+                    // Widened, because the smallest integer has no absolute value in its own type.
                     let n = Self::from_le_bytes(bytes) as i128;
                     (n < 0, n.unsigned_abs() as u64)
                 });
@@ -117,20 +117,20 @@ impl Eight {
         text.get(i..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| Self(u64::from_le_bytes(*chunk)))
     }
 
-    /// How many of the eight are digits before the first byte that is none.
+    /// Number of digits before the first other byte.
     #[inline]
     fn digits(self) -> usize {
-        // A digit has the high half 3, also when 6 is added. Carries leave a byte upwards only, away from the first.
+        // The high half of a digit is 3, and stays 3 when 6 is added. Carries only affect bytes behind the first hit.
         let high = Self::ONES * 0xf0;
         let other = ((self.0 & high) ^ (Self::ONES * 0x30))
             | ((self.0.wrapping_add(Self::ONES * 6) & high) ^ (Self::ONES * 0x30));
         (other.trailing_zeros() / 8) as usize
     }
 
-    /// The number that the first `n` of them make, which must be digits; `n` is 1 to 8.
+    /// Number of the first `n` bytes, which must be digits; `n` is 1 to 8.
     #[inline]
     fn number(self, n: usize) -> u64 {
-        // What is in front counts as zeros; then pairs, fours and eights are put together.
+        // Shifts zeros in front; then combines pairs, fours and eights.
         let x = (self.0.wrapping_sub(Self::ONES * 0x30)) << (8 * (8 - n));
         let x = (x.wrapping_mul(10) + (x >> 8)) & 0x00ff_00ff_00ff_00ff;
         let x = (x.wrapping_mul(100) + (x >> 16)) & 0x0000_ffff_0000_ffff;
@@ -138,20 +138,19 @@ impl Eight {
     }
 }
 
-/// A decimal number with a fraction and no exponent: digits without the point, and how many stand behind it.
+/// A decimal number with a fraction and no exponent: its digits without the point, and how many are behind the point.
 struct Fraction {
     digits: u64,
     behind: usize,
     negative: bool,
-    /// Bytes of its text.
     length: usize,
 }
 
-/// Digits behind the point that fit 64 bits together with a few before it.
+/// Most digits that fit 64 bits, before and behind the point together.
 const BEHIND_MAX: usize = 19;
 
 impl Fraction {
-    /// `0.12345679104328156`, as numpy prints floats; `None` for whatever needs more care.
+    /// Reads `0.12345679104328156`, as numpy prints floats; `None` for text that needs the careful path.
     #[inline]
     fn read(text: &[u8]) -> Option<Self> {
         const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
@@ -184,30 +183,30 @@ impl Fraction {
             }
         }
         let behind = at - from;
-        // More digits than that have wrapped; an exponent is read elsewhere.
+        // More digits have overflowed; exponents are read by the careful path.
         let is_usual = behind > 0 && behind + significant <= BEHIND_MAX && !matches!(text.get(at), Some(b'e' | b'E'));
         is_usual.then_some(Self { digits, behind, negative: sign == 1, length: at })
     }
 }
 
-/// 10^-0 to 10^-19, each the nearest double.
+/// The doubles nearest to 10^-0 to 10^-19.
 const TENTHS: [f64; BEHIND_MAX + 1] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
     1e-18, 1e-19,
 ];
 
-/// The float nearest to the double nearest to a decimal number, where that can be told from an estimate.
+/// The float nearest to the double nearest to a decimal number; `None` if an estimate does not decide it.
 ///
-/// The estimate has three roundings behind it (digits to double, the power of ten, their product), so it is at most three units in the last
-/// place from the double. The float is then the same unless the estimate lies that close to the middle between two floats: 16 of
-/// 2^29 positions are given up to the careful path.
+/// Three roundings (digits to double, the power of ten, their product) put the estimate at most three units in the last
+/// place from the double. The float is the same unless the estimate is that close to the middle between two floats: 16
+/// of 2^29 positions need the careful path.
 #[inline]
 fn nearest_float(number: &Fraction) -> Option<f32> {
     const MIDDLE: u64 = 1 << 28;
     const CLOSE: u64 = 8;
     let estimate = number.digits as f64 * TENTHS.get(number.behind)?;
     let below = estimate.to_bits() & (2 * MIDDLE - 1);
-    // Zero is exact; other numbers below the normal floats are rounded at another bit.
+    // Zero is exact; subnormal floats are rounded at another bit.
     let is_normal = estimate >= f64::from(f32::MIN_POSITIVE) || number.digits == 0;
     (is_normal && below.abs_diff(MIDDLE) > CLOSE).then(|| {
         let float = estimate as f32;
@@ -215,7 +214,7 @@ fn nearest_float(number: &Fraction) -> Option<f32> {
     })
 }
 
-/// A float as the double it is written as, rounded. `None` as for [`take_f64`].
+/// Takes a float: the double in the text, rounded. `None` as in [`take_f64`].
 #[inline]
 fn take_f32(cursor: &mut Cursor<'_>) -> Option<f32> {
     if let Some(number) = Fraction::read(cursor.rest())
@@ -227,7 +226,7 @@ fn take_f32(cursor: &mut Cursor<'_>) -> Option<f32> {
     take_f64(cursor).map(|v| v as f32)
 }
 
-/// A double, unless the text needs the careful path (errors, literals, 19 digits and more before the point).
+/// Takes a double; `None` if the text needs the careful path (errors, literals, 19 or more digits before the point).
 #[inline]
 fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
     let rest = cursor.rest();
@@ -243,10 +242,10 @@ fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
         return cursor.number().ok().map(Number::as_f64);
     }
     match rest.get(i) {
-        // The library also takes `1.`, which is not JSON.
+        // The library also accepts `1.`, which is not JSON.
         Some(b'.') if !rest.get(i + 1).is_some_and(u8::is_ascii_digit) => return None,
         Some(b'.' | b'e' | b'E') => {}
-        // Integers are integers first: `-0` is zero without a sign. Nineteen digits cannot have wrapped.
+        // The text is an integer first: `-0` is zero without a sign. Nineteen digits cannot overflow.
         _ if i - sign <= 19 => {
             cursor.advance(i);
             let value = whole as f64;
@@ -269,7 +268,7 @@ macro_rules! floats {
             fn take_run(cursor: &mut Cursor<'_>, slots: &mut [u8]) -> usize { $run(cursor, slots) }
             #[inline]
             fn bytes(self) -> Self::Bytes { self.to_le_bytes() }
-            // Through double even for FP32, as the reference does; what does not fit becomes infinite.
+            // Read as a double even for FP32, as in the reference; a number out of range becomes infinite.
             fn read(value: Value<'_>) -> Result<Self> { value.as_f64().map(|v| v as Self) }
             fn write_all(out: &mut Vec<u8>, data: &[u8]) { $write(out, data); }
         }
@@ -283,7 +282,7 @@ floats! {
     }
 }
 
-/// One byte, 0 or 1 on the way in, anything but 0 is true on the way out.
+/// A boolean in one byte: read as 0 or 1, printed as true if it is not 0.
 struct Bool(u8);
 
 impl Element for Bool {
@@ -310,7 +309,7 @@ impl Element for Bool {
     }
 }
 
-/// Calls `$f::<E>($($arg),*)` for the element type of a datatype that JSON can carry.
+/// Calls `$f::<E>($($arg),*)` for the element type of a datatype that has a JSON form.
 macro_rules! dispatch {
     ($datatype:expr, $f:ident($($arg:expr),*), $otherwise:expr) => {
         match $datatype {
@@ -330,9 +329,9 @@ macro_rules! dispatch {
     };
 }
 
-/// Takes a whole `data` array of `count` elements (of any number for BYTES) and converts it on the way.
+/// Takes and converts a whole `data` array of `count` elements (any number for BYTES).
 ///
-/// `None` means nothing more than "look closer": the cursor is then where it was.
+/// `None` only means that the careful path must read the array; the cursor has not moved.
 pub(crate) fn fill(cursor: &mut Cursor<'_>, datatype: DataType, count: usize) -> Option<Bytes> {
     let mut ahead = *cursor;
     let data = match datatype {
@@ -343,9 +342,9 @@ pub(crate) fn fill(cursor: &mut Cursor<'_>, datatype: DataType, count: usize) ->
     Some(data)
 }
 
-/// Goes past an array without looking at what is in it, as long as there is no string in it; false, and nothing happened, otherwise.
+/// Skips an array without checking its elements; false, with the cursor unmoved, if it contains a string.
 ///
-/// For numbers whose type is named later: they are checked when they are converted. Finding the end costs a nanosecond a number.
+/// For numbers whose datatype is named later; their conversion checks them. Finding the end costs 1 ns per number.
 pub(crate) fn skip_array(cursor: &mut Cursor<'_>) -> bool {
     let text = cursor.rest();
     let (mut at, mut depth) = (0, 0usize);
@@ -365,16 +364,16 @@ pub(crate) fn skip_array(cursor: &mut Cursor<'_>) -> bool {
 }
 
 fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Bytes> {
-    // Every element takes at least one digit and one comma or bracket, so the body bounds what we allocate.
+    // Every element takes at least a digit and a comma or bracket, so the body limits the allocation.
     if count > cursor.rest().len() / 2 {
         return None;
     }
     let size = size_of::<E::Bytes>();
-    // Refused, it is asked for again where there is an error to tell.
+    // If the allocation is rejected, the careful path asks again and returns the error.
     let mut buffer = Buffer::new(count * size).ok()?;
     let data = buffer.window(0..count * size);
     let mut filled = 0;
-    // Elements that are taken one by one before a run is tried again, where there was none.
+    // Elements that are taken one by one before a run is tried again after one that took nothing.
     const BETWEEN_RUNS: usize = 8;
     let mut waits = 0;
     walk(cursor, |c| {
@@ -386,7 +385,7 @@ fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Bytes>
             if n == 0 {
                 waits = BETWEEN_RUNS;
             } else {
-                // An array here, beside numbers, is left to the careful path.
+                // An array next to numbers is left to the careful path.
                 c.white();
             }
         }
@@ -395,7 +394,7 @@ fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Bytes>
         filled += size;
         Some(())
     })?;
-    // Not before all of it is written: the memory may have been another request's.
+    // Only if all of it is written: the memory may hold bytes of another request.
     (filled == count * size).then(|| buffer.freeze(filled))
 }
 
@@ -425,7 +424,7 @@ fn push_text(data: &mut Vec<u8>, text: super::cursor::Text<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Walks an array of any nesting, row-major, and calls `scalar` at everything that is not an array.
+/// Reads an array of any nesting, row-major, and calls `scalar` at every value that is not an array.
 #[inline]
 fn walk<'a>(cursor: &mut Cursor<'a>, mut scalar: impl FnMut(&mut Cursor<'a>) -> Option<()>) -> Option<()> {
     let mut depth = 0;
@@ -443,7 +442,7 @@ fn walk<'a>(cursor: &mut Cursor<'a>, mut scalar: impl FnMut(&mut Cursor<'a>) -> 
             return None;
         } else {
             scalar(cursor)?;
-            // By far the commonest: a comma, at most one blank, the next element.
+            // The most common case: a comma, at most one space, the next element.
             if cursor.eat(b',') {
                 cursor.white();
                 continue;
@@ -461,7 +460,7 @@ fn walk<'a>(cursor: &mut Cursor<'a>, mut scalar: impl FnMut(&mut Cursor<'a>) -> 
     }
 }
 
-/// Visits the scalars of checked text, once, whatever the nesting. A value that is not an array is its own only scalar.
+/// Visits each scalar of checked text at any nesting. A value that is not an array is its own only scalar.
 fn visit<'a>(value: Value<'a>, mut scalar: impl FnMut(&mut Cursor<'a>) -> Result<()>) -> Result<()> {
     let mut cursor = Cursor::new(value.text());
     let mut depth = 0;
@@ -490,7 +489,6 @@ fn visit<'a>(value: Value<'a>, mut scalar: impl FnMut(&mut Cursor<'a>) -> Result
     }
 }
 
-/// The value at the cursor, for a closer look.
 fn value_at<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>> {
     let span = cursor.value()?;
     Ok(Value::checked(cursor.slice(span)))
@@ -500,7 +498,7 @@ fn too_deep() -> Error {
     Error::invalid(format!("JSON nesting depth exceeds maximum allowed limit ({DATA_DEPTH_MAX})"))
 }
 
-/// Converts checked `data` of a fixed-size datatype. The caller has refused FP16, BF16 and BYTES.
+/// Converts checked `data` of a fixed-size datatype. The caller has rejected FP16, BF16 and BYTES.
 ///
 /// # Errors
 /// P 1.12.3: wrong element type, too many, too few, nested too deep.
@@ -532,7 +530,7 @@ fn read_with<E: Element>(value: Value<'_>, count: usize) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Converts checked `data` of strings into the raw form; how many there are is checked against the shape later.
+/// Converts checked `data` of strings to the binary form; their number is checked against the shape later.
 ///
 /// # Errors
 /// P 1.12.3: not a string, nested too deep.
@@ -545,20 +543,21 @@ pub fn read_bytes_tensor(value: Value<'_>) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Appends a tensor as one flat JSON array, or its only element alone when `scalar` is set and there is exactly one (generate). Memory for
-/// long text is asked for (`tensor::allowance`).
+/// Appends a tensor as one flat JSON array, or without brackets if `scalar` is set and there is exactly one element
+/// (generate). Asks for the memory of long text (`tensor::allowance`).
 ///
 /// # Errors
-/// FP16 and BF16 have no JSON form; contents that do not fit the shape are a defect of the backend; those of `tensor::allowance`.
+/// FP16 and BF16, which have no JSON form; contents that do not match the shape, a bug of the backend; those of
+/// `tensor::allowance`.
 pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: &[u8], scalar: bool) -> Result<()> {
     write_in_parts(out, datatype, shape, data, scalar, &mut |out, more| {
-        // Short text, as most responses have, grows by itself.
+        // The vector grows by itself for short text, as in most responses.
         let is_short = out.len() + more <= allowance::UNASKED_BYTES_MAX;
         if is_short { Ok(()) } else { allowance::reserve(out, more + PART_TEXT_BYTES_MAX) }
     })
 }
 
-/// Most bytes of text that a part makes: each byte of a string may become `\u0001`, and no number has more than 25.
+/// Most bytes of text of one part: each byte of a string may become `\u0001`, and no number has more than 25 bytes.
 const PART_TEXT_BYTES_MAX: usize = 6 * STRING_PART_BYTES;
 
 /// Bytes of a string that are printed at once.
@@ -566,7 +565,8 @@ const STRING_PART_BYTES: usize = 4096;
 /// Elements that are printed at once.
 const PART_ELEMENTS: usize = 512;
 
-/// As [`write_tensor`], and gives `part` what is printed so far, now and then: it may take it out. About so many bytes more will follow.
+/// As [`write_tensor`], but passes the text to `part` from time to time, which may take it out, with the approximate
+/// number of bytes that will follow.
 ///
 /// # Errors
 /// As [`write_tensor`], and those of `part`.
@@ -613,7 +613,7 @@ fn write_numbers(
     let mut left = data.len();
     for some in data.chunks(PART_ELEMENTS * size) {
         if printed > 0 {
-            // As long as those before it, each.
+            // Assumes that the rest is as long per byte as the text so far.
             let more = (printed as u128 * left as u128).checked_div((data.len() - left) as u128);
             part(out, more.and_then(|more| usize::try_from(more).ok()).unwrap_or_default())?;
         }
@@ -622,7 +622,7 @@ fn write_numbers(
         printed += out.len() - start;
         left -= some.len();
     }
-    // The comma behind the last, which no part has taken.
+    // Removes the last comma, which `part` has not taken.
     if printed > 0 {
         out.pop();
     }
@@ -633,7 +633,7 @@ fn write_all<E: Element>(out: &mut Vec<u8>, data: &[u8]) {
     E::write_all(out, data);
 }
 
-/// Returns how many strings there were; `None` when the contents are not strings.
+/// Returns the number of strings; `None` if the contents are malformed.
 fn write_strings(
     out: &mut Vec<u8>,
     data: &[u8],
@@ -655,7 +655,7 @@ fn write_strings(
             }
         }
         out.push(b'"');
-        // Its length in the raw form: about what quotation marks and a comma are.
+        // Its length in the binary form: about as long as quotation marks and a comma.
         left = left.saturating_sub(4);
         n += 1;
     }
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn p105_floats_are_the_double_rounded_however_they_are_written() {
+    fn p105_floats_in_any_notation_are_the_rounded_double() {
         let mut random = crate::json::random_bits(7);
         for i in 0..400_000 {
             let bits = random();
@@ -690,7 +690,7 @@ mod tests {
                 1 => format!("{:?}", f64::from(unit as f32)),
                 2 => format!("{unit:?}"),
                 3 => format!("{:.*}", (bits % 22) as usize + 1, unit * 1000.0),
-                // The middle between two floats, and its neighbours among the doubles.
+                // The middle between two floats, and the neighbouring doubles.
                 4 => {
                     let middle = f64::from(unit as f32).to_bits() | 1 << 28;
                     format!("{:?}", f64::from_bits(middle.wrapping_add(bits % 5).wrapping_sub(2)))
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_number_is_left_to_the_careful_path() {
+    fn a_malformed_number_is_left_to_the_careful_path() {
         for text in ["1.", "01.5", "-.5", "+1.5", ".5", "00.1", "-", "1.e5"] {
             assert!(Fraction::read(format!("{text},        ").as_bytes()).is_none(), "{text}");
         }
@@ -713,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_single_elements_make_the_same_tensor_however_an_array_is_laid_out() {
+    fn runs_and_single_elements_make_the_same_tensor_for_any_white_space() {
         let mut random = 5u64;
         for round in 0..2000 {
             let separator = [",", ", ", ",\n    ", " , ", "],["][round % 5];
@@ -743,7 +743,7 @@ mod tests {
                 assert_eq!(fill(&mut Cursor::new(text.as_bytes()), DataType::Fp32, wrong), None, "{text}");
             }
         }
-        // A comma too many, wherever a run ends.
+        // A misplaced or missing comma where a run ends.
         for text in ["[0.5,]", "[0.5,0.25,]", "[0.5,,0.25]", "[0.5,0.25 0.5]"] {
             let padded = format!("{text}                                  ");
             for count in 1..4 {

@@ -1,12 +1,12 @@
-//! A checked span of JSON text, read where it is wanted. Type mismatches give the texts of P 1.14.
+//! A checked span of JSON text, parsed on access. Type mismatches return the texts of P 1.14.
 //!
-//! Costs nothing to make and nothing to drop; looking up a member walks the object again. Meant for small objects and rare requests.
+//! It allocates nothing, and looking up a member scans the object again: meant for small objects and rare requests.
 
 use super::cursor::{Cursor, Number, Text};
 use bytes::Bytes;
 use tensor::{Error, Name, Result};
 
-/// One JSON value. Invariant: the span is valid JSON without white space around it.
+/// A JSON value. Invariant: the span is valid JSON without white space around it.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a>(&'a [u8]);
 
@@ -26,7 +26,7 @@ impl<'a> Value<'a> {
         Ok(Self(c.slice(span)))
     }
 
-    /// A span the caller has checked with `Cursor::value`.
+    /// Wraps a span that `Cursor::value` has checked.
     pub(crate) fn checked(span: &'a [u8]) -> Self {
         Self(span)
     }
@@ -40,22 +40,22 @@ impl<'a> Value<'a> {
         self.0.first().copied().unwrap_or(0)
     }
 
-    /// Whether it is an object.
+    /// True for an object.
     pub fn is_object(self) -> bool {
         self.first() == b'{'
     }
 
-    /// Whether it is an array.
+    /// True for an array.
     pub fn is_array(self) -> bool {
         self.first() == b'['
     }
 
-    /// Whether it is a string.
+    /// True for a string.
     pub fn is_string(self) -> bool {
         self.first() == b'"'
     }
 
-    /// Whether it is `null`.
+    /// True for `null`.
     pub fn is_null(self) -> bool {
         self.first() == b'n'
     }
@@ -71,7 +71,7 @@ impl<'a> Value<'a> {
         Ok(Cursor::new(self.0).string()?)
     }
 
-    /// The string as owned UTF-8, U+FFFD in the place of what is not.
+    /// The string as owned UTF-8, with U+FFFD for invalid sequences.
     ///
     /// # Errors
     /// As [`Self::as_text`].
@@ -79,7 +79,7 @@ impl<'a> Value<'a> {
         Ok(String::from_utf8_lossy(&self.as_text()?.decode()).into_owned())
     }
 
-    /// The string as a name: a slice of `body`, which the value must be part of, when nothing in it is escaped.
+    /// The string as a name: a slice of `body`, which must contain the value, unless something is escaped.
     ///
     /// # Errors
     /// As [`Self::as_text`].
@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
         Ok(name_of(text, body))
     }
 
-    /// A boolean.
+    /// The boolean.
     ///
     /// # Errors
     /// `attempt to access JSON non-boolean as boolean`.
@@ -100,12 +100,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, when it is one.
+    /// The number; `None` for other values.
     pub fn number(self) -> Option<Number> {
         matches!(self.first(), b'-' | b'0'..=b'9' | b'N' | b'I').then(|| Cursor::new(self.0).number().ok()).flatten()
     }
 
-    /// An integer that is not negative.
+    /// The non-negative integer.
     ///
     /// # Errors
     /// `attempt to access JSON non-unsigned-integer as unsigned-integer`.
@@ -113,7 +113,7 @@ impl<'a> Value<'a> {
         self.number().and_then(Number::as_u64).ok_or_else(|| mismatch("unsigned-integer"))
     }
 
-    /// An integer.
+    /// The integer.
     ///
     /// # Errors
     /// `attempt to access JSON non-signed-integer as signed-integer`.
@@ -121,7 +121,7 @@ impl<'a> Value<'a> {
         self.number().and_then(Number::as_i64).ok_or_else(|| mismatch("signed-integer"))
     }
 
-    /// Any number.
+    /// The number as a double.
     ///
     /// # Errors
     /// `attempt to access JSON non-number as double`.
@@ -129,7 +129,7 @@ impl<'a> Value<'a> {
         self.number().map(Number::as_f64).ok_or_else(|| Error::internal("attempt to access JSON non-number as double"))
     }
 
-    /// The members of an object, in document order, duplicates included.
+    /// The members of an object in document order, with duplicates.
     ///
     /// # Errors
     /// `attempt to get members for non-object`.
@@ -142,7 +142,7 @@ impl<'a> Value<'a> {
         Ok(Members { cursor, more })
     }
 
-    /// Itself, when it is an object.
+    /// The value itself, if it is an object.
     ///
     /// # Errors
     /// `attempt to access JSON non-object as object`.
@@ -163,13 +163,13 @@ impl<'a> Value<'a> {
         Ok(Elements { cursor, more })
     }
 
-    /// The first member called `key`; nothing is a member of what is not an object.
+    /// The first member called `key`; `None` if there is none or this is not an object.
     pub fn get(self, key: &str) -> Option<Value<'a>> {
         let mut members = self.members().ok()?;
         members.find(|(k, _)| &*k.decode() == key.as_bytes()).map(|(_, v)| v)
     }
 
-    /// As [`Self::get`].
+    /// The first member called `key`.
     ///
     /// # Errors
     /// `attempt to access non-existing object member '<key>'`.
@@ -178,7 +178,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A string as a name, a slice of `body` when nothing is escaped. Names end at a zero byte, as C strings do.
+/// A string as a name, a slice of `body` unless something is escaped. Names end at a zero byte, as C strings do.
 pub(crate) fn name_of(text: Text<'_>, body: &Bytes) -> Name {
     if text.escaped {
         let mut decoded = text.decode().into_owned();
@@ -187,7 +187,7 @@ pub(crate) fn name_of(text: Text<'_>, body: &Bytes) -> Name {
         }
         return Name::from_utf8_lossy(decoded.into());
     }
-    // Outside of `body` only where a caller broke the rule above; a copy is then still right.
+    // Outside of `body` only if a caller violates the rule above; a copy is then still correct.
     let inside = body.as_ptr_range().contains(&text.raw.as_ptr()) && !text.raw.is_empty();
     Name::from_utf8_lossy(if inside { body.slice_ref(text.raw) } else { Bytes::copy_from_slice(text.raw) })
 }
@@ -205,7 +205,7 @@ impl<'a> Iterator for Members<'a> {
         if !self.more {
             return None;
         }
-        // The span was checked, so `ok()?` never ends the walk early.
+        // The span is valid, so `ok()?` never ends the iteration early.
         let key = self.cursor.key().ok()?;
         let span = self.cursor.value().ok()?;
         self.more = self.cursor.another(true).ok()?;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_duplicate_keys_the_first_counts() {
+    fn the_first_of_duplicate_keys_counts() {
         let v = Value::parse(br#"{ "a" : 1 , "\u0062":[2,{"a":3}], "a":4}"#).unwrap();
         assert_eq!(v.get("a").unwrap().as_u64().unwrap(), 1);
         assert_eq!(v.get("b").unwrap().elements().unwrap().count(), 2);

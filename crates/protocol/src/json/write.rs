@@ -1,9 +1,9 @@
-//! Text out: strings and doubles, printed as the reference prints them.
+//! Strings and doubles as text, in the form of the reference.
 
 use super::cursor::special;
 use bytes::Bytes;
 
-/// Appends `bytes` with what JSON needs escaped. Invalid UTF-8 passes through unchanged, as in the reference (P 1.12.3).
+/// Appends `bytes` with JSON escapes. Invalid UTF-8 is copied unchanged, as in the reference (P 1.12.3).
 pub fn escape_into(out: &mut Vec<u8>, mut bytes: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     loop {
@@ -26,7 +26,7 @@ pub fn escape_into(out: &mut Vec<u8>, mut bytes: &[u8]) {
     }
 }
 
-/// Appends `bytes` as a string, with its quotation marks.
+/// Appends `bytes` as a string in quotation marks.
 pub fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     escape_into(out, bytes);
@@ -35,7 +35,7 @@ pub fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a double in its shortest form that reads back the same: `1.0`, `1e308`, `1.5e-7`, `NaN`, `-Infinity`.
 ///
-/// Plain notation from 1e-6 up to 1e21, like RapidJSON; the digits are the shortest, RapidJSON's are not always (P D9).
+/// Plain notation from 1e-6 up to 1e21, like RapidJSON; RapidJSON's digits are not always the shortest (P D9).
 #[inline]
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     let mut buffer = zmij::Buffer::new();
@@ -54,9 +54,9 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Appends doubles with a comma behind each.
+/// Appends doubles, each followed by a comma.
 ///
-/// Eight are printed before the first is copied: reading bytes that were just written with stores of other sizes stalls.
+/// Prints eight before it copies the first: reading bytes just after writing them with stores of another size stalls.
 pub(super) fn write_f64s(out: &mut Vec<u8>, values: impl Iterator<Item = f64>) {
     const LANES: usize = 8;
     let mut buffers: [zmij::Buffer; LANES] = std::array::from_fn(|_| zmij::Buffer::new());
@@ -91,14 +91,14 @@ pub(super) fn write_f64s(out: &mut Vec<u8>, values: impl Iterator<Item = f64>) {
     }
 }
 
-/// Where both libraries write plain notation.
+/// True if both libraries use plain notation.
 #[inline]
 fn is_plain(value: f64) -> bool {
     let magnitude = value.abs();
     (1e-5..1e16).contains(&magnitude) || magnitude == 0.0
 }
 
-/// Appends a few bytes with two copies of fixed size that overlap: a call of `memcpy` costs as much as the digits.
+/// Appends a few bytes by two overlapping copies of fixed size: a call of `memcpy` costs as much as the digits.
 #[inline]
 fn push_short(out: &mut Vec<u8>, text: &[u8]) {
     let end = out.len() + text.len();
@@ -115,7 +115,7 @@ fn push_short(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Turns `-1.5e+17` into RapidJSON's notation.
+/// Appends `-1.5e+17` in RapidJSON's notation.
 #[cold]
 fn scientific(out: &mut Vec<u8>, text: &[u8]) {
     let (mantissa, exponent) = match memchr::memchr(b'e', text) {
@@ -128,7 +128,7 @@ fn scientific(out: &mut Vec<u8>, text: &[u8]) {
         out.push(b'-');
     }
     match exponent {
-        // 16 digits and more, so that every digit stands before the point.
+        // At least 16 digits, so every digit is before the point.
         0..=20 => {
             out.extend_from_slice(&digits);
             out.resize(out.len() + (exponent as usize + 1).saturating_sub(digits.len()), b'0');

@@ -42,13 +42,13 @@ pub fn signature(
     }
 }
 
-/// Two INT32 inputs and outputs of 16.
+/// A signature with two INT32 inputs and outputs of 16 elements.
 pub fn addsub(max_batch_size: u32) -> Signature {
     let tensors = |a, b| [(a, DataType::Int32, &[16][..]), (b, DataType::Int32, &[16][..])];
     signature("addsub", max_batch_size, &tensors("INPUT0", "INPUT1"), &tensors("OUTPUT0", "OUTPUT1"))
 }
 
-/// One input and output, any number of elements per row.
+/// A signature with one input and output, with any number of elements per row.
 pub fn identity(model: &'static str, max_batch_size: u32, datatype: DataType) -> Signature {
     signature(model, max_batch_size, &[("INPUT0", datatype, &[-1])], &[("OUTPUT0", datatype, &[-1])])
 }
@@ -65,7 +65,7 @@ pub fn output(name: &'static str, datatype: DataType, shape: &[i64], data: Bytes
     }
 }
 
-/// No region is registered.
+/// A registry without regions.
 pub struct NoRegions;
 
 impl Regions for NoRegions {

@@ -1,4 +1,4 @@
-//! Requests: data, parameters and every refusal, with the texts of the recorded answers (area ginfer).
+//! Requests: data, parameters and every error, with the texts of the recorded responses (area ginfer).
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,7 +19,7 @@ fn refused(request: &ModelInferRequest, code: Code, text: &str) {
     assert_eq!((error.code(), error.message()), (code, text));
 }
 
-/// `addsub` after `change`, refused as INVALID_ARG.
+/// Decodes a request to `addsub` after `change` and expects INVALID_ARG.
 #[track_caller]
 fn invalid(change: impl FnOnce(&mut ModelInferRequest), text: &str) {
     let mut request = addsub();
@@ -47,7 +47,7 @@ fn with_parameters(parameters: &[(&str, ParameterChoice)]) -> ModelInferRequest 
 }
 
 #[test]
-fn p_2_3_raw_contents_are_slices_of_the_message() {
+fn p_2_3_binary_contents_are_slices_of_the_message() {
     let message: Bytes = addsub().encode_to_vec().into();
     let request = read(&message).unwrap();
     let inside = message.as_ptr_range();
@@ -59,7 +59,7 @@ fn p_2_3_raw_contents_are_slices_of_the_message() {
 }
 
 #[test]
-fn p_2_3_the_head_tells_the_model_before_anything_else_is_read() {
+fn p_2_3_the_head_names_the_model_before_anything_else_is_read() {
     let mut request = addsub();
     request.model_version = "7".into();
     request.id = "abc".into();
@@ -69,7 +69,7 @@ fn p_2_3_the_head_tells_the_model_before_anything_else_is_read() {
 }
 
 #[test]
-fn p_2_3_mixing_and_missing_data() {
+fn p_2_3_mixed_and_missing_data_are_rejected() {
     invalid(
         |r| r.inputs[0].contents = Some(InferTensorContents::default()),
         "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'addsub'",
@@ -90,7 +90,8 @@ fn p_2_3_mixing_and_missing_data() {
 fn p_2_3_only_the_list_of_the_datatype_may_be_used() {
     let wrong = |got: &str, wanted: &str| {
         format!(
-            "unexpected explicit tensor data for input tensor 'INPUT0' for model 'addsub' of type '{got}', expected datatype '{wanted}'"
+            "unexpected explicit tensor data for input tensor 'INPUT0' for model 'addsub' of type '{got}', expected \
+             datatype '{wanted}'"
         )
     };
     type C = InferTensorContents;
@@ -104,12 +105,13 @@ fn p_2_3_only_the_list_of_the_datatype_may_be_used() {
     invalid_typed(
         C { int_contents: vec![1], fp32_contents: vec![1.0], ..C::default() },
         "INT32",
-        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'addsub', binary data was already supplied.",
+        "unexpected explicit tensor data for input tensor 'INPUT0' for model 'addsub', binary data was already \
+         supplied.",
     );
 }
 
 #[test]
-fn p_2_3_typed_contents_become_raw_and_keep_the_low_bytes() {
+fn p_2_3_typed_contents_are_converted_and_keep_the_low_bytes() {
     #[track_caller]
     fn check(datatype: &str, contents: InferTensorContents, raw: &[u8]) {
         let mut request = addsub_typed();
@@ -132,12 +134,12 @@ fn p_2_3_typed_contents_become_raw_and_keep_the_low_bytes() {
     check("FP64", C { fp64_contents: vec![1.0], ..C::default() }, &1f64.to_le_bytes());
     let strings = vec![Bytes::from_static(b"a\0"), Bytes::new()];
     check("BYTES", C { bytes_contents: strings, ..C::default() }, b"\x02\0\0\0a\0\0\0\0\0");
-    // Contents without values are an empty tensor, even of types that have no list.
+    // Contents without values are an empty tensor, even for datatypes that have no list.
     check("FP16", C::default(), b"");
 }
 
 #[test]
-fn p_2_4_request_parameters_and_their_types() {
+fn p_2_4_request_parameters_have_fixed_types() {
     let request = read_pb(&with_parameters(&[
         ("a", text("x")),
         ("b", Int64Param(1)),
@@ -203,7 +205,7 @@ fn p_2_4_request_parameters_and_their_types() {
 }
 
 #[test]
-fn p_2_5_an_empty_final_response_is_asked_for_by_a_parameter_the_model_does_not_see() {
+fn p_2_5_the_parameter_for_an_empty_final_response_is_not_passed_to_the_model() {
     let ask = |value| {
         let message = with_parameters(&[("triton_enable_empty_final_response", value)]).encode_to_vec().into();
         let head = peek(&message).unwrap();
@@ -216,21 +218,21 @@ fn p_2_5_an_empty_final_response_is_asked_for_by_a_parameter_the_model_does_not_
 }
 
 #[test]
-fn equal_keys_leave_the_last_value_however_many_keys_there_are() {
+fn the_last_value_of_equal_keys_wins_for_few_and_many_keys() {
     for others in [0, 40] {
         let mut message = with_parameters(&[("a", Int64Param(1))]).encode_to_vec();
         for i in 0..others {
             message.extend(with_parameters(&[(&format!("k{i}"), Int64Param(i))]).encode_to_vec());
         }
         message.extend(with_parameters(&[("a", text("last"))]).encode_to_vec());
-        // Each part repeats the tensors; duplicates are for the check against the signature to refuse.
+        // Each part repeats the tensors; the check against the signature rejects the duplicates.
         let request = peek(&message.into()).unwrap().into_request(&signature(), &OneRegion::default()).unwrap();
         assert_eq!(request.parameters.len() as i64, others + 1);
         assert_eq!(request.parameters[0], (Name::from_static("a"), Parameter::String("last".into())));
     }
 }
 
-/// Applies shared memory parameters to an input and to an output: the same texts for both (M 1.7).
+/// Checks shared memory parameters of an input and of an output, which have the same texts (M 1.7).
 #[track_caller]
 fn invalid_window(parameters: &[(&str, ParameterChoice)], text: &str) {
     let map: std::collections::BTreeMap<_, _> =
@@ -271,7 +273,7 @@ fn m_1_7_shared_memory_parameters_are_checked_in_order() {
 }
 
 #[test]
-fn m_1_7_a_tensor_in_shared_memory_takes_no_raw_entry() {
+fn m_1_7_a_tensor_in_shared_memory_uses_no_raw_entry() {
     let mut request = addsub();
     let place = |offset: i64, byte_size: i64| {
         [
@@ -289,7 +291,7 @@ fn m_1_7_a_tensor_in_shared_memory_takes_no_raw_entry() {
     assert!(matches!(parsed.inputs[0].data, Data::Region(_)));
     assert_eq!(parsed.inputs[1].data.to_vec().expect("in memory"), [2; 64]);
     assert_eq!(parsed.outputs[0].region.as_ref().map(|r| r.region_name()), Some("in"));
-    // Negative numbers reach the registry as huge ones, which it refuses.
+    // Negative numbers reach the registry as huge ones, which it rejects.
     let asked = [("in".to_owned(), u64::MAX, 64), ("in".to_owned(), 32, u64::MAX)];
     assert_eq!(*regions.asked.borrow(), asked);
 
@@ -305,7 +307,7 @@ fn m_1_7_a_tensor_in_shared_memory_takes_no_raw_entry() {
 }
 
 #[test]
-fn p_2_3_classification_of_outputs() {
+fn p_2_3_classes_of_outputs_are_requested_by_a_parameter() {
     let with = |choice: ParameterChoice, region: bool| {
         let mut request = addsub();
         request.outputs = vec![output("OUTPUT0")];
@@ -326,7 +328,7 @@ fn p_2_3_classification_of_outputs() {
     refused(&with(Uint64Param(2), false), Code::InvalidArg, wrong_type);
     refused(&with(Int64Param(0), false), Code::InvalidArg, low);
     refused(&with(Int64Param(-1), false), Code::InvalidArg, low);
-    // Before the region is looked for.
+    // The check is before the look-up of the region.
     let both = "output can't set both 'shared_memory_region' and 'classification'";
     refused(&with(Int64Param(1), true), Code::InvalidArg, both);
 }
@@ -346,7 +348,7 @@ fn p_2_9_row_10_a_tensor_named_twice_is_reported_before_its_data() {
 }
 
 #[test]
-fn p_2_3_decoupled_models_are_refused_where_there_is_one_response() {
+fn p_2_3_unary_calls_reject_decoupled_models() {
     let error = refuse_decoupled(&Signature { decoupled: true, ..signature() }).unwrap_err();
     let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
     assert_eq!((error.code(), error.message()), (Code::Unsupported, text));
@@ -354,7 +356,7 @@ fn p_2_3_decoupled_models_are_refused_where_there_is_one_response() {
 }
 
 #[test]
-fn bytes_that_are_not_protobuf_are_internal_and_the_text_says_where() {
+fn bytes_that_are_not_protobuf_are_an_internal_error_with_the_offset() {
     #[track_caller]
     fn check(message: &[u8], what: &str) {
         let error = read(&Bytes::copy_from_slice(message)).expect_err("must be refused");
@@ -375,12 +377,12 @@ fn bytes_that_are_not_protobuf_are_internal_and_the_text_says_where() {
     check(b"\x7d\x00", "a number is cut off, at byte 1");
     check(b"\x0a\x02\xff\xfe", "a string is not UTF-8, at byte 2");
     check(&[0x7b; 200], "groups are nested too deep, at byte 101");
-    // Inside an input: positions are still those of the message.
+    // Inside an input offsets are still those of the message.
     check(b"\x0a\x01m\x2a\x02\x0a\x05", "a field reaches past the end, at byte 7");
 }
 
 #[test]
-fn unknown_fields_and_groups_are_skipped_and_messages_given_twice_are_merged() {
+fn unknown_fields_and_groups_are_skipped_and_repeated_messages_are_merged() {
     let mut message = Vec::new();
     message.extend(b"\x78\x05\x7a\x01x\x7d\0\0\0\0\x79\0\0\0\0\0\0\0\0"); // field 15, four wire types
     message.extend(b"\x7b\x08\x01\x83\x01\x84\x01\x7c"); // group 15 with a field and an empty group 16 in it
@@ -400,7 +402,7 @@ fn unknown_fields_and_groups_are_skipped_and_messages_given_twice_are_merged() {
 }
 
 #[test]
-fn counts_are_limited_before_they_are_stored() {
+fn limits_of_tensors_and_parameters_are_checked_before_they_are_stored() {
     #[track_caller]
     fn check(message: Vec<u8>, text: &str) {
         let error = read(&message.into()).expect_err("must be refused");

@@ -1,4 +1,4 @@
-//! Our reader and our writer against prost, over generated messages: whole, shuffled, and damaged.
+//! The hand-written reader and writer against prost, with generated messages: whole, shuffled and damaged.
 
 use bytes::{BufMut, Bytes};
 use proptest::collection::{btree_map, vec};
@@ -19,7 +19,7 @@ fn choice() -> impl Strategy<Value = ParameterChoice> {
     ]
 }
 
-/// Contents that fit the datatype they come with.
+/// A datatype with matching contents.
 fn typed() -> impl Strategy<Value = (DataType, InferTensorContents)> {
     type C = InferTensorContents;
     let small = |t: &'static [DataType]| proptest::sample::select(t);
@@ -38,7 +38,6 @@ fn typed() -> impl Strategy<Value = (DataType, InferTensorContents)> {
     ]
 }
 
-/// A request that must be accepted.
 fn request() -> impl Strategy<Value = ModelInferRequest> {
     let tensor = (vec(any::<i64>(), 0..4), btree_map("[a-d]{1,2}", choice().prop_map(parameter), 0..2), typed());
     let texts = ("[a-zé]{0,6}", "[0-9]{0,2}", "[a-z]{0,3}");
@@ -82,7 +81,7 @@ fn request() -> impl Strategy<Value = ModelInferRequest> {
         })
 }
 
-/// Raw bytes of `contents`, written the plain way.
+/// Binary form of `contents`, by a simple implementation.
 fn plain(contents: &InferTensorContents, datatype: &str) -> Vec<u8> {
     let c = contents;
     let low = |bytes: [u8; 4]| match datatype {
@@ -104,7 +103,7 @@ fn plain(contents: &InferTensorContents, datatype: &str) -> Vec<u8> {
     raw
 }
 
-/// Checks what we read against what prost read from the same bytes.
+/// Compares a decoded request with prost's for the same bytes.
 fn compare(ours: &InferRequest, theirs: &ModelInferRequest) {
     assert_eq!(&*ours.id, theirs.id);
     assert_eq!(ours.inputs.len(), theirs.inputs.len());
@@ -128,7 +127,7 @@ fn compare(ours: &InferRequest, theirs: &ModelInferRequest) {
         };
         assert_eq!((&*a.name, a.form.classification), (b.name.as_str(), classes));
     }
-    // Keys with a meaning of their own come only out of damage; then the custom ones must still be right.
+    // Only damage makes reserved keys; the custom ones must still be right.
     let mut custom = 0;
     for (key, value) in &theirs.parameters {
         let expected = match value.parameter_choice.clone() {
@@ -139,7 +138,7 @@ fn compare(ours: &InferRequest, theirs: &ModelInferRequest) {
             _ => continue,
         };
         let Some((_, ours)) = ours.parameters.iter().find(|(k, _)| *k == key.as_str()) else { continue };
-        // Damage makes NaN, which equals nothing.
+        // Damage may make NaN, which does not equal itself.
         assert_eq!(format!("{ours:?}"), format!("{expected:?}"));
         custom += 1;
     }
@@ -149,7 +148,7 @@ fn compare(ours: &InferRequest, theirs: &ModelInferRequest) {
     }
 }
 
-/// A message cut into its top fields, as (number, bytes of key and value). What cannot be cut is one field to the end.
+/// Splits a message into its top-level fields, as (number, bytes of key and value). A malformed rest is one field.
 fn fields(message: &[u8]) -> Vec<(u32, &[u8])> {
     let mut fields = Vec::new();
     let mut rest = message;
@@ -165,7 +164,7 @@ fn fields(message: &[u8]) -> Vec<(u32, &[u8])> {
     fields
 }
 
-/// Whether a map has a wrong wire type. Prost does not look at that and reads the field as a map all the same.
+/// True if a map has a wrong wire type, which prost ignores.
 fn has_strange_map(message: &[u8]) -> bool {
     let strange = |field: &[u8]| field[0] & 7 != 2;
     fields(message).into_iter().any(|(number, field)| match number {
@@ -180,7 +179,7 @@ fn has_strange_map(message: &[u8]) -> bool {
     })
 }
 
-/// Shuffles fields, but keeps those of equal number in their order, which has a meaning.
+/// Shuffles fields, but keeps the order of fields with the same number, which has a meaning.
 fn shuffle(message: &[u8], mut seed: u64) -> Vec<u8> {
     let mut by_number: Vec<std::collections::VecDeque<&[u8]>> = vec![Default::default(); 16];
     for (number, bytes) in fields(message) {
@@ -198,7 +197,7 @@ fn shuffle(message: &[u8], mut seed: u64) -> Vec<u8> {
     }
 }
 
-/// Rewrites the packed lists of an input: its shape, and its contents as unpacked elements in several messages.
+/// Rewrites the packed lists of an input (shape and contents) as unpacked elements in several messages.
 fn unpack(input: &InferInputTensor, seed: u64) -> Vec<u8> {
     use prost::encoding::{bool, bytes, double, float, int32, int64, uint32, uint64};
     let mut out = InferInputTensor { shape: Vec::new(), contents: None, ..input.clone() }.encode_to_vec();
@@ -248,7 +247,7 @@ proptest! {
             other.put_slice(&input);
         }
         for message in [shuffle(&whole, seed), shuffle(&other, seed)] {
-            // The shuffling itself must not change what prost reads.
+            // Shuffling must not change the result of prost.
             let theirs = ModelInferRequest::decode(&message[..]).unwrap();
             prop_assert_eq!(&theirs, &request);
             let message = Bytes::from(message);
@@ -258,7 +257,8 @@ proptest! {
         }
     }
 
-    /// We take what prost takes and refuse what it refuses, except wrong wire types: those we skip, as the C++ library does.
+    /// The reader and prost accept the same messages, except for wrong wire types, which are skipped as in the C++
+    /// library.
     #[test]
     fn damaged_requests_are_judged_as_prost_judges_them(
         request in request(),
@@ -279,8 +279,11 @@ proptest! {
         let ours = read(&message);
         match (&ours, ModelInferRequest::decode(message.clone())) {
             (Ok(ours), Ok(theirs)) => compare(ours, &theirs),
-            (Err(e), Ok(_)) => prop_assert!(e.code() != Code::Internal, "only we refuse: {}", e),
-            (Ok(_), Err(e)) => prop_assert!(e.to_string().contains("invalid wire type"), "only prost refuses: {}: {:02x?}", e, &message[..]),
+            (Err(e), Ok(_)) => prop_assert!(e.code() != Code::Internal, "only the reader rejects: {e}"),
+            (Ok(_), Err(e)) => {
+                let is_wire_type = e.to_string().contains("invalid wire type");
+                prop_assert!(is_wire_type, "only prost rejects: {e}: {:02x?}", &message[..]);
+            }
             (Err(_), Err(_)) => {}
         }
     }

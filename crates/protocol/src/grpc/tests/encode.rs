@@ -1,4 +1,4 @@
-//! Responses, as prost reads them.
+//! Responses, decoded by prost.
 
 use bytes::{Buf, Bytes};
 use prost::Message;
@@ -32,7 +32,7 @@ fn response(outputs: Vec<OutputTensor>) -> InferResponse {
     }
 }
 
-/// What the client gets, having checked the frame around it.
+/// The message that the client receives; checks its frame header.
 fn message(encoded: Encoded) -> Bytes {
     let len = encoded.len();
     let mut frame: Bytes = encoded.into_frame().concat().into();
@@ -95,8 +95,8 @@ fn p_2_3_response_parameters_keep_their_types() {
 }
 
 #[test]
-fn p_2_3_a_response_over_2_gib_is_refused() {
-    // One small allocation, seen many times: nothing of this size is ever made.
+fn p_2_3_a_response_over_2_gib_is_an_error() {
+    // One small allocation, referenced many times: no buffer of this size is ever allocated.
     let part = Bytes::from(vec![0; 1 << 20]);
     let with = |parts: usize| response((0..parts).map(|_| tensor("A", part.clone())).collect());
     assert!(encode(&with(2047), &signature()).is_ok());
@@ -120,7 +120,7 @@ fn stream(encoded: Encoded) -> ModelStreamInferResponse {
 }
 
 #[test]
-fn p_2_5_stream_responses_carry_the_final_flag() {
+fn p_2_5_stream_responses_have_the_final_flag() {
     for is_final in [true, false] {
         let response = response(vec![tensor("A", vec![7; 5000])]);
         let back = stream(encode_stream_response(&response, &signature(), is_final).unwrap());
@@ -133,7 +133,7 @@ fn p_2_5_stream_responses_carry_the_final_flag() {
 }
 
 #[test]
-fn p_2_5_stream_errors_say_only_what_is_known() {
+fn p_2_5_stream_errors_have_only_the_known_fields() {
     let error = Error::not_found("Request for unknown model: 'nope' is not found");
     let id = Name::from_static("u");
     let back = stream(encode_stream_error(&error, &id, StreamFailure::BeforeEnqueue));
@@ -147,13 +147,13 @@ fn p_2_5_stream_errors_say_only_what_is_known() {
     let inner = ModelInferResponse { model_name: "ort_fail".into(), parameters: flag, ..Default::default() };
     assert_eq!((back.error_message.as_str(), back.infer_response), (error.message(), Some(inner)));
 
-    // Without an id the response inside is present all the same.
+    // The inner response is present even without an id.
     let back = stream(encode_stream_error(&error, &Name::new(), StreamFailure::BeforeEnqueue));
     assert_eq!(back.infer_response, Some(ModelInferResponse::default()));
 }
 
 #[test]
-fn p_1_12_7_classes_take_the_place_of_the_tensor() {
+fn p_1_12_7_classes_replace_the_tensor() {
     let mut wanted = tensor("OUTPUT1", Bytes::new());
     wanted.datatype = DataType::Int32;
     wanted.shape = smallvec![1, 16];

@@ -1,4 +1,4 @@
-//! What clients see of `ModelInfer`, byte by byte. Clients are played by prost.
+//! `ModelInfer` as clients see it, byte by byte. Prost is the client.
 
 mod decode;
 mod differential;
@@ -17,7 +17,7 @@ use crate::pb::inference::model_infer_request::{InferInputTensor, InferRequested
 use crate::pb::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::{InferRequest, Regions, Signature};
 
-/// Knows the region `in` of 128 bytes, and remembers what it was asked.
+/// A registry with the region `in` of 128 bytes, which records its requests.
 #[derive(Default)]
 struct OneRegion {
     asked: RefCell<Vec<(String, u64, u64)>>,
@@ -26,7 +26,7 @@ struct OneRegion {
 struct Window(u64);
 
 #[allow(unsafe_code)]
-// SAFETY: windows in these tests are never read; the pointer is only ever combined with length 0.
+// SAFETY: these tests never read the memory; the pointer is only combined with length 0.
 unsafe impl RegionMemory for Window {
     fn base(&self) -> Base<'_> {
         Base::Host(std::ptr::NonNull::<u8>::dangling().as_ptr())
@@ -79,7 +79,7 @@ fn parameter(choice: ParameterChoice) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-/// Two INT32 inputs of [1,16] with raw contents, as most golden cases have them.
+/// A request with two INT32 inputs of [1,16] in binary form, as in most golden cases.
 fn addsub() -> ModelInferRequest {
     ModelInferRequest {
         model_name: "addsub".into(),
@@ -89,7 +89,7 @@ fn addsub() -> ModelInferRequest {
     }
 }
 
-/// The same with its numbers in `contents`.
+/// As above, with the numbers in `contents`.
 fn addsub_typed() -> ModelInferRequest {
     let mut request = addsub();
     request.raw_input_contents.clear();
