@@ -1,4 +1,4 @@
-//! What can happen to a request that is traced.
+//! The activities of a traced request.
 
 use std::borrow::Cow;
 
@@ -22,18 +22,18 @@ pub enum Activity {
     GrpcSendStart,
     GrpcSendEnd,
     InferResponseComplete,
-    /// Reported by a backend, as are the others that begin with `Custom`: an activity of its own begins (O-48).
+    /// Start of an activity that a backend reports, as all that begin with `Custom` (O-48).
     CustomStart,
     CustomEnd,
-    /// A moment without a duration.
+    /// An activity without a duration.
     CustomSingle,
-    /// The activity of this number begins, inside the one with the number before.
+    /// Start of the activity with this number, inside the one with the previous number.
     CustomNestedStart(u16),
     CustomNestedEnd(u16),
 }
 
 impl Activity {
-    /// As traces name it.
+    /// Name in traces.
     pub fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::CustomNestedStart(number) => return Cow::Owned(format!("CUSTOM_ACTIVITY{number}_START")),

@@ -1,26 +1,26 @@
-//! The W3C trace context of a caller: the headers `traceparent` and `tracestate`.
+//! The W3C trace context of a caller, from the headers `traceparent` and `tracestate`.
 
 use crate::limits::TRACE_TEXT_BYTES_MAX;
 
-/// Version, trace id, parent id and flags, with their dashes.
+/// Bytes of version, trace id, parent id and flags, with their dashes.
 const LENGTH: usize = 55;
 
-/// A caller's context, valid.
+/// A valid context of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// Its 55 characters; of a higher version than 00 the first 55.
+    /// The header's 55 characters; for versions above 00 its first 55.
     pub traceparent: String,
-    /// As it came; empty without one, or when it is too long to be carried.
+    /// The header as received; empty if it is missing or too long.
     pub tracestate: String,
 }
 
 impl Context {
-    /// Its 32 hexadecimal digits.
+    /// The trace id, 32 hexadecimal digits.
     pub(crate) fn trace_id(&self) -> &str {
         self.traceparent.split('-').nth(1).unwrap_or_default()
     }
 
-    /// Reads the headers; `None` when `traceparent` is not valid: the caller is then one without a context.
+    /// Reads the headers; `None` if `traceparent` is invalid, which counts as no context.
     pub fn parse<'a>(traceparent: &[u8], tracestates: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let text = traceparent.trim_ascii();
         let head = text.get(..LENGTH)?;
@@ -31,7 +31,7 @@ impl Context {
         };
         let is_none = |id: &[u8]| id.iter().all(|b| *b == b'0');
         let is_well_formed = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2);
-        // What follows belongs to a version that we do not know; version 00 has nothing there, and ff is none.
+        // Unknown versions may have more fields; version 00 has none, and ff is invalid.
         let is_known = match version {
             b"ff" => false,
             b"00" => text.len() == LENGTH,
@@ -48,7 +48,7 @@ impl Context {
                 continue;
             }
             if !part.is_ascii() || tracestate.len() + part.len() >= TRACE_TEXT_BYTES_MAX {
-                // Half of a state is none.
+                // A partial state is invalid.
                 tracestate.clear();
                 break;
             }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn p119_o45_a_context_counts_if_it_is_valid() {
+    fn p119_o45_only_a_valid_context_counts() {
         check(GOOD, Some(GOOD));
         check(&format!(" {GOOD}\t"), Some(GOOD));
         check(&GOOD.replace("-01", "-00"), Some(&GOOD.replace("-01", "-00")));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn p119_states_are_joined_and_one_that_is_too_long_is_left_out() {
+    fn p119_states_are_joined_and_dropped_if_they_are_too_long() {
         let state = |parts: &[&str]| {
             Context::parse(GOOD.as_bytes(), parts.iter().map(|p| p.as_bytes())).expect("valid").tracestate
         };

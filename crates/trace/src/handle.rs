@@ -1,4 +1,4 @@
-//! The handles by which a request is noted, and its record while it is being made.
+//! The handles that record a request, and its incomplete record.
 
 use crate::activity::Activity;
 use crate::context::Context;
@@ -15,37 +15,37 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error};
 
-/// A request that is traced, or a call that is made for one. Clones note into the same call; the record is complete when the last
-/// handle of the request is gone. One that is only [measured](Self::measured) makes no record.
+/// Handle of a traced request, or of a call made for one. Clones write to the same call; dropping the request's last
+/// handle completes the record. A handle that only [measures](Self::measured) makes no record.
 #[derive(Clone)]
 pub struct Trace(Arc<Handle>);
 
 struct Handle {
-    /// None of a request that is only measured.
-    open: Option<Arc<Open>>,
-    /// Which of its calls.
+    /// `None` if the request is only measured.
+    open: Option<Arc<OpenRecord>>,
+    /// Index of the call.
     at: usize,
     phases: Phases,
 }
 
-/// A record that is being made.
-struct Open {
+/// A record that is not complete.
+struct OpenRecord {
     sampler: Arc<Sampler>,
     context: Option<Context>,
     id: u64,
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RecordState {
     activities: Vec<Stamp>,
     calls: Vec<Call>,
     bytes: usize,
-    /// What models were told, without a caller's.
+    /// Trace id that models received, if the caller has none.
     trace_id: String,
-    /// Contents of tensors, of those that all open records may have.
+    /// Bytes of tensors that are reserved at the outlet.
     reserved: usize,
-    /// A record also without an accepted call.
+    /// True if a record is made even without an accepted call.
     is_kept: bool,
 }
 
@@ -53,40 +53,40 @@ impl Trace {
     pub(crate) fn begin(sampler: Arc<Sampler>, context: Option<Context>) -> Self {
         let id = sampler.outlet.id();
         let calls = vec![Call { id, ..Call::default() }];
-        let state = Mutex::new(State { calls, ..State::default() });
-        Self::of(Some(Arc::new(Open { sampler, context, id, state })), 0)
+        let state = Mutex::new(RecordState { calls, ..RecordState::default() });
+        Self::of(Some(Arc::new(OpenRecord { sampler, context, id, state })), 0)
     }
 
-    fn of(open: Option<Arc<Open>>, at: usize) -> Self {
+    fn of(open: Option<Arc<OpenRecord>>, at: usize) -> Self {
         Self(Arc::new(Handle { open, at, phases: Phases::default() }))
     }
 
-    /// For a request that is not traced, and of which only the [phases](Self::phases) are wanted.
+    /// A handle for a request that is not traced, but whose [phases](Self::phases) are measured.
     pub fn measured() -> Self {
         Self::of(None, 0)
     }
 
-    /// Whether a record is made.
+    /// True if a record is made.
     pub fn is_recorded(&self) -> bool {
         self.0.open.is_some()
     }
 
-    /// When what happened, as far as it has.
+    /// Times of the call so far.
     pub fn phases(&self) -> &Phases {
         &self.0.phases
     }
 
-    /// The id of the trace as far as it is known: the caller's, or the one that models were told, or the number of the request.
+    /// Id of the trace: the caller's, or the one that models received, or the number of the request.
     pub fn id(&self) -> Option<String> {
         let open = self.0.open.as_ref()?;
         if let Some(caller) = &open.context {
             return Some(caller.trace_id().to_owned());
         }
-        let told = open.state.lock().trace_id.clone();
-        Some(if told.is_empty() { open.id.to_string() } else { told })
+        let trace_id = open.state.lock().trace_id.clone();
+        Some(if trace_id.is_empty() { open.id.to_string() } else { trace_id })
     }
 
-    /// A trace of a call that is made for this one; `None` when there are too many, or nothing is recorded.
+    /// A handle for a call that is made for this one; `None` if the record is full or there is none.
     pub fn child(&self) -> Option<Self> {
         let open = self.0.open.as_ref()?;
         let mut state = open.state.lock();
@@ -97,7 +97,7 @@ impl Trace {
         Some(Self::of(Some(open.clone()), at))
     }
 
-    /// Notes what the front end does with the request.
+    /// Records an activity of the front end.
     pub fn front(&self, activity: Activity, ns: u64) {
         if let Some(open) = self.0.open.as_ref().filter(|open| open.sampler.setting.timestamps) {
             let mut state = open.state.lock();
@@ -107,14 +107,14 @@ impl Trace {
         }
     }
 
-    /// The request is no request at all, and traced as that.
+    /// Makes a record even if no model accepts the request, because its body is malformed.
     pub fn keep(&self) {
         if let Some(open) = &self.0.open {
             open.state.lock().is_kept = true;
         }
     }
 
-    /// The call was accepted by its model. A call that never is, is not part of the record.
+    /// Records that the model accepted the call. A call that is not accepted is not part of the record.
     pub fn accepted(&self, model: &str, version: i64, request_id: &str, ns: u64) {
         self.0.phases.accepted(ns);
         if !self.is_recorded() {
@@ -130,12 +130,12 @@ impl Trace {
         self.mark(Activity::QueueStart, ns);
     }
 
-    /// Notes an activity that the backend reports while it runs the call. The backend bounds how many those are.
+    /// Records an activity that the backend reports during the execution. The backend limits their number.
     pub fn custom(&self, activity: Activity, ns: u64) {
         self.mark(activity, ns);
     }
 
-    /// The call ran: when that began, when its inputs were ready, when inference ended, and when its outputs were ready.
+    /// Records the execution: when it began, its inputs were ready, inference ended, and its outputs were ready.
     pub fn computed(&self, marks: [u64; 4]) {
         self.0.phases.computed(marks);
         if !self.is_recorded() {
@@ -148,12 +148,12 @@ impl Trace {
         self.mark(Activity::ComputeEnd, outputs_ready);
     }
 
-    /// The call ran in a batch with so many rows.
+    /// Records the rows of the call's batch.
     pub fn batched(&self, rows: u32) {
         self.0.phases.batched(rows);
     }
 
-    /// The call is over.
+    /// Records the end of the call.
     pub fn ended(&self, ns: u64, error: Option<&Error>) {
         self.0.phases.ended(ns);
         self.mark(Activity::RequestEnd, ns);
@@ -163,15 +163,15 @@ impl Trace {
         }
     }
 
-    /// The W3C context of this call as Triton gives it to backends, a JSON object: what a model does for it are children of its span.
-    /// `None` in mode Triton, which has no spans (O-47).
+    /// W3C context of this call as a JSON object, as Triton passes it to backends: a model's own spans become children
+    /// of the call's span. `None` in mode Triton, which has no spans (O-47).
     pub fn context(&self) -> Option<String> {
         let open = self.0.open.as_ref()?;
         if open.sampler.setting.mode != Mode::OpenTelemetry {
             return None;
         }
         let mut state = open.state.lock();
-        let State { calls, trace_id, .. } = &mut *state;
+        let RecordState { calls, trace_id, .. } = &mut *state;
         let call = calls.get_mut(self.0.at)?;
         if call.span_id.is_empty() {
             call.span_id = random_hex(16);
@@ -195,12 +195,12 @@ impl Trace {
         Some(json)
     }
 
-    /// Whether tensors are noted.
+    /// True if tensors are recorded.
     pub fn wants_tensors(&self) -> bool {
         self.0.open.as_ref().is_some_and(|open| open.sampler.setting.tensors)
     }
 
-    /// Notes a tensor: copies its beginning.
+    /// Records a tensor: copies its first bytes.
     pub fn tensor(&self, kind: Kind, name: &str, datatype: DataType, shape: &[i64], data: &Data) {
         let Some(open) = self.0.open.as_ref().filter(|_| self.wants_tensors()) else { return };
         let mut state = open.state.lock();
@@ -208,7 +208,7 @@ impl Trace {
         let room = open.sampler.outlet.reserve(data.len().min(room));
         state.reserved += room;
         let mut begin = vec![0; room];
-        // It is no longer than the tensor: what fails is a device, and zeros would be a lie.
+        // Not longer than the tensor, so only a device can fail; then the record has no contents instead of zeros.
         let failed = data.copy_to(0, &mut begin).is_err();
         let is_cut = failed || begin.len() < data.len();
         if failed {
@@ -245,16 +245,16 @@ impl std::fmt::Debug for Trace {
     }
 }
 
-/// Of a text that clients send, as much as is kept.
+/// Cuts a client's text to the limit, between characters.
 fn cut(text: &str) -> &str {
     // A character has at most four bytes.
     let longest = text.len().min(TRACE_TEXT_BYTES_MAX);
     (0..4).find_map(|less| text.get(..longest.checked_sub(less)?)).unwrap_or_default()
 }
 
-impl Drop for Open {
+impl Drop for OpenRecord {
     fn drop(&mut self) {
-        let State { activities, mut calls, mut bytes, trace_id, reserved, is_kept } =
+        let RecordState { activities, mut calls, mut bytes, trace_id, reserved, is_kept } =
             std::mem::take(self.state.get_mut());
         self.sampler.outlet.release(reserved);
         calls.retain(|call| call.is_accepted);

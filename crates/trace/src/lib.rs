@@ -1,11 +1,11 @@
-//! Traces: which requests are traced, what is noted of them, and the queue by which their records leave (O 3.3 to O 3.6).
+//! Samples requests, records their activities and tensors, and queues the records (O 3.3 to O 3.6).
 //!
-//! A request that is sampled gets a [`Trace`]: a handle that travels with it, is cloned by each part that notes something, and makes
-//! children for the calls that are made for it. When the last handle of a request is dropped its [`Record`] is complete and goes into
-//! the queue of the [`Tracer`]; so whatever fails, panics or leaves, each sampled request that was accepted makes one record. Time is an
-//! argument: nothing here looks at a clock, and nothing waits.
+//! A sampled request has a [`Trace`], a handle that each part of the server clones to add activities, with children for
+//! the calls that are made for the request. When the last handle is dropped, the [`Record`] is complete and enters the
+//! queue of the [`Tracer`]; so every sampled request that was accepted makes one record, even if something fails or
+//! panics. Times are arguments: this crate reads no clock and never waits.
 //!
-//! While no setting samples anything a request costs one look at a flag of its model ([`Watch::is_on`]).
+//! While no setting samples, a request only reads one flag of its model ([`Watch::is_on`]).
 
 mod activity;
 mod context;

@@ -1,9 +1,9 @@
-//! When a request reached which part of its way, for a line of the access log. Noted by any thread without a lock; read once the
-//! request is answered, by the thread that was given the answer.
+//! Times of the phases of a request, for the access log. Any thread sets them without a lock; the thread that receives
+//! the last response reads them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Times on the engine's clock; 0 is not (yet).
+/// Times on the engine's clock; 0 = not reached.
 #[derive(Debug, Default)]
 pub struct Phases {
     accepted: AtomicU64,
@@ -12,21 +12,21 @@ pub struct Phases {
     rows: AtomicU32,
 }
 
-/// What is known of them.
+/// A copy of the times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// The model accepted the request.
+    /// When the model accepted the request.
     pub accepted: u64,
-    /// It ran: the batch began, its inputs were ready, inference ended, outputs were ready. All 0 of one that did not run here: a hit of
-    /// the response cache, an ensemble.
+    /// When the batch began, its inputs were ready, inference ended, and outputs were ready. All 0 if the request had
+    /// no execution of its own: a hit of the response cache, an ensemble.
     pub marks: [u64; 4],
-    /// Its last answer was there.
+    /// When the last response was complete.
     pub ended: u64,
-    /// Rows of its batch; 0 where that is not known.
+    /// Rows of the batch; 0 if unknown.
     pub rows: u32,
 }
 
-// Relaxed: the answer is handed over with an order of its own, behind all of this.
+// Relaxed, because passing the response to the reader orders all of these writes.
 impl Phases {
     pub(crate) fn accepted(&self, ns: u64) {
         self.accepted.store(ns, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Phases {
         self.rows.store(rows, Ordering::Relaxed);
     }
 
-    /// What is known by now.
+    /// The times so far.
     pub fn measured(&self) -> Measured {
         Measured {
             accepted: self.accepted.load(Ordering::Relaxed),

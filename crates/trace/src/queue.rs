@@ -1,4 +1,4 @@
-//! The queue by which records leave: bounded, never waited for.
+//! The bounded queue of complete records. Writers never wait.
 
 use crate::limits::{TRACES_OPEN_BYTES_MAX, TRACES_TAKEN_BYTES_MAX, TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
 use crate::record::Record;
@@ -7,47 +7,47 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Called when there is something to take.
+/// Called when the queue is no longer empty.
 type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// Where samplers and traces leave what they have to tell.
+/// Receives records from traces and ended settings from samplers.
 #[derive(Default)]
 pub(crate) struct Outlet {
-    waiting: Mutex<Waiting>,
+    queued: Mutex<QueuedRecords>,
     wake: OnceLock<Wake>,
     lost: AtomicU64,
     ids: AtomicU64,
-    /// Bytes of tensors in records that are not here yet.
+    /// Bytes of tensors in records that are not complete.
     open: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedRecords {
     records: VecDeque<Record>,
     bytes: usize,
     ended: Vec<u32>,
-    /// The taker was told, and did not find the queue empty since.
-    is_told: bool,
+    /// The reader was woken, and has not found the queue empty since.
+    is_woken: bool,
 }
 
-/// What was taken.
+/// Result of one read of the queue.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// In the order in which they became complete.
+    /// Records in the order in which they were completed.
     pub records: Vec<Record>,
-    /// Settings of which no record follows. Told once all of their records were taken.
+    /// Settings without further records; each is returned once all of its records were taken.
     pub ended: Vec<u32>,
-    /// Nothing more waits.
+    /// True if the queue is empty.
     pub is_all: bool,
 }
 
 impl Outlet {
-    /// The number of a new trace, from 1.
+    /// Id of a new call, from 1.
     pub(crate) fn id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Room for the contents of a tensor: all of it or less, which is given back by `release`.
+    /// Reserves up to `bytes` for the contents of a tensor; returns the granted bytes, which `release` returns.
     pub(crate) fn reserve(&self, bytes: usize) -> usize {
         let before = self.open.fetch_add(bytes, Ordering::Relaxed);
         let granted = bytes.min(TRACES_OPEN_BYTES_MAX.saturating_sub(before));
@@ -66,57 +66,57 @@ impl Outlet {
 
     pub(crate) fn put(&self, record: Record) {
         let bytes = record.bytes();
-        let mut waiting = self.waiting.lock();
-        if waiting.records.len() >= TRACES_WAITING_MAX || waiting.bytes + bytes > TRACES_WAITING_BYTES_MAX {
-            drop(waiting);
+        let mut queued = self.queued.lock();
+        if queued.records.len() >= TRACES_WAITING_MAX || queued.bytes + bytes > TRACES_WAITING_BYTES_MAX {
+            drop(queued);
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        waiting.bytes += bytes;
-        waiting.records.push_back(record);
-        let tell = !std::mem::replace(&mut waiting.is_told, true);
-        drop(waiting);
-        if tell {
-            self.tell();
+        queued.bytes += bytes;
+        queued.records.push_back(record);
+        let wake = !std::mem::replace(&mut queued.is_woken, true);
+        drop(queued);
+        if wake {
+            self.wake();
         }
     }
 
     pub(crate) fn end(&self, setting: u32) {
-        let mut waiting = self.waiting.lock();
-        waiting.ended.push(setting);
-        let tell = !std::mem::replace(&mut waiting.is_told, true);
-        drop(waiting);
-        if tell {
-            self.tell();
+        let mut queued = self.queued.lock();
+        queued.ended.push(setting);
+        let wake = !std::mem::replace(&mut queued.is_woken, true);
+        drop(queued);
+        if wake {
+            self.wake();
         }
     }
 
-    fn tell(&self) {
+    fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
         }
     }
 
     pub(crate) fn wake_with(&self, wake: Wake) {
-        // Only the first counts: there is one taker.
+        // Only the first call has an effect: there is one reader.
         let _ = self.wake.set(wake);
     }
 
     pub(crate) fn take(&self, max: usize) -> Taken {
-        let mut waiting = self.waiting.lock();
+        let mut queued = self.queued.lock();
         let (mut records, mut bytes) = (Vec::new(), 0);
         while records.len() < max
             && bytes < TRACES_TAKEN_BYTES_MAX
-            && let Some(record) = waiting.records.pop_front()
+            && let Some(record) = queued.records.pop_front()
         {
             bytes += record.bytes();
             records.push(record);
         }
-        waiting.bytes = waiting.bytes.saturating_sub(bytes);
-        let is_all = waiting.records.is_empty();
-        let ended = if is_all { std::mem::take(&mut waiting.ended) } else { Vec::new() };
+        queued.bytes = queued.bytes.saturating_sub(bytes);
+        let is_all = queued.records.is_empty();
+        let ended = if is_all { std::mem::take(&mut queued.ended) } else { Vec::new() };
         if is_all {
-            waiting.is_told = false;
+            queued.is_woken = false;
         }
         Taken { records, ended, is_all }
     }
@@ -125,9 +125,9 @@ impl Outlet {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Records that wait, and their bytes.
+    /// Queued records, and their bytes.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        let waiting = self.waiting.lock();
-        (waiting.records.len(), waiting.bytes)
+        let queued = self.queued.lock();
+        (queued.records.len(), queued.bytes)
     }
 }

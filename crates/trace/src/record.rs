@@ -1,4 +1,4 @@
-//! What is noted of one request of a client: data, complete and on its way out.
+//! The complete record of one traced request.
 
 use crate::activity::Activity;
 use crate::context::Context;
@@ -6,29 +6,29 @@ use crate::setting::Mode;
 use crate::text::elements;
 use tensor::{Code, DataType};
 
-/// One traced request: the call of the model that the client asked for, and what was called for that.
+/// One traced request: the client's call, and the calls that were made for it.
 #[derive(Debug)]
 pub struct Record {
-    /// Where it goes.
+    /// Destination of the record.
     pub mode: Mode,
     /// Number of the setting that sampled it.
     pub setting: u32,
     /// Id of the client's call.
     pub id: u64,
-    /// The caller's, in mode OpenTelemetry.
+    /// Context of the caller, in mode OpenTelemetry.
     pub context: Option<Context>,
-    /// 32 hexadecimal digits that a model was told; empty = none was told any, or the caller's are it.
+    /// Trace id that models received, 32 hexadecimal digits; empty if none did or the caller's id applies.
     pub trace_id: String,
-    /// Of the front end.
+    /// Activities of the front end.
     pub activities: Vec<Stamp>,
-    /// The client's first; parents before their children. None of a body that was no JSON.
+    /// The client's call first, parents before their children. Empty if the body was not JSON.
     pub calls: Vec<Call>,
-    /// Of texts and tensors.
+    /// Bytes of texts and tensors.
     pub(crate) bytes: usize,
 }
 
 impl Record {
-    /// What it holds, roughly.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         const EACH: usize = 256;
         let stamps = self.activities.len() + self.calls.iter().map(|c| c.activities.len()).sum::<usize>();
@@ -36,7 +36,7 @@ impl Record {
     }
 }
 
-/// When something happened, on the engine's clock.
+/// An activity and its time on the engine's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Stamp {
@@ -47,38 +47,38 @@ pub struct Stamp {
 /// One call of a model or an ensemble.
 #[derive(Debug, Default)]
 pub struct Call {
-    /// From 1.
+    /// Id of the call, from 1.
     pub id: u64,
-    /// Of the call it was made for; 0 = none.
+    /// Id of the call for which it was made; 0 = none.
     pub parent: u64,
-    /// Model.
+    /// Name of the model.
     pub model: String,
-    /// Its version.
+    /// Version of the model.
     pub version: i64,
-    /// The client's; empty = none.
+    /// Request id of the client, or empty.
     pub request_id: String,
-    /// In the order in which they were noted: what a backend reports stands before the phases of its run.
+    /// Activities in the order of their reports: those of a backend are before the phases of its execution.
     pub activities: Vec<Stamp>,
-    /// Level TENSORS.
+    /// Tensors, at level TENSORS.
     pub tensors: Vec<Tensor>,
-    /// Why it failed.
+    /// Code and text, if the call failed.
     pub error: Option<(Code, String)>,
-    /// 16 hexadecimal digits that its model was told; empty = none.
+    /// Span id that the model received, 16 hexadecimal digits; empty if it received none.
     pub span_id: String,
     pub(crate) is_accepted: bool,
 }
 
-/// On which side of a model a tensor was seen.
+/// Side of a model on which a tensor was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Of a request that was queued.
+    /// Input of a queued request.
     QueueInput,
-    /// Of a response.
+    /// Output of a response.
     BackendOutput,
 }
 
 impl Kind {
-    /// As traces name it.
+    /// Name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueInput => "TENSOR_QUEUE_INPUT",
@@ -90,23 +90,23 @@ impl Kind {
 /// A tensor of a call.
 #[derive(Debug)]
 pub struct Tensor {
-    /// Where it was seen.
+    /// Side of the model.
     pub kind: Kind,
     /// Name.
     pub name: String,
-    /// Element type.
+    /// Datatype.
     pub datatype: DataType,
     /// Full shape.
     pub shape: Vec<i64>,
-    /// Its first bytes.
+    /// First bytes of the contents.
     pub(crate) data: Vec<u8>,
-    /// There are more.
+    /// True if the contents have more bytes.
     pub(crate) is_cut: bool,
 }
 
 impl Tensor {
-    /// The elements, joined by commas: numbers in their shortest form that reads back the same, booleans as 0 and 1, strings quoted as
-    /// JSON quotes them. Of a tensor that was cut, those that are whole, and `...` behind them.
+    /// The elements, joined by commas: numbers in the shortest form that reads back the same, booleans as 0 and 1,
+    /// strings as in JSON. The text of a cut tensor has the complete elements and ends with `...`.
     pub fn text(&self) -> String {
         let mut out = elements(self.datatype, &self.data);
         if self.is_cut {

@@ -1,11 +1,11 @@
-//! Which requests are traced (O 3.3).
+//! Selects the requests that are traced (O 3.3).
 
 use crate::queue::Outlet;
 use crate::setting::Setting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// A setting at work. The last one to hold it tells the queue that no record of it follows.
+/// Applies a setting. Dropping the last reference tells the queue that no record of the setting follows.
 pub(crate) struct Sampler {
     pub(crate) setting: Setting,
     pub(crate) outlet: Arc<Outlet>,
@@ -19,12 +19,12 @@ impl Sampler {
         Arc::new(Self { setting, outlet, seen: AtomicU64::new(0), left })
     }
 
-    /// How many may still be sampled; -1 = any number.
+    /// Requests that may still be sampled; -1 = no limit.
     pub(crate) fn left(&self) -> i32 {
         i32::try_from(self.left.load(Ordering::Relaxed)).unwrap_or(-1)
     }
 
-    /// Counts a request. Whether it is traced: every n-th as long as there is count, and one with a context always.
+    /// Counts a request; true if it is traced: every n-th until the count is used up, and any with a context.
     pub(crate) fn takes(&self, has_context: bool) -> bool {
         let rate = u64::from(self.setting.rate);
         let is_nth = rate > 0 && (self.seen.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(rate);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::setting::Mode;
 
-    /// Which of `requests` requests are traced; those in `with` have a context.
+    /// Checks which of `requests` requests are traced; those in `with` have a context.
     fn check(rate: u32, count: i32, requests: u64, with: &[u64], expected: &[u64], left: i32) {
         let setting = Setting { number: 1, mode: Mode::OpenTelemetry, timestamps: true, tensors: false, rate, count };
         let sampler = Sampler::new(setting, Arc::default());
@@ -72,16 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn o45_a_context_traces_whatever_rate_and_count_say() {
+    fn o45_a_request_with_a_context_is_traced_for_any_rate_and_count() {
         check(0, -1, 4, &[2], &[2], -1);
         check(1, 0, 4, &[3], &[3], 0);
-        // It is counted as a request, and uses the count up only when it is the n-th one.
+        // It counts as a request, but reduces the count only if it is the n-th one.
         check(3, 5, 6, &[1], &[1, 3, 6], 3);
         check(3, 5, 6, &[3], &[3, 6], 3);
     }
 
     #[test]
-    fn threads_together_take_no_more_than_the_count() {
+    fn all_threads_together_sample_no_more_than_the_count() {
         let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 2, count: 100 };
         let sampler = Sampler::new(setting, Arc::default());
         let taken: usize = std::thread::scope(|scope| {

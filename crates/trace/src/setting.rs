@@ -1,33 +1,33 @@
-//! What is traced, and where it goes.
+//! Settings of traces.
 
-/// Where records go.
+/// Destination of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Files of Triton's form.
+    /// Files in Triton's format.
     Triton,
-    /// Spans. A caller's context decides, too.
+    /// OpenTelemetry spans. Requests with a caller's context are traced as well.
     OpenTelemetry,
 }
 
-/// What decides which requests are traced, and what is noted of them.
+/// Rules for sampling requests and for the contents of their records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Told with each record it sampled.
+    /// Number that each of its records has.
     pub number: u32,
-    /// Where they go.
+    /// Destination of the records.
     pub mode: Mode,
     /// Level TIMESTAMPS.
     pub timestamps: bool,
     /// Level TENSORS.
     pub tensors: bool,
-    /// Every n-th request; 0 = none but those with a context.
+    /// Every n-th request is sampled; 0 = only those with a context.
     pub rate: u32,
-    /// How many may be sampled; -1 = any number.
+    /// Most requests that are sampled; -1 = no limit.
     pub count: i32,
 }
 
 impl Setting {
-    /// Whether it may sample anything.
+    /// True if the setting can sample a request.
     pub(crate) fn is_on(&self) -> bool {
         let is_possible = self.rate > 0 && self.count != 0 || self.mode == Mode::OpenTelemetry;
         (self.timestamps || self.tensors) && is_possible

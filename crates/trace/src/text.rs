@@ -4,7 +4,7 @@ use std::fmt::Write;
 use tensor::DataType;
 use tensor::strings::Strings;
 
-/// The elements, joined by commas: [`Tensor::text`](crate::Tensor::text) says how. Of strings, those that are whole.
+/// Joins the elements by commas, in the form of [`Tensor::text`](crate::Tensor::text); leaves out a string that is cut.
 pub(crate) fn elements(datatype: DataType, data: &[u8]) -> String {
     let mut out = String::with_capacity(data.len());
     match datatype {
@@ -37,7 +37,7 @@ fn numbers<const N: usize, T: std::fmt::Display>(out: &mut String, data: &[u8], 
     }
 }
 
-/// Prints with an exponent where there would be many zeros.
+/// A float that is printed with an exponent if it would have many zeros.
 struct Float<T>(T);
 
 impl<T: Copy + Into<f64> + std::fmt::Display + std::fmt::LowerExp> std::fmt::Display for Float<T> {
@@ -48,7 +48,7 @@ impl<T: Copy + Into<f64> + std::fmt::Display + std::fmt::LowerExp> std::fmt::Dis
     }
 }
 
-/// IEEE half precision.
+/// Converts IEEE half precision.
 fn half(bits: u16) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15, bits >> 10 & 0x1f, bits & 0x3ff);
     let magnitude = match exponent {
@@ -62,7 +62,7 @@ fn half(bits: u16) -> f32 {
 
 fn strings(out: &mut String, data: &[u8]) {
     for element in Strings::new(data) {
-        // The last one may be cut.
+        // The last string may be cut.
         let Ok(element) = element else { return };
         if !out.is_empty() {
             out.push(',');
@@ -71,7 +71,7 @@ fn strings(out: &mut String, data: &[u8]) {
     }
 }
 
-/// A text as JSON has it.
+/// Appends a JSON string.
 pub(crate) fn quoted(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The settings of a server, and its queue of records.
+//! The trace settings of a server, and its queue of records.
 
 use crate::limits::TRACE_SETTINGS_MAX;
 use crate::queue::{Outlet, Taken};
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// Tracers of this process with a setting that samples, and front ends that measure requests.
+/// Number of tracers in this process with a setting that samples, plus front ends that measure requests.
 static ON: AtomicUsize = AtomicUsize::new(0);
 
-/// Requests are measured, traced or not, for as long as this lives.
+/// Keeps the measuring of all requests, traced or not, enabled while it lives.
 #[derive(Debug)]
 pub struct Measuring(());
 
 impl Measuring {
-    /// From now on.
+    /// Enables measuring.
     pub fn begin() -> Self {
         ON.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -32,13 +32,13 @@ impl Drop for Measuring {
     }
 }
 
-/// Whether any request of this process may be traced or measured: what is noted before the model of a request is known, is noted only then.
+/// True if any request of this process may be traced or measured: times before the model is known are only taken then.
 #[inline]
 pub fn is_any_on() -> bool {
     ON.load(Ordering::Relaxed) > 0
 }
 
-/// Traces of one server.
+/// The tracer of one server.
 #[derive(Default)]
 pub struct Tracer {
     settings: Mutex<Settings>,
@@ -49,11 +49,11 @@ pub struct Tracer {
 #[derive(Default)]
 struct Settings {
     global: Option<Arc<Sampler>>,
-    /// Of models with values of their own.
+    /// Samplers of models with their own setting.
     models: HashMap<String, Arc<Sampler>>,
-    /// Of models that have versions.
+    /// Watches of models that have versions.
     watches: HashMap<String, Weak<Watch>>,
-    /// How many of them all may sample anything.
+    /// Number of settings that may sample.
     on: usize,
 }
 
@@ -64,7 +64,7 @@ impl Settings {
 }
 
 impl Tracer {
-    /// What versions of a model look at.
+    /// The watch that all versions of a model share.
     pub fn watch(&self, model: &str) -> Arc<Watch> {
         let mut settings = self.settings.lock();
         if let Some(watch) = settings.watches.get(model).and_then(Weak::upgrade) {
@@ -77,16 +77,16 @@ impl Tracer {
         watch
     }
 
-    /// Replaces the setting of a model, or with "" that of all models without one; `None` leaves a model to the latter. What is in
-    /// flight finishes under the setting that sampled it.
+    /// Replaces the setting of a model, or for "" the global one; `None` makes a model use the global setting. Requests
+    /// in flight finish under the setting that sampled them.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED for too many models with a setting of their own.
+    /// RESOURCE_EXHAUSTED for too many models with their own setting.
     pub fn set(&self, model: &str, setting: Option<Setting>) -> Result<()> {
         let is_on = setting.is_some_and(|setting| setting.is_on());
         let sampler = setting.map(|setting| Sampler::new(setting, self.outlet.clone()));
         let mut settings = self.settings.lock();
-        // Dropped below without the lock: it tells that it ended.
+        // Dropped below without the lock, because its drop locks the queue.
         let before = if model.is_empty() {
             std::mem::replace(&mut settings.global, sampler)
         } else if let Some(sampler) = sampler {
@@ -101,7 +101,7 @@ impl Tracer {
         };
         let was_on = before.as_ref().is_some_and(|sampler| sampler.setting.is_on());
         settings.on = (settings.on + usize::from(is_on)).saturating_sub(usize::from(was_on));
-        // First: what is noted before the model of a request is known should be there when its watch is on.
+        // Before the watches, so that a request whose watch is on has the times from before its model was known.
         self.count_on(settings.on > 0);
         if model.is_empty() {
             for (name, watch) in &settings.watches {
@@ -110,7 +110,7 @@ impl Tracer {
                 }
             }
         } else if let Some(watch) = settings.watches.get(model).and_then(Weak::upgrade) {
-            // Alone: with many models one by one would otherwise take as long as their square.
+            // Only this watch: updating all for each of many models would take quadratic time.
             watch.set(settings.of(model));
         }
         drop(settings);
@@ -126,12 +126,12 @@ impl Tracer {
         }
     }
 
-    /// How many requests the setting of a model ("" = of all without one) may still sample; -1 = any number, also without a setting.
+    /// Requests that the setting of a model ("" = global) may still sample; -1 = no limit, or no setting.
     pub fn left(&self, model: &str) -> i32 {
         self.settings.lock().of(model).map_or(-1, |sampler| sampler.left())
     }
 
-    /// Ends all settings: nothing is sampled any more, and each setting ends with its last record.
+    /// Ends all settings: no further request is sampled, and each setting ends with its last record.
     pub fn close(&self) {
         let mut settings = self.settings.lock();
         let (global, models) = (settings.global.take(), std::mem::take(&mut settings.models));
@@ -144,23 +144,23 @@ impl Tracer {
         drop((global, models));
     }
 
-    /// `wake` is called when records are to be taken: from any thread, rarely, and not again before the queue was found empty. It
-    /// must not block. Only the first one counts.
+    /// Sets the function that is called when there are records to take: from any thread, and not again until `take`
+    /// finds the queue empty. It must not block. Only the first call of `wake_with` has an effect.
     pub fn wake_with(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.outlet.wake_with(Box::new(wake));
     }
 
-    /// Takes records that are complete, at most `max`, and less when they are large.
+    /// Takes complete records: at most `max`, fewer if they are large.
     pub fn take(&self, max: usize) -> Taken {
         self.outlet.take(max)
     }
 
-    /// Records that were dropped because too many waited.
+    /// Number of records that were dropped because the queue was full.
     pub fn lost(&self) -> u64 {
         self.outlet.lost()
     }
 
-    /// Records that wait, and their bytes.
+    /// Queued records, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
         self.outlet.waiting()
     }

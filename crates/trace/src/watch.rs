@@ -1,4 +1,4 @@
-//! What the requests of a model ask before anything is noted of them.
+//! The check that each request of a model makes before it is traced.
 
 use crate::context::Context;
 use crate::handle::Trace;
@@ -8,7 +8,7 @@ use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a model's requests look at: whether they may be traced, and by which setting. Shared by all versions of the model.
+/// The current sampler of a model, shared by all of its versions.
 #[derive(Default)]
 pub struct Watch {
     is_on: AtomicBool,
@@ -16,18 +16,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether requests to the model may be traced now.
+    /// True if requests to the model may be traced now.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Samples a request of a client. `context` is asked for the caller's, where that matters.
+    /// Samples a request of a client. `context` reads the caller's context; it is only called in mode OpenTelemetry.
     pub fn begin(&self, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
         if !self.is_on() {
             return None;
         }
-        // Cloned only for a request that is traced: one counter for all threads is dear.
+        // Cloned only for a traced request, because all threads contend for the reference count.
         let sampler = self.sampler.load();
         let sampler = sampler.as_ref()?;
         let context = if sampler.setting.mode == Mode::OpenTelemetry { context() } else { None };

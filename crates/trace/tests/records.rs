@@ -1,4 +1,4 @@
-//! From a sampled request to the record that is taken, and what bounds that.
+//! Records of sampled requests, and their limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,11 +34,11 @@ fn o40_a_record_is_complete_when_the_last_handle_is_gone() {
     let trace = begin(&tracer, "m").expect("sampled");
     trace.front(Activity::HttpRecvStart, 1);
     trace.accepted("m", 3, "r", 2);
-    let of_the_engine = trace.clone();
-    of_the_engine.computed([3, 4, 5, 6]);
-    of_the_engine.ended(7, Some(&Error::internal("broken")));
-    drop(of_the_engine);
-    assert_eq!(tracer.take(10).records.len(), 0, "the front end still has it");
+    let engine = trace.clone();
+    engine.computed([3, 4, 5, 6]);
+    engine.ended(7, Some(&Error::internal("broken")));
+    drop(engine);
+    assert_eq!(tracer.take(10).records.len(), 0, "the front end still has a handle");
     trace.front(Activity::HttpSendEnd, 9);
     drop(trace);
     let record = only(&tracer);
@@ -51,7 +51,7 @@ fn o40_a_record_is_complete_when_the_last_handle_is_gone() {
 }
 
 #[test]
-fn o40_a_request_that_was_refused_leaves_nothing_unless_it_is_kept() {
+fn o40_a_rejected_request_makes_no_record_unless_it_is_kept() {
     let tracer = Tracer::default();
     tracer.set("", Some(setting(1))).expect("few");
     begin(&tracer, "m").expect("sampled").front(Activity::HttpRecvStart, 1);
@@ -65,17 +65,17 @@ fn o40_a_request_that_was_refused_leaves_nothing_unless_it_is_kept() {
 }
 
 #[test]
-fn o41_calls_for_a_request_are_part_of_its_record_and_name_their_parents() {
+fn o41_calls_for_a_request_are_part_of_its_record_with_their_parents() {
     let tracer = Tracer::default();
     tracer.set("", Some(setting(1))).expect("few");
     let top = begin(&tracer, "e").expect("sampled");
     top.accepted("e", 1, "", 1);
-    let (a, refused) = (top.child().expect("room"), top.child().expect("room"));
+    let (a, rejected) = (top.child().expect("room"), top.child().expect("room"));
     a.accepted("a", 1, "", 2);
     let inner = a.child().expect("room");
     inner.accepted("b", 1, "", 3);
-    drop((a, inner, refused));
-    assert_eq!(tracer.take(10).records.len(), 0, "the client's own is open");
+    drop((a, inner, rejected));
+    assert_eq!(tracer.take(10).records.len(), 0, "the client's call is open");
     let mut others = 0;
     while let Some(child) = top.child() {
         child.accepted("n", 1, "", 4);
@@ -89,7 +89,7 @@ fn o41_calls_for_a_request_are_part_of_its_record_and_name_their_parents() {
 }
 
 #[test]
-fn o42_tensors_are_text_of_every_type_and_long_ones_are_cut() {
+fn o42_tensors_of_every_datatype_are_text_and_long_ones_are_cut() {
     let tracer = Tracer::default();
     tracer.set("", Some(setting(1))).expect("few");
     let text = |datatype: DataType, bytes: Vec<u8>| {
@@ -132,7 +132,7 @@ fn o42_tensors_are_text_of_every_type_and_long_ones_are_cut() {
 }
 
 #[test]
-fn o43_what_waits_is_bounded_and_what_is_lost_is_counted() {
+fn o43_the_queue_is_bounded_and_lost_records_are_counted() {
     let tracer = Tracer::default();
     let woken = Arc::new(AtomicUsize::new(0));
     let count = woken.clone();
@@ -140,13 +140,13 @@ fn o43_what_waits_is_bounded_and_what_is_lost_is_counted() {
     tracer.set("", Some(setting(1))).expect("few");
     let leave = |n: usize| (0..n).for_each(|_| begin(&tracer, "m").expect("sampled").accepted("m", 1, "", 1));
     leave(3);
-    assert_eq!(woken.load(Ordering::Relaxed), 1, "told once until it was emptied");
+    assert_eq!(woken.load(Ordering::Relaxed), 1, "woken once until it is empty");
     let taken = tracer.take(2);
     assert_eq!((taken.records.len(), taken.is_all), (2, false));
     assert!(tracer.take(2).is_all);
     leave(TRACES_WAITING_MAX + 5);
     assert_eq!((tracer.waiting().0, tracer.lost()), (TRACES_WAITING_MAX, 5));
-    assert_eq!(woken.load(Ordering::Relaxed), 2, "and once more, however many came");
+    assert_eq!(woken.load(Ordering::Relaxed), 2, "woken once more for any number of records");
     while !tracer.take(1000).is_all {}
     assert_eq!(tracer.waiting(), (0, 0));
 }
@@ -197,7 +197,7 @@ fn o43_tensors_of_all_requests_in_flight_are_bounded_together() {
 }
 
 #[test]
-fn o39_a_setting_that_was_replaced_ends_with_its_last_record() {
+fn o39_a_replaced_setting_ends_with_its_last_record() {
     let tracer = Tracer::default();
     tracer.set("", Some(setting(1))).expect("few");
     let in_flight = begin(&tracer, "m").expect("sampled");
@@ -217,7 +217,7 @@ fn o39_a_setting_that_was_replaced_ends_with_its_last_record() {
 }
 
 #[test]
-fn o39_settings_that_change_while_requests_run_lose_no_record_and_each_ends_once_behind_its_last() {
+fn o39_changing_settings_lose_no_record_and_each_ends_once_behind_its_last() {
     let tracer = Tracer::default();
     let (mut number, mut taken, mut ended) = (1, 0, Vec::new());
     tracer.set("", Some(setting(number))).expect("few");
@@ -236,7 +236,7 @@ fn o39_settings_that_change_while_requests_run_lose_no_record_and_each_ends_once
         };
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            // Now and then nothing is sampled.
+            // Sometimes nothing is sampled.
             number += 1;
             tracer
                 .set("", Some(Setting { timestamps: number % 7 > 0, tensors: false, ..setting(number) }))
@@ -253,7 +253,7 @@ fn o39_settings_that_change_while_requests_run_lose_no_record_and_each_ends_once
 }
 
 #[test]
-fn o39_a_model_has_a_setting_of_its_own_or_the_one_of_all() {
+fn o39_a_model_has_its_own_setting_or_the_global_one() {
     let tracer = Tracer::default();
     let (watched, other) = (tracer.watch("own"), tracer.watch("other"));
     assert!(!watched.is_on() && begin(&tracer, "own").is_none());
@@ -273,29 +273,29 @@ fn with_spans(number: u32) -> Setting {
 }
 
 #[test]
-fn o47_a_model_is_told_the_context_of_its_call_and_the_record_has_the_same_ids() {
+fn o47_a_model_receives_the_context_of_its_call_with_the_ids_of_the_record() {
     let tracer = Tracer::default();
     tracer.set("", Some(with_spans(1))).expect("few");
     let trace = begin(&tracer, "m").expect("sampled");
     trace.accepted("m", 1, "", 1);
-    let told = trace.context().expect("mode opentelemetry");
-    assert_eq!(trace.context().as_ref(), Some(&told), "asked twice");
+    let context = trace.context().expect("mode opentelemetry");
+    assert_eq!(trace.context().as_ref(), Some(&context), "the same each time");
     let child = trace.child().expect("few");
     child.accepted("n", 1, "", 2);
-    let child_told = child.context().expect("mode opentelemetry");
+    let child_context = child.context().expect("mode opentelemetry");
     drop((trace, child));
     let record = only(&tracer);
     let expected = |at: usize| {
         let span = &record.calls[at].span_id;
         format!(r#"{{"traceparent":"00-{}-{span}-01"}}"#, record.trace_id)
     };
-    assert_eq!((told, child_told), (expected(0), expected(1)));
+    assert_eq!((context, child_context), (expected(0), expected(1)));
     assert_ne!(record.calls[0].span_id, record.calls[1].span_id);
     assert_eq!((record.trace_id.len(), record.calls[0].span_id.len()), (32, 16));
 }
 
 #[test]
-fn o47_the_context_goes_on_with_that_of_the_caller() {
+fn o47_the_context_continues_that_of_the_caller() {
     let tracer = Tracer::default();
     tracer.set("", Some(with_spans(1))).expect("few");
     let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
@@ -304,13 +304,13 @@ fn o47_the_context_goes_on_with_that_of_the_caller() {
     let trace = tracer.watch("m").begin(|| Context::parse(caller.as_bytes(), std::iter::once(state)));
     let trace = trace.expect("sampled");
     trace.accepted("m", 1, "", 1);
-    let told = trace.context().expect("mode opentelemetry");
+    let context = trace.context().expect("mode opentelemetry");
     drop(trace);
     let record = only(&tracer);
-    assert_eq!(record.trace_id, "", "the caller's are it");
+    assert_eq!(record.trace_id, "", "the caller's id applies");
     let span = &record.calls[0].span_id;
     let parent = format!("00-0af7651916cd43dd8448eb211c80319c-{span}-01");
-    assert_eq!(told, format!(r#"{{"traceparent":"{parent}","tracestate":"a=1,b=\"\\"}}"#));
+    assert_eq!(context, format!(r#"{{"traceparent":"{parent}","tracestate":"a=1,b=\"\\"}}"#));
 }
 
 #[test]
