@@ -1,4 +1,4 @@
-//! A stream that ends with an error when its peer sends more than answers can have: the client library would keep all of it.
+//! A stream that fails if the peer sends more bytes than replies can have, because the client library would buffer all.
 
 use crate::limits::{ENTRY_BYTES_MAX, PIPELINE_MAX};
 use std::io;
@@ -9,11 +9,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that may come without an answer in them being complete: those of all that are under way, their heads, and a part of one that
-/// was announced before.
+/// Most bytes between two complete replies: the replies of all commands in flight with their heads, and one more.
 const UNANSWERED_BYTES_MAX: usize = (PIPELINE_MAX + 1) * (ENTRY_BYTES_MAX + 4096);
 
-/// Counts bytes; the task that gets an answer sets it back to zero.
+/// Bytes since the last complete reply, whose receiver resets it to zero.
 pub(crate) type Unanswered = Arc<AtomicUsize>;
 
 pub(crate) struct Bounded {

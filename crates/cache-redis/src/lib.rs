@@ -1,17 +1,17 @@
-//! The response cache in a Redis that several servers share (S-39).
+//! The response cache in a Redis server that several servers share (S-39).
 //!
-//! One thread talks to Redis, over a few connections on which many commands are under way at once. Threads that bring requests leave
-//! their lookups and insertions with it and never wait.
+//! One thread uses a few connections to Redis, each with many commands in flight. Other threads send their lookups and
+//! insertions to it and never wait.
 //!
-//! Redis is a convenience: answers are right without it. So whatever it does costs a bounded time, and then counts as a miss: a lookup
-//! waits for its turn for `wait_timeout` at most, and for its answer for `socket_timeout`. A connection that fails, or answers what is
-//! no Redis protocol, is closed. Without connections lookups miss at once, until one is there again that answered a PING. Each change
-//! between the two is one line in the log. Readiness does not depend on it.
+//! Requests work without Redis, so its failures cost a limited time and count as misses: a lookup waits at most
+//! `wait_timeout` for a connection, and at most `socket_timeout` for its reply. A connection that fails or breaks the
+//! protocol is closed. Without connections lookups miss at once, until a new one has replied to a PING. The log has one
+//! line per change between both states. Readiness does not depend on Redis.
 //!
-//! Not here: what an entry looks like (`cache::store`), and what is done with a request while its lookup is under way (`engine`).
+//! Not here: the format of an entry (`cache::store`), and requests that wait for a lookup (`engine`).
 //!
-//! Invariants: at most `LOOKUPS_MAX` lookups and `INSERTIONS_MAX` insertions of `INSERTION_BYTES_MAX` together wait or are under way;
-//! every lookup that was taken gets its answer, or is dropped, once.
+//! Invariants: at most `LOOKUPS_MAX` lookups, and `INSERTIONS_MAX` insertions with `INSERTION_BYTES_MAX` together, are
+//! pending; every accepted lookup gets exactly one result or is dropped once.
 
 mod bounded;
 mod limits;
@@ -19,9 +19,9 @@ mod link;
 
 pub use limits::*;
 
-use crate::link::{Links, Refusal};
+use crate::link::{CommandError, Connections};
 use bytes::Bytes;
-use cache::{Asked, Cache, Counters, Found, Insertion, Key, Lookup, Output, Scope};
+use cache::{Cache, Counters, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use std::fmt::Write;
@@ -32,30 +32,30 @@ use std::time::Duration;
 use tensor::{Error, Result};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Where Redis is, and how patient to be with it.
+/// Address of Redis, credentials and timeouts.
 #[derive(Clone)]
 pub struct Settings {
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// User of Redis' access lists; with a password only.
+    /// User of the access lists of Redis; only used with a password.
     pub user: Option<String>,
-    /// Its password.
+    /// Password of the user, or of Redis.
     pub password: Option<String>,
     /// Number of the database.
     pub database: u32,
-    /// Connecting, signing in included.
+    /// Timeout to connect, authentication included.
     pub connect_timeout: Duration,
-    /// A command.
+    /// Timeout of a command.
     pub socket_timeout: Duration,
-    /// Waiting until a connection takes another command.
+    /// Timeout to wait for a connection that accepts another command.
     pub wait_timeout: Duration,
-    /// Connections.
+    /// Number of connections.
     pub pool_size: usize,
 }
 
-/// What waits and was lost.
+/// Pending and lost jobs.
 #[derive(Default)]
 struct Counts {
     lookups: AtomicUsize,
@@ -68,25 +68,25 @@ struct Counts {
 
 /// A response cache in Redis.
 pub struct RedisCache {
-    links: Arc<Links>,
+    connections: Arc<Connections>,
     counts: Arc<Counts>,
-    /// `None` when it is closed.
+    /// `None` once the cache is closed.
     jobs: Mutex<Option<UnboundedSender<Job>>>,
 }
 
 enum Job {
-    Lookup(Place, Key, Asked, Found),
-    Insert(Place, Key, Vec<u8>),
+    Lookup(JobPermit, Key, OutputSet, Found),
+    Insert(JobPermit, Key, Vec<u8>),
 }
 
-/// What a job is counted as while it waits or is under way.
-struct Place {
+/// Counts a job while it is pending.
+struct JobPermit {
     counts: Arc<Counts>,
-    /// Of an insertion.
+    /// Bytes of an insertion; `None` for a lookup.
     bytes: Option<usize>,
 }
 
-impl Place {
+impl JobPermit {
     fn lookup(counts: &Arc<Counts>) -> Option<Self> {
         let more = |n: usize| (n < LOOKUPS_MAX).then_some(n + 1);
         counts.lookups.fetch_update(Relaxed, Relaxed, more).ok()?;
@@ -96,7 +96,7 @@ impl Place {
     fn insertion(counts: &Arc<Counts>, bytes: usize) -> Option<Self> {
         let more = |n: usize| (n < INSERTIONS_MAX).then_some(n + 1);
         counts.insertions.fetch_update(Relaxed, Relaxed, more).ok()?;
-        // An entry is never larger than all may be, so none is refused for ever.
+        // The limit is larger than an entry, so no insertion is always rejected.
         let more = |n: usize| n.checked_add(bytes).filter(|&sum| sum <= INSERTION_BYTES_MAX);
         if counts.insertion_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
             counts.insertions.fetch_sub(1, Relaxed);
@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for JobPermit {
     fn drop(&mut self) {
         match self.bytes {
             None => _ = self.counts.lookups.fetch_sub(1, Relaxed),
@@ -119,29 +119,29 @@ impl Drop for Place {
 }
 
 impl RedisCache {
-    /// Starts its thread, which connects on its own: that Redis cannot be reached is no error.
+    /// Starts the thread, which connects in the background: an unreachable Redis is not an error.
     ///
     /// # Errors
-    /// INTERNAL when the machine refuses a thread or what it needs for its sockets.
+    /// INTERNAL if the system has no thread or no resources for sockets.
     pub fn start(settings: Settings) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::internal(format!("cannot start the thread of the Redis cache: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
-        let links = Arc::new(Links::new(settings));
+        let connections = Arc::new(Connections::new(settings));
         let counts = Arc::new(Counts::default());
         let (jobs, waiting) = unbounded_channel();
-        let (l, c) = (links.clone(), counts.clone());
+        let (l, c) = (connections.clone(), counts.clone());
         let work = move || {
             runtime.block_on(serve(l, c, waiting));
-            // Asking for an address may take long, and nothing waits for it.
+            // Without waiting for the resolution of an address, which may take long.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("nereid-redis".into()).spawn(work).map_err(cannot)?;
-        Ok(Self { links, counts, jobs: Mutex::new(Some(jobs)) })
+        Ok(Self { connections, counts, jobs: Mutex::new(Some(jobs)) })
     }
 
     fn send(&self, job: Job) {
         let jobs = self.jobs.lock().clone();
-        // A job that cannot be sent is dropped, without the lock, and with it what it was to answer: a miss.
+        // A job that cannot be sent is dropped without the lock; dropping its receiver is a miss.
         if let Some(jobs) = jobs {
             _ = jobs.send(job);
         }
@@ -155,19 +155,19 @@ impl Drop for RedisCache {
 }
 
 impl Cache for RedisCache {
-    fn lookup(&self, key: &Key, asked: &Asked, found: &mut dyn FnMut() -> Found) -> Lookup {
-        if self.links.up() == 0 {
+    fn lookup(&self, key: &Key, asked: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup {
+        if self.connections.up() == 0 {
             return Lookup::Miss;
         }
-        let Some(place) = Place::lookup(&self.counts) else {
+        let Some(permit) = JobPermit::lookup(&self.counts) else {
             self.counts.failed.fetch_add(1, Relaxed);
             return Lookup::Miss;
         };
-        self.send(Job::Lookup(place, *key, asked.clone(), found()));
+        self.send(Job::Lookup(permit, *key, asked.clone(), found()));
         Lookup::Later
     }
 
-    fn insert(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
         match self.keep(key, asked, outputs) {
             Ok(()) => Insertion::Stored,
             Err(why) => {
@@ -177,10 +177,10 @@ impl Cache for RedisCache {
         }
     }
 
-    /// Entries stay: other servers with the same files find them, and Redis decides what it keeps.
-    fn forget(&self, _scope: &Scope) {}
+    /// Does nothing: other servers with the same files use the entries, and Redis evicts them.
+    fn forget(&self, _scope: &KeySpace) {}
 
-    /// As in Triton: what is in Redis, Redis tells.
+    /// `None` as in Triton: Redis has its own counters.
     fn counters(&self) -> Option<Counters> {
         None
     }
@@ -190,10 +190,14 @@ impl Cache for RedisCache {
     }
 
     fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
-        let (c, size) = (&self.counts, self.links.settings().pool_size);
+        let (c, size) = (&self.counts, self.connections.settings().pool_size);
         let of = |n: &AtomicUsize| n.load(Relaxed) as f64;
         vec![
-            ("nereid_redis_connections", "Connections to the Redis of the response cache", self.links.up() as f64),
+            (
+                "nereid_redis_connections",
+                "Connections to the Redis of the response cache",
+                self.connections.up() as f64,
+            ),
             ("nereid_redis_connections_max", "Most of them there may be", size as f64),
             ("nereid_redis_lookups", "Lookups that wait for Redis", of(&c.lookups)),
             ("nereid_redis_lookups_max", "Most of them; further ones are misses", LOOKUPS_MAX as f64),
@@ -221,42 +225,43 @@ impl Cache for RedisCache {
 }
 
 impl RedisCache {
-    fn keep(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Result<()> {
+    fn keep(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Result<()> {
         let bytes = cache::stored_bytes(asked, outputs).filter(|&bytes| bytes <= ENTRY_BYTES_MAX).ok_or_else(|| {
             Error::invalid(format!("an answer of more than {ENTRY_BYTES_MAX} bytes is not kept in Redis"))
         })?;
-        if self.links.up() == 0 {
+        if self.connections.up() == 0 {
             return Err(Error::unavailable("there is no connection to Redis"));
         }
-        let place = Place::insertion(&self.counts, bytes)
+        let permit = JobPermit::insertion(&self.counts, bytes)
             .ok_or_else(|| Error::exhausted("too many answers are on their way to Redis"))?;
         let text = cache::store(key, asked, outputs).ok_or_else(|| Error::invalid("an answer of too many parts"))?;
-        self.send(Job::Insert(place, *key, text));
+        self.send(Job::Insert(permit, *key, text));
         Ok(())
     }
 }
 
-/// Does what is asked until the cache is closed.
-async fn serve(links: Arc<Links>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<Job>) {
-    let keepers: Vec<_> = (0..links.settings().pool_size).map(|n| tokio::spawn(links.clone().keep(n))).collect();
+/// Runs jobs until the cache is closed.
+async fn serve(connections: Arc<Connections>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<Job>) {
+    let keepers: Vec<_> =
+        (0..connections.settings().pool_size).map(|n| tokio::spawn(connections.clone().keep(n))).collect();
     while let Some(job) = jobs.recv().await {
-        let (links, counts) = (links.clone(), counts.clone());
+        let (connections, counts) = (connections.clone(), counts.clone());
         tokio::spawn(async move {
             match job {
-                Job::Lookup(place, key, asked, found) => {
-                    let entry = look_up(&links, &counts, &key).await.filter(|e| e.answers(&asked));
-                    drop(place);
+                Job::Lookup(permit, key, asked, found) => {
+                    let entry = look_up(&connections, &counts, &key).await.filter(|e| e.answers(&asked));
+                    drop(permit);
                     if catch_unwind(AssertUnwindSafe(|| found(entry.map(Arc::new)))).is_err() {
                         log::error!("the receiver of an answer of the response cache panicked; please report it");
                     }
                 }
-                Job::Insert(place, key, text) => {
+                Job::Insert(permit, key, text) => {
                     let mut command = Cmd::new();
                     command.arg("SET").arg(name(&key)).arg(text);
-                    if links.ask(command).await.is_err() {
+                    if connections.ask(command).await.is_err() {
                         counts.dropped.fetch_add(1, Relaxed);
                     }
-                    drop(place);
+                    drop(permit);
                 }
             }
         });
@@ -264,17 +269,17 @@ async fn serve(links: Arc<Links>, counts: Arc<Counts>, mut jobs: UnboundedReceiv
     keepers.iter().for_each(|k| k.abort());
 }
 
-async fn look_up(links: &Links, counts: &Counts, key: &Key) -> Option<cache::Entry> {
+async fn look_up(connections: &Connections, counts: &Counts, key: &Key) -> Option<cache::Entry> {
     let mut command = Cmd::new();
-    // One byte more than an entry may have: what another program left there is not read whole.
+    // At most one byte more than the limit, because another program may have stored a larger value.
     command.arg("GETRANGE").arg(name(key)).arg(0).arg(ENTRY_BYTES_MAX);
-    let text = match links.ask(command).await {
-        // A key that does not exist, or is empty.
+    let text = match connections.ask(command).await {
+        // The key does not exist, or is empty.
         Ok(Value::BulkString(text)) if text.is_empty() => return None,
         Ok(Value::BulkString(text)) => Bytes::from(text),
-        // A key of another type.
-        Ok(_) | Err(Refusal::Answered) => Bytes::new(),
-        Err(Refusal::Failed) => {
+        // The key has another type.
+        Ok(_) | Err(CommandError::Rejected) => Bytes::new(),
+        Err(CommandError::Failed) => {
             counts.failed.fetch_add(1, Relaxed);
             return None;
         }
@@ -286,7 +291,6 @@ async fn look_up(links: &Links, counts: &Counts, key: &Key) -> Option<cache::Ent
     entry
 }
 
-/// The name of an entry in Redis.
 fn name(key: &Key) -> String {
     let mut name = String::from("nereid:");
     for byte in key.bytes() {

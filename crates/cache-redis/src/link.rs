@@ -1,4 +1,4 @@
-//! The connections: made, watched, given up and made again, each by a task of its own; and one command on one of them.
+//! Connections to Redis: one task per connection opens, watches and reopens it. Commands use any open connection.
 
 use crate::Settings;
 use crate::bounded::{Bounded, Unanswered};
@@ -13,60 +13,60 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// Why a command has no result.
-pub(crate) enum Refusal {
-    /// Redis answered that it cannot, for this command.
-    Answered,
-    /// There was no answer within the time, or no connection.
+/// A command without a result.
+pub(crate) enum CommandError {
+    /// Redis replied with an error.
+    Rejected,
+    /// There was no reply in time, or no connection.
     Failed,
 }
 
-pub(crate) struct Links {
+pub(crate) struct Connections {
     settings: Settings,
-    /// Says nothing: the library does not tell why Redis refuses a password, so [`greet`](Self::greet) signs in.
+    /// Without credentials: the library hides the reason of a rejected password, so [`greet`](Self::greet) sends it.
     info: RedisConnectionInfo,
-    links: Vec<Link>,
-    /// Commands that may be under way.
+    connections: Vec<RedisConnection>,
+    /// Permits for commands in flight.
     room: Semaphore,
     turn: AtomicUsize,
     up: AtomicUsize,
-    /// The log was told that there is no connection.
+    /// True once it is logged that there is no connection.
     is_down: AtomicBool,
-    /// The log was told that commands are refused, since there is a connection.
-    is_refusing: AtomicBool,
+    /// True once it is logged that Redis rejects commands; reset by a new connection.
+    is_rejecting: AtomicBool,
 }
 
 #[derive(Default)]
-struct Link {
-    open: Mutex<Option<Open>>,
+struct RedisConnection {
+    open: Mutex<Option<OpenConnection>>,
 }
 
 #[derive(Clone)]
-struct Open {
+struct OpenConnection {
     connection: MultiplexedConnection,
     unanswered: Unanswered,
     failure: Arc<Failure>,
 }
 
-/// Tells the task that keeps a connection that it is of no use.
+/// Reports a failed connection to the task that keeps it.
 #[derive(Default)]
 struct Failure {
-    told: Notify,
+    reported: Notify,
     why: Mutex<String>,
 }
 
-impl Links {
+impl Connections {
     pub(crate) fn new(settings: Settings) -> Self {
         let size = settings.pool_size;
         Self {
             settings,
             info: RedisConnectionInfo::default().set_skip_set_lib_name(),
-            links: (0..size).map(|_| Link::default()).collect(),
+            connections: (0..size).map(|_| RedisConnection::default()).collect(),
             room: Semaphore::new(size * PIPELINE_MAX),
             turn: AtomicUsize::new(0),
             up: AtomicUsize::new(0),
             is_down: AtomicBool::new(false),
-            is_refusing: AtomicBool::new(false),
+            is_rejecting: AtomicBool::new(false),
         }
     }
 
@@ -74,14 +74,13 @@ impl Links {
         &self.settings
     }
 
-    /// Connections there are.
     pub(crate) fn up(&self) -> usize {
         self.up.load(Relaxed)
     }
 
-    /// Keeps a connection, for ever.
+    /// Keeps a connection open until the task is aborted.
     pub(crate) async fn keep(self: Arc<Self>, number: usize) {
-        let Some(link) = self.links.get(number) else { return };
+        let Some(slot) = self.connections.get(number) else { return };
         let [mut pause, longest] = PAUSES;
         loop {
             let begun = Instant::now();
@@ -90,20 +89,20 @@ impl Links {
                 Ok(Err(why)) => why,
                 Ok(Ok((open, driver))) => {
                     let failure = open.failure.clone();
-                    *link.open.lock() = Some(open);
-                    self.came();
-                    // Ends when the connection does, or when a command on it found that it is of no use. Its end ends the driver, which
-                    // lets all that is under way there fail at once.
+                    *slot.open.lock() = Some(open);
+                    self.opened();
+                    // Ends when the connection is closed or a command reports its failure. Dropping the driver then
+                    // fails all commands in flight at once.
                     let why = tokio::select! {
                         () = driver => "the connection was closed".to_owned(),
-                        () = failure.told.notified() => failure.why.lock().clone(),
+                        () = failure.reported.notified() => failure.why.lock().clone(),
                     };
-                    *link.open.lock() = None;
+                    *slot.open.lock() = None;
                     self.up.fetch_sub(1, Relaxed);
                     why
                 }
             };
-            self.went(&why);
+            self.closed(&why);
             if begun.elapsed() >= LASTED {
                 pause = PAUSES[0];
             }
@@ -112,7 +111,7 @@ impl Links {
         }
     }
 
-    async fn connect(&self) -> Result<(Open, impl Future<Output = ()>), String> {
+    async fn connect(&self) -> Result<(OpenConnection, impl Future<Output = ()>), String> {
         let Settings { host, port, .. } = &self.settings;
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| self.cannot_connect(&e))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
@@ -121,124 +120,125 @@ impl Links {
         let (mut connection, driver) =
             MultiplexedConnection::new_with_config(&self.info, stream, AsyncConnectionConfig::new())
                 .await
-                .map_err(|e| said(&e))?;
-        // Limits are ours: they end the connection, too.
+                .map_err(|e| error_text(&e))?;
+        // Longer than the timeout in `ask`, which also closes the connection.
         connection.set_response_timeout(self.settings.socket_timeout * 2);
         let mut driver = Box::pin(driver);
         let mut greeting = connection.clone();
         tokio::select! {
             () = &mut driver => return Err("the connection was closed".to_owned()),
-            greeted = self.greet(&mut greeting) => greeted.map_err(|e| said(&e))?,
+            greeted = self.greet(&mut greeting) => greeted.map_err(|e| error_text(&e))?,
         }
         unanswered.store(0, Relaxed);
-        Ok((Open { connection, unanswered, failure: Arc::default() }, driver))
+        Ok((OpenConnection { connection, unanswered, failure: Arc::default() }, driver))
     }
 
-    /// Signs in, chooses the database, and asks whether Redis answers.
+    /// Authenticates, selects the database, and waits for the reply to a PING.
     async fn greet(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
         let Settings { user, password, database, .. } = &self.settings;
         match (user, password) {
             (_, None) => {}
-            (None, Some(password)) => _ = say(connection, &["AUTH", password]).await?,
-            (Some(user), Some(password)) => match say(connection, &["AUTH", user, password]).await {
+            (None, Some(password)) => _ = send(connection, &["AUTH", password]).await?,
+            (Some(user), Some(password)) => match send(connection, &["AUTH", user, password]).await {
                 // A Redis before 6.0 has no users.
                 Err(e) if e.detail().is_some_and(|detail| detail.contains("wrong number of arguments")) => {
-                    _ = say(connection, &["AUTH", password]).await?;
+                    _ = send(connection, &["AUTH", password]).await?;
                 }
-                answer => _ = answer?,
+                reply => _ = reply?,
             },
         }
         if *database != 0 {
-            say(connection, &["SELECT", &database.to_string()]).await?;
+            send(connection, &["SELECT", &database.to_string()]).await?;
         }
-        say(connection, &["PING"]).await?;
+        send(connection, &["PING"]).await?;
         Ok(())
     }
 
-    /// In the words of Triton's client of Redis: `Connection refused`, without the number of the error.
+    /// The error in the form of Triton's Redis client: `Connection refused`, without the number of the error.
     fn cannot_connect(&self, why: &std::io::Error) -> String {
         let why = why.to_string();
         let reason = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
         let reason = reason.split(" (os error").next().unwrap_or(reason);
-        format!("failed to connect to Redis ({}): {reason}", self.place())
+        format!("failed to connect to Redis ({}): {reason}", self.address())
     }
 
-    fn came(&self) {
-        self.is_refusing.store(false, Relaxed);
+    fn opened(&self) {
+        self.is_rejecting.store(false, Relaxed);
         if self.up.fetch_add(1, Relaxed) == 0 && self.is_down.swap(false, Relaxed) {
-            log::info!("the Redis of the response cache at {} is used again", self.place());
+            log::info!("the Redis of the response cache at {} is used again", self.address());
         }
     }
 
-    fn went(&self, why: &str) {
+    fn closed(&self, why: &str) {
         if self.up() == 0 && !self.is_down.swap(true, Relaxed) {
             log::warn!(
                 "the Redis of the response cache at {} is not used: {why}; nothing is cached meanwhile",
-                self.place()
+                self.address()
             );
         }
     }
 
-    fn place(&self) -> String {
+    fn address(&self) -> String {
         format!("{}:{}", self.settings.host, self.settings.port)
     }
 
-    /// Has Redis do something, on one of the connections.
-    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, Refusal> {
+    /// Sends a command on one of the connections and returns the reply.
+    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, CommandError> {
         let Ok(Ok(_room)) = timeout(self.settings.wait_timeout, self.room.acquire()).await else {
-            return Err(Refusal::Failed);
+            return Err(CommandError::Failed);
         };
-        let first = self.turn.fetch_add(1, Relaxed);
-        let of = |n: usize| self.links.get(n % self.links.len().max(1));
-        let found = (0..self.links.len()).filter_map(|n| of(first.wrapping_add(n))).find_map(|link| {
-            let open = link.open.lock().clone()?;
-            Some((link, open))
+        let (first, count) = (self.turn.fetch_add(1, Relaxed), self.connections.len());
+        let of = |n: usize| self.connections.get(n % count.max(1));
+        let found = (0..count).filter_map(|n| of(first.wrapping_add(n))).find_map(|slot| {
+            let open = slot.open.lock().clone()?;
+            Some((slot, open))
         });
-        let Some((link, mut open)) = found else { return Err(Refusal::Failed) };
+        let Some((slot, mut open)) = found else { return Err(CommandError::Failed) };
         let why = match timeout(self.settings.socket_timeout, open.connection.send_packed_command(&command)).await {
             Err(_) => format!("no answer within {} ms", self.settings.socket_timeout.as_millis()),
-            // Not Redis' own words: what came is no answer, or nothing comes any more.
+            // Not an error of Redis: the reply breaks the protocol, or the connection is closed.
             Ok(Err(e)) if e.code().is_none() => e.to_string(),
-            Ok(answer) => {
+            Ok(reply) => {
                 open.unanswered.store(0, Relaxed);
-                return answer.and_then(Value::extract_error).map_err(|e| self.refused(&e));
+                return reply.and_then(Value::extract_error).map_err(|e| self.rejected(&e));
             }
         };
-        link.fail(why, &open.failure);
-        Err(Refusal::Failed)
+        slot.fail(why, &open.failure);
+        Err(CommandError::Failed)
     }
 
-    /// Redis cannot do what it is asked: it is full, read-only, loading, or the user may not. The connection is good.
-    fn refused(&self, why: &redis::RedisError) -> Refusal {
-        if !self.is_refusing.swap(true, Relaxed) {
-            log::warn!("the Redis of the response cache at {} refuses a command: {}", self.place(), said(why));
+    /// Logs an error of Redis: it is full, read-only, loading, or denies access. The connection still works.
+    fn rejected(&self, why: &redis::RedisError) -> CommandError {
+        if !self.is_rejecting.swap(true, Relaxed) {
+            let (address, text) = (self.address(), error_text(why));
+            log::warn!("the Redis of the response cache at {address} refuses a command: {text}");
         }
-        Refusal::Answered
+        CommandError::Rejected
     }
 }
 
-async fn say(connection: &mut MultiplexedConnection, words: &[&str]) -> RedisResult<Value> {
+async fn send(connection: &mut MultiplexedConnection, words: &[&str]) -> RedisResult<Value> {
     let mut command = Cmd::new();
     words.iter().for_each(|word| _ = command.arg(word));
     connection.send_packed_command(&command).await.and_then(Value::extract_error)
 }
 
-/// What Redis answered, in its own words where it was an error of Redis: `NOAUTH Authentication required.`
-fn said(error: &redis::RedisError) -> String {
+/// Text of an error; for an error of Redis its original text: `NOAUTH Authentication required.`
+fn error_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }
 }
 
-impl Link {
-    /// Gives a connection up, unless that was done before.
+impl RedisConnection {
+    /// Closes the connection, unless it is closed already.
     fn fail(&self, why: String, failure: &Arc<Failure>) {
         let mut open = self.open.lock();
         if open.as_ref().is_some_and(|o| Arc::ptr_eq(&o.failure, failure)) {
             *open = None;
             *failure.why.lock() = why;
-            failure.told.notify_one();
+            failure.reported.notify_one();
         }
     }
 }

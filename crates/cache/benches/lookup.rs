@@ -1,7 +1,7 @@
-//! What a cached request costs: `cargo bench -p nereid-cache --bench lookup [-- TEXT]`.
+//! Cost of a cached request: `cargo bench -p nereid-cache --bench lookup [-- TEXT]`.
 
 use bytes::Bytes;
-use cache::{Asked, Cache, Input, LocalCache, Output, Scope, Secret};
+use cache::{Cache, Input, KeySpace, LocalCache, Output, OutputSet, Secret};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::hint::black_box;
 use tensor::{DataType, Shape};
@@ -12,7 +12,7 @@ fn input(data: &Bytes) -> impl Iterator<Item = Input<'_>> {
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    let scope = Scope::new(&Secret::random(), "model", 1, 1);
+    let scope = KeySpace::new(&Secret::random(), "model", 1, 1);
 
     let mut group = criterion.benchmark_group("key");
     for len in [64, 4 << 10, 256 << 10, 16 << 20] {
@@ -23,7 +23,7 @@ fn main() {
     group.finish();
 
     let Ok(cache) = LocalCache::new(64 << 20) else { return };
-    let asked = Asked::new(0..1);
+    let asked = OutputSet::new(0..1);
     let output = |len| {
         [Output {
             index: 0,

@@ -1,34 +1,32 @@
-//! A kept answer. It owns its bytes: exact copies, since a view would keep what it looks into: a batch of other requests' rows, a
-//! client's body with what that was charged, or memory of ONNX Runtime. Hits are views of the copies.
+//! An entry of the response cache. It owns exact copies of the contents, because a view would keep its whole buffer:
+//! the batch, a client's body with its charge, or memory of ONNX Runtime. Hits are views of the copies.
 
 use bytes::Bytes;
 use memory::reclaim;
 use smallvec::SmallVec;
 use tensor::{DataType, Error, Result, Shape, allowance};
 
-/// Outputs of a request by their indices in the model's configuration, ascending. Those that were asked for: a model may leave out
-/// some of them, and an answer without them is complete.
+/// The requested outputs, as ascending indices in the model's configuration. A model may omit some of them, and a
+/// response without them is complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked(SmallVec<[u16; 4]>);
+pub struct OutputSet(SmallVec<[u16; 4]>);
 
-impl Asked {
-    /// These outputs; the indices ascend.
+impl OutputSet {
+    /// Makes a set of ascending indices.
     pub fn new(indices: impl Iterator<Item = u16>) -> Self {
         Self(indices.collect())
     }
 
-    /// Their indices, ascending.
     pub(crate) fn indices(&self) -> &[u16] {
         &self.0
     }
 
-    /// Whether all of these are among those of `other`.
+    /// True if this is a subset of `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let mut rest = other.0.iter();
         self.0.iter().all(|index| rest.any(|other| other == index))
     }
 
-    /// Those of both.
     fn with(&self, other: &Self) -> Self {
         let mut all = self.clone();
         all.0.extend(other.0.iter().copied().filter(|&i| !self.contains(i)));
@@ -41,58 +39,57 @@ impl Asked {
     }
 }
 
-/// One output of an answer.
+/// One output of a response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     /// Index in the model's configuration.
     pub index: u16,
-    /// Element type.
+    /// Datatype.
     pub datatype: DataType,
     /// Full shape, batch dimension included.
     pub shape: Shape,
-    /// Contents; a view.
+    /// Contents, as a view.
     pub data: Bytes,
 }
 
-/// What a model answered.
+/// A stored response.
 #[derive(Debug, PartialEq)]
 pub struct Entry {
-    asked: Asked,
+    asked: OutputSet,
     outputs: SmallVec<[Output; 2]>,
 }
 
 impl Entry {
-    /// An answer whose bytes are its own already.
-    pub(crate) fn of(asked: Asked, outputs: SmallVec<[Output; 2]>) -> Self {
+    /// An entry that owns its contents already.
+    pub(crate) fn of(asked: OutputSet, outputs: SmallVec<[Output; 2]>) -> Self {
         Self { asked, outputs }
     }
 
-    /// What was asked for when it was made.
-    pub(crate) fn asked(&self) -> &Asked {
+    pub(crate) fn asked(&self) -> &OutputSet {
         &self.asked
     }
 
-    /// Those of the outputs the model gave, ascending. There may be more than a request asks for.
+    /// The outputs that the model returned, ascending. There may be more than a request asks for.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
-    /// Whether a request that asks for these finds its answer here.
-    pub fn answers(&self, asked: &Asked) -> bool {
+    /// True if the entry has all of these outputs.
+    pub fn answers(&self, asked: &OutputSet) -> bool {
         asked.is_within(&self.asked)
     }
 
-    /// Copies of these outputs.
+    /// Copies the outputs.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when the system gives no memory.
-    pub(crate) fn copied(asked: &Asked, outputs: &[Output]) -> Result<Self> {
+    /// RESOURCE_EXHAUSTED when the system has no memory.
+    pub(crate) fn copied(asked: &OutputSet, outputs: &[Output]) -> Result<Self> {
         let copy = |o: &Output| Ok(Output { data: owned(&o.data)?, ..o.clone() });
         let outputs = outputs.iter().map(copy).collect::<Result<_, Error>>()?;
         Ok(Self { asked: asked.clone(), outputs })
     }
 
-    /// This answer, and what an older one for the same request has besides.
+    /// This entry with the additional outputs of an older one for the same request.
     pub(crate) fn joined(&self, older: &Self) -> Self {
         let extra = older.outputs.iter().filter(|o| !self.asked.contains(o.index)).cloned();
         let mut outputs: SmallVec<[Output; 2]> = self.outputs.iter().cloned().chain(extra).collect();
@@ -100,26 +97,25 @@ impl Entry {
         Self { asked: self.asked.with(&older.asked), outputs }
     }
 
-    /// Bytes it takes, wherever they are.
+    /// Bytes of the entry, all overhead included.
     pub(crate) fn bytes(&self) -> usize {
         Self::bytes_of(&self.asked, &self.outputs)
     }
 
-    /// Bytes a copy of these outputs takes.
-    pub(crate) fn bytes_of(asked: &Asked, outputs: &[Output]) -> usize {
+    pub(crate) fn bytes_of(asked: &OutputSet, outputs: &[Output]) -> usize {
         let data: usize = outputs.iter().map(|o| o.data.len() + o.shape.len() * 8 + OUTPUT_BYTES).sum();
         data + asked.0.len() * 2 + ENTRY_BYTES
     }
 }
 
-/// What an output takes besides its data and shape: itself, the counted owner of its data, and what malloc adds to either.
+/// Bytes of an output besides data and shape: itself, the owner of its data, and the overhead of malloc for both.
 const OUTPUT_BYTES: usize = size_of::<Output>() + size_of::<Owned>() + 64;
 
-/// What an entry takes besides its outputs: itself, its count, and its places in the table and in the order of use, which may be
-/// half empty.
+/// Bytes of an entry besides its outputs: itself, its reference count, and its share of the table and of the list of
+/// nodes, which may be half empty.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 256;
 
-/// Bytes of an entry. Large ones are given back to the system elsewhere: the last view may be dropped by a reactor.
+/// Contents of an entry. A large one is freed on another thread, because a reactor may drop the last view.
 struct Owned(Vec<u8>);
 
 impl AsRef<[u8]> for Owned {
@@ -148,8 +144,8 @@ fn owned(data: &[u8]) -> Result<Bytes> {
 mod tests {
     use super::*;
 
-    fn asked(indices: &[u16]) -> Asked {
-        Asked::new(indices.iter().copied())
+    fn asked(indices: &[u16]) -> OutputSet {
+        OutputSet::new(indices.iter().copied())
     }
 
     fn output(index: u16, data: &[u8]) -> Output {
@@ -162,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_by_an_entry_with_all_it_asks_for() {
+    fn an_entry_with_all_requested_outputs_is_a_hit() {
         let entry = Entry::copied(&asked(&[0, 2, 5]), &[output(0, b"a")]).expect("memory");
         for (wanted, answers) in [
             (&[][..], true),
@@ -178,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_holds_nothing_but_its_own_bytes() {
+    fn a_copy_does_not_keep_the_batch() {
         let batch = Bytes::from(vec![7u8; 1 << 20]);
         let row = Output { data: batch.slice(16..32), ..output(0, &[0; 16]) };
         let entry = Entry::copied(&asked(&[0]), &[row]).expect("memory");
@@ -189,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_the_same_request_are_joined() {
+    fn entries_of_the_same_request_are_joined() {
         let old = Entry::copied(&asked(&[0, 1]), &[output(0, b"old"), output(1, b"one")]).expect("memory");
         let new = Entry::copied(&asked(&[0, 3]), &[output(0, b"new")]).expect("memory");
         let both = new.joined(&old);
@@ -198,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_takes_is_counted() {
+    fn all_bytes_of_an_entry_are_counted() {
         let large = Entry::copied(&asked(&[0]), &[output(0, &[1; 80_000])]).expect("memory");
-        // Triton's own figure for this entry is 80,128 (recorded).
+        // Triton counts 80,128 bytes for this entry (recorded).
         assert!((80_000..81_000).contains(&large.bytes()), "{}", large.bytes());
         let many: Vec<Output> = (0..1000).map(|i| output(i, b"")).collect();
         let empty = Entry::copied(&asked(&(0..1000).collect::<Vec<_>>()), &many).expect("memory");

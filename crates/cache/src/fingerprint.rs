@@ -1,34 +1,34 @@
-//! What tells the answers of a version apart from those of another with the same name and number, on whatever server: its
-//! configuration, and the names and bytes of its files. An ensemble has no files: what its models are counts instead.
+//! Fingerprints of versions for shared caches: a hash of the configuration and of the names and bytes of all files. For
+//! an ensemble, which has no files, the models of its steps are hashed.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Files of a version that are read for its fingerprint.
+/// Most files of a version.
 pub const FINGERPRINT_FILES_MAX: usize = 16_384;
-/// Directories inside one another.
+/// Deepest nesting of directories.
 const DEPTH_MAX: usize = 32;
-/// Bytes read at once.
+/// Bytes per read.
 const STEP: usize = 256 << 10;
 
-/// A hash of everything that decides what a version answers.
+/// A hash of everything that determines the responses of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of texts in this order.
+    /// Hashes texts in this order.
     pub fn of_texts(texts: &[&[u8]]) -> Self {
         let mut hash = blake3::Hasher::new();
         texts.iter().for_each(|t| text(&mut hash, t));
         Self(hash.finalize().into())
     }
 
-    /// Of a directory's regular files, their paths in it and their bytes, and of what else the answers depend on. A directory that does
-    /// not exist has no files. Reads all of them: some 1 GB/s, and blocks for that long.
+    /// Hashes `texts`, and paths and contents of the regular files in a directory, which need not exist. Blocks while
+    /// it reads all of them, at some 1 GB/s.
     ///
     /// # Errors
-    /// What reading says, and more than `FINGERPRINT_FILES_MAX` files.
+    /// I/O errors, and more than `FINGERPRINT_FILES_MAX` files.
     pub fn of_files(directory: &Path, texts: &[&[u8]]) -> io::Result<Self> {
         let mut files = Vec::new();
         collect(directory, Path::new(""), 0, &mut files)?;
@@ -52,13 +52,13 @@ impl Fingerprint {
         Ok(Self(hash.finalize().into()))
     }
 
-    /// The hash.
+    /// The bytes of the hash.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// A length and so many bytes: what is written stands for one sequence of texts only.
+/// Hashes a length and the bytes, so that a sequence of texts is unique.
 pub(crate) fn text(hash: &mut blake3::Hasher, bytes: &[u8]) {
     hash.update(&(bytes.len() as u64).to_le_bytes());
     hash.update(bytes);
@@ -71,7 +71,7 @@ fn collect(root: &Path, inside: &Path, depth: usize, files: &mut Vec<PathBuf>) -
     };
     for entry in entries {
         let path = inside.join(entry?.file_name());
-        // Links are followed, as loading does.
+        // Follows links, as loading does.
         let kind = fs::metadata(root.join(&path))?;
         if kind.is_dir() && depth < DEPTH_MAX {
             collect(root, &path, depth + 1, files)?;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s39_a_changed_moved_or_added_file_makes_another_fingerprint() {
+    fn s39_a_changed_moved_or_added_file_changes_the_fingerprint() {
         let directory = std::env::temp_dir().join(format!("nereid-fingerprint-{}", std::process::id()));
         fs::create_dir_all(directory.join("data")).expect("a directory");
         let of = || Fingerprint::of_files(&directory, &[b"config"]).expect("files");

@@ -1,13 +1,16 @@
-//! What makes two requests equal: the model, and the name, datatype, shape and bytes of each input, whatever the order of the inputs.
+//! Keys of requests. Requests are equal if the model and the name, datatype, shape and contents of each input are
+//! equal, in any order of inputs.
 //!
-//! Not part of it, as recorded of Triton: the request's id, priority, timeout and parameters. Nor the outputs that are asked for: an
-//! entry knows which it has. Triton leaves out shapes and datatypes, too, and so answers `[2,3]` with what it kept for `[3,2]`.
+//! As in Triton, id, priority, timeout and parameters of a request do not matter. Nor do the requested outputs: an
+//! entry has a list of its own. Triton also ignores shapes and datatypes, and so answers `[2,3]` with the entry of
+//! `[3,2]`.
 //!
-//! A key is a keyed hash of 128 bits. The hash is a pseudo-random function under a secret of this process, and clients see no hash:
-//! that two of a thousand million different requests have one key has a chance of 1 in 10^21, and no choice of inputs makes it more.
+//! A key is a keyed hash of 128 bits: a pseudo-random function with a secret of this process, and no client sees a
+//! hash. The chance that two of a thousand million different requests have the same key is 1 in 10^21 for any choice of
+//! inputs.
 //!
-//! Servers that share a store have no secret together. Their keys are BLAKE3 hashes of 256 bits: everybody can compute them, and nobody
-//! can find two requests with one key. What loads of a version are told apart by is then its files and configuration, not a count.
+//! Servers that share a store have no common secret. Their keys are BLAKE3 hashes of 256 bits, for which no two
+//! requests with one key can be found. Loads of a version then differ by files and configuration instead of a count.
 
 use crate::fingerprint::{Fingerprint, text};
 use crate::siphash::SipHash;
@@ -17,14 +20,14 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use tensor::DataType;
 
-/// What keys are made under. Those who share a cache share it; for a cache of this process it is random.
+/// Secret of the hash in a cache of this process.
 #[derive(Clone)]
 pub struct Secret([u64; 2]);
 
 impl Secret {
-    /// A secret of this process.
+    /// Makes a random secret.
     pub fn random() -> Self {
-        // The standard library's way to the system's randomness: each value under another key of 128 random bits.
+        // The standard library's access to the system's randomness: each value uses another key of 128 random bits.
         let word = |n: u64| {
             let mut hasher = RandomState::new().build_hasher();
             hasher.write_u64(n);
@@ -33,7 +36,6 @@ impl Secret {
         Self([word(0), word(1)])
     }
 
-    /// One that is known.
     #[cfg(test)]
     fn known(secret: u128) -> Self {
         Self([secret as u64, (secret >> 64) as u64])
@@ -46,28 +48,26 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// One load of a model's version: the keys it makes are no other's.
+/// The keys of one load of a model version, which differ from those of all other loads.
 #[derive(Clone)]
-pub struct Scope {
-    /// After the model's name, its version and the load.
+pub struct KeySpace {
+    /// The hash of the model's name, its version and the load.
     begun: Begun,
-    /// Tells scopes of a cache apart.
+    /// Unique id in a cache.
     id: u64,
 }
 
-/// A hash to which the inputs are still to be added.
+/// A hash without the inputs.
 #[derive(Clone)]
 enum Begun {
-    /// Of this process, under its secret.
+    /// Of a cache in this process, with its secret.
     Own(SipHash),
-    /// Of all who share a store.
+    /// Of a store that servers share.
     Shared(Box<blake3::Hasher>),
 }
 
-impl Scope {
-    /// The scope of a version that was loaded for the `load`th time.
-    ///
-    /// `load` differs from load to load in one process: a model that was loaded again may answer otherwise.
+impl KeySpace {
+    /// The scope of a load of a version. `load` is unique in the process: a reloaded model may respond differently.
     pub fn new(secret: &Secret, model: &str, version: i64, load: u64) -> Self {
         let mut begun = SipHash::new(secret.0);
         begun.text(model.as_bytes());
@@ -77,7 +77,7 @@ impl Scope {
         Self { begun: Begun::Own(begun), id }
     }
 
-    /// The scope of a version in a store that several servers share: that of every version with this name, number and fingerprint.
+    /// The scope of a version in a shared store: the same for every version with this name, number and fingerprint.
     pub fn shared(model: &str, version: i64, files: &Fingerprint) -> Self {
         let mut begun = Box::new(blake3::Hasher::new_derive_key("nereid response cache 1"));
         text(&mut begun, model.as_bytes());
@@ -86,9 +86,7 @@ impl Scope {
         Self { begun: Begun::Shared(begun), id: 0 }
     }
 
-    /// The key of a request with these inputs, each of another name, in any order.
-    ///
-    /// Time: 0.1 µs, and 0.6 ns a byte.
+    /// The key of a request with these inputs, with unique names, in any order. Takes 0.1 µs, and 0.6 ns per byte.
     pub fn key<'i>(&self, inputs: impl Iterator<Item = Input<'i>>) -> Key {
         let mut inputs: SmallVec<[Input<'i>; 4]> = inputs.collect();
         inputs.sort_unstable_by_key(|i| i.name);
@@ -112,7 +110,7 @@ impl Scope {
     }
 }
 
-/// As `Scope::key`, for a shared store.
+/// The key of a request in a shared store.
 fn shared_key(mut hash: Box<blake3::Hasher>, inputs: &[Input<'_>]) -> Key {
     hash.update(&(inputs.len() as u64).to_le_bytes());
     for Input { name, datatype, shape, data } in inputs {
@@ -128,39 +126,39 @@ fn shared_key(mut hash: Box<blake3::Hasher>, inputs: &[Input<'_>]) -> Key {
     Key { hash: half(0), rest: half(16), scope: 0 }
 }
 
-impl fmt::Debug for Scope {
+impl fmt::Debug for KeySpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope({:016x})", self.id)
+        write!(f, "KeySpace({:016x})", self.id)
     }
 }
 
-/// An input, as far as it matters.
+/// The parts of an input that are hashed.
 ///
-/// Its bytes are those that the model gets, and nobody else may change them. Bytes of a shared memory region are not: between the
-/// hash and the run its client could write others, and have their answer kept for the key of the first. They are copied out first.
+/// The contents must be immutable. Callers copy contents out of shared memory first: a client could change them between
+/// the hash and the execution, and so store the response under the key of other contents.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'i> {
     /// Name in the model's configuration.
     pub name: &'i [u8],
-    /// Element type.
+    /// Datatype.
     pub datatype: DataType,
     /// Full shape, batch dimension included.
     pub shape: &'i [i64],
-    /// Contents; BYTES in its raw form.
+    /// Contents; BYTES in its binary form.
     pub data: &'i Bytes,
 }
 
-/// What an answer is kept under.
+/// The key of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub(crate) hash: u128,
-    /// The other half of the hash, of a shared store.
+    /// The second half of the hash of a shared store; otherwise 0.
     pub(crate) rest: u128,
     pub(crate) scope: u64,
 }
 
 impl Key {
-    /// The key as a name for stores that want one.
+    /// The key as bytes, for names in a store.
     pub fn bytes(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         let (hash, rest) = bytes.split_at_mut(16);
@@ -170,10 +168,10 @@ impl Key {
     }
 }
 
-/// The hash in hexadecimal digits, for the log.
+/// Prints the hash in hexadecimal digits, for the log.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Only keys of a shared store have the other half.
+        // Only keys of a shared store have a second half.
         let len = if self.rest == 0 { 16 } else { 32 };
         self.bytes().iter().take(len).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -187,7 +185,7 @@ mod tests {
 
     type Tensor<'t> = (&'t str, DataType, &'t [i64], &'t [u8]);
 
-    fn key(scope: &Scope, inputs: &[Tensor<'_>]) -> Key {
+    fn key(scope: &KeySpace, inputs: &[Tensor<'_>]) -> Key {
         let data: Vec<Bytes> = inputs.iter().map(|i| Bytes::copy_from_slice(i.3)).collect();
         scope.key(inputs.iter().zip(&data).map(|(&(name, datatype, shape, _), data)| Input {
             name: name.as_bytes(),
@@ -197,12 +195,12 @@ mod tests {
         }))
     }
 
-    fn scope(model: &str, version: i64, load: u64) -> Scope {
-        Scope::new(&Secret::known(7), model, version, load)
+    fn scope(model: &str, version: i64, load: u64) -> KeySpace {
+        KeySpace::new(&Secret::known(7), model, version, load)
     }
 
     #[test]
-    fn s37_the_order_of_inputs_does_not_matter_and_everything_else_does() {
+    fn s37_only_the_order_of_inputs_does_not_matter() {
         let m = scope("m", 1, 1);
         let a: Tensor<'_> = ("A", Int32, &[1, 2], &[1, 0, 0, 0, 2, 0, 0, 0]);
         let b: Tensor<'_> = ("B", Int32, &[1, 2], &[3, 0, 0, 0, 4, 0, 0, 0]);
@@ -228,20 +226,20 @@ mod tests {
             key(&scope("m", 1, 2), &[a, b]),
             key(&scope("n", 1, 1), &[a, b]),
             key(&scope("", 1, 1), &[a, b]),
-            key(&Scope::new(&Secret::known(8), "m", 1, 1), &[a, b]),
-            key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
-            key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
+            key(&KeySpace::new(&Secret::known(8), "m", 1, 1), &[a, b]),
+            key(&KeySpace::new(&Secret::random(), "m", 1, 1), &[a, b]),
+            key(&KeySpace::new(&Secret::random(), "m", 1, 1), &[a, b]),
         ];
         assert_eq!(others.iter().map(|k| k.hash).collect::<HashSet<_>>().len(), others.len());
     }
 
     #[test]
-    fn s39_keys_of_a_shared_store_are_those_of_every_server_with_the_same_files() {
+    fn s39_servers_with_the_same_files_have_the_same_keys_in_a_shared_store() {
         let files = |text: &[u8]| Fingerprint::of_texts(&[text]);
-        let m = Scope::shared("m", 1, &files(b"a"));
+        let m = KeySpace::shared("m", 1, &files(b"a"));
         let a: Tensor<'_> = ("A", Int32, &[1, 2], &[1, 0, 0, 0, 2, 0, 0, 0]);
         let b: Tensor<'_> = ("B", Int32, &[1, 2], &[3, 0, 0, 0, 4, 0, 0, 0]);
-        assert_eq!(key(&m, &[a, b]), key(&Scope::shared("m", 1, &files(b"a")), &[b, a]));
+        assert_eq!(key(&m, &[a, b]), key(&KeySpace::shared("m", 1, &files(b"a")), &[b, a]));
         let others = [
             key(&m, &[a, b]),
             key(&m, &[a]),
@@ -249,31 +247,31 @@ mod tests {
             key(&m, &[("A", Int32, &[2, 1], a.3), b]),
             key(&m, &[("A", Fp32, &[1, 2], a.3), b]),
             key(&m, &[("A", Int32, &[1, 2], b.3), ("B", Int32, &[1, 2], a.3)]),
-            key(&Scope::shared("m", 1, &files(b"b")), &[a, b]),
-            key(&Scope::shared("m", 2, &files(b"a")), &[a, b]),
-            key(&Scope::shared("n", 1, &files(b"a")), &[a, b]),
+            key(&KeySpace::shared("m", 1, &files(b"b")), &[a, b]),
+            key(&KeySpace::shared("m", 2, &files(b"a")), &[a, b]),
+            key(&KeySpace::shared("n", 1, &files(b"a")), &[a, b]),
         ];
         assert_eq!(others.iter().map(Key::bytes).collect::<HashSet<_>>().len(), others.len());
         assert_eq!(others.iter().map(|k| k.rest).collect::<HashSet<_>>().len(), others.len());
     }
 
     #[test]
-    fn the_log_names_a_key_of_a_shared_store_as_the_store_does() {
+    fn a_key_of_a_shared_store_is_logged_as_in_the_store() {
         let own = key(&scope("m", 1, 1), &[]);
         assert_eq!(own.to_string().len(), 32);
-        let shared = key(&Scope::shared("m", 1, &Fingerprint::of_texts(&[])), &[]);
+        let shared = key(&KeySpace::shared("m", 1, &Fingerprint::of_texts(&[])), &[]);
         let hex: String = shared.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(shared.to_string(), hex);
     }
 
     #[test]
     fn every_bit_of_every_input_matters() {
-        for m in [scope("m", 1, 1), Scope::shared("m", 1, &Fingerprint::of_texts(&[]))] {
+        for m in [scope("m", 1, 1), KeySpace::shared("m", 1, &Fingerprint::of_texts(&[]))] {
             bits_matter(&m);
         }
     }
 
-    fn bits_matter(m: &Scope) {
+    fn bits_matter(m: &KeySpace) {
         let mut data = vec![0u8; 67];
         let mut seen = HashSet::from([key(m, &[("A", Strings, &[1], &data)]).hash]);
         for bit in 0..data.len() * 8 {

@@ -1,14 +1,14 @@
-//! Answers that are kept for requests that come again (S-37 to S-40, S-44).
+//! The response cache: stores responses for equal requests (S-37 to S-40, S-44).
 //!
-//! A [`Scope`] makes the [`Key`] of a request: which model is asked, and the name, datatype, shape and bytes of each input. A
-//! [`Cache`] keeps under it what the model answered. [`LocalCache`] is the one in this process; `cache-redis` has the one that servers
-//! share, for which [`store`] and [`restore`] say what an answer looks like outside of a process.
+//! A [`KeySpace`] makes the [`Key`] of a request from the model and the name, datatype, shape and contents of each
+//! input. A [`Cache`] stores the model's response with it. [`LocalCache`] is in this process; `cache-redis` has the
+//! cache that servers share, with entries in the format of [`store`] and [`restore`].
 //!
-//! Not here: which models have the cache, when it is asked, response parameters (a hit has none, as in Triton), and what is counted
-//! per model.
+//! The engine decides which models use the cache and when, and counts per model. A hit has no response parameters, as
+//! in Triton.
 //!
-//! Invariants: a request never gets the answer of another one, whatever clients send; entries together never hold more than the
-//! cache's size; an entry owns its bytes, and neither a request's body, a batch, nor shared memory.
+//! Invariants: a request never receives the response of a different request, even if clients try; the entries never
+//! exceed the cache's size; an entry owns its contents, and keeps no request body, batch or shared memory.
 
 mod entry;
 mod fingerprint;
@@ -18,91 +18,92 @@ mod shard;
 mod siphash;
 mod stored;
 
-pub use entry::{Asked, Entry, Output};
+pub use entry::{Entry, Output, OutputSet};
 pub use fingerprint::{FINGERPRINT_FILES_MAX, Fingerprint};
-pub use key::{Input, Key, Scope, Secret};
+pub use key::{Input, Key, KeySpace, Secret};
 pub use local::LocalCache;
 pub use stored::{fuzz, restore, store, stored_bytes};
 
 use std::sync::Arc;
 use tensor::Error;
 
-/// Takes what an asynchronous lookup found. Called once, on a thread of the cache's own, and must not block.
+/// Receives the result of an asynchronous lookup. Called once, on a thread of the cache, and must not block.
 pub type Found = Box<dyn FnOnce(Option<Arc<Entry>>) + Send>;
 
-/// What a lookup led to.
+/// Result of a lookup.
 pub enum Lookup {
-    /// The answer was there.
+    /// The response is in the cache.
     Hit(Arc<Entry>),
-    /// It was not, or it lacks an output that is asked for now.
+    /// The response is not in the cache, or lacks a requested output.
     Miss,
-    /// The cache has to ask another process. It took the [`Found`] it was offered, and will call it.
+    /// The cache asks another process, and will call the [`Found`] that it took.
     Later,
 }
 
-/// What an insertion led to. Whatever it was, the request has its answer already.
+/// Result of an insertion. The request has its response in any case.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The answer is kept: a miss is counted (S-44).
+    /// The response is stored: counts as a miss (S-44).
     Stored,
-    /// An equal request was faster. Neither a hit nor a miss is counted for this one (S-44).
+    /// An equal request was faster: counts neither as a hit nor as a miss (S-44).
     Present,
-    /// The answer is not kept, for this reason: a miss is counted, and the reason is logged.
+    /// The response is not stored, for this reason: counts as a miss, and the reason is logged.
     Refused(Error),
 }
 
-/// A store of answers. It is called by threads that must not wait: what takes longer than memory does is done elsewhere.
+/// A response cache. Its callers must not wait: anything slower than memory runs on other threads.
 pub trait Cache: Send + Sync {
-    /// Looks for an answer that has the outputs in `asked`.
+    /// Looks up a response that has the outputs in `asked`.
     ///
-    /// A cache that must wait for another process calls `found` for a receiver, returns [`Lookup::Later`] and gives the receiver what there
-    /// is, within a time of its own: nothing, when that process cannot be reached. Any other does not call it.
-    fn lookup(&self, key: &Key, asked: &Asked, found: &mut dyn FnMut() -> Found) -> Lookup;
+    /// A cache that must wait for another process calls `found` for a receiver, returns [`Lookup::Later`] and calls the
+    /// receiver within its own time limit, with `None` if that process is unreachable. Other caches do not call
+    /// `found`.
+    fn lookup(&self, key: &Key, asked: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup;
 
-    /// Keeps the outputs of a successful answer, `asked` of which were asked for. Copies their bytes.
-    fn insert(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Insertion;
+    /// Stores copies of the outputs of a successful response to a request for `asked`.
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion;
 
-    /// Drops the answers of a model that is unloaded. Nothing finds them from then on in any case, as no two loads have one scope.
-    /// Takes a time that grows with the cache: not for a reactor.
-    fn forget(&self, scope: &Scope);
+    /// Drops the entries of an unloaded model, which no request finds any more, as each load has its own keys. The time
+    /// grows with the cache: not for a reactor.
+    fn forget(&self, scope: &KeySpace);
 
-    /// What the cache did and holds, where it tells (O-15).
+    /// Counters of the cache, if it has any (O-15).
     fn counters(&self) -> Option<Counters>;
 
-    /// Whether other servers find what is kept here: then versions are told apart by their files, not by their load.
+    /// True if other servers use the same entries: versions then differ by their files instead of their load.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Name, meaning and value of what else it shows in metrics.
+    /// Name, help text and value of its other metrics.
     fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
         Vec::new()
     }
 
-    /// Ends its threads. Lookups find nothing from then on.
+    /// Ends its threads. Later lookups are misses.
     fn close(&self) {}
 }
 
-/// What a cache did since it was made, and holds now.
+/// Counters of a cache since its start, and its current size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Answers kept now.
+    /// Number of entries.
     pub entries: u64,
-    /// Bytes they take, with what it takes to find them.
+    /// Bytes of the entries, all overhead included.
     pub used_bytes: usize,
-    /// Most bytes they may take.
+    /// Most bytes of the entries.
     pub size_bytes: usize,
     /// Lookups; each is a hit or a miss.
     pub lookups: u64,
-    /// Lookups that found an answer.
+    /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that found none.
     pub misses: u64,
-    /// Answers that made room for others.
+    /// Evicted entries.
     pub evictions: u64,
     /// Time of all lookups, in ns.
     pub lookup_ns: u64,
-    /// Time of all insertions, in ns, with that of the evictions they needed.
+    /// Time of all insertions, in ns, evictions included.
     pub insertion_ns: u64,
 }
 

@@ -1,15 +1,15 @@
-//! The store in this process: bounded by bytes; what was not used for longest makes room (S-38).
+//! The store in this process: limited in bytes, evicts the least recently used entry (S-38).
 //!
-//! Keys are spread over shards, each under its own lock, which a lookup or an insertion holds for some 50 ns; bytes are copied
-//! outside of them. The order of use goes over all shards: one count tells which use came first, each shard shows how old its oldest
-//! entry is, and the oldest of those goes. An eviction so looks at as many numbers as there are shards, and an entry may be as large
-//! as the whole store.
+//! Keys are distributed over shards, each with its own lock, which a lookup or an insertion holds for some 50 ns; bytes
+//! are copied without a lock. The order of use is global: one counter numbers the uses, each shard publishes the number
+//! of its oldest entry, and an eviction reads these and removes the oldest. An entry may be as large as the whole
+//! store.
 //!
-//! Invariant: `used <= size`. Bytes are accounted before they are copied, and until their entry was taken out; views of it that are
-//! being answered live on, charged as answers.
+//! Invariant: `used <= size`. Bytes are counted before they are copied, and until their entry is removed; views of it
+//! in responses live on, charged to the responses.
 
-use crate::entry::{Asked, Entry, Output};
-use crate::key::{Key, Scope};
+use crate::entry::{Entry, Output, OutputSet};
+use crate::key::{Key, KeySpace};
 use crate::shard::{NEVER, Put, Shard};
 use crate::{Cache, Counters, Found, Insertion, Lookup};
 use memory::machine;
@@ -20,33 +20,33 @@ use tensor::{Error, Result};
 
 const SHARDS: usize = 64;
 
-/// Entries that one insertion takes out at most, which takes some 0.2 ms: it may run on a reactor. A large answer that finds a store
-/// full of small ones is kept the next time it is asked for, or the one after.
+/// Most entries that one insertion evicts, in some 0.2 ms, because it may run on a reactor. A large response for which
+/// a store full of small entries has no room is stored after one or two more misses.
 const EVICTIONS_MAX: usize = 1024;
 
-/// Nodes that `forget` looks at while it holds a lock.
+/// Nodes that `forget` checks per lock.
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
-/// The response cache of a server, for all its models.
+/// The response cache of a server, for all of its models.
 pub struct LocalCache {
     shards: [Mutex<Shard>; SHARDS],
-    /// For each shard when its oldest entry was used, as it was when the shard's lock was let go.
+    /// Last use of each shard's oldest entry, updated when the shard is unlocked.
     oldest: [AtomicU64; SHARDS],
-    /// Counts uses.
+    /// Number of uses so far.
     clock: AtomicU64,
     used: AtomicUsize,
     size: usize,
     insertion_ns: AtomicU64,
 }
 
-/// Bytes accounted for an entry that is not there yet.
+/// Bytes that are reserved for an entry before it is inserted.
 struct Room<'c> {
     cache: &'c LocalCache,
     bytes: usize,
 }
 
 impl Room<'_> {
-    /// The entry is there.
+    /// Keeps the reservation for the inserted entry, except for `less` bytes.
     fn keep(mut self, less: usize) {
         self.bytes = less;
     }
@@ -58,7 +58,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// A locked shard. Shows how old its oldest entry is when it is let go.
+/// A locked shard. Publishes the last use of its oldest entry when it is unlocked.
 struct Locked<'c> {
     shard: MutexGuard<'c, Shard>,
     oldest: &'c AtomicU64,
@@ -67,7 +67,7 @@ struct Locked<'c> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let tick = self.shard.oldest_tick();
-        // Mostly unchanged, and written it would leave the caches of the other cores.
+        // Usually unchanged; a write would invalidate the caches of other cores.
         if self.oldest.load(Relaxed) != tick {
             self.oldest.store(tick, Relaxed);
         }
@@ -75,15 +75,16 @@ impl Drop for Locked<'_> {
 }
 
 impl LocalCache {
-    /// A store of `size` bytes.
+    /// Makes a store of `size` bytes.
     ///
     /// # Errors
-    /// INVALID_ARG when the machine, or the control group, has less memory.
+    /// INVALID_ARG if the machine or the control group has less memory.
     pub fn new(size: usize) -> Result<Self> {
         let most = machine::memory_bytes();
         if size as u64 > most {
             return Err(Error::invalid(format!(
-                "Failed to initialize LocalCache: a 'size' of {size} bytes is more than the memory of this machine or container, {most} bytes"
+                "Failed to initialize LocalCache: a 'size' of {size} bytes is more than the memory of this machine or \
+                 container, {most} bytes"
             )));
         }
         Ok(Self {
@@ -101,17 +102,17 @@ impl LocalCache {
         Some(Locked { shard: shard.lock(), oldest })
     }
 
-    /// The shard of a key: bits that the table inside it does not use.
+    /// Locks the shard of a key, selected by bits that the shard's table does not use.
     fn shard_of(&self, key: &Key) -> Option<Locked<'_>> {
         self.lock((key.hash >> 64) as usize % SHARDS)
     }
 
-    /// The time of a use. Asked under the shard's lock, so that it ascends there.
+    /// The number of a use. Called with the shard locked, so that numbers ascend in each shard.
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Relaxed)
     }
 
-    fn put(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Result<Insertion> {
+    fn put(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Result<Insertion> {
         let bytes = Entry::bytes_of(asked, outputs);
         if bytes > self.size {
             return Err(Error::invalid(format!(
@@ -139,7 +140,7 @@ impl LocalCache {
         }
     }
 
-    /// Accounts so many bytes, and takes out what has to go for them.
+    /// Reserves bytes, and evicts entries to make room.
     fn reserve(&self, bytes: usize) -> Result<Room<'_>> {
         let more = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.size);
         let mut evicted = 0;
@@ -153,13 +154,14 @@ impl LocalCache {
             evicted += 1;
         }
         Err(Error::exhausted(format!(
-            "the response cache has no room for {bytes} bytes yet: others are being stored, or many small answers make way"
+            "the response cache has no room for {bytes} bytes yet: others are being stored, or many small answers \
+             make way"
         )))
     }
 
-    /// Takes out the entry that was not used for longest. False when there is none.
+    /// Evicts the least recently used entry; false if there is none.
     fn evict(&self) -> bool {
-        // Another thread may have emptied a shard meanwhile: then the next one is looked for.
+        // Tries again if another thread has just emptied the shard.
         for _ in 0..SHARDS {
             let ages = self.oldest.iter().map(|tick| tick.load(Relaxed));
             let Some((index, _)) = ages.enumerate().min_by_key(|&(_, tick)| tick).filter(|&(_, tick)| tick != NEVER)
@@ -178,7 +180,7 @@ impl LocalCache {
 }
 
 impl Cache for LocalCache {
-    fn lookup(&self, key: &Key, asked: &Asked, _found: &mut dyn FnMut() -> Found) -> Lookup {
+    fn lookup(&self, key: &Key, asked: &OutputSet, _found: &mut dyn FnMut() -> Found) -> Lookup {
         let start = Instant::now();
         let Some(mut locked) = self.shard_of(key) else { return Lookup::Miss };
         let shard = &mut *locked.shard;
@@ -189,14 +191,14 @@ impl Cache for LocalCache {
         entry.map_or(Lookup::Miss, Lookup::Hit)
     }
 
-    fn insert(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
         let start = Instant::now();
         let insertion = self.put(key, asked, outputs).unwrap_or_else(Insertion::Refused);
         self.insertion_ns.fetch_add(nanoseconds(start), Relaxed);
         insertion
     }
 
-    fn forget(&self, scope: &Scope) {
+    fn forget(&self, scope: &KeySpace) {
         for index in 0..SHARDS {
             let mut from = Some(0);
             while let Some(at) = from {

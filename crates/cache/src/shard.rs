@@ -1,19 +1,18 @@
-//! A part of the local store, under one lock: entries by key, and in the order of their use. Every operation but `forget` takes the
-//! same time, whatever the number of entries.
+//! A part of the local store with one lock: a table of entries by key, and a list in the order of use. All operations
+//! but `forget` take constant time.
 
-use crate::entry::{Asked, Entry};
+use crate::entry::{Entry, OutputSet};
 use crate::key::Key;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// The tick of a shard without entries.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// No node.
+/// Index that means no node.
 const NONE: u32 = u32::MAX;
 
-/// Keys are hashes already, under a secret.
+/// The identity as hash function: keys are keyed hashes already.
 #[derive(Default)]
 pub(crate) struct Plain(u64);
 
@@ -29,31 +28,31 @@ impl Hasher for Plain {
     }
 }
 
-/// An entry and its place in the order of use.
+/// An entry in the list in the order of use.
 struct Node {
     key: Key,
-    /// When it was used last; ascends from node to node.
+    /// Number of its last use; ascends from node to node.
     tick: u64,
     newer: u32,
     older: u32,
-    /// What is accounted for it.
+    /// Bytes that are counted for it.
     bytes: usize,
     entry: Option<Arc<Entry>>,
 }
 
-/// An entry that left, to be dropped without the lock, and the bytes that were accounted for it.
+/// A removed entry, which is dropped without the lock, and the bytes that were counted for it.
 pub(crate) struct Removed {
     pub bytes: usize,
     pub entry: Option<Arc<Entry>>,
 }
 
-/// What became of an entry that was put in.
+/// Result of `put`.
 pub(crate) enum Put {
-    /// It is there. Less is to be accounted, by so many bytes; the entry it took the place of is to be dropped.
+    /// Stored; `less` bytes fewer are needed than were reserved. The caller drops the replaced entry without the lock.
     Stored { less: usize, replaced: Option<Arc<Entry>> },
-    /// There is one that answers as much.
+    /// An entry with the same outputs exists.
     Present,
-    /// The shard has as many entries as it can number.
+    /// The shard has no more node numbers.
     Full,
 }
 
@@ -68,7 +67,7 @@ pub(crate) struct ShardCounters {
 pub(crate) struct Shard {
     found: HashMap<u128, u32, BuildHasherDefault<Plain>>,
     nodes: Vec<Node>,
-    /// Numbers of nodes without an entry.
+    /// Indices of nodes without an entry.
     free: Vec<u32>,
     newest: u32,
     oldest: u32,
@@ -91,13 +90,13 @@ impl Shard {
         self.found.len()
     }
 
-    /// When the entry that was not used for longest was used.
+    /// Number of the last use of the least recently used entry.
     pub fn oldest_tick(&self) -> u64 {
         self.node(self.oldest).map_or(NEVER, |n| n.tick)
     }
 
-    /// The entry, if it answers a request for these outputs. It is used at `tick`, which is later than all before.
-    pub fn find(&mut self, key: &Key, asked: &Asked, tick: impl FnOnce() -> u64) -> Option<Arc<Entry>> {
+    /// The entry, if it has these outputs; marks it as used at `tick`, which must be later than all before.
+    pub fn find(&mut self, key: &Key, asked: &OutputSet, tick: impl FnOnce() -> u64) -> Option<Arc<Entry>> {
         let at = *self.found.get(&key.hash)?;
         let entry = self.node(at)?.entry.clone().filter(|e| e.answers(asked))?;
         self.unlink(at);
@@ -105,8 +104,8 @@ impl Shard {
         Some(entry)
     }
 
-    /// Whether there is an entry that answers a request for these outputs.
-    pub fn has(&self, key: &Key, asked: &Asked) -> bool {
+    /// True if there is an entry with these outputs.
+    pub fn has(&self, key: &Key, asked: &OutputSet) -> bool {
         self.entry(key).is_some_and(|e| e.answers(asked))
     }
 
@@ -114,13 +113,13 @@ impl Shard {
         self.node(*self.found.get(&key.hash)?)?.entry.as_ref()
     }
 
-    /// Puts in an entry for which `bytes` are accounted. One that is there already and lacks some of its outputs is joined to it.
-    pub fn put(&mut self, key: &Key, asked: &Asked, entry: Entry, bytes: usize, tick: u64) -> Put {
+    /// Stores an entry for which `bytes` are reserved. Joins it with an existing one that lacks some of its outputs.
+    pub fn put(&mut self, key: &Key, asked: &OutputSet, entry: Entry, bytes: usize, tick: u64) -> Put {
         if let Some(&at) = self.found.get(&key.hash) {
             let Some(node) = self.nodes.get_mut(at as usize) else { return Put::Full };
             let Some(older) = node.entry.as_ref().filter(|older| !older.answers(asked)) else { return Put::Present };
             let joined = entry.joined(older);
-            // Never more than both, of which each is accounted.
+            // Never more than the sum, which is reserved.
             let accounted = joined.bytes();
             let less = (bytes + node.bytes).saturating_sub(accounted);
             node.bytes = accounted;
@@ -150,14 +149,13 @@ impl Shard {
         Put::Stored { less: 0, replaced: None }
     }
 
-    /// Takes out the entry that was not used for longest.
     pub fn pop_oldest(&mut self) -> Option<Removed> {
         let removed = self.remove(self.oldest)?;
         self.counters.evictions += 1;
         Some(removed)
     }
 
-    /// Takes the entries of a scope out of the `count` nodes from `from` on. Returns the number of the next, `None` at the end.
+    /// Removes the entries of a scope among `count` nodes from `from` on. Returns the index of the next node, if any.
     pub fn forget(&mut self, scope: u64, from: usize, count: usize, removed: &mut Vec<Removed>) -> Option<usize> {
         let end = from.saturating_add(count).min(self.nodes.len());
         for at in from..end {
@@ -183,7 +181,6 @@ impl Shard {
         self.nodes.get(at as usize)
     }
 
-    /// Makes a node the newest.
     fn link(&mut self, at: u32, tick: u64) {
         let newest = std::mem::replace(&mut self.newest, at);
         if let Some(node) = self.nodes.get_mut(at as usize) {
@@ -195,7 +192,6 @@ impl Shard {
         }
     }
 
-    /// Takes a node out of the order of use.
     fn unlink(&mut self, at: u32) {
         let Some(&Node { newer, older, .. }) = self.node(at) else { return };
         match self.nodes.get_mut(newer as usize) {
@@ -214,9 +210,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_is_forgotten_in_pieces_and_the_order_of_the_others_stays() {
+    fn a_scope_is_forgotten_in_pieces_without_reordering_other_entries() {
         let mut shard = Shard::new();
-        let asked = Asked::default();
+        let asked = OutputSet::default();
         let key = |n: u64| Key { hash: u128::from(n), rest: 0, scope: n % 3 };
         for n in 0..100 {
             let entry = Entry::copied(&asked, &[]).expect("no bytes");

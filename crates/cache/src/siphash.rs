@@ -1,11 +1,11 @@
-//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein): a keyed function whose values nobody can predict, or make collide,
-//! without the key.
+//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein): a keyed hash whose values and collisions are
+//! unpredictable without the key.
 
 /// The state after the words written so far.
 #[derive(Clone)]
 pub(crate) struct SipHash {
     v: [u64; 4],
-    /// Bytes written; only the lowest 8 bits matter.
+    /// Number of bytes written; only the lowest 8 bits matter.
     len: u64,
 }
 
@@ -43,14 +43,13 @@ impl SipHash {
         self.v[0] ^= word;
     }
 
-    /// Eight bytes.
     #[inline]
     pub fn word(&mut self, word: u64) {
         self.compress(word);
         self.len = self.len.wrapping_add(8);
     }
 
-    /// A length, then so many bytes and zeros up to a multiple of eight: what is written stands for one sequence of texts only.
+    /// Writes a length and the bytes, padded with zeros to a multiple of eight, so that a sequence of texts is unique.
     #[inline]
     pub fn text(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
@@ -63,14 +62,13 @@ impl SipHash {
         }
     }
 
-    /// The value, for what was written.
     #[inline]
     pub fn finish(self) -> u128 {
         let len = self.len;
         self.finish_with(len << 56)
     }
 
-    /// The value when `last` is the block that has the length in its highest byte, and what is left of the input below it.
+    /// The hash with this last block: the length in the highest byte, and the rest of the input below it.
     #[inline]
     fn finish_with(mut self, last: u64) -> u128 {
         self.compress(last);
@@ -99,7 +97,7 @@ fn tail(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The function of the paper, of any bytes.
+    /// The hash of any bytes, as in the paper.
     fn hash(bytes: &[u8]) -> String {
         let mut state = SipHash::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
         let (words, rest) = bytes.as_chunks::<8>();
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_reference() {
+    fn hashes_equal_those_of_the_reference() {
         let input: Vec<u8> = (0..63).collect();
         for (len, expected) in [
             (0, "a3817f04ba25a8e66df67214c7550293"),
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_kept_apart() {
+    fn different_sequences_of_texts_have_different_hashes() {
         let of = |texts: &[&str]| {
             let mut state = SipHash::new([1, 2]);
             texts.iter().for_each(|t| state.text(t.as_bytes()));

@@ -1,14 +1,14 @@
-//! An entry as a text for stores outside of this process, and back. Pure.
+//! Serialises entries for stores outside of this process. Pure.
 //!
-//! Whatever comes back is foreign: another version of this server may have written it, another program, or a disk that errs. An entry is
-//! read only if its form, its checksum and the sizes of its tensors are right, and it was written for the key it is found under.
-//! Everything else is no entry.
+//! A stored text is untrusted: another version of the server, another program or a faulty disk may have written it. It
+//! is an entry only if its format, its checksum and the sizes of its tensors are right, and it was written for its key.
 //!
-//! Form, numbers little-endian: `NRDC`, version 1 (one byte), 16 bytes of checksum of the key and all that follows; number of outputs
-//! that were asked for (u16) and their indices (u16 each, ascending); number of outputs (u16); of each, ascending: index (u16),
-//! datatype (u8), number of dimensions (u8), the dimensions (i64 each), bytes (u64); then their contents, one after the other.
+//! Format, numbers little-endian: `NRDC`, version 1 (one byte), 16 bytes of checksum of the key and all that follows;
+//! number of requested outputs (u16) and their indices (u16 each, ascending); number of outputs (u16); for each output,
+//! ascending: index (u16), datatype (u8), number of dimensions (u8), the dimensions (i64 each), bytes (u64); then their
+//! contents in the same order.
 
-use crate::entry::{Asked, Entry, Output};
+use crate::entry::{Entry, Output, OutputSet};
 use crate::key::Key;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -19,11 +19,11 @@ const MAGIC: &[u8; 4] = b"NRDC";
 const VERSION: u8 = 1;
 const CHECKSUM: usize = 16;
 const HEAD: usize = MAGIC.len() + 1 + CHECKSUM;
-/// Dimensions of a tensor.
+/// Most dimensions of a tensor.
 const RANK_MAX: usize = 255;
 
-/// Bytes of an entry with these outputs; `None` where their numbers do not fit the form.
-pub fn stored_bytes(asked: &Asked, outputs: &[Output]) -> Option<usize> {
+/// Bytes of a stored entry with these outputs; `None` if their numbers exceed the format.
+pub fn stored_bytes(asked: &OutputSet, outputs: &[Output]) -> Option<usize> {
     u16::try_from(asked.indices().len()).ok()?;
     u16::try_from(outputs.len()).ok()?;
     let mut bytes = HEAD + 2 + asked.indices().len() * 2 + 2;
@@ -36,8 +36,8 @@ pub fn stored_bytes(asked: &Asked, outputs: &[Output]) -> Option<usize> {
     Some(bytes)
 }
 
-/// The text of an entry. `None` as for `stored_bytes`.
-pub fn store(key: &Key, asked: &Asked, outputs: &[Output]) -> Option<Vec<u8>> {
+/// Serialises an entry. `None` as for `stored_bytes`.
+pub fn store(key: &Key, asked: &OutputSet, outputs: &[Output]) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(stored_bytes(asked, outputs)?);
     text.extend_from_slice(MAGIC);
     text.push(VERSION);
@@ -58,7 +58,7 @@ pub fn store(key: &Key, asked: &Asked, outputs: &[Output]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The entry that was stored under this key; `None` where the text is anything else. Its contents are views of the text.
+/// Reads an entry that was stored with this key; `None` for any other text. Its contents are views of the text.
 pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
     let mut reader = Reader { rest: text };
     if reader.take::<4>()? != MAGIC || *reader.take::<1>()? != [VERSION] {
@@ -93,10 +93,10 @@ pub fn restore(key: &Key, text: &Bytes) -> Option<Entry> {
             return None;
         }
     }
-    reader.rest.is_empty().then(|| Entry::of(Asked::new(asked.into_iter()), outputs))
+    reader.rest.is_empty().then(|| Entry::of(OutputSet::new(asked.into_iter()), outputs))
 }
 
-/// Whether the contents are those of a tensor of this type and shape.
+/// True if the contents match datatype and shape.
 fn is_whole(output: &Output) -> bool {
     let Some(elements) = element_count(&output.shape) else { return false };
     match output.datatype.byte_size() {
@@ -147,8 +147,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// For the fuzz target: reads a text as it is and with the checksum it should have, and says whether either was an entry. An entry is
-/// stored again as the same text.
+/// Fuzz target: reads a text, and again with a corrected checksum; true if either is an entry. Checks that an entry is
+/// serialised to the same text.
 #[doc(hidden)]
 pub fn fuzz(text: &[u8]) -> bool {
     let key = Key { hash: 1, rest: 2, scope: 0 };
@@ -182,17 +182,17 @@ mod tests {
         Output { index, datatype, shape: Shape::from_slice(shape), data: Bytes::copy_from_slice(data) }
     }
 
-    fn sample() -> (Asked, Vec<Output>) {
+    fn sample() -> (OutputSet, Vec<Output>) {
         let outputs = vec![
             output(0, DataType::Fp32, &[1, 2], &[1, 2, 3, 4, 5, 6, 7, 8]),
             output(3, DataType::Bytes, &[2], b"\x01\0\0\0a\0\0\0\0"),
             output(4, DataType::Int64, &[0, 5], b""),
         ];
-        (Asked::new([0u16, 3, 4, 9].into_iter()), outputs)
+        (OutputSet::new([0u16, 3, 4, 9].into_iter()), outputs)
     }
 
     #[test]
-    fn s39_an_entry_reads_back_as_it_was() {
+    fn s39_a_stored_entry_reads_back_equal() {
         let (asked, outputs) = sample();
         let text = store(&KEY, &asked, &outputs).expect("it fits");
         assert_eq!(stored_bytes(&asked, &outputs), Some(text.len()));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn s39_what_is_cut_changed_or_of_another_key_is_no_entry() {
+    fn s39_a_cut_or_changed_text_or_another_key_is_no_entry() {
         let (asked, outputs) = sample();
         let text = store(&KEY, &asked, &outputs).expect("it fits");
         assert_eq!(restore(&Key { rest: 9, ..KEY }, &text.clone().into()), None, "another key");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn s39_an_entry_whose_tensors_are_not_whole_is_none() {
+    fn s39_a_text_with_incomplete_tensors_is_no_entry() {
         for (what, wrong) in [
             ("too few bytes", output(0, DataType::Fp32, &[2], &[0; 4])),
             ("too many", output(0, DataType::Fp32, &[1], &[0; 8])),
@@ -226,12 +226,12 @@ mod tests {
             ("an element that is cut", output(0, DataType::Bytes, &[1], b"\x02\0\0\0a")),
             ("one element of two", output(0, DataType::Bytes, &[2], b"\x01\0\0\0a")),
         ] {
-            let text = store(&KEY, &Asked::default(), &[wrong]).expect("it fits");
+            let text = store(&KEY, &OutputSet::default(), &[wrong]).expect("it fits");
             assert_eq!(restore(&KEY, &text.into()), None, "{what}");
         }
         let (_, mut outputs) = sample();
         outputs.reverse();
-        let text = store(&KEY, &Asked::default(), &outputs).expect("it fits");
+        let text = store(&KEY, &OutputSet::default(), &outputs).expect("it fits");
         assert_eq!(restore(&KEY, &text.into()), None, "indices do not ascend");
     }
 

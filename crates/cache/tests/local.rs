@@ -1,4 +1,4 @@
-//! The local store: what it keeps, what makes room, what is counted.
+//! The local store: entries, evictions, counters.
 
 mod common;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ fn insert(cache: &LocalCache, load: u64, request: u64, indices: &[u16], len: usi
 }
 
 #[test]
-fn s38_what_was_not_used_for_longest_makes_room() {
+fn s38_the_least_recently_used_entry_is_evicted() {
     let cache = store(200_000);
     for request in 0..2 {
         assert_eq!(insert(&cache, 1, request, &[0], 80_000), Insertion::Stored);
@@ -38,7 +38,7 @@ fn s38_what_was_not_used_for_longest_makes_room() {
 
 #[test]
 fn s38_recorded_five_large_answers_and_one_too_large_where_two_fit() {
-    // golden-steps, cache.big: 80 kB each in 200 kB; none is found again, and 240 kB are not kept.
+    // golden-steps, cache.big: 80 kB each in 200 kB; none is a hit again, and 240 kB are not stored.
     let (cache, seen) = (store(200_000), Seen::default());
     for request in [0, 1, 2, 3, 0] {
         ask(&cache, &seen, &scope(1), 1, request, &[0], 80_000);
@@ -54,7 +54,7 @@ fn s38_recorded_five_large_answers_and_one_too_large_where_two_fit() {
 }
 
 #[test]
-fn s44_the_second_of_two_equal_misses_finds_the_answer_present() {
+fn s44_the_second_of_two_equal_misses_finds_the_response_present() {
     let cache = store(1 << 20);
     assert!(!hits(&cache, 1, 7, &[0]) && !hits(&cache, 1, 7, &[0]), "both are on their way");
     assert_eq!(insert(&cache, 1, 7, &[0], 100), Insertion::Stored);
@@ -64,7 +64,7 @@ fn s44_the_second_of_two_equal_misses_finds_the_answer_present() {
 }
 
 #[test]
-fn s37_an_answer_is_found_by_those_who_ask_for_no_more_than_it_has() {
+fn s37_an_entry_is_a_hit_only_for_outputs_that_it_has() {
     let cache = store(1 << 20);
     insert(&cache, 1, 7, &[0, 1], 100);
     for (indices, hit) in [(&[0][..], true), (&[1], true), (&[0, 1], true), (&[2], false), (&[0, 2], false)] {
@@ -81,13 +81,13 @@ fn s37_an_answer_is_found_by_those_who_ask_for_no_more_than_it_has() {
         (1, counters(&whole).used_bytes),
         "accounted as if asked for at once"
     );
-    // Request 5 has no output 1, and the answer is complete without it.
+    // The model returns no output 1 for request 5, and the response is complete without it.
     insert(&cache, 1, 5, &[0, 1], 100);
     assert!(hits(&cache, 1, 5, &[0, 1]));
 }
 
 #[test]
-fn a_model_that_was_loaded_again_finds_no_old_answers_and_unloading_frees_them() {
+fn a_reloaded_model_does_not_hit_old_entries_and_unloading_frees_them() {
     let cache = store(1 << 20);
     for request in 0..500 {
         insert(&cache, 1, request, &[0], 10);
@@ -105,7 +105,7 @@ fn a_model_that_was_loaded_again_finds_no_old_answers_and_unloading_frees_them()
 }
 
 #[test]
-fn a_view_of_an_answer_outlives_its_entry() {
+fn a_view_of_a_response_outlives_its_entry() {
     let cache = store(200_000);
     insert(&cache, 1, 0, &[0], 80_000);
     let Lookup::Hit(entry) = cache.lookup(&key(&scope(1), 0), &asked(&[0]), &mut || panic!("asynchronous")) else {
@@ -119,7 +119,7 @@ fn a_view_of_an_answer_outlives_its_entry() {
 }
 
 #[test]
-fn an_insertion_takes_out_a_bounded_number_of_entries() {
+fn an_insertion_evicts_a_bounded_number_of_entries() {
     let cache = store(1 << 20);
     let mut request = 0;
     while counters(&cache).evictions == 0 {
@@ -136,7 +136,7 @@ fn an_insertion_takes_out_a_bounded_number_of_entries() {
 }
 
 #[test]
-fn a_store_is_no_larger_than_memory_and_may_be_empty() {
+fn a_store_is_at_most_as_large_as_memory_and_may_be_empty() {
     assert!(LocalCache::new(usize::MAX).is_err_and(|e| e.message().starts_with("Failed to initialize LocalCache")));
     let none = store(0);
     assert!(matches!(insert(&none, 1, 1, &[0], 1), Insertion::Refused(_)) && !hits(&none, 1, 1, &[0]));
@@ -152,7 +152,7 @@ fn durations_are_counted() {
     assert!((1..1_000_000_000).contains(&c.insertion_ns) && (1..1_000_000_000).contains(&c.lookup_ns), "{c:?}");
 }
 
-/// The store as it would be written without care for time: a list in the order of use, the newest last.
+/// A simple model of the store: a list in the order of use, the newest last.
 struct Naive {
     list: Vec<(u64, usize)>,
     size: usize,
@@ -179,8 +179,8 @@ impl Naive {
 }
 
 #[test]
-fn s38_a_long_run_is_what_a_naive_store_does() {
-    // What an entry takes is measured, not repeated here.
+fn s38_a_long_run_behaves_as_a_naive_store() {
+    // Bytes of an entry are measured, not computed again.
     fn bytes_of(data: usize) -> usize {
         let probe = store(1 << 20);
         probe.insert(&key(&scope(1), 0), &asked(&[0]), &[output(0, Bytes::from(vec![0; data]))]);

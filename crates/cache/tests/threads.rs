@@ -1,7 +1,7 @@
-//! With a cache everybody gets the answers they would get without one, on however many threads.
+//! Requests get the same responses with a cache as without one, on any number of threads.
 
 mod common;
-use cache::{Cache, Counters, LocalCache, Scope};
+use cache::{Cache, Counters, KeySpace, LocalCache};
 use common::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,14 +9,14 @@ const THREADS: u64 = 8;
 const REQUESTS: u64 = 4_000;
 const SIZE: usize = 128 << 10;
 
-/// Which outputs a request asks for: one, two or all.
+/// The outputs that a request asks for: one, two or all.
 fn indices(random: &mut Random) -> Vec<u16> {
     let wanted = 1 + random.below((1 << OUTPUTS) - 1);
     (0..OUTPUTS).filter(|i| wanted >> i & 1 == 1).collect()
 }
 
 #[test]
-fn answers_are_those_of_the_model_whatever_the_others_do() {
+fn responses_are_those_of_the_model_on_all_threads() {
     let (cache, seen) = (LocalCache::new(SIZE).expect("small"), Seen::default());
     let (lookups, most) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|threads| {
@@ -27,7 +27,7 @@ fn answers_are_those_of_the_model_whatever_the_others_do() {
                     let mut random = Random(thread + 1);
                     for _ in 0..REQUESTS {
                         let load = 1 + random.below(2);
-                        // Low ones are frequent.
+                        // Low numbers are frequent.
                         let request = (0..4).map(|_| random.below(150)).min().unwrap_or(0);
                         let len = (request as usize * 61) % 2000;
                         let indices = indices(&mut random);
@@ -57,7 +57,7 @@ fn answers_are_those_of_the_model_whatever_the_others_do() {
     assert_eq!(stored + present + refused, c.misses);
     assert!(c.hits > REQUESTS && c.evictions > REQUESTS / 10, "{c:?}");
     for load in [1, 2] {
-        let scope: Scope = scope(load);
+        let scope: KeySpace = scope(load);
         cache.forget(&scope);
     }
     let empty = cache.counters().expect("counted");

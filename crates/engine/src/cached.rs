@@ -4,7 +4,7 @@ use crate::identity::Identity;
 use crate::limits::CACHE_FAILURE_LINES_NS_MIN;
 use arc_swap::ArcSwapOption;
 use backend::now_ns;
-use cache::{Asked, Cache, Fingerprint, Key, Scope, Secret};
+use cache::{Cache, Fingerprint, Key, KeySpace, OutputSet, Secret};
 use protocol::pb::inference::ModelConfig;
 use protocol::{Checked, InferRequest, Signature};
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ pub(crate) struct Cached {
     pub(crate) cache: Arc<dyn Cache>,
     secret: Secret,
     fingerprint: Option<Fingerprint>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: KeySpace,
     /// In the place of that for an ensemble.
     pub(crate) of_models: ArcSwapOption<Scoped>,
     /// When the log may be told again that an answer was not kept.
@@ -26,7 +26,7 @@ pub(crate) struct Cached {
 
 /// What keys of an ensemble are made under.
 pub(crate) struct Scoped {
-    pub(crate) scope: Scope,
+    pub(crate) scope: KeySpace,
     /// The models that make its answers, and the number of the table in which they were looked up last.
     pub(crate) made_by: Vec<Maker>,
     pub(crate) epoch: u64,
@@ -56,7 +56,7 @@ pub(crate) struct LookupKey {
 /// A request whose answer was not there.
 pub(crate) struct Miss {
     pub(crate) key: LookupKey,
-    pub(crate) asked: Asked,
+    pub(crate) asked: OutputSet,
     pub(crate) lookup_ns: u64,
 }
 
@@ -81,8 +81,8 @@ impl Cached {
         fingerprint: Option<Fingerprint>,
     ) -> Option<Self> {
         let scope = match (cache.is_shared(), &fingerprint) {
-            (false, _) => Scope::new(secret, model, number, load),
-            (true, Some(files)) => Scope::shared(model, number, files),
+            (false, _) => KeySpace::new(secret, model, number, load),
+            (true, Some(files)) => KeySpace::shared(model, number, files),
             (true, None) => return None,
         };
         Some(Self {
@@ -96,14 +96,14 @@ impl Cached {
     }
 
     /// The scope of an ensemble whose answers these models make.
-    pub(crate) fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<Scope> {
+    pub(crate) fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<KeySpace> {
         if !self.cache.is_shared() {
-            return Some(Scope::new(&self.secret, model, number, load));
+            return Some(KeySpace::new(&self.secret, model, number, load));
         }
         let all = std::iter::once(self.fingerprint).chain(made_by.iter().map(|(_, f)| *f));
         let all = all.collect::<Option<Vec<_>>>()?;
         let texts: Vec<&[u8]> = all.iter().map(|f| &f.bytes()[..]).collect();
-        Some(Scope::shared(model, number, &Fingerprint::of_texts(&texts)))
+        Some(KeySpace::shared(model, number, &Fingerprint::of_texts(&texts)))
     }
 
     /// Logs that an answer was not kept, in Triton's words: an error once in a while, else a line of `--log-verbose=1`.
@@ -118,7 +118,7 @@ impl Cached {
     }
 
     /// Drops what was kept under a scope.
-    pub(crate) fn forget(&self, scope: Scope) {
+    pub(crate) fn forget(&self, scope: KeySpace) {
         // On its own thread: the last owner of a version may be a reactor, and this takes as long as the cache is large.
         memory::release::drop_in_background(Forget { cache: self.cache.clone(), scope });
     }
@@ -134,7 +134,7 @@ impl Drop for Cached {
 /// Drops the answers of a load that is over.
 struct Forget {
     cache: Arc<dyn Cache>,
-    scope: Scope,
+    scope: KeySpace,
 }
 
 impl Drop for Forget {
@@ -144,12 +144,17 @@ impl Drop for Forget {
 }
 
 /// What a request is to be answered with.
-pub(crate) fn asked(checked: &Checked) -> Asked {
-    Asked::new(checked.outputs.iter().map(|o| o.0))
+pub(crate) fn asked(checked: &Checked) -> OutputSet {
+    OutputSet::new(checked.outputs.iter().map(|o| o.0))
 }
 
 /// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.
-pub(crate) fn key((scope, epoch): (&Scope, u64), request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
+pub(crate) fn key(
+    (scope, epoch): (&KeySpace, u64),
+    request: &InferRequest,
+    checked: &Checked,
+    bytes_max: usize,
+) -> Keyed {
     if request.outputs.iter().any(|o| o.region.is_some()) {
         return Keyed::Never;
     }

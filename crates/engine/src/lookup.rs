@@ -15,7 +15,7 @@ use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::ModelVersion;
 use backend::now_ns;
-use cache::{Asked, Entry, Found, Lookup};
+use cache::{Entry, Found, Lookup, OutputSet};
 use parking_lot::Mutex;
 use protocol::{Checked, InferRequest};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ pub(crate) struct PendingLookup {
     depth: u32,
     /// In the line of a model that keeps order.
     place: Option<u64>,
-    key: Option<(LookupKey, Asked)>,
+    key: Option<(LookupKey, OutputSet)>,
     /// `None` once it goes on.
     parts: Option<Parts>,
 }
@@ -71,7 +71,7 @@ impl PendingLookup {
     }
 
     /// What it is looked for by.
-    pub(crate) fn set_key(&mut self, key: LookupKey, asked: Asked) {
+    pub(crate) fn set_key(&mut self, key: LookupKey, asked: OutputSet) {
         self.key = Some((key, asked));
     }
 

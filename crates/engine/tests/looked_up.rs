@@ -3,7 +3,7 @@
 mod support;
 
 use backend::Batch;
-use cache::{Asked, Cache, Counters, Entry, Found, Insertion, Key, Lookup, Output, Scope};
+use cache::{Cache, Counters, Entry, Found, Insertion, Key, KeySpace, Lookup, Output, OutputSet};
 use engine::{Engine, EngineOptions, ModelVersion, ServerState, Ticket, VersionStatistics};
 use protocol::pb::inference as pb;
 use protocol::{CorrelationId, InferRequest, Sequence};
@@ -15,7 +15,7 @@ use support::Got::{Failed, Number};
 use support::*;
 use tensor::{Code, Data, DataType, Error, Shape};
 
-type Kept = (Key, Asked, Vec<Output>);
+type Kept = (Key, OutputSet, Vec<Output>);
 
 /// Lookups lie here until the test answers them; insertions are seen.
 #[derive(Default)]
@@ -26,15 +26,15 @@ struct Slow {
 }
 
 impl Cache for Slow {
-    fn lookup(&self, key: &Key, _: &Asked, found: &mut dyn FnMut() -> Found) -> Lookup {
+    fn lookup(&self, key: &Key, _: &OutputSet, found: &mut dyn FnMut() -> Found) -> Lookup {
         self.asked.lock().expect("whole").push_back((*key, found()));
         Lookup::Later
     }
-    fn insert(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Insertion {
+    fn insert(&self, key: &Key, asked: &OutputSet, outputs: &[Output]) -> Insertion {
         self.kept.lock().expect("whole").push((*key, asked.clone(), outputs.to_vec()));
         Insertion::Stored
     }
-    fn forget(&self, _: &Scope) {}
+    fn forget(&self, _: &KeySpace) {}
     fn counters(&self) -> Option<Counters> {
         None
     }

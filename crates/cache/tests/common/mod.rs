@@ -1,13 +1,12 @@
-//! A model that answers, requests for it, and how they go through a cache.
+//! A model, requests to it, and their way through a cache.
 #![allow(dead_code)]
 
 use bytes::Bytes;
-use cache::{Asked, Cache, Input, Insertion, Key, Lookup, Output, Scope, Secret};
+use cache::{Cache, Input, Insertion, Key, KeySpace, Lookup, Output, OutputSet, Secret};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tensor::{DataType, Shape};
 
-/// Outputs of the model.
 pub const OUTPUTS: u16 = 3;
 
 pub struct Random(pub u64);
@@ -21,26 +20,26 @@ impl Random {
     }
 }
 
-pub fn scope(load: u64) -> Scope {
+pub fn scope(load: u64) -> KeySpace {
     static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
-    Scope::new(&SECRET, "m", 1, load)
+    KeySpace::new(&SECRET, "m", 1, load)
 }
 
-pub fn key(scope: &Scope, request: u64) -> Key {
+pub fn key(scope: &KeySpace, request: u64) -> Key {
     let data = Bytes::copy_from_slice(&request.to_le_bytes());
     scope.key([Input { name: b"IN", datatype: DataType::Uint64, shape: &[1], data: &data }].into_iter())
 }
 
-pub fn asked(indices: &[u16]) -> Asked {
-    Asked::new(indices.iter().copied())
+pub fn asked(indices: &[u16]) -> OutputSet {
+    OutputSet::new(indices.iter().copied())
 }
 
 pub fn output(index: u16, data: Bytes) -> Output {
     Output { index, datatype: DataType::Uint8, shape: Shape::from_slice(&[data.len() as i64]), data }
 }
 
-/// What the model of this load answers: bytes that tell request, output and load apart, `len` of them. Output 1 is left out for
-/// every fifth request.
+/// The response of this load of the model: `len` bytes that depend on request, output and load. Every fifth request has
+/// no output 1.
 pub fn answer(load: u64, request: u64, indices: &[u16], len: usize) -> Vec<Output> {
     let there = |&&index: &&u16| index != 1 || !request.is_multiple_of(5);
     let bytes = |index: u16| {
@@ -52,7 +51,7 @@ pub fn answer(load: u64, request: u64, indices: &[u16], len: usize) -> Vec<Outpu
     indices.iter().filter(there).map(|&index| output(index, Bytes::from(bytes(index)))).collect()
 }
 
-/// Runs of the model, and what requests led to.
+/// Executions of the model, and results of lookups and insertions.
 #[derive(Default)]
 pub struct Seen {
     pub runs: AtomicU64,
@@ -62,11 +61,11 @@ pub struct Seen {
     pub refused: AtomicU64,
 }
 
-/// As the engine asks: first the cache, then the model, whose answer is kept. The outputs that were asked for.
+/// Returns the requested outputs as the engine does: from the cache, or from the model, whose response is stored.
 pub fn ask(
     cache: &dyn Cache,
     seen: &Seen,
-    scope: &Scope,
+    scope: &KeySpace,
     load: u64,
     request: u64,
     indices: &[u16],
