@@ -2,11 +2,11 @@
 
 use tensor::Shape;
 
-/// The shape in which a tensor reaches a model, or the ensemble's answer.
+/// The shape of a tensor as input of a model, or in the ensemble's response.
 ///
-/// `dims` are the configured ones of the tensor there, without batch dimension, and `batches` whether there is one. `rows` is the
-/// batch size the tensor was made with: 0 when whoever made it does not batch. A shape that can not be helped is returned as it
-/// is: the model it reaches refuses it, with the ordinary text.
+/// `dims` is the shape in the target's configuration, without batch dimension; `batches` is true if the target has one.
+/// `rows` is the batch size of the tensor: 0 if its producer does not batch. A shape that cannot be converted is
+/// returned unchanged, and the model rejects it with the usual text.
 pub fn convert(dims: &[i64], batches: bool, rows: i64, shape: &[i64]) -> Shape {
     let fits = fits(dims, shape);
     if batches && rows == 0 && fits {
@@ -18,7 +18,7 @@ pub fn convert(dims: &[i64], batches: bool, rows: i64, shape: &[i64]) -> Shape {
     Shape::from_slice(shape)
 }
 
-/// Whether a shape is what `dims` asks for, where -1 is anything. In a configuration both sides may have -1.
+/// True if a shape matches `dims`, where -1 matches any dimension. In a configuration both sides may have -1.
 pub fn fits(dims: &[i64], shape: &[i64]) -> bool {
     dims.len() == shape.len() && dims.iter().zip(shape).all(|(d, s)| d == s || *d == -1 || *s == -1)
 }

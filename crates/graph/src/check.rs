@@ -1,5 +1,5 @@
-//! What the composing models say about an ensemble: maps, batch sizes, datatypes and shapes (scheduling.md 6.1, second table).
-//! Every text is Triton's. Steps are looked at in their order, and the tensors of a step in the order of its model.
+//! Checks an ensemble against its composing models: maps, batch sizes, datatypes and shapes (scheduling.md 6.1, second
+//! table). Every text is Triton's. Steps are checked in order, the tensors of a step in the order of its model.
 
 use crate::batch::fits;
 use protocol::Signature;
@@ -7,12 +7,12 @@ use protocol::pb::inference::ModelEnsembling;
 use std::collections::{HashMap, HashSet};
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
-/// The first end of a tensor that was met; the others have to agree with it.
+/// The first use of a tensor; all other uses must agree with it.
 struct End<'a> {
     model: &'a str,
     datatype: DataType,
     dims: &'a [i64],
-    /// With the batch dimension of its model.
+    /// Shape with the batch dimension of its model.
     full: Shape,
 }
 
@@ -21,7 +21,7 @@ impl<'a> End<'a> {
         Self { model: &signature.model, datatype, dims, full: signature.full_shape(dims) }
     }
 
-    /// A model that batches may feed one that does not, and the reverse, if the shapes agree with the batch dimension or without.
+    /// Checks that two uses agree. If only one of the models batches, shapes may agree with or without batch dimension.
     fn agrees(&self, other: &Self, what: &str) -> Result<()> {
         if self.datatype != other.datatype {
             return Err(Error::invalid(format!(
@@ -46,7 +46,7 @@ impl<'a> End<'a> {
 }
 
 /// # Errors
-/// INVALID_ARG with the texts of the second table, but for the one about decoupled models: that needs the order of the steps.
+/// INVALID_ARG with the texts of the second table, except for decoupled models, which need the order of the steps.
 pub fn consistent<'a>(
     signature: &'a Signature,
     config: &'a ModelEnsembling,
@@ -64,7 +64,8 @@ pub fn consistent<'a>(
         let name = &model.model;
         if model.max_batch_size != 0 && model.max_batch_size < signature.max_batch_size {
             return Err(Error::invalid(format!(
-                "ensemble {ensemble} allows maximum batch size {}, but it contains model {name} which only allows maximum batch size to be {}",
+                "ensemble {ensemble} allows maximum batch size {}, but it contains model {name} which only allows \
+                 maximum batch size to be {}",
                 signature.max_batch_size, model.max_batch_size
             )));
         }
@@ -72,7 +73,8 @@ pub fn consistent<'a>(
         for (input, tensor) in &step.input_map {
             if !inputs.contains(input.as_str()) {
                 return Err(Error::invalid(format!(
-                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {input} in model {name}"
+                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {input} in \
+                     model {name}"
                 )));
             }
         }
@@ -92,7 +94,8 @@ pub fn consistent<'a>(
         for (output, tensor) in &step.output_map {
             if !outputs.contains(output.as_str()) {
                 return Err(Error::invalid(format!(
-                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {output} in model {name}"
+                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {output} in \
+                     model {name}"
                 )));
             }
         }

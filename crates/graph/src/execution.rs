@@ -1,15 +1,15 @@
-//! One request on its way through an ensemble.
+//! The state machine of one request to an ensemble.
 //!
-//! Call [`Execution::start`], do what it says, tell each answer of each run to [`Execution::answered`], do what that says, until
-//! [`Action::Finish`]. Answers of one run are told in the order they came, and the last one as the last; runs may be told in any
-//! order.
+//! Call [`Execution::start`], perform its actions, pass each response of each run to [`Execution::answered`], perform
+//! its actions, until [`Action::Finish`]. Responses of one run are passed in order, the last one marked as last; runs
+//! may interleave in any order.
 //!
-//! Invariants: a started run is told to have ended exactly once; `Finish` comes once, after all runs ended and after all responses,
-//! and then nothing is held; a response is complete, and responses leave in the order of their iterations. After the first failure
-//! or a cancellation no run starts, no response leaves, and all tensors are let go.
+//! Invariants: a started run ends exactly once; `Finish` is returned once, after all runs have ended and all responses
+//! are sent, and then no tensor is kept; responses are complete and in the order of their iterations. After the first
+//! error or a cancellation no run starts, no response is sent, and all tensors are dropped.
 
 use crate::batch::convert;
-use crate::frame::{Frame, Progress, Slot, SlotState, Value};
+use crate::frame::{Frame, Progress, SlotState, TensorSlot, Value};
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::plan::{Plan, Step};
@@ -23,40 +23,40 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tensor::{Error, Result, reshape};
 
-/// A call of one step's model, for one iteration. Never used again within its execution.
+/// A call of one step's model for one iteration. Ids are unique in an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u64);
 
-/// What the caller should do next, in this order.
+/// An action for the caller. Actions are performed in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Call the model of `Plan::steps()[step]`. If it refuses, that is its last answer.
+    /// Call the model of `Plan::steps()[step]`. A rejection counts as its last response.
     Start {
-        /// Names the call when it is answered.
+        /// Id of the call, for its responses.
         run: RunId,
         /// Index of the step.
         step: usize,
-        /// The whole request, as the model is to get it.
+        /// The complete request to the model.
         request: InferRequest,
     },
-    /// Send this to the client.
+    /// Send this response to the client.
     Respond(InferResponse),
-    /// The request is over. An error is its last and only message after the responses that were sent.
+    /// End the request. An error is the last message after the responses.
     Finish(Result<()>),
 }
 
-/// What an execution holds, for whoever grants a decoupled step its next answers.
+/// Resources of an execution, for the flow control of decoupled steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pressure {
     /// Iterations that are not done.
     pub iterations: usize,
-    /// Bytes of tensors that are held.
+    /// Bytes of kept tensors.
     pub bytes: u64,
-    /// Iterations that may be added before the request ends in RESOURCE_EXHAUSTED, as far as their number goes.
+    /// Iterations that may be added before their number ends the request with RESOURCE_EXHAUSTED.
     pub room: usize,
 }
 
-/// Iteration `1` of scope `0`.
+/// A scope and the number of an iteration of it.
 type FrameId = (usize, u64);
 
 struct Run {
@@ -66,50 +66,50 @@ struct Run {
     responded: bool,
 }
 
-/// One request. Not shared: the caller serialises.
+/// The execution of one request. Not thread-safe: the caller serialises its calls.
 pub struct Execution {
     plan: Arc<Plan>,
-    state: State,
+    state: ExecutionState,
 }
 
-struct State {
+struct ExecutionState {
     limits: Limits,
     request: RequestPlan,
     frames: BTreeMap<FrameId, Frame>,
     runs: BTreeMap<RunId, Run>,
-    /// By `Step::order`; the last one is that of the answers.
+    /// Orders by `Step::order`; the last one is that of the responses.
     orders: Vec<Order>,
-    /// By scope, iterations so far.
+    /// Iterations so far, by scope.
     numbers: Vec<u64>,
     runs_begun: u64,
     held_bytes: u64,
     responded: bool,
-    /// The first failure, as the client gets it.
+    /// First error, with the text for the client.
     failure: Option<Error>,
     finished: bool,
-    /// Steps that became ready, and frames to be looked at; empty between calls.
+    /// Steps that became ready, and frames to check; empty between calls.
     ready: VecDeque<(FrameId, usize)>,
     touched: VecDeque<FrameId>,
     actions: Vec<Action>,
 }
 
 impl Execution {
-    /// Begins a request that passed `Signature::check` with this result.
+    /// Starts a request for which `Signature::check` returned `checked`.
     pub fn start(plan: Arc<Plan>, limits: Limits, request: InferRequest, checked: &Checked) -> (Self, Vec<Action>) {
-        let mut state = State::new(&plan, limits, request, checked);
+        let mut state = ExecutionState::new(&plan, limits, request, checked);
         state.begin(&plan, checked);
         let actions = state.settle(&plan);
         (Self { plan, state }, actions)
     }
 
-    /// One answer of a run: a response, nothing, or its failure, and whether it was the last. A run that is not known is over.
+    /// Processes one message of a run: a response, an empty final message, or an error. Ignores runs that have ended.
     pub fn answered(&mut self, run: RunId, answer: Result<Option<InferResponse>>, last: bool) -> Vec<Action> {
         self.state.answered(&self.plan, run, answer, last);
         self.state.settle(&self.plan)
     }
 
-    /// The client does not want the answer any more: nothing starts, and `Finish` with this reason comes when all runs ended. The
-    /// caller tells those to stop.
+    /// Cancels the request: no run starts any more, and `Finish` with this reason follows when all runs have ended. The
+    /// caller cancels the runs.
     pub fn cancel(&mut self, reason: Error) -> Vec<Action> {
         if !self.state.finished {
             self.state.fail(&self.plan, reason);
@@ -117,35 +117,35 @@ impl Execution {
         self.state.settle(&self.plan)
     }
 
-    /// Whether the request failed or was cancelled, and only waits for its runs. Those that were not called yet need not be:
-    /// tell them as ended.
+    /// True if the request failed or was cancelled and only waits for its runs. The caller passes runs that it has not
+    /// called yet as ended.
     pub fn is_stopping(&self) -> bool {
         self.state.failure.is_some()
     }
 
-    /// What the client asked for, where its outputs go included.
+    /// The client's request, without its inputs.
     pub fn request(&self) -> &InferRequest {
         &self.state.request.head
     }
 
-    /// The plan it follows.
+    /// The plan of the ensemble.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// What it holds now.
+    /// Current resources.
     pub fn pressure(&self) -> Pressure {
         let iterations = self.state.iterations();
         let room = self.state.limits.iterations_max.saturating_sub(iterations);
         Pressure { iterations, bytes: self.state.held_bytes, room }
     }
 
-    /// Runs that have not ended.
+    /// The runs that have not ended.
     pub fn runs(&self) -> impl Iterator<Item = RunId> {
         self.state.runs.keys().copied()
     }
 
-    /// Whether nothing is left of the request: so it is after `Finish`.
+    /// True if no state of the request is left, as after `Finish`.
     pub fn is_empty(&self) -> bool {
         let s = &self.state;
         let idle = s.frames.is_empty() && s.runs.is_empty() && s.orders.iter().all(Order::is_empty);
@@ -153,7 +153,7 @@ impl Execution {
     }
 }
 
-impl State {
+impl ExecutionState {
     fn new(plan: &Plan, limits: Limits, head: InferRequest, checked: &Checked) -> Self {
         Self {
             limits,
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// Makes tensors of the inputs, and the first steps ready.
+    /// Sets the tensors of the inputs, and makes the first steps ready.
     fn begin(&mut self, plan: &Plan, checked: &Checked) {
         let inputs = std::mem::take(&mut self.request.head.inputs);
         let frame = self.open(plan, 0);
@@ -191,7 +191,7 @@ impl State {
         for &tensor in &plan.inputs {
             self.set(plan, frame, tensor, None, None);
         }
-        // Steps that take nothing.
+        // Steps without inputs.
         for (index, step) in plan.steps.iter().enumerate() {
             if step.needs.is_empty() && self.request.needs(plan, index) {
                 self.make_ready(frame, index, step);
@@ -200,12 +200,11 @@ impl State {
         self.touched.push_back(frame);
     }
 
-    /// Iterations of decoupled steps that are not done.
+    /// Number of iterations of decoupled steps that are not done.
     fn iterations(&self) -> usize {
         self.frames.len() - usize::from(self.frames.contains_key(&(0, 0)))
     }
 
-    /// A new iteration of a scope.
     fn open(&mut self, plan: &Plan, scope: usize) -> FrameId {
         let number = match self.numbers.get_mut(scope) {
             Some(next) => std::mem::replace(next, *next + 1),
@@ -227,7 +226,7 @@ impl State {
             order.push(number);
         }
         let frame = Frame {
-            slots: std::iter::repeat_with(Slot::default).take(tensors).collect(),
+            slots: std::iter::repeat_with(TensorSlot::default).take(tensors).collect(),
             steps: progress,
             ready: 0,
             running: 0,
@@ -237,7 +236,7 @@ impl State {
         (scope, number)
     }
 
-    /// A tensor came, or will not come.
+    /// Sets a tensor; `None` if there is none in this iteration.
     fn set(&mut self, plan: &Plan, id: FrameId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
         let Some(known) = plan.tensors.get(tensor) else { return };
         let outputs = self.request.outputs_of(plan, tensor);
@@ -291,7 +290,7 @@ impl State {
         match answer {
             Err(error) => self.fail(plan, error),
             Ok(Some(response)) if self.failure.is_none() => {
-                // A model that is not decoupled gives one response; what it gives beyond is not part of any iteration.
+                // A model that is not decoupled has one response; further ones belong to no iteration.
                 if step.decoupled || !std::mem::replace(&mut run.responded, true) {
                     let given = run.sequence.clone();
                     if let Err(error) = self.take(plan, step, frame, &given, response) {
@@ -313,7 +312,6 @@ impl State {
         }
     }
 
-    /// Makes tensors of a response.
     fn take(
         &mut self,
         plan: &Plan,
@@ -323,10 +321,10 @@ impl State {
         response: InferResponse,
     ) -> Result<()> {
         let sequence = sequence::overridden(given, &response.parameters)?;
-        // What a step was called with stays true behind it.
+        // Without a sequence in the response, the one of the call continues.
         let sequence = sequence.as_ref().or_else(|| (*given != self.request.head.sequence).then_some(given));
         if step.decoupled {
-            // A response without outputs is no iteration: only the end of one that has none would carry a flag.
+            // A response without outputs is not an iteration.
             if response.outputs.is_empty() {
                 return Ok(());
             }
@@ -357,12 +355,13 @@ impl State {
             return Ok(());
         };
         Err(Error::exhausted(format!(
-            "model '{}' answers faster than the steps behind it can take: {what} waiting; at most {iterations_max} answers and {bytes_max} bytes may",
+            "model '{}' answers faster than the steps behind it can take: {what} waiting; at most {iterations_max} \
+             answers and {bytes_max} bytes may",
             step.model
         )))
     }
 
-    /// Does everything that can be done now.
+    /// Processes ready steps and touched frames; returns the actions.
     fn settle(&mut self, plan: &Plan) -> Vec<Action> {
         loop {
             if let Some((frame, step)) = self.ready.pop_front() {
@@ -385,7 +384,7 @@ impl State {
         std::mem::take(&mut self.actions)
     }
 
-    /// Starts a step that has all its tensors, if it is its turn.
+    /// Starts a step that has all tensors, if its iteration is next.
     fn begin_run(&mut self, plan: &Plan, id: FrameId, index: usize) {
         let (Some(frame), Some(step)) = (self.frames.get_mut(&id), plan.steps.get(index)) else { return };
         let Some(progress) = frame.steps.get_mut(step.place).filter(|p| **p == Progress::Ready) else { return };
@@ -441,7 +440,7 @@ impl State {
         self.touched.push_back(id);
     }
 
-    /// Answers an iteration whose outputs are all there, and ends one that is over.
+    /// Responds for an iteration that has all outputs, and ends one that is over.
     fn look_at(&mut self, plan: &Plan, id: FrameId) {
         let Some(frame) = self.frames.get_mut(&id) else { return };
         if frame.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
@@ -474,12 +473,12 @@ impl State {
         }
     }
 
-    /// Keeps the first failure and lets go of everything but the runs.
+    /// Keeps the first error and drops everything but the runs.
     fn fail(&mut self, plan: &Plan, error: Error) {
         if self.failure.is_some() {
             return;
         }
-        // A cancelled request has no text, and needs none.
+        // The error of a cancelled request has no text.
         self.failure = Some(match error.message() {
             "" => error,
             _ => error.prefixed(format_args!("in ensemble '{}', ", plan.signature.model)),
@@ -493,14 +492,15 @@ impl State {
 
     fn deadlock(&self, plan: &Plan) -> Error {
         Error::invalid(format!(
-            "in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble steps can be made",
+            "in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble steps can \
+             be made",
             plan.signature.model,
             IdPrefix(&self.request.head.id)
         ))
     }
 }
 
-/// The answer of a frame that has all outputs; those that are absent are left out.
+/// The response of a frame that has all outputs, without absent ones.
 fn respond(
     plan: &Plan,
     head: &InferRequest,
@@ -524,7 +524,7 @@ fn respond(
             sequence = (**changed).clone();
         }
         if let SlotState::Present(value) = &slot.state {
-            // A region that a step wrote to is as long as the client made it.
+            // A region may be larger than the output in it, so the shape decides if there are data.
             has_data |= !value.data.is_empty() && !value.shape.contains(&0);
             let dims = spec.reshape.as_ref().unwrap_or(&spec.dims);
             let shape = convert(dims, batches, value.rows, &value.shape);
@@ -532,7 +532,7 @@ fn respond(
                 name: spec.name.clone(),
                 index,
                 datatype: value.datatype,
-                // What does not fit a reshape keeps its shape: the client sees what there is.
+                // An output that does not match its reshape keeps its shape.
                 shape: reshape::to_client(&spec.dims, spec.reshape.as_ref(), &shape, batches).unwrap_or(shape),
                 data: value.data.clone(),
                 form: asked.and_then(|a| head.outputs.get(usize::from(a))).map_or(head.default_form, |o| o.form),
@@ -544,8 +544,8 @@ fn respond(
         model_name: signature.model.clone(),
         model_version: signature.version.clone(),
         id: head.id.clone(),
-        // As in Triton, where they come with a tensor's data.
-        parameters: if has_data { sequence::told(&sequence) } else { Vec::new() },
+        // As in Triton, only with a tensor's data.
+        parameters: if has_data { sequence::to_parameters(&sequence) } else { Vec::new() },
         outputs,
     }
 }

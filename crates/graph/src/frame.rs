@@ -1,24 +1,24 @@
-//! The tensors of one iteration of a scope, and which of its steps have begun.
+//! The tensors and the progress of the steps in one iteration of a scope.
 
 use protocol::Sequence;
 use tensor::{Data, DataType, Shape};
 
-/// A tensor on its way. Cloning counts the bytes, it does not copy them.
+/// The value of a tensor. Cheap to clone: the contents are shared.
 #[derive(Debug, Clone)]
 pub(crate) struct Value {
     pub datatype: DataType,
     pub shape: Shape,
-    /// Batch size it was made with: 0 when whoever made it does not batch.
+    /// Batch size; 0 if the producer does not batch.
     pub rows: i64,
     pub data: Data,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct TensorSlot {
     pub state: SlotState,
-    /// What the response that brought the tensor said of the sequence, if anything.
+    /// Sequence in the parameters of the response with the tensor, if any.
     pub sequence: Option<Box<Sequence>>,
-    /// Steps and answers that still want it.
+    /// Steps and responses that still need the tensor.
     pub uses: usize,
 }
 
@@ -26,15 +26,14 @@ pub(crate) struct Slot {
 pub(crate) enum SlotState {
     #[default]
     Missing,
-    /// There is none: an optional input was not sent, a model did not give that output.
+    /// No tensor: an optional input was omitted, or the model did not return that output.
     Absent,
     Present(Value),
-    /// Used by all who wanted it.
+    /// All uses are done.
     Used,
 }
 
-impl Slot {
-    /// Bytes that the tensor keeps.
+impl TensorSlot {
     pub fn bytes(&self) -> u64 {
         match &self.state {
             SlotState::Present(value) => value.data.len() as u64,
@@ -42,7 +41,7 @@ impl Slot {
         }
     }
 
-    /// One use less. The bytes that are free now.
+    /// Counts one use; returns the bytes that it freed.
     pub fn used(&mut self) -> u64 {
         self.uses = self.uses.saturating_sub(1);
         if self.uses > 0 {
@@ -54,38 +53,37 @@ impl Slot {
     }
 }
 
-/// How far a step is in one iteration.
+/// Progress of a step in one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Tensors that it still waits for.
+    /// Number of tensors that are missing.
     Missing(usize),
-    /// It has all of them, and perhaps waits for its turn.
+    /// All tensors are present; may wait for earlier iterations.
     Ready,
     Begun,
 }
 
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// By `Tensor::place`.
-    pub slots: Vec<Slot>,
-    /// By `Step::place`.
+    /// Tensors by `Tensor::place`.
+    pub slots: Vec<TensorSlot>,
+    /// Steps by `Step::place`.
     pub steps: Vec<Progress>,
-    /// Steps that are ready and have not begun.
+    /// Number of steps that are ready and have not begun.
     pub ready: usize,
-    /// Runs that will put tensors into this frame.
+    /// Number of runs that will set tensors of this iteration.
     pub running: usize,
-    /// Wanted outputs that are not there yet; `None` where the answer is not made of this frame, or was given.
+    /// Number of missing requested outputs; `None` if the response is sent, or is not made of this iteration.
     pub unset: Option<usize>,
 }
 
 impl Frame {
-    /// Whether nothing can happen to it any more.
+    /// True if the iteration cannot change any more.
     pub fn is_over(&self) -> bool {
         self.running == 0 && self.ready == 0 && self.unset != Some(0)
     }
 
-    /// Bytes that its tensors keep.
     pub fn bytes(&self) -> u64 {
-        self.slots.iter().map(Slot::bytes).sum()
+        self.slots.iter().map(TensorSlot::bytes).sum()
     }
 }

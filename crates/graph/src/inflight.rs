@@ -1,33 +1,33 @@
-//! `max_inflight_requests`: how many calls of one step may be in flight, over all requests of an ensemble (S-32).
+//! `max_inflight_requests`: limits the calls of one step in flight, over all requests of an ensemble (S-32).
 
 use std::collections::VecDeque;
 
-/// Counts calls per step, and keeps those that have to wait in the order they came. Shared by all requests of one ensemble: the
-/// engine keeps it under a lock. `T` names a run to its owner.
+/// Counts calls per step, and queues those over the limit in order. Shared by all requests of one ensemble: the engine
+/// locks it. `T` identifies a run to its owner.
 ///
-/// Where Triton blocks a thread, for at most 300 s, nothing waits here but an entry; it goes on when a call before it ends, or
-/// is taken out when its request ends.
+/// Triton blocks a thread, for at most 300 s; here only an entry waits. It is called when an earlier call ends, or
+/// removed when its request ends.
 #[derive(Debug)]
 pub struct Inflight<T> {
     /// 0 = no limit.
     limit: u32,
-    steps: Vec<Line<T>>,
+    steps: Vec<CallQueue<T>>,
 }
 
 #[derive(Debug)]
-struct Line<T> {
+struct CallQueue<T> {
     in_flight: u32,
     waiting: VecDeque<T>,
 }
 
 impl<T> Inflight<T> {
-    /// Nothing in flight. `limit` as configured, 0 = none.
+    /// Starts without calls. `limit` is the configured one; 0 = no limit.
     pub fn new(limit: u32, steps: usize) -> Self {
-        let line = || Line { in_flight: 0, waiting: VecDeque::new() };
-        Self { limit, steps: if limit == 0 { Vec::new() } else { (0..steps).map(|_| line()).collect() } }
+        let queue = || CallQueue { in_flight: 0, waiting: VecDeque::new() };
+        Self { limit, steps: if limit == 0 { Vec::new() } else { (0..steps).map(|_| queue()).collect() } }
     }
 
-    /// A run of `step` wants to be called. It is given back when it may be, and counts from then on; else it stands in line.
+    /// Returns the run if it may be called, and counts it; otherwise queues it.
     pub fn enter(&mut self, step: usize, run: T) -> Option<T> {
         let limit = self.limit;
         let Some(line) = self.steps.get_mut(step) else { return Some(run) };
@@ -39,7 +39,7 @@ impl<T> Inflight<T> {
         None
     }
 
-    /// A call that counted has ended. The run that may be called in its place, and counts now.
+    /// Ends a counted call; returns the next run, which may be called and is counted.
     pub fn leave(&mut self, step: usize) -> Option<T> {
         let line = self.steps.get_mut(step)?;
         let next = line.waiting.pop_front();
@@ -49,7 +49,7 @@ impl<T> Inflight<T> {
         next
     }
 
-    /// Takes the waiting runs of a request that ended out of the lines. Those never counted.
+    /// Removes the queued runs of a request that ended. They were never counted.
     pub fn withdraw(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         for line in &mut self.steps {
@@ -60,12 +60,13 @@ impl<T> Inflight<T> {
         out
     }
 
-    /// Runs that wait, of all steps.
+    /// Number of queued runs of all steps.
     pub fn waiting(&self) -> usize {
         self.steps.iter().map(|line| line.waiting.len()).sum()
     }
 
-    /// Calls of a step in flight, and runs waiting for them to end. Both 0 without a limit, where nothing is counted.
+    /// Number of calls of a step in flight, and of its queued runs. Both 0 without a limit, where calls are not
+    /// counted.
     pub fn counts(&self, step: usize) -> (u32, usize) {
         self.steps.get(step).map_or((0, 0), |line| (line.in_flight, line.waiting.len()))
     }

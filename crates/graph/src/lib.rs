@@ -1,34 +1,34 @@
-//! Ensembles as data. A [`Plan`] is what an ensemble's configuration says, compiled and checked once at load; an [`Execution`] is
-//! one request on its way through it; an [`Inflight`] counts the calls of all requests together, where the ensemble limits them, and [`Turns`] keep
-//! the requests of one sequence in order.
+//! Ensembles as data. A [`Plan`] is an ensemble's configuration, compiled and checked once at load; an [`Execution`] is
+//! the state of one request; an [`Inflight`] limits the calls of all requests together, and [`Turns`] keep the requests
+//! of one sequence in order.
 //!
-//! Pure: no clock, no threads, no I/O, no locks. An execution is told what its steps answered and says what to do next, so
-//! whoever drives it waits for nothing, and every order of answers can be replayed in a test. Tensors go from step to step as
-//! counted views; no byte is copied.
+//! Pure: no clock, no threads, no I/O, no locks. An execution receives the responses of its steps and returns the next
+//! actions, so its caller never waits, and a test can replay any order of responses. Tensors are passed from step to
+//! step as views without a copy.
 //!
-//! Not here: which models exist and in which order they load, statistics, the response cache, writing an output into a client's
-//! region. Static rules, those that need no composing model, are checked where configurations are read (`validate_ensemble.ts`).
+//! Not here: existence and load order of models, statistics, the response cache, copies to a client's region. Rules
+//! that need no composing model are checked when configurations are read (`validate_ensemble.ts`).
 //!
 //! # Words
 //!
-//! A *run* is one call of a step's model. A decoupled step answers a run any number of times, and each of its answers is an
-//! *iteration*: what comes after it runs once per iteration. A *scope* is the steps and tensors between one decoupled step and the
-//! next, so a tensor has one value per iteration of its scope; scope 0 begins at the request and has one iteration. Steps never mix
-//! scopes, which the plan checks.
+//! A *run* is one call of a step's model. A decoupled step has any number of responses to a run, and each is an
+//! *iteration*: the steps behind it run once per iteration. A *scope* is the steps and tensors between one decoupled
+//! step and the next, so a tensor has one value per iteration of its scope; scope 0 begins at the request and has one
+//! iteration. Steps never mix scopes, which the plan checks.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `plan` | the compiled form of an ensemble |
-//! | `check` | what the composing models say about it, with Triton's texts |
+//! | `check` | checks against the composing models, with Triton's texts |
 //! | `execution` | the state machine of one request |
-//! | `request` | what the client of the request asked for |
+//! | `request` | the client's request and the steps that it needs |
 //! | `frame` | the tensors of one iteration |
-//! | `order` | which iteration of a scope is next where order matters |
+//! | `order` | the next iteration of a scope where order matters |
 //! | `batch` | shapes between models that batch and models that do not |
-//! | `sequence` | the sequence a request belongs to, which a response may change for what follows |
+//! | `sequence` | the sequence of a request, which a response may change for later steps |
 //! | `inflight` | `max_inflight_requests` |
-//! | `turns` | which request of a sequence may call a step next |
-//! | `limits` | every number that bounds an ensemble |
+//! | `turns` | the order in which requests of a sequence call a step |
+//! | `limits` | limits of ensembles |
 
 mod batch;
 mod check;

@@ -1,21 +1,21 @@
-//! Every number that bounds an ensemble. A configuration may come over the network, and so may the requests.
+//! Limits of ensembles. Configurations and requests may come over the network.
 
-/// Steps of an ensemble.
+/// Most steps of an ensemble.
 pub const STEPS_MAX: usize = 1024;
-/// Entries in the input and output maps of all steps together, and the ensemble's own inputs and outputs.
+/// Most entries in the input and output maps of all steps together, plus the ensemble's own inputs and outputs.
 pub const MAPPINGS_MAX: usize = 16_384;
-/// Calls that one request makes, those inside composing ensembles included and each iteration counted once. Ensembles of two
-/// equal steps, each the ensemble before, would double it with every model directory.
+/// Most calls that one request makes, including those in nested ensembles, with each iteration counted once. A chain of
+/// ensembles with two steps, each step the previous ensemble, doubles the number with every model directory.
 pub const CALLS_MAX: u64 = 16_384;
-/// Ensembles inside one another: the end of the innermost is told through all of them on one stack.
+/// Deepest nesting of ensembles: the end of the innermost one is processed by all of them on one stack.
 pub const DEPTH_MAX: u32 = 16;
 
-/// What one request may hold on its way. A decoupled step may answer faster than those behind it can take, without end.
+/// Limits of one request. A decoupled step may respond faster than later steps run, without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Iterations of decoupled steps that are not done yet; one more ends the request.
+    /// Most incomplete iterations of decoupled steps; one more ends the request.
     pub iterations_max: usize,
-    /// Bytes of tensors in iterations that are not done yet. The first iteration may be larger, or no large tensor could pass.
+    /// Most bytes of tensors in incomplete iterations. The first iteration may be larger, so that any tensor can pass.
     pub bytes_max: u64,
 }
 

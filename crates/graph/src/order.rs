@@ -1,13 +1,13 @@
-//! Which iteration of a scope is next, where order matters: for a model that keeps state, and for the answers of the ensemble.
+//! The order of the iterations of a scope, for models that keep state and for the responses of the ensemble.
 
 use std::collections::VecDeque;
 
-/// Iterations that have not had their turn, oldest first. One that ends without its turn leaves.
+/// Iterations that have not been processed, oldest first. An iteration that ends unprocessed is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Order(VecDeque<u64>);
 
 impl Order {
-    /// A new iteration. Numbers grow.
+    /// Adds an iteration. Numbers ascend.
     pub fn push(&mut self, number: u64) {
         self.0.push_back(number);
     }
@@ -16,7 +16,7 @@ impl Order {
         self.0.front() == Some(&number)
     }
 
-    /// Takes an iteration out, because it had its turn or will not need one. The iteration whose turn it is now, if that changed.
+    /// Removes an iteration that is processed or has ended; returns the next iteration if it changed.
     pub fn leave(&mut self, number: u64) -> Option<u64> {
         let at = self.0.binary_search(&number).ok()?;
         self.0.remove(at);

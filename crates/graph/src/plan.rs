@@ -1,10 +1,10 @@
-//! The compiled form of an ensemble: names became indices, and every tensor knows its scope.
+//! The compiled form of an ensemble: indices instead of names, and the scope of every tensor.
 //!
-//! Invariant: a step takes its tensors from one scope and gives them into one, its own or, if it is decoupled, a new one; the
-//! ensemble's outputs lie in one scope. Steps have no cycles.
+//! Invariant: a step reads tensors of one scope and writes tensors of one: the same, or a new one if it is decoupled.
+//! The ensemble's outputs are in one scope. Steps have no cycles.
 //!
-//! A step may write a tensor that is an input of the ensemble. Steps that read it get what the request brought; the ensemble's
-//! output of that name is what the step wrote. (Triton loads such ensembles and does not say what they mean.)
+//! A step may write a tensor that is an input of the ensemble. Steps that read it receive the request's input; the
+//! ensemble's output of that name is the step's. (Triton loads such ensembles without defining their meaning.)
 
 use crate::check;
 use crate::limits::{CALLS_MAX, DEPTH_MAX, MAPPINGS_MAX, STEPS_MAX};
@@ -14,64 +14,64 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{Error, Name, Result, Shape};
 
-/// A model as an ensemble sees it: the version that a step will call.
+/// A composing model: the version that a step calls.
 #[derive(Clone, Copy)]
 pub struct Composing<'a> {
-    /// What it accepts and returns, `decoupled` included.
+    /// Signature of the version.
     pub signature: &'a Signature,
-    /// Whether its requests must reach it in the order of the iterations they come from: sequences, one instance without a dynamic
+    /// True if it must receive requests in the order of their iterations: sequences, one instance without a dynamic
     /// batcher, `preserve_ordering`, decoupled models.
     pub in_order: bool,
-    /// Whether it loses nothing by being told where its outputs are wanted. A response cache does: such a request is not looked up.
+    /// True if its requests may name regions for outputs. False with a response cache, which skips such requests.
     pub takes_regions: bool,
-    /// Its own plan, when it is an ensemble too.
+    /// Its own plan, if it is an ensemble.
     pub plan: Option<&'a Plan>,
 }
 
-/// One ensemble, ready to be executed. Shared by all its requests.
+/// A compiled ensemble, shared by all its requests.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) signature: Arc<Signature>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) scopes: Vec<Scope>,
-    /// For each input of the signature its tensor.
+    /// Tensor of each input of the signature.
     pub(crate) inputs: Vec<usize>,
-    /// For each output of the signature its tensor.
+    /// Tensor of each output of the signature.
     pub(crate) outputs: Vec<usize>,
     pub(crate) output_scope: usize,
-    /// Steps that some output needs.
+    /// True for each step that an output depends on.
     pub(crate) needed: Vec<bool>,
-    /// Steps that take iterations in order, where there is more than one.
+    /// Number of steps that take several iterations in order.
     pub(crate) orders: usize,
     max_inflight: u32,
     calls: u64,
     depth: u32,
 }
 
-/// One step: which model, and where its tensors come from and go.
+/// One step: a model and the mapping of its tensors.
 #[derive(Debug)]
 pub struct Step {
     /// Model to call.
     pub model: Name,
-    /// Its version; -1 = the latest when the request starts.
+    /// Version of the model; -1 = the latest when the request starts.
     pub version: i64,
     pub(crate) batches: bool,
     pub(crate) decoupled: bool,
-    /// Index of its order, where iterations have one.
+    /// Index of its order, if it takes iterations in order.
     pub(crate) order: Option<usize>,
     pub(crate) inputs: Vec<StepInput>,
     /// The tensors of `inputs`, each once.
     pub(crate) needs: Vec<usize>,
-    /// For each output of the model its tensor.
+    /// Tensor of each output of the model.
     pub(crate) outputs: Vec<Option<usize>>,
-    /// The outputs that are mapped, as they are asked for.
+    /// The mapped outputs, in the form of a request.
     pub(crate) requested: Vec<RequestedOutput>,
-    /// Every output is mapped, so that none needs to be named.
+    /// True if every output is mapped, so that a request need not name them.
     pub(crate) wants_all: bool,
-    /// As of `Composing`.
+    /// As in `Composing`.
     pub(crate) takes_regions: bool,
-    /// Scope of what it takes, and of what it gives.
+    /// Scopes of its inputs and of its outputs.
     pub(crate) from: usize,
     pub(crate) into: usize,
     /// Index in `Scope::steps` of `from`.
@@ -92,7 +92,7 @@ pub(crate) struct Tensor {
     pub place: usize,
     pub producer: Option<usize>,
     pub consumers: Vec<usize>,
-    /// Outputs of the ensemble that it is.
+    /// Number of outputs of the ensemble with this tensor.
     pub outputs: usize,
 }
 
@@ -103,11 +103,10 @@ pub(crate) struct Scope {
 }
 
 impl Plan {
-    /// Compiles an ensemble. `models` are the composing models, one per step, in the order of the steps; `signature` is the
-    /// ensemble's own.
+    /// Compiles an ensemble with this signature. `models` has the composing model of each step, in order.
     ///
     /// # Errors
-    /// INVALID_ARG with the texts of scheduling.md 6.1, second table, or naming the limit that is passed.
+    /// INVALID_ARG with the texts of scheduling.md 6.1, second table, or with the limit that is exceeded.
     pub fn compile(signature: Arc<Signature>, config: &ModelEnsembling, models: &[Composing<'_>]) -> Result<Self> {
         let ensemble = signature.model.clone();
         if models.len() != config.step.len() {
@@ -155,7 +154,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What the ensemble accepts and returns.
+    /// The ensemble's signature.
     pub fn signature(&self) -> &Arc<Signature> {
         &self.signature
     }
@@ -165,29 +164,29 @@ impl Plan {
         &self.steps
     }
 
-    /// Whether a request may be answered with any number of responses: so it is if one step is decoupled.
+    /// True if a request may have any number of responses, because a step is decoupled.
     pub fn decoupled(&self) -> bool {
         self.steps.iter().any(|step| step.decoupled)
     }
 
-    /// `max_inflight_requests`: calls of one step in flight, over all requests of the ensemble; 0 = no limit.
+    /// `max_inflight_requests`: most calls of one step in flight, over all requests of the ensemble; 0 = no limit.
     pub fn max_inflight(&self) -> u32 {
         self.max_inflight
     }
 
-    /// Whether a later step takes an output of this one: then it stays for a while.
+    /// True if a later step reads this output.
     pub fn is_taken(&self, step: usize, output: usize) -> bool {
         let tensor = self.steps.get(step).and_then(|s| s.outputs.get(output).copied().flatten());
         tensor.and_then(|t| self.tensors.get(t)).is_some_and(|t| !t.consumers.is_empty())
     }
 
-    /// Whether a step is called once for a request at most: otherwise once for each answer of a decoupled step before it.
+    /// True if a request calls the step at most once, not once per response of an earlier decoupled step.
     pub fn is_called_once(&self, step: usize) -> bool {
         self.steps.get(step).is_some_and(|step| step.from == 0)
     }
 
-    /// Model and output that an output of the ensemble comes from, directly: labels are inherited from there (C-11). `None` for
-    /// one that is an input.
+    /// Step and output that produce an output of the ensemble, which inherits its labels (C-11). `None` if it is an
+    /// input.
     pub fn origin(&self, output: usize) -> Option<(&Step, usize)> {
         let tensor = *self.outputs.get(output)?;
         let step = self.steps.get(self.tensors.get(tensor)?.producer?)?;
@@ -208,13 +207,14 @@ impl Plan {
         needed
     }
 
-    /// Gives every tensor and every step its scope, from the request on.
+    /// Finds the scopes of all tensors and steps, starting at the request.
     fn find_scopes(&mut self, models: &[Composing<'_>]) -> Result<()> {
         let ensemble = self.signature.model.clone();
         let mixed = || {
-            // Triton says the ensemble's own name where it means the step's.
+            // Triton prints the ensemble's name instead of the step's.
             Error::invalid(format!(
-                "in ensemble {ensemble}, step of model '{ensemble}' receives inputs originated from different decoupled models"
+                "in ensemble {ensemble}, step of model '{ensemble}' receives inputs originated from different \
+                 decoupled models"
             ))
         };
         let mut scope_of: Vec<Option<usize>> = self.tensors.iter().map(|t| t.producer.is_none().then_some(0)).collect();
@@ -277,7 +277,7 @@ impl Plan {
     }
 }
 
-/// Calls that a request makes at least, and how deep ensembles lie in one another.
+/// Number of calls of a request, with each iteration counted once, and nesting depth of ensembles.
 fn size(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>]) -> Result<(u64, u32)> {
     let ensemble = &signature.model;
     let within = |what: &str, number: u64, max: u64| {
@@ -297,18 +297,18 @@ fn size(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>
     Ok((calls, depth))
 }
 
-/// Tensors by name, while a plan is made.
+/// Tensors by name, while a plan is compiled.
 struct Names<'a> {
     ensemble: &'a str,
     list: Vec<Tensor>,
     tensors: HashMap<&'a str, usize>,
-    /// What steps write under the name of an input of the ensemble.
+    /// Tensors that steps write with the name of an input of the ensemble.
     written: HashMap<&'a str, usize>,
     at: usize,
 }
 
 impl<'a> Names<'a> {
-    /// All tensors that exist: the ensemble's inputs and what the steps give.
+    /// All tensors: the ensemble's inputs and the outputs of steps.
     fn of(signature: &'a Signature, config: &'a ModelEnsembling) -> Result<Self> {
         let mut names = Self {
             ensemble: &signature.model,
@@ -341,7 +341,6 @@ impl<'a> Names<'a> {
         Ok(names)
     }
 
-    /// The next step, tied to its tensors.
     fn step(&mut self, step: &'a model_ensembling::Step, model: &Composing<'_>) -> Result<Step> {
         let signature = model.signature;
         let mut inputs = Vec::new();
@@ -355,7 +354,7 @@ impl<'a> Names<'a> {
                 )));
             };
             inputs.push(StepInput { name: input.name.clone(), tensor, dims: input.dims.clone() });
-            // The step stands last among the consumers of a tensor that it took already.
+            // The step is the last consumer of a tensor that it reads already.
             if let Some(known) = self.list.get_mut(tensor).filter(|t| t.consumers.last() != Some(&self.at)) {
                 known.consumers.push(self.at);
                 needs.push(tensor);

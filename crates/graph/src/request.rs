@@ -1,4 +1,4 @@
-//! What the client of one request asked for, and what of the plan is needed for it. Does not change while the request runs.
+//! The client's request and the parts of the plan that it needs. Immutable during the execution.
 
 use crate::plan::{Plan, Step};
 use protocol::{Checked, InferRequest, RequestedOutput};
@@ -6,19 +6,20 @@ use smallvec::SmallVec;
 use tensor::{Data, RegionRef};
 
 pub(crate) struct RequestPlan {
-    /// The request. `Execution` takes its inputs out when it begins.
+    /// The request; `Execution` takes its inputs when it starts.
     pub(crate) head: InferRequest,
     /// As `Checked::outputs`.
     pub(crate) wanted: SmallVec<[(u16, Option<u16>); 4]>,
     pruned: Option<Pruned>,
-    /// For each output of the request, whether a step may write to its region before all have ended. Empty without regions.
+    /// True for each output of the request whose region a step may write to before all have ended. Empty without
+    /// regions.
     apart: SmallVec<[bool; 4]>,
 }
 
-/// What of the plan a request that asks for some outputs only needs.
+/// The parts of the plan that a request for some of the outputs needs.
 struct Pruned {
     steps: Vec<bool>,
-    /// For each tensor, wanted outputs that are made of it.
+    /// Number of requested outputs of each tensor.
     outputs: Vec<usize>,
 }
 
@@ -37,13 +38,12 @@ impl RequestPlan {
         Self { apart: apart(&head), head, wanted: checked.outputs.clone(), pruned }
     }
 
-    /// Whether a step has to run.
     pub(crate) fn needs(&self, plan: &Plan, step: usize) -> bool {
         let needed = self.pruned.as_ref().map_or(&plan.needed, |p| &p.steps);
         needed.get(step).copied().unwrap_or(false)
     }
 
-    /// Wanted outputs that a tensor is.
+    /// Number of requested outputs of a tensor.
     pub(crate) fn outputs_of(&self, plan: &Plan, tensor: usize) -> usize {
         match &self.pruned {
             Some(pruned) => pruned.outputs.get(tensor).copied().unwrap_or(0),
@@ -51,9 +51,9 @@ impl RequestPlan {
         }
     }
 
-    /// What a step is asked for. With an output that only the client gets comes the region that the client wants it in: an offer
-    /// (`OutputForm::anywhere`), which a step takes where that saves a copy. Steps behind decoupled ones get none, whose answers would
-    /// overwrite each other's before they are sent.
+    /// The outputs that a step must return. An output that only the client uses has the client's region as an offer
+    /// (`OutputForm::anywhere`), which a step accepts if that saves a copy. Steps behind decoupled ones get no region,
+    /// because their responses would overwrite each other before they are sent.
     pub(crate) fn asked_of(&self, plan: &Plan, step: &Step) -> SmallVec<[RequestedOutput; 2]> {
         let mut asked: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
         let mut offers = false;
@@ -81,8 +81,8 @@ impl RequestPlan {
     }
 }
 
-/// For each output of a request whether nothing else of the request lies in its region: what a step writes there early, no other step
-/// reads, and no other output overwrites. Empty without regions.
+/// True for each output of a request whose region contains nothing else of the request, so that no step reads and no
+/// other output overwrites an early write. Empty without regions.
 fn apart(request: &InferRequest) -> SmallVec<[bool; 4]> {
     let regions = || request.outputs.iter().map(|output| output.region.as_ref());
     if regions().all(|region| region.is_none()) {

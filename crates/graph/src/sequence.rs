@@ -1,5 +1,5 @@
-//! The sequence a request belongs to. A response may change it for the steps behind it, and every answer of an ensemble tells it
-//! (S-33).
+//! The sequence a request belongs to. A response may change it for the steps behind it, and every answer of an ensemble
+//! tells it (S-33).
 
 use protocol::{CorrelationId, Parameter, Sequence};
 use tensor::{Error, Name, Result};
@@ -8,16 +8,16 @@ static ID: Name = Name::from_static("sequence_id");
 static START: Name = Name::from_static("sequence_start");
 static END: Name = Name::from_static("sequence_end");
 
-/// `given` as the parameters of a response change it; `None` when they do not.
+/// `given` with the changes in the parameters of a response; `None` if there are none.
 ///
 /// # Errors
-/// INVALID_ARG when one of the three has another type than a sequence has.
+/// INVALID_ARG when one of the three parameters has a wrong type.
 pub fn overridden(given: &Sequence, parameters: &[(Name, Parameter)]) -> Result<Option<Sequence>> {
     let mut changed = None;
     for (name, value) in parameters {
         if *name == ID {
             let id = match value {
-                // The wire has no unsigned type: large ids come as negative numbers.
+                // The protocol has no unsigned type: large ids are negative numbers.
                 Parameter::Int(id) => CorrelationId::Number(id.cast_unsigned()),
                 Parameter::String(id) => CorrelationId::String(id.clone()),
                 other => return Err(wrong(name, "TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING", other)),
@@ -32,8 +32,8 @@ pub fn overridden(given: &Sequence, parameters: &[(Name, Parameter)]) -> Result<
     Ok(changed)
 }
 
-/// What every answer of an ensemble carries that has data, zero and false when there is no sequence.
-pub fn told(sequence: &Sequence) -> Vec<(Name, Parameter)> {
+/// The sequence parameters of every response with data; zero and false without a sequence.
+pub fn to_parameters(sequence: &Sequence) -> Vec<(Name, Parameter)> {
     let id = match &sequence.id {
         CorrelationId::Number(id) => Parameter::Int(id.cast_signed()),
         CorrelationId::String(id) => Parameter::String(id.clone()),
@@ -91,7 +91,8 @@ mod tests {
         check(
             "sequence_id",
             Parameter::Bool(true),
-            "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING, got TRITONSERVER_PARAMETER_BOOL",
+            "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING, got \
+             TRITONSERVER_PARAMETER_BOOL",
         );
         check(
             "sequence_start",
@@ -108,6 +109,6 @@ mod tests {
     #[test]
     fn large_ids_survive_the_way_through_parameters() {
         let given = sequence(u64::MAX - 5, false, true);
-        assert_eq!(overridden(&Sequence::default(), &told(&given)), Ok(Some(given)));
+        assert_eq!(overridden(&Sequence::default(), &to_parameters(&given)), Ok(Some(given)));
     }
 }

@@ -1,39 +1,40 @@
-//! Requests of one sequence call each step that keeps its state in the order in which they began, whichever threads drive them.
+//! Requests of one sequence call each step that keeps its state in the order in which they began, whichever threads
+//! drive them.
 
 use protocol::CorrelationId;
 use std::collections::{HashMap, VecDeque};
 
-/// The requests of each sequence, in the order in which they began, and their calls that have to wait. Shared by all requests of one
-/// ensemble: the engine keeps it under a lock. `T` is a call of a step.
+/// The requests of each sequence, in the order in which they began, and their calls that have to wait. Shared by all
+/// requests of one ensemble: the engine keeps it under a lock. `T` is a call of a step.
 ///
-/// What waits here is an entry of a list, never a thread.
-///
-/// Invariant: a call waits only behind a request that began earlier and has not left the step; each request leaves all its steps once.
+/// Invariant: a call waits only behind a request that began earlier and has not left the step; each request leaves all
+/// its steps once.
 #[derive(Debug)]
 pub struct Turns<T> {
     steps: usize,
-    /// By sequence, and by step: the requests that have not left the step, in the order in which they began.
-    lines: HashMap<CorrelationId, Vec<VecDeque<Entry<T>>>>,
+    /// By sequence and step: the requests that have not left the step, in the order in which they began.
+    lines: HashMap<CorrelationId, Vec<VecDeque<SequenceCalls<T>>>>,
     begun: u64,
     waiting: usize,
 }
 
 /// A request that has not left a step.
 #[derive(Debug)]
-struct Entry<T> {
+struct SequenceCalls<T> {
     number: u64,
-    /// Calls that wait. There may be several, as a step behind a decoupled one is called once for each of that one's answers.
+    /// Calls that wait. There may be several, as a step behind a decoupled one is called once for each of that one's
+    /// answers.
     calls: Vec<T>,
 }
 
 impl<T> Turns<T> {
-    /// For an ensemble with this many steps.
+    /// Starts without requests, for an ensemble with this many steps.
     pub fn new(steps: usize) -> Self {
         Self { steps, lines: HashMap::new(), begun: 0, waiting: 0 }
     }
 
-    /// A request of a sequence begins, which will call the steps with the indexes `in_turn` in order. Returns the number of the request
-    /// that the other functions take.
+    /// Adds a request of a sequence, which will call the steps `in_turn` in order. Returns the number of the request
+    /// for the other functions.
     pub fn join(&mut self, id: &CorrelationId, in_turn: &[usize]) -> u64 {
         self.begun += 1;
         let number = self.begun;
@@ -41,13 +42,13 @@ impl<T> Turns<T> {
         let lines = self.lines.entry(id.clone()).or_insert_with(|| (0..steps).map(|_| VecDeque::new()).collect());
         for &step in in_turn {
             if let Some(line) = lines.get_mut(step) {
-                line.push_back(Entry { number, calls: Vec::new() });
+                line.push_back(SequenceCalls { number, calls: Vec::new() });
             }
         }
         number
     }
 
-    /// A request wants to call a step. Returns the call if it may be made now; otherwise it waits here.
+    /// Returns the call of a step if it may be made now; otherwise queues it.
     pub fn enter(&mut self, id: &CorrelationId, number: u64, step: usize, call: T) -> Option<T> {
         let Some(line) = self.lines.get_mut(id).and_then(|lines| lines.get_mut(step)) else { return Some(call) };
         let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Some(call) };
@@ -61,7 +62,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// A request has called a step for the last time. Returns the waiting calls of the next request, which may be made now.
+    /// Ends the calls of a step by a request. Returns the waiting calls of the next request, which may be made now.
     pub fn leave(&mut self, id: &CorrelationId, number: u64, step: usize) -> Vec<T> {
         let Some(lines) = self.lines.get_mut(id) else { return Vec::new() };
         let next = lines.get_mut(step).map(|line| leave(line, number)).unwrap_or_default();
@@ -72,12 +73,12 @@ impl<T> Turns<T> {
         next
     }
 
-    /// A request is over, and none of its calls waits. Returns the calls of other requests that may be made now.
+    /// Removes a request without waiting calls. Returns the calls of other requests that may be made now.
     pub fn end(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
         (0..self.steps).flat_map(|step| self.leave(id, number, step)).collect()
     }
 
-    /// Takes out the waiting calls of a request. The request keeps its turns.
+    /// Removes the waiting calls of a request. The request keeps its turns.
     pub fn withdraw_of(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
         let mut out = Vec::new();
         for line in self.lines.get_mut(id).into_iter().flatten() {
@@ -90,7 +91,7 @@ impl<T> Turns<T> {
         out
     }
 
-    /// Takes out the waiting calls, of any request, for which `whose` is true.
+    /// Removes the waiting calls, of any request, for which `whose` is true.
     pub fn withdraw(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         if self.waiting > 0 {
@@ -102,19 +103,19 @@ impl<T> Turns<T> {
         out
     }
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether no request of any sequence is here.
+    /// True if there are no requests.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 }
 
-/// Takes a request out of the line of a step. Returns the waiting calls of the request that is first now, if that changed.
-fn leave<T>(line: &mut VecDeque<Entry<T>>, number: u64) -> Vec<T> {
+/// Removes a request from the line of a step. Returns the waiting calls of the first request, if it changed.
+fn leave<T>(line: &mut VecDeque<SequenceCalls<T>>, number: u64) -> Vec<T> {
     let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Vec::new() };
     line.remove(at);
     match line.front_mut() {

@@ -1,4 +1,4 @@
-//! What is checked when an ensemble is loaded: the recorded answers of Triton (suite `ensemble_bad`), and our limits.
+//! Checks of an ensemble at load: the recorded responses of Triton (suite `ensemble_bad`), and limits.
 
 mod common;
 use common::{Models, signature, step};
@@ -9,7 +9,7 @@ use tensor::Code;
 const X: &str = "X:INT32[-1]";
 const Y: &str = "Y:INT32[-1]";
 
-/// The text with which the ensemble is refused, or `ok`, `ok decoupled`.
+/// The error text of the ensemble, or `ok`, `ok decoupled`.
 fn check(name: &str, max_batch_size: u32, inputs: &str, outputs: &str, steps: &[&str], expected: &str) {
     let got = match Models::recorded().plan(&signature(name, max_batch_size, inputs, outputs), steps) {
         Ok(plan) if plan.decoupled() => "ok decoupled".to_owned(),
@@ -120,7 +120,7 @@ fn both_ends_of_a_tensor_have_shapes_that_agree_s_26() {
         &["fixed4(INPUT0=X) -> OUTPUT0=t", "fixed8(INPUT0=t) -> OUTPUT0=Y"],
         "in ensemble b_shape_step, ensemble tensor t: inconsistent shape: [4] is inferred from model fixed4 while [8] is inferred from model fixed8",
     );
-    // What is variable on one side is judged at run time.
+    // A dimension that is variable on one side is checked at run time.
     let wild = ["fixed4(INPUT0=X) -> OUTPUT0=t", "plus1(INPUT0=t) -> OUTPUT0=Y"];
     check("b_shape_wild", 0, "X:INT32[4]", "Y:INT32[8]", &wild, "ok");
     check("b_shape_varin", 0, X, Y, &["fixed4(INPUT0=X) -> OUTPUT0=Y"], "ok");
@@ -157,7 +157,7 @@ fn batch_dimensions_may_differ_and_sizes_may_not_s_26() {
 #[test]
 fn tensors_of_different_decoupled_origin_do_not_meet_s_31() {
     let mixed = |name: &str, inputs: &str, outputs: &str, steps: &[&str]| {
-        // Triton names the ensemble where it means the step.
+        // Triton prints the ensemble's name instead of the step's.
         let text = format!(
             "in ensemble {name}, step of model '{name}' receives inputs originated from different decoupled models"
         );
@@ -176,7 +176,7 @@ fn tensors_of_different_decoupled_origin_do_not_meet_s_31() {
     let outputs = "OUT:INT32[-1] IDX:UINT32[1]";
     mixed("b_d_rep_join", inputs, outputs, &[repeat, "add2(A=o, B=X) -> S=OUT"]);
     mixed("b_d_rep_joinstep", inputs, outputs, &[repeat, "plus10(INPUT0=X) -> OUTPUT0=x", "add2(A=o, B=x) -> S=OUT"]);
-    // The outputs of the ensemble are such a place too.
+    // The rule also applies to the outputs of the ensemble.
     let side = "o:INT32[1] IDX:UINT32[1] Y:INT32[-1]";
     mixed("b_d_rep_side", inputs, side, &[repeat, "plus1(INPUT0=X) -> OUTPUT0=Y"]);
     mixed("b_d_rep_sq", inputs, "Y:INT32[1] IDX:UINT32[1]", &[repeat, "square(IN=o) -> OUT=Y"]);
@@ -202,7 +202,7 @@ fn an_ensemble_is_decoupled_when_a_step_is_s_31() {
 }
 
 #[test]
-fn what_the_static_rules_refuse_does_not_pass_here_either() {
+fn ensembles_that_violate_the_static_rules_are_rejected_here_too() {
     let check = |name: &str, outputs: &str, steps: &[&str], expected: &str| check(name, 0, X, outputs, steps, expected);
     let twice = ["plus1(INPUT0=X) -> OUTPUT0=Y", "plus10(INPUT0=X) -> OUTPUT0=Y"];
     check(
@@ -282,7 +282,7 @@ fn steps_and_maps_have_a_limit() {
     assert_eq!(error.message(), text);
 }
 
-/// Each ensemble calls the one before it so many times.
+/// A chain of ensembles: each calls the previous one this many times.
 fn nested(levels: usize, times: usize) -> Option<String> {
     let mut models = Models::recorded();
     let mut inner = "plus1".to_owned();
@@ -307,7 +307,7 @@ fn nested(levels: usize, times: usize) -> Option<String> {
 }
 
 #[test]
-fn ensembles_of_ensembles_do_not_double_for_ever() {
+fn calls_of_nested_ensembles_are_limited() {
     assert_eq!(nested(DEPTH_MAX as usize + 1, 1), None);
     let deep = "ensemble 'e17' has 17 ensembles inside one another: at most 16 are supported";
     assert_eq!(nested(DEPTH_MAX as usize + 2, 1).unwrap(), deep);

@@ -1,7 +1,7 @@
 //! Random ensembles, answered in random order, against an interpreter that knows no order at all.
 //!
-//! A tensor's data are the interpreter's hash and the number of its iteration: tensors of different iterations that meet are
-//! noticed at once.
+//! A tensor's data are the interpreter's hash and the number of its iteration: tensors of different iterations that
+//! meet are noticed at once.
 
 mod common;
 #[path = "common/interpreter.rs"]

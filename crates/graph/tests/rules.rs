@@ -1,4 +1,4 @@
-//! What happens to one request: the rules of scheduling.md 6.2, each with the ensemble of the recorded suite that shows it.
+//! The rules for one request (scheduling.md 6.2), each with an ensemble of the recorded suite.
 
 mod common;
 use common::{Models, Player, request, signature};
@@ -20,7 +20,7 @@ fn start(inputs: &str, outputs: &str, steps: &[&str], values: &str) -> Player {
     Player::start(plan(inputs, outputs, steps), request(values), &[])
 }
 
-/// `repeat` gives `o` and `IDX`; what is done with `o` is the rest.
+/// An ensemble of `repeat`, which returns `o` and `IDX`, and the steps that use `o`.
 fn repeat(outputs: &str, steps: &[&str]) -> Player {
     let steps: Vec<_> = [REPEAT].iter().chain(steps).copied().collect();
     let mut player = start(REPEAT_IN, outputs, &steps, "IN:INT32[1]=i DELAY:UINT32[1]=d WAIT:UINT32[1]=w");
@@ -54,7 +54,7 @@ fn one_tensor_may_go_into_two_inputs_of_a_step() {
 }
 
 #[test]
-fn what_no_requested_output_needs_does_not_run_s_27() {
+fn steps_that_no_requested_output_needs_do_not_run_s_27() {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=Y", "slow(INPUT0=X) -> OUTPUT0=s", "plus10(INPUT0=s) -> OUTPUT0=Z"];
     let check = |outputs: &[&str], expected: &str| {
         let plan = plan(X, "Y:INT32[-1] Z:INT32[-1]", &steps);
@@ -74,7 +74,7 @@ fn what_no_requested_output_needs_does_not_run_s_27() {
 
 #[test]
 fn an_output_that_a_step_also_takes_may_be_asked_for_alone_s_27() {
-    // Triton answers "unexpected deadlock" here.
+    // Triton returns "unexpected deadlock" here.
     let fan = ["plus1(INPUT0=X) -> OUTPUT0=a", "plus10(INPUT0=X) -> OUTPUT0=b", "add2(A=a, B=b) -> S=Y"];
     let plan = plan(X, "Y:INT32[-1] a:INT32[-1]", &fan);
     let mut p = Player::start(plan, request("X:INT32[1]=x"), &["a"]);
@@ -98,7 +98,7 @@ fn a_step_that_writes_an_input_is_read_by_the_answer_only() {
     let mut p = start(X, X, &["plus1(INPUT0=X) -> OUTPUT0=X"], "X:INT32[1]=x");
     assert_eq!(p.happened(), "plus1(INPUT0[1]=x)");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=y"), "respond X[1]=y; finish");
-    // The tensor that is written is used by nobody, so the step does not run.
+    // Nothing uses the written tensor, so the step does not run.
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=Y", "plus10(INPUT0=Y) -> OUTPUT0=X"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
     p.happened();
@@ -123,7 +123,7 @@ fn tensors_go_from_step_to_step_without_a_copy() {
 }
 
 #[test]
-fn a_tensor_is_let_go_when_its_last_user_has_it() {
+fn a_tensor_is_dropped_after_its_last_use() {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=a", "plus10(INPUT0=a) -> OUTPUT0=b", "add2(A=a, B=b) -> S=Y"];
     let mut p = start(X, Y, &steps, "X:INT32[3]=xxx");
     assert_eq!(p.execution.pressure().bytes, 0);
@@ -157,7 +157,7 @@ fn a_step_is_an_ordinary_request_s_28() {
 }
 
 #[test]
-fn the_first_failure_is_the_answer_and_comes_when_all_runs_ended_s_28() {
+fn the_first_error_is_the_response_after_all_runs_ended_s_28() {
     let side = ["gather(INPUT0=X) -> OUTPUT0=Y", "slow(INPUT0=X) -> OUTPUT0=s", "plus1(INPUT0=s) -> OUTPUT0=Z"];
     let mut p = start(X, "Y:INT32[-1] Z:INT32[-1]", &side, "X:INT32[1]=x");
     assert_eq!(p.happened(), "gather(INPUT0[1]=x); slow(INPUT0[1]=x)");
@@ -270,7 +270,7 @@ fn batch_dimensions_are_added_and_dropped_between_models_s_29() {
 }
 
 #[test]
-fn what_is_not_there_is_absent_behind_it_too_s_30() {
+fn outputs_of_a_step_without_its_inputs_are_absent_s_30() {
     let steps = ["opt(INPUT0=X, INPUT1=Q) -> OUTPUT0=Y, OUTPUT1=Z"];
     let (inputs, outputs) = ("X:INT32[-1] Q:INT32[2]?", "Y:INT32[-1] Z:INT32[2]");
     let mut p = start(inputs, outputs, &steps, "X:INT32[1]=x Q:INT32[2]=q");
@@ -279,7 +279,7 @@ fn what_is_not_there_is_absent_behind_it_too_s_30() {
     let mut p = start(inputs, outputs, &steps, "X:INT32[1]=x");
     assert_eq!(p.happened(), "opt(INPUT0[1]=x)");
     assert_eq!(p.answer("opt", "OUTPUT0[1]=y"), "respond Y[1]=y; finish", "an absent output is left out");
-    // An output that a model does not give is absent to the step that takes it. If that requires it, its model says so.
+    // An output that a model does not return is absent for later steps. A model that requires it returns an error.
     let chain = ["opt(INPUT0=X) -> OUTPUT0=t, OUTPUT1=u", "opt(INPUT0=t, INPUT1=u) -> OUTPUT0=Y, OUTPUT1=Z"];
     let mut p = start(X, outputs, &chain, "X:INT32[1]=x");
     p.happened();
@@ -293,7 +293,7 @@ fn what_is_not_there_is_absent_behind_it_too_s_30() {
 }
 
 #[test]
-fn an_ensemble_without_an_answer_says_deadlock() {
+fn an_ensemble_without_a_response_returns_the_deadlock_error() {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=t", "plus10(INPUT0=t) -> OUTPUT0=Y"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
     p.happened();
@@ -302,7 +302,7 @@ fn an_ensemble_without_an_answer_says_deadlock() {
 }
 
 #[test]
-fn every_answer_of_a_decoupled_step_is_an_iteration_s_31() {
+fn every_response_of_a_decoupled_step_is_an_iteration_s_31() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
     assert_eq!(p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false), "plus1(INPUT0[1]=o0)");
     assert_eq!(p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", false), "plus1(INPUT0[1]=o1)");
@@ -313,7 +313,8 @@ fn every_answer_of_a_decoupled_step_is_an_iteration_s_31() {
 
 #[test]
 fn outputs_of_different_iterations_are_never_mixed_s_31() {
-    // Two instances of the consumer, and the second iteration is done first. Triton may answer IDX 0 with the OUT of IDX 1.
+    // Two instances of the consumer, and the second iteration is done first. Triton may answer IDX 0 with the OUT of
+    // IDX 1.
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
     p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
     p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
@@ -322,7 +323,7 @@ fn outputs_of_different_iterations_are_never_mixed_s_31() {
 }
 
 #[test]
-fn an_iteration_that_dies_does_not_hold_those_behind_it() {
+fn an_iteration_without_outputs_does_not_block_later_ones() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
     p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
     p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
@@ -331,10 +332,10 @@ fn an_iteration_that_dies_does_not_hold_those_behind_it() {
 }
 
 #[test]
-fn a_decoupled_step_may_have_no_answer_s_31() {
+fn a_decoupled_step_may_have_no_response_s_31() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
     assert_eq!(p.end("repeat"), "finish");
-    // Nor is a response without outputs one.
+    // A response without outputs is not an iteration.
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
     assert_eq!(p.tell("repeat", 0, "", false), "");
     assert_eq!(p.tell("repeat", 0, "", true), "finish");
@@ -402,7 +403,7 @@ fn a_model_that_keeps_state_gets_iterations_in_order_s_31() {
 }
 
 #[test]
-fn an_iteration_that_never_reaches_it_is_left_out_of_the_order() {
+fn the_order_skips_an_iteration_that_does_not_reach_the_step() {
     let mut p = stateful();
     assert_eq!(p.tell("plus1", 2, "OUTPUT0[1]=p2", true), "");
     let first = p.runs[0].0;
@@ -427,7 +428,7 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
         assert_eq!(p.execution.pressure().room, 3 - i);
         p.tell("repeat", 0, "OUT[1]=o IDX[1]=i", false);
     }
-    // Room comes back with every iteration that is done: whoever grants answers by it never meets the limit.
+    // Every completed iteration frees room: a caller that requests responses accordingly never exceeds the limit.
     assert_eq!(p.execution.pressure().room, 0);
     p.answer("slow", "OUTPUT0[1]=s");
     assert_eq!(p.execution.pressure().room, 1);
@@ -441,7 +442,7 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
     let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it can take: 3 of its answers are waiting; at most 3 answers and 1048576 bytes may";
     assert_eq!(log, ["", "", "", text]);
 
-    // Bytes are what is kept for later; the first iteration may be of any size.
+    // Only kept tensors count; the first iteration may have any size.
     let mut p = endless(Limits { iterations_max: 100, bytes_max: 8 });
     assert_eq!(p.tell("repeat", 0, "OUT[1]=o IDX[20]=aaaaaaaaaaaaaaaaaaaa", false), "slow(INPUT0[1]=o)");
     assert_eq!((p.execution.pressure().bytes, p.execution.pressure().iterations), (20, 1));
@@ -461,11 +462,11 @@ fn a_cancelled_request_starts_nothing_and_ends_with_its_runs_s_41() {
     let end = "finish <invalid code>: in ensemble 'e', the client went away";
     assert_eq!(p.answer("slow", "OUTPUT0[1]=t"), end);
     assert_eq!(p.cancel(), "", "it is over");
-    // As a step says it that is cancelled with its ensemble: without a text.
+    // The error of a step that is cancelled with its ensemble has no text.
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
     p.happened();
     assert_eq!(p.fail("slow", Error::cancelled("")), "finish <invalid code>: ");
-    // The runs are cancelled too, and say so: the reason stays the first.
+    // The runs end as cancelled too; the first reason is kept.
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
     p.happened();
     p.cancel();
@@ -485,7 +486,7 @@ fn overridden(parameters: Vec<(tensor::Name, Parameter)>) -> Player {
 }
 
 #[test]
-fn a_response_may_change_the_sequence_for_what_follows_s_33() {
+fn a_response_may_change_the_sequence_for_later_steps_s_33() {
     let mut p =
         overridden(vec![("sequence_id".into(), Parameter::Int(7)), ("sequence_start".into(), Parameter::Bool(true))]);
     p.answer("plus10", "OUTPUT0[1]=u");
@@ -505,7 +506,7 @@ fn a_response_may_change_the_sequence_for_what_follows_s_33() {
 }
 
 #[test]
-fn every_answer_tells_the_sequence_zero_without_one_s_33() {
+fn every_response_has_the_sequence_or_zero_s_33() {
     let mut p = overridden(vec![("other".into(), Parameter::Double(1.0))]);
     p.answer("plus10", "OUTPUT0[1]=u");
     p.answer("slow", "OUTPUT0[1]=y");
@@ -521,7 +522,7 @@ fn every_answer_tells_the_sequence_zero_without_one_s_33() {
 }
 
 #[test]
-fn an_answer_without_data_tells_no_sequence_s_33() {
+fn a_response_without_data_has_no_sequence_s_33() {
     let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[0]=");
     assert_eq!(p.happened(), "plus1(INPUT0[0]=)");
     assert_eq!(p.answer("plus1", "OUTPUT0[0]="), "respond Y[0]=; finish");
@@ -536,7 +537,7 @@ fn a_sequence_parameter_of_a_wrong_type_fails_the_request_s_33() {
 }
 
 #[test]
-fn a_second_response_of_a_model_that_may_give_one_is_left_out() {
+fn a_second_response_of_a_model_that_is_not_decoupled_is_ignored() {
     let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[1]=x");
     p.happened();
     assert_eq!(p.tell("plus1", 0, "OUTPUT0[1]=y", false), "respond Y[1]=y");
@@ -545,7 +546,7 @@ fn a_second_response_of_a_model_that_may_give_one_is_left_out() {
 }
 
 #[test]
-fn the_form_of_an_output_is_what_the_client_asked_for() {
+fn an_output_has_the_form_that_the_client_requested() {
     let mut given = request("X:INT32[1]=x");
     given.default_form.classification = 3;
     let mut p = Player::start(plan(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"]), given, &[]);

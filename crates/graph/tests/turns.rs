@@ -1,5 +1,5 @@
-//! Requests of sequences on threads that a seeded scheduler lets go on in random order, one action each: between any two of them
-//! everything else may happen.
+//! Requests of sequences on threads that a seeded scheduler lets go on in random order, one action each: between any
+//! two of them everything else may happen.
 
 #[path = "common/interpreter.rs"]
 mod interpreter;

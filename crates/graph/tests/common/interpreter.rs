@@ -1,7 +1,7 @@
 //! Random ensembles, and an interpreter that says what they answer: it knows no order, no threads and no tickets.
 //!
-//! What a model gives follows from a hash of what it got, so that the interpreter and whatever runs the ensemble agree on it
-//! without talking. The engine's tests take this file, too.
+//! What a model gives follows from a hash of what it got, so that the interpreter and whatever runs the ensemble agree
+//! on it without talking. The engine's tests take this file, too.
 #![allow(dead_code)] // each test takes its part
 
 use std::collections::{BTreeMap, BTreeSet};

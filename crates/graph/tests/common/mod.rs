@@ -1,7 +1,7 @@
 //! Models and ensembles in one line, and executions written as text.
 //!
-//! A model's tensors are `name:TYPE[dims]`, with `?` behind an optional input and `->[dims]` for a reshape; an ensemble's steps are
-//! `model(input=tensor, …) -> output=tensor, …`.
+//! A model's tensors are `name:TYPE[dims]`, with `?` behind an optional input and `->[dims]` for a reshape; an
+//! ensemble's steps are `model(input=tensor, …) -> output=tensor, …`.
 #![allow(dead_code)]
 
 use graph::{Action, Composing, Execution, Limits, Plan, RunId};
