@@ -1,70 +1,72 @@
 //! A token bucket as one number: the time at which it will be full again. Pure; the caller passes `now`.
 //!
-//! What is spent moves that time into the future by what it takes to earn. A bucket is empty when the time lies a whole burst ahead.
-//! One number means one atomic: reactors share a bucket without a lock, and none of them can see half of a change.
+//! Spending moves that time into the future by the time to refill the amount. A bucket is empty when the time is a
+//! whole burst ahead. One number is one atomic: reactors share a bucket without a lock, and no change is visible in
+//! parts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How fast a bucket fills, and how much it holds.
+/// Fill rate and capacity of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// Nanoseconds that one unit takes to earn, in 2^-20 ns: rates up to 10^12 a second keep three digits.
+    /// Time to refill one unit, in 2^-20 ns: rates up to 10^12 a second keep three digits.
     unit: u64,
-    /// Nanoseconds that a full bucket takes.
+    /// Time to fill the bucket, in ns.
     burst_ns: u64,
 }
 
 const FRACTION: u32 = 20;
 
 impl Rate {
-    /// `per_second` > 0 and at most 10^12; `burst`: how much may be spent at once. Both in the same unit, and finite.
+    /// `per_second` is > 0 and at most 10^12; `burst` is the capacity. Both have the same unit, and are finite.
     pub fn new(per_second: f64, burst: f64) -> Self {
-        // Saturating: what does not fit becomes the slowest rate, or the largest burst.
+        // The casts saturate to the slowest rate and the largest burst.
         let unit = (1e9 / per_second * f64::from(1 << FRACTION)) as u64;
         let burst_ns = (burst / per_second * 1e9).ceil() as u64;
         Self { unit: unit.max(1), burst_ns }
     }
 
-    /// What `amount` takes to earn, rounded down: a burst must be had whole. At 10^6 a second that is a thousandth at most.
+    /// Time to refill `amount`, rounded down so that a whole burst can be spent; at 10^6 a second the error is <= 0.1
+    /// %.
     fn cost(self, amount: u64) -> u64 {
         let cost = (u128::from(amount) * u128::from(self.unit)) >> FRACTION;
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 }
 
-/// A bucket, full at first. Times are nanoseconds since any moment that stays the same.
+/// A bucket, full at first. Times are nanoseconds since any fixed moment.
 #[derive(Debug, Default)]
 pub struct Bucket {
     full_at: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes `amount` if that much is there; otherwise the nanoseconds until it will be.
+    /// Takes `amount` if it is available. An amount over the capacity is taken from a full bucket.
     ///
     /// # Errors
-    /// How long to wait. More than the bucket can hold is taken from a full bucket, since no wait would help.
+    /// The nanoseconds until it is available.
     pub fn take(&self, rate: Rate, amount: u64, now: u64) -> Result<(), u64> {
         let cost = rate.cost(amount);
         let room = rate.burst_ns.saturating_sub(cost);
         self.spend(now, cost, room)
     }
 
-    /// Whether anything is left; otherwise the nanoseconds until it will be. Takes nothing.
+    /// Checks that the bucket is not empty. Takes nothing.
     ///
     /// # Errors
-    /// How long to wait.
+    /// The nanoseconds until it is not empty.
     pub fn look(&self, rate: Rate, now: u64) -> Result<(), u64> {
         let ahead = self.full_at.load(Ordering::Relaxed).saturating_sub(now);
-        // A whole burst ahead: nothing is left.
+        // Empty if the time is a whole burst ahead.
         if ahead < rate.burst_ns || ahead == 0 { Ok(()) } else { Err(ahead - rate.burst_ns + 1) }
     }
 
-    /// Takes `amount`, whether or not it is there: what is missing has to be earned before anything is left again.
+    /// Takes `amount` even if it is not available; the bucket stays empty until the debt is refilled.
     pub fn charge(&self, rate: Rate, amount: u64, now: u64) {
         let _ = self.spend(now, rate.cost(amount), u64::MAX);
     }
 
-    /// Moves the time by `cost` unless it lies further than `room` ahead.
+    /// Moves the time by `cost` unless it is further than `room` ahead.
     fn spend(&self, now: u64, cost: u64, room: u64) -> Result<(), u64> {
         let mut wait = 0;
         let moved = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
@@ -84,7 +86,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_burst_is_had_at_once_and_the_rest_as_it_is_earned() {
+    fn a_burst_is_available_at_once_and_then_refills() {
         let (bucket, rate) = (Bucket::default(), Rate::new(10.0, 3.0));
         let mut now = 7 * SECOND;
         for _ in 0..3 {
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_stand_or_go_back_and_numbers_without_a_bound_do_no_harm() {
+    fn stopped_clocks_clocks_that_go_back_and_huge_numbers_are_handled() {
         let (bucket, rate) = (Bucket::default(), Rate::new(1e12, 1.0));
         bucket.charge(rate, u64::MAX, u64::MAX);
         assert!(bucket.look(rate, 0).is_err());
@@ -117,7 +119,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and when: never more than the burst and what was earned meanwhile; and a wait that is told is enough.
+        /// Whatever is asked and when: never more than the burst and what was earned meanwhile; and a wait that is told
+        /// is enough.
         #[test]
         fn no_more_is_given_than_was_earned(
             per_second in 1.0..1e6f64,

@@ -1,4 +1,4 @@
-//! The text of a keys file: JSON, read into types that can hold nothing wrong. An error names the line and the field.
+//! Reads the JSON of a keys file into types without invalid values. An error has the line and the field.
 
 use crate::bucket::Rate;
 use crate::limits::{
@@ -17,22 +17,22 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Characters of an error that are from the file, or tell of it.
+/// Most characters of the field and of the reason in an error.
 const TEXT_CHARS_MAX: usize = 400;
 
-/// The name of who shows no key.
+/// Name of the caller without a key.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
-/// What is wrong with a keys file.
+/// An error in a keys file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// Counted from 1; 0 when it is the file as a whole.
+    /// Line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Counted from 1.
+    /// Column, from 1.
     pub column: usize,
-    /// Such as `keys[2].quota.burst`; empty for the file as a whole.
+    /// Path of the field, such as `keys[2].quota.burst`; empty for the file as a whole.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// Reason of the error, and the expected value.
     pub reason: String,
 }
 
@@ -51,7 +51,6 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// What a keys file says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -63,7 +62,7 @@ pub(crate) struct File {
     pub oidc: Option<Object<Oidc>>,
 }
 
-/// Who shows no key.
+/// The caller without a key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Anonymous {
@@ -86,19 +85,19 @@ pub(crate) struct Key {
     pub enabled: bool,
 }
 
-/// What tokens of an issuer may.
+/// Permissions of the tokens of an issuer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Oidc {
     pub rules: Entries<Rule>,
 }
 
-/// Tokens that have a claim with a value are allowed what the first such rule says.
+/// Permissions of the tokens with a certain claim; the first matching rule applies.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
     pub name: Name,
-    /// `None`: that of `--oidc-scopes`.
+    /// Name of the claim; `None` = that of `--oidc-scopes`.
     #[serde(default)]
     pub claim: Option<Text>,
     pub value: Text,
@@ -122,7 +121,7 @@ impl File {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let Object(file): Object<Self> = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let field = match error.path().to_string() {
-                // Of the file as a whole, and of what ended before it had a name.
+                // The file as a whole, or a value that ended before its name.
                 path if path == "." || path == "?" => String::new(),
                 path => path,
             };
@@ -133,7 +132,7 @@ impl File {
         Ok(file)
     }
 
-    /// What no entry can see of the others: keys and rules have their names in common.
+    /// Checks that keys and rules have different names.
     fn check(&self) -> Result<(), String> {
         let rules = self.oidc.iter().flat_map(|oidc| &oidc.0.rules.0);
         let mut names: HashSet<_> = self.keys.0.iter().map(|key| &*key.name.0).collect();
@@ -152,13 +151,13 @@ impl FileError {
         let reason = text.strip_suffix(&at).unwrap_or(&text);
         let ended = reason.strip_prefix("EOF while parsing ").map(|what| format!("the file ends while {what} is read"));
         let reason = ended.as_deref().unwrap_or(reason);
-        // Both repeat names of the file, which may be as long as the file.
+        // Both repeat names in the file, which may have any length.
         let short = |text: &str| text.chars().take(TEXT_CHARS_MAX).collect();
         Self { line, column, field: short(&field), reason: short(reason) }
     }
 }
 
-/// A value that is written with its fields' names. Without it serde would take a list of them, in order.
+/// A value that must be an object. Without it serde would also accept a list of the fields, in order.
 pub(crate) struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -177,7 +176,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A list of entries whose names differ.
+/// A list of items with different names.
 pub(crate) struct Entries<T>(pub Vec<T>);
 
 impl<T> Default for Entries<T> {
@@ -186,15 +185,15 @@ impl<T> Default for Entries<T> {
     }
 }
 
-/// What has a name, and perhaps hashes that nothing else may have.
-trait Entry {
+/// An item with a unique name and perhaps unique hashes.
+trait NamedItem {
     fn name(&self) -> &str;
     fn hashes(&self) -> &[Hash] {
         &[]
     }
 }
 
-impl Entry for Key {
+impl NamedItem for Key {
     fn name(&self) -> &str {
         &self.name.0
     }
@@ -203,23 +202,23 @@ impl Entry for Key {
     }
 }
 
-impl Entry for Rule {
+impl NamedItem for Rule {
     fn name(&self) -> &str {
         &self.name.0
     }
 }
 
-impl<'de, T: Entry + Deserialize<'de>> Deserialize<'de> for Entries<T> {
+impl<'de, T: NamedItem + Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List<T>(PhantomData<T>);
-        impl<'de, T: Entry + Deserialize<'de>> Visitor<'de> for List<T> {
+        impl<'de, T: NamedItem + Deserialize<'de>> Visitor<'de> for List<T> {
             type Value = Entries<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of entries")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries<T>, A::Error> {
                 let (mut entries, mut names, mut places) = (Vec::<T>::new(), HashSet::new(), HashSet::new());
-                // Here, and not behind the list: the error has the line of the entry.
+                // Checked here instead of after the list, so that the error has the line of the item.
                 while let Some(Object(entry)) = list.next_element::<Object<T>>()? {
                     if entries.len() == KEYS_MAX {
                         return Err(A::Error::custom(format!("there are more than {KEYS_MAX}")));
@@ -239,7 +238,7 @@ impl<'de, T: Entry + Deserialize<'de>> Deserialize<'de> for Entries<T> {
     }
 }
 
-/// The name of a key, for logs, metrics and errors.
+/// Name of a key, for logs, metrics and errors.
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Name(pub Arc<str>);
@@ -258,7 +257,6 @@ impl TryFrom<String> for Name {
     }
 }
 
-/// A claim or its value.
 #[derive(Deserialize, Clone, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Text(pub Box<str>);
@@ -273,7 +271,7 @@ impl TryFrom<String> for Text {
     }
 }
 
-/// One hash, or several while clients change from one key to the next.
+/// One hash, or several during a rotation of the key.
 #[derive(Deserialize)]
 #[serde(try_from = "OneOrMore")]
 pub(crate) struct Hashes(pub Vec<Hash>);
@@ -295,7 +293,7 @@ impl TryFrom<OneOrMore> for Hashes {
         if texts.is_empty() || texts.len() > HASHES_MAX {
             return Err(format!("a key has 1 to {HASHES_MAX} hashes"));
         }
-        // Without the text: it may be a key that was put in the place of its hash.
+        // The error does not repeat the text, which may be a key in place of its hash.
         let read = |text: &String| {
             Hash::from_hex(text).ok_or("a hash is 64 hexadecimal digits, as sha256sum and nereid key print them")
         };
@@ -412,7 +410,7 @@ impl<'de> Deserialize<'de> for Quota {
         }
         Ok(Self {
             concurrency,
-            // What a second earns may come at once.
+            // The burst is the amount of one second.
             bytes: bytes_per_second.map(|rate| Rate::new(rate as f64, rate as f64)),
             requests: requests_per_second.map(|rate| Rate::new(rate, burst.unwrap_or(rate.max(1.0)))),
         })
@@ -433,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_line_the_field_and_what_would_be_right() {
+    fn an_error_has_the_line_the_field_and_the_expected_value() {
         for (text, error) in [
             ("", "line 1: the file ends while a value is read"),
             ("[]", "line 1: invalid type: sequence, expected an object"),
@@ -491,13 +489,13 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_in_front_is_no_part_of_the_file() {
+    fn a_byte_order_mark_is_skipped() {
         assert!(File::parse("\u{feff}{\"keys\": []}".as_bytes()).is_ok());
         assert_eq!(refused("\u{feff}\u{feff}{}"), "line 1: expected value");
     }
 
     #[test]
-    fn names_are_of_one_entry_whatever_it_is() {
+    fn names_of_keys_and_rules_are_unique() {
         let twice = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}, {\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}]}";
         assert!(refused(twice).ends_with("the name 'a' stands twice"), "{}", refused(twice));
         let rule = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}], \"oidc\": {\"rules\": [{\"name\": \"a\", \"value\": \"v\", \"scopes\": []}]}}";
@@ -505,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_limits_for_what_a_file_holds() {
+    fn the_contents_of_a_file_are_limited() {
         let keys = |count: usize| {
             let list: Vec<_> = (0..count)
                 .map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:064x}\", \"scopes\": []}}"))

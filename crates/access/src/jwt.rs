@@ -1,7 +1,8 @@
-//! Tokens of an OpenID Connect issuer: signed by one of its keys, for this server, and still good.
+//! Tokens of an OpenID Connect issuer: signed by one of its keys, for this server, and not expired.
 //!
-//! Form, signature, issuer and audience are checked by `jsonwebtoken`, signatures with ring; times here, since time is an argument. A token
-//! that was verified is remembered by its hash until it expires or the keys change, so that the next request with it costs a hash.
+//! `jsonwebtoken` checks format, signature (with ring), issuer and audience; this module checks the times, because time
+//! is an argument. A verified token is remembered by its hash until it expires or the keys change, so that the next
+//! request with it only costs a hash.
 
 use crate::limits::{SUBJECT_CHARS_MAX, TOKEN_KEYS_BYTES_MAX, TOKEN_KEYS_MAX, TOKENS_KEPT_MAX};
 use crate::token::Hash;
@@ -15,51 +16,50 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How far the clocks of issuer and server may be apart, in seconds.
+/// Largest difference of the clocks of issuer and server, in seconds.
 pub(crate) const LEEWAY_SECS: u64 = 60;
 
-/// All that tokens may be signed with. Not `none`, nor a secret that both sides have: who can check such a token can make one.
+/// Accepted signature algorithms. Neither `none` nor shared secrets, with which a verifier could make tokens.
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
 
-/// Whose tokens are taken.
+/// The issuer whose tokens are accepted.
 #[derive(Debug, Clone)]
 pub struct Issuer {
     /// `iss` of its tokens.
     pub issuer: String,
-    /// What `aud` must have.
+    /// Required value in `aud`.
     pub audience: String,
-    /// The claim that rules without one look at.
+    /// Claim of the rules that name none.
     pub claim: String,
 }
 
-/// What a good token says.
+/// Claims of a valid token.
 pub(crate) type Claims = Map<String, Value>;
 
 /// A verified token.
 #[derive(Clone)]
 pub(crate) struct Verified {
     pub claims: std::sync::Arc<Claims>,
-    /// Seconds since 1970, by the issuer's clock.
+    /// Expiry in seconds since 1970, by the issuer's clock.
     pub expires: u64,
 }
 
-/// The public key of an issuer.
 struct TokenKey {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
-/// An issuer, with its keys and what was verified with them.
+/// An issuer with its keys and verified tokens.
 pub(crate) struct Oidc {
     pub issuer: Issuer,
     keys: Mutex<std::sync::Arc<[TokenKey]>>,
     kept: Mutex<Kept>,
-    /// A token named a key that is not here.
+    /// True if a token named an unknown key.
     misses_key: AtomicBool,
 }
 
-/// Verified tokens: new ones in one map, and when that is full it takes the place of the other. Never more than both.
+/// Verified tokens in two maps of limited size: when the map of new tokens is full, it replaces the other.
 #[derive(Default)]
 struct Kept {
     new: HashMap<u64, (Hash, Verified)>,
@@ -68,27 +68,27 @@ struct Kept {
 
 impl Oidc {
     pub fn new(issuer: Issuer) -> Self {
-        // Another provider, installed before, would be one with more algorithms: each is checked here anyway.
+        // An earlier provider may have more algorithms, but each is checked here anyway.
         let _ = PROVIDER.install_default();
         Self { issuer, keys: Mutex::new([].into()), kept: Mutex::default(), misses_key: AtomicBool::new(false) }
     }
 
-    /// Takes the keys of a JWK set; returns how many. Those that no token may be signed with are left out.
+    /// Replaces the keys by those of a JWK set, without keys of other algorithms; returns their number.
     pub fn replace(&self, text: &[u8]) -> Result<usize, String> {
         let keys = read_keys(text)?;
         let count = keys.len();
         *self.keys.lock() = keys.into();
-        // A key that was taken away takes what it signed along.
+        // Tokens that a removed key signed are no longer valid.
         *self.kept.lock() = Kept::default();
         Ok(count)
     }
 
-    /// Whether a token named a key that is not here, since this was asked last.
+    /// True if a token since the last call named an unknown key.
     pub fn take_misses_key(&self) -> bool {
         self.misses_key.swap(false, Ordering::Relaxed)
     }
 
-    /// What a token says, or what is wrong with it: as it goes on behind "it".
+    /// Verifies a token. The error text continues a sentence that begins with "it".
     pub fn verify(&self, token: &[u8], hash: &Hash, now: u64) -> Result<Verified, &'static str> {
         if let Some(verified) = self.kept.lock().find(hash) {
             return if now < verified.expires.saturating_add(LEEWAY_SECS) { Ok(verified) } else { Err("has expired") };
@@ -103,7 +103,7 @@ impl Oidc {
         if !ALGORITHMS.contains(&header.alg) {
             return Err("is signed with an algorithm that is not taken");
         }
-        // What an extension means that must be understood is not known here (RFC 7515, 4.1.11).
+        // The server knows no extensions, which it would have to understand (RFC 7515, 4.1.11).
         if header.crit.is_some() || header.enc.is_some() || header.zip.is_some() {
             return Err("has an extension that is not known");
         }
@@ -111,7 +111,7 @@ impl Oidc {
         let fits = |key: &&TokenKey| key.algorithms.contains(&header.alg);
         let found = match &header.kid {
             Some(id) => keys.iter().filter(fits).find(|key| key.id.as_ref() == Some(id)),
-            // Without a name there must be no choice.
+            // Without a key id there must be exactly one matching key.
             None => Some(keys.iter().filter(fits)).and_then(|mut all| all.next().filter(|_| all.next().is_none())),
         };
         let Some(key) = found else {
@@ -122,7 +122,7 @@ impl Oidc {
         validation.set_required_spec_claims(&["iss", "aud"]);
         validation.set_issuer(&[&self.issuer.issuer]);
         validation.set_audience(&[&self.issuer.audience]);
-        // Both below, by the caller's clock.
+        // Checked below with the caller's clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let claims: Claims = jsonwebtoken::decode(token, &key.key, &validation).map_err(|e| reason(&e))?.claims;
@@ -152,12 +152,13 @@ impl Kept {
     }
 }
 
-/// Whether it may be a token of this kind: three parts, of which the first is JSON in base64.
+/// True if the text looks like a JWT: three parts, the first of which is JSON in base64.
 pub(crate) fn is_token(text: &[u8]) -> bool {
     text.starts_with(b"ey") && text.iter().filter(|&&b| b == b'.').count() == 2
 }
 
-/// Whether a claim has a value: as a text, as one of the words of a text, or in a list. A claim may be a path: `realm_access.roles`.
+/// True if a claim has a value: as a text, as a word of a text, or in a list. A claim may be a path:
+/// `realm_access.roles`.
 pub(crate) fn has(claims: &Claims, claim: &str, value: &str) -> bool {
     fn is(found: &Value, value: &str) -> bool {
         match found {
@@ -175,18 +176,17 @@ pub(crate) fn has(claims: &Claims, claim: &str, value: &str) -> bool {
     path.try_fold(first, |at, name| Some(at?.get(name))).flatten().is_some_and(|found| is(found, value))
 }
 
-/// Whom a token is of, for logs.
 pub(crate) fn subject(claims: &Claims) -> String {
     let text = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
     let plain = |c: char| if c.is_ascii_graphic() && c != '"' && c != '\\' { c } else { '?' };
     text.chars().take(SUBJECT_CHARS_MAX).map(plain).collect()
 }
 
-/// Seconds since 1970. What is there and is no number is wrong: it would be a token without an end.
+/// Reads a time in seconds since 1970. Any value but a number is an error, because the token would never expire.
 fn time(claims: &Claims, name: &str) -> Result<Option<u64>, &'static str> {
     match claims.get(name) {
         None => Ok(None),
-        // A fraction is cut off, and what lies beyond the numbers becomes the last of them.
+        // The cast truncates fractions and saturates.
         Some(Value::Number(n)) => Ok(Some(n.as_u64().or_else(|| n.as_f64().map(|f| f as u64)).unwrap_or(0))),
         Some(_) => Err("has a time that is no number"),
     }
@@ -234,7 +234,7 @@ fn token_key(jwk: &Jwk) -> Option<TokenKey> {
         AlgorithmParameters::OctetKeyPair(p) if p.curve == EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
         _ => return None,
     };
-    // One that says what it is for is for nothing else.
+    // A key that names its algorithm is only valid for that.
     if let Some(only) = &jwk.common.key_algorithm {
         let only = match only {
             KeyAlgorithm::RS256 => Algorithm::RS256,
@@ -249,11 +249,12 @@ fn token_key(jwk: &Jwk) -> Option<TokenKey> {
     (!algorithms.is_empty()).then(|| TokenKey { id: jwk.common.key_id.clone(), algorithms, key })
 }
 
-/// The signatures of ring in the place of those that `jsonwebtoken` would bring: ring is here for TLS, and nothing is signed.
+/// Verification by ring, which is a dependency for TLS anyway, instead of the libraries of `jsonwebtoken`. Signs
+/// nothing.
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),
     verifier_factory: verifier,
-    // For making sets of keys, which is not done here.
+    // Only needed to make key sets.
     key_utils: KeyUtils {
         rsa_pub_components_from_private_key: |_| Err(ErrorKind::InvalidKeyFormat.into()),
         rsa_pub_components_from_public_key: |_| Err(ErrorKind::InvalidKeyFormat.into()),
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn good_tokens_are_taken_and_remembered() {
+    fn valid_tokens_are_accepted_and_remembered() {
         let signers = Signers::new();
         let oidc = oidc(&signers);
         for header in [es256(), json!({ "alg": "EdDSA", "kid": "edwards" }), json!({ "alg": "ES256" })] {
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_wrong_are_told() {
+    fn errors_name_the_wrong_claim() {
         let signers = Signers::new();
         let oidc = oidc(&signers);
         for (name, value, why) in [
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_not_signed_by_a_key_of_their_algorithm_are_refused() {
+    fn tokens_that_are_not_signed_by_a_key_of_their_algorithm_are_rejected() {
         let (signers, stranger) = (Signers::new(), Signers::new());
         let oidc = oidc(&signers);
         let refused = |token: &str| verify(&oidc, token).err().unwrap();
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_are_none_or_too_large_change_nothing() {
+    fn invalid_and_too_large_key_sets_change_nothing() {
         let signers = Signers::new();
         let oidc = oidc(&signers);
         let many = json!({ "keys": vec![&signers.set()["keys"][0]; TOKEN_KEYS_MAX + 1] }).to_string();
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_tokens_are_remembered_than_there_is_room() {
+    fn the_number_of_remembered_tokens_is_limited() {
         let mut kept = Kept::default();
         let verified = Verified { claims: Map::new().into(), expires: 0 };
         let hash = |i: usize| Hash::of_any(&i.to_le_bytes());
@@ -507,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_find_claims_as_texts_words_lists_and_paths() {
+    fn rules_match_claims_as_texts_words_lists_and_paths() {
         let claims =
             json!({ "scope": "a b", "groups": ["x", 7], "ok": true, "realm": { "roles": ["r"] }, "https://n/r": "v" });
         let claims = claims.as_object().unwrap();

@@ -1,4 +1,4 @@
-//! Who asks, and whether that is allowed.
+//! Authentication and authorisation of requests.
 
 use crate::file::{ANONYMOUS, File, FileError, Object};
 use crate::jwt::{self, Issuer, Oidc, Verified};
@@ -11,49 +11,48 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What time it is. Asked for only where something depends on it.
+/// The current time; read only if something depends on it.
 pub trait Clock {
-    /// Nanoseconds since a moment that stays the same; never goes back.
+    /// Nanoseconds since a fixed moment; never goes back.
     fn ns(&self) -> u64;
     /// Seconds since 1970.
     fn unix_secs(&self) -> u64;
 }
 
-/// What a request asks for.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// What of the server.
+    /// Kind of operation.
     pub verb: Verb,
-    /// Whether it changes something.
+    /// Read or write.
     pub act: Act,
-    /// Of what.
+    /// Object of the operation.
     pub of: Of<'a>,
 }
 
-/// A caller as the keys file knows it: a key, who shows none, or the tokens of a rule.
+/// A caller of the keys file: a key, the anonymous caller, or the tokens of a rule.
 #[derive(Debug)]
 pub struct Principal {
-    /// For logs, metrics and errors.
+    /// Name in logs, metrics and errors.
     pub name: Arc<str>,
     scopes: Scopes,
     quota: Quota,
-    /// Seconds since 1970.
     expires: Option<u64>,
     is_enabled: bool,
     meter: Arc<Meter>,
 }
 
 impl Principal {
-    /// What it has used.
+    /// The caller's usage.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 }
 
-/// Tokens with a claim of a value are this caller's.
+/// Assigns tokens with a certain claim to a caller.
 #[derive(Debug)]
 struct Rule {
-    /// `None`: the claim of the issuer.
+    /// Name of the claim; `None` = the claim of the issuer.
     claim: Option<Box<str>>,
     value: Box<str>,
     who: Arc<Principal>,
@@ -62,22 +61,22 @@ struct Rule {
 /// All keys of a file.
 #[derive(Debug)]
 pub struct Keys {
-    /// By [`Hash::place`].
+    /// Callers by [`Hash::place`].
     by_hash: HashMap<u64, (Hash, Arc<Principal>)>,
     anonymous: Arc<Principal>,
-    /// For tokens, in the order in which they are tried.
+    /// Rules for tokens, in the order in which they are tried.
     rules: Vec<Rule>,
-    /// Everyone by name, for metrics.
+    /// All callers by name, for metrics.
     all: Vec<Arc<Principal>>,
-    /// Which reading of the file this is.
+    /// Number of this reading of the file.
     reading: u64,
 }
 
 impl Keys {
-    /// Reads the text of a keys file. Keys of the same name go on with what they have used since `before`.
+    /// Reads the text of a keys file. Keys keep the usage of the same name in `before`.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first error in the file, with its line and field.
     pub fn parse(text: &[u8], before: Option<&Self>) -> Result<Self, FileError> {
         let file = File::parse(text)?;
         let used: HashMap<&str, &Arc<Meter>> =
@@ -120,42 +119,42 @@ impl Keys {
         Ok(Self { by_hash, anonymous, rules, all, reading: before.map_or(0, |keys| keys.reading + 1) })
     }
 
-    /// Whose a token is: that of the first rule which it fits.
+    /// The caller of a token: that of the first rule that matches.
     fn rule(&self, issuer: &Issuer, claims: &jwt::Claims) -> Option<&Arc<Principal>> {
         let fits = |rule: &&Rule| jwt::has(claims, rule.claim.as_deref().unwrap_or(&issuer.claim), &rule.value);
         self.rules.iter().find(fits).map(|rule| &rule.who)
     }
 
-    /// The key with this hash.
+    /// The caller of the key with this hash.
     fn find(&self, hash: &Hash) -> Option<&Arc<Principal>> {
         let (known, principal) = self.by_hash.get(&hash.place())?;
         known.equals(hash).then_some(principal)
     }
 
-    /// Everyone the file names, and who shows no key.
+    /// All callers of the file, and the anonymous caller.
     pub fn all(&self) -> &[Arc<Principal>] {
         &self.all
     }
 }
 
-/// Why a request is not let in. The texts say what was asked and what to do, and never what was shown.
+/// Rejection of a request. The texts name the operation and a remedy, and never repeat a key or token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// No key, or none that is known or still good.
+    /// The key is missing, unknown, expired or disabled.
     Unauthenticated(String),
-    /// The key is not for this.
+    /// The key has no scope for the operation.
     Forbidden(String),
     /// A quota is used up.
     Exhausted {
-        /// Which.
+        /// Text that names the quota.
         text: String,
-        /// Seconds until it is worth to ask again, at least 1.
+        /// Seconds to wait before a retry, at least 1.
         retry_after: u64,
     },
 }
 
 impl Refusal {
-    /// For clients and logs.
+    /// Text for clients and logs.
     pub fn text(&self) -> &str {
         match self {
             Self::Unauthenticated(text) | Self::Forbidden(text) | Self::Exhausted { text, .. } => text,
@@ -163,7 +162,6 @@ impl Refusal {
     }
 }
 
-/// What a client showed.
 #[derive(Clone)]
 enum Shown {
     Nothing,
@@ -171,14 +169,14 @@ enum Shown {
     Token(Verified),
 }
 
-/// A request that was let in. Dropping it gives its place in the quota back.
+/// An admitted request. Dropping it releases its place in the quota.
 pub struct Admitted {
     who: Arc<Principal>,
-    /// Its place.
+    /// Its place in the quota.
     pub hold: Hold,
     shown: Shown,
     reading: u64,
-    /// Its first message came. Those that follow are requests of their own to the quota.
+    /// True after the first message. Each later message counts as one more request in the quota.
     has_begun: AtomicBool,
 }
 
@@ -189,7 +187,7 @@ impl std::fmt::Debug for Admitted {
 }
 
 impl Admitted {
-    /// The name of the key, for logs; of a token that of its rule, and whom it is of: `RULE:SUBJECT`. `None` for who showed none.
+    /// Name of the key, for logs; `RULE:SUBJECT` for a token. `None` for an anonymous request.
     pub fn key(&self) -> Option<Arc<str>> {
         match &self.shown {
             Shown::Nothing => None,
@@ -199,58 +197,59 @@ impl Admitted {
     }
 }
 
-/// The keys of a server, which may change while it serves.
+/// The keys of a server, which may be replaced while it serves.
 pub struct Access {
     keys: ArcSwap<Keys>,
-    /// Whose tokens are taken as well.
+    /// Issuer whose tokens are accepted as well.
     oidc: Option<Oidc>,
-    /// Requests with a key that is not known, or a token that is not good.
+    /// Number of requests with an unknown key or an invalid token.
     unknown: AtomicU64,
 }
 
 impl Access {
-    /// With the keys of a file, and the tokens of an issuer, whose keys are not there yet.
+    /// Starts with the keys of a file, and optionally an issuer, whose keys are set later.
     pub fn new(keys: Keys, issuer: Option<Issuer>) -> Self {
         Self { keys: ArcSwap::from_pointee(keys), oidc: issuer.map(Oidc::new), unknown: AtomicU64::new(0) }
     }
 
-    /// The keys as they are now.
+    /// The current keys.
     pub fn keys(&self) -> Arc<Keys> {
         self.keys.load_full()
     }
 
-    /// Takes the keys of a new text. Requests that were let in go on.
+    /// Replaces the keys by those of a new text. Admitted requests continue.
     ///
     /// # Errors
-    /// What is wrong with it, and where. The keys stay as they are.
+    /// The first error in the text, with its line and field. The keys then stay unchanged.
     pub fn replace(&self, text: &[u8]) -> Result<(), FileError> {
         let keys = Keys::parse(text, Some(&self.keys.load()))?;
         self.keys.store(Arc::new(keys));
         Ok(())
     }
 
-    /// Takes the keys of the issuer, a JWK set; returns how many. What was verified with others is forgotten.
+    /// Replaces the keys of the issuer by a JWK set, and forgets verified tokens; returns the number of keys.
     ///
     /// # Errors
-    /// What is wrong with it. The keys stay as they are.
+    /// The reason why the set is invalid. The keys then stay unchanged.
     pub fn replace_issuer_keys(&self, text: &[u8]) -> Result<usize, String> {
         self.oidc.as_ref().map_or(Ok(0), |oidc| oidc.replace(text))
     }
 
-    /// Whether a token named a key of the issuer that is not here, since this was asked last: the issuer may have a new one.
+    /// True if a token since the last call named an unknown key of the issuer, which may have a new one.
     pub fn take_misses_key(&self) -> bool {
         self.oidc.as_ref().is_some_and(Oidc::take_misses_key)
     }
 
-    /// Requests since the start that showed what is no key of this server, and no good token.
+    /// Number of requests with an unknown key or an invalid token since the start.
     pub fn unknown(&self) -> u64 {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// Lets a request in, or says why not. `header`: the first header or metadata of a name in lower case; `last`: of its connection.
+    /// Admits a request. `header` returns the first header or metadata of a lower-case name; `last` belongs to its
+    /// connection.
     ///
     /// # Errors
-    /// What to answer.
+    /// The rejection to send.
     pub fn admit<'a>(
         &self,
         ask: &Ask<'_>,
@@ -275,13 +274,12 @@ impl Access {
         Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading, has_begun: AtomicBool::new(false) })
     }
 
-    /// Whether who shows no key may ask for this, as the keys are now. Nothing is counted.
+    /// True if the anonymous caller is currently allowed this operation. Counts nothing.
     pub fn is_open(&self, ask: &Ask<'_>) -> bool {
         let keys = self.keys.load();
         keys.anonymous.is_enabled && keys.anonymous.scopes.cover(ask.verb, ask.act, ask.of)
     }
 
-    /// Whose a key or a token is.
     fn identify<'k>(
         &self,
         keys: &'k Keys,
@@ -316,19 +314,18 @@ impl Access {
         }
     }
 
-    /// Whether a request that was let in may ask for this too: something that its message says. Keys that were taken away since then may no
-    /// more.
+    /// Checks an operation in the message of an admitted request. Fails if the key was removed since the admission.
     ///
     /// # Errors
-    /// What to answer.
+    /// The rejection to send.
     pub fn check(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
         self.now(admitted, |who| check(who, &admitted.shown, ask, clock))
     }
 
-    /// The same for the next message of a request. Behind the first, each is one more request to its quota.
+    /// As `check`, for the next message of a request. Each message after the first counts as one more request.
     ///
     /// # Errors
-    /// What to answer.
+    /// The rejection to send.
     pub fn next(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
         self.now(admitted, |who| {
             check(who, &admitted.shown, ask, clock)?;
@@ -341,7 +338,7 @@ impl Access {
         })
     }
 
-    /// Calls `then` with the caller as the keys say now who that is.
+    /// Calls `then` with the caller in the current keys.
     fn now(&self, admitted: &Admitted, then: impl FnOnce(&Principal) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let keys = self.keys.load();
         if keys.reading == admitted.reading {
@@ -359,7 +356,7 @@ impl Access {
         })?)
     }
 
-    /// Numbers of everyone: the name, and how many requests ended how.
+    /// The counters of all callers: name, requests by result, bytes, requests in flight.
     pub fn counts(&self) -> Vec<(Arc<str>, [u64; RESULTS.len()], u64, u32)> {
         let of = |one: &Arc<Principal>| {
             let meter = one.meter();
@@ -398,7 +395,7 @@ fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> R
     Err(Refusal::Unauthenticated(format!("This needs a key with a scope for {what}: {how}")))
 }
 
-/// As it is said in errors: `inference of model 'm'`.
+/// The operation in error texts: `inference of model 'm'`.
 fn what(ask: &Ask<'_>) -> String {
     let verb = match ask.act {
         Act::Write => format!("{} (changes)", ask.verb),
@@ -408,7 +405,7 @@ fn what(ask: &Ask<'_>) -> String {
         Of::Server => verb,
         Of::Message => format!("{verb} of any model"),
         Of::Model(name) => {
-            // A client chose its length.
+            // Cut, because a client chose its length.
             let short: String = name.chars().take(128).collect();
             format!("{verb} of model '{short}'")
         }
@@ -476,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_what_its_scopes_say_and_nothing_else() {
+    fn a_key_allows_only_the_operations_of_its_scopes() {
         let access =
             access(&[entry("ci", "secret", ", \"scopes\": [{\"models\": [\"a\"], \"verbs\": [\"inference\"]}]")]);
         let admitted = ask(&access, Some("secret"), &INFER_A, 0).unwrap();
@@ -495,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_there_is_health_unless_the_file_says_more() {
+    fn an_anonymous_request_may_only_read_health_by_default() {
         let access = access(&[]);
         assert!(ask(&access, None, &HEALTH, 0).unwrap().key().is_none());
         let Err(Refusal::Unauthenticated(text)) = ask(&access, None, &INFER_A, 0) else { panic!() };
@@ -510,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_end_when_they_expire_or_are_disabled() {
+    fn expired_and_disabled_keys_are_rejected() {
         let expiring = format!("{ALL}, \"expires\": \"1970-01-02\"");
         let access = access(&[entry("old", "1", &expiring), entry("off", "2", &format!("{ALL}, \"enabled\": false"))]);
         assert!(ask(&access, Some("1"), &INFER_A, 86_399).is_ok());
@@ -519,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_are_of_a_key_and_stay_when_the_file_is_read_again() {
+    fn quotas_belong_to_a_key_and_survive_a_reload_of_the_file() {
         let limited = format!("{ALL}, \"quota\": {{\"concurrency\": 1, \"requests_per_second\": 0.5, \"burst\": 2}}");
         let keys = [entry("a", "1", &limited), entry("b", "2", ALL)];
         let access = access(&keys);
@@ -540,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_shows_its_key_again_is_asked_as_strictly_as_before() {
+    fn a_key_that_is_sent_again_on_a_connection_is_checked_again() {
         let expiring = format!("{ALL}, \"expires\": \"1970-01-02\"");
         let access = access(&[entry("a", "1", ALL), entry("b", "2", &expiring)]);
         let last = LastShown::default();
@@ -565,14 +562,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_wrong_changes_nothing() {
+    fn an_invalid_file_changes_nothing() {
         let access = access(&[entry("a", "1", ALL)]);
         assert!(access.replace(b"{").is_err());
         assert!(ask(&access, Some("1"), &INFER_A, 0).is_ok());
     }
 
     #[test]
-    fn the_next_message_of_a_stream_needs_a_key_that_is_still_there() {
+    fn the_next_message_of_a_stream_needs_a_key_that_still_exists() {
         let access = access(&[entry("a", "1", ALL)]);
         let admitted = ask(&access, Some("1"), &Ask { of: Of::Message, ..INFER_A }, 0).unwrap();
         let clock = At(Cell::new(0));
@@ -592,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_behind_the_first_are_requests_to_the_quota() {
+    fn later_messages_count_as_requests_in_the_quota() {
         let access =
             access(&[entry("a", "1", &format!("{ALL}, \"quota\": {{\"requests_per_second\": 1, \"burst\": 2}}"))]);
         let admitted = ask(&access, Some("1"), &Ask { of: Of::Message, ..INFER_A }, 0).unwrap();
@@ -604,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn while_keys_change_over_both_are_good() {
+    fn both_hashes_of_a_key_are_valid_during_a_rotation() {
         let hashes = ["old", "new"].map(|key| Hash::of(key.as_bytes()).unwrap().to_hex()).join("\", \"");
         let text = format!("{{\"keys\": [{{\"name\": \"a\", \"sha256\": [\"{hashes}\"]{ALL}}}]}}");
         let access = Access::new(Keys::parse(text.as_bytes(), None).unwrap(), None);

@@ -1,10 +1,10 @@
-//! Who may do what, and how much of it: keys and tokens, their scopes, their quotas.
+//! Access control: keys and tokens, their scopes and quotas.
 //!
-//! Pure: no socket, no file, no clock, no thread. The caller passes the text of the keys file, the headers of a request and the time,
-//! and gets a [`Hold`] that it keeps until the answer is written, or a [`Refusal`] to answer with. Nothing here prints, keeps or repeats what
-//! a client showed: keys are known by their hashes, and errors name the key by its name.
+//! Pure: no socket, no file, no clock, no thread. The caller passes the text of the keys file, the headers of a request
+//! and the time, and receives a [`Hold`] that it keeps until the response is written, or a [`Refusal`] to send. Logs
+//! and errors never contain a credential: keys are found by their hashes, and errors contain their names.
 //!
-//! Invariant: a [`Keys`] is complete and checked. One that cannot be read is never made, so a server goes on with the one it has.
+//! Invariant: a [`Keys`] is complete and checked. A file with an error makes none, so a server keeps its current keys.
 
 mod bucket;
 mod file;

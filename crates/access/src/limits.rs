@@ -1,4 +1,4 @@
-//! What a keys file, a token and a key set may hold.
+//! Limits of a keys file, a token and a key set.
 
 /// Bytes of a keys file.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
@@ -14,21 +14,21 @@ pub const PATTERN_CHARS_MAX: usize = 256;
 pub const NAME_CHARS_MAX: usize = 64;
 /// Hashes of a key: the old one and the new one while clients change over.
 pub const HASHES_MAX: usize = 4;
-/// Bytes of a key that a client sends. What is longer is no key, and is not hashed.
+/// Bytes of a key that a client sends. A longer text is rejected without hashing.
 pub const KEY_BYTES_MAX: usize = 512;
-/// Bytes of a key or a token that a connection remembers to have shown. What is longer is hashed with each request.
+/// Bytes of a key or a token that a connection remembers. A longer one is hashed with each request.
 pub const SHOWN_KEPT_BYTES_MAX: usize = 2048;
-/// Characters of a key that `nereid key --hash` takes: shorter ones can be guessed.
+/// Fewest characters of a key that `nereid key --hash` accepts: shorter ones can be guessed.
 pub const KEY_CHARS_MIN: usize = 20;
-/// Bytes of a model's name that patterns are compared with. Longer names fit only a scope that has no models.
+/// Bytes of a model's name that patterns match. A longer name only matches a scope without models.
 pub const MODEL_BYTES_MAX: usize = 1024;
-/// The most of `concurrency`.
+/// Largest `concurrency`.
 pub const CONCURRENCY_MAX: u32 = 1_000_000;
-/// The most of `requests_per_second` and of `burst`.
+/// Largest `requests_per_second` and `burst`.
 pub const REQUESTS_MAX: f64 = 1_000_000.0;
-/// The most of `bytes_per_second`.
+/// Largest `bytes_per_second`.
 pub const BYTES_MAX: u64 = 1_000_000_000_000;
-/// Bytes of a token of an issuer. What is longer is not looked at.
+/// Bytes of a token of an issuer. A longer token is rejected without parsing.
 pub const TOKEN_BYTES_MAX: usize = 8192;
 /// Verified tokens that are remembered.
 pub const TOKENS_KEPT_MAX: usize = 4096;

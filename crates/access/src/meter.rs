@@ -1,28 +1,28 @@
-//! What a key has used: requests in flight, its buckets, and its counts. Shared by everything that knows the key, over reloads too.
+//! Usage of a key: requests in flight, buckets and counters. Shared by all users of the key, and kept by reloads.
 
 use crate::bucket::{Bucket, Rate};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How much a key may use; `None` = any amount.
+/// Quota of a key; `None` = no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Quota {
-    /// Requests in flight at once.
+    /// Most requests in flight.
     pub concurrency: Option<u32>,
-    /// Bytes of requests and answers.
+    /// Rate of bytes of requests and responses.
     pub bytes: Option<Rate>,
-    /// Requests.
+    /// Rate of requests.
     pub requests: Option<Rate>,
 }
 
 impl Quota {
-    /// Whether it needs to know what time it is.
+    /// True if the quota depends on the time.
     fn has_rate(&self) -> bool {
         self.bytes.is_some() || self.requests.is_some()
     }
 }
 
-/// Which part of a quota is used up.
+/// The part of a quota that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Part {
@@ -32,7 +32,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// As it is written in a keys file.
+    /// Name in a keys file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-/// How a request of a key ended at the door. In the order of [`RESULTS`].
+/// Result of the access check of a request, in the order of [`RESULTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Outcome {
@@ -55,7 +55,7 @@ pub enum Outcome {
 /// Names of outcomes in metrics.
 pub const RESULTS: [&str; 4] = ["admitted", "forbidden", "exhausted", "expired"];
 
-/// What a key has used since the start of the process.
+/// Usage of a key since the start of the process.
 #[derive(Debug, Default)]
 pub struct Meter {
     in_flight: AtomicU32,
@@ -66,45 +66,44 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts a request that ended so.
     pub(crate) fn count(&self, outcome: Outcome) {
         if let Some(counter) = self.outcomes.get(outcome as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Requests since the start, by [`RESULTS`].
+    /// Number of requests since the start, by [`RESULTS`].
     pub fn counts(&self) -> [u64; RESULTS.len()] {
         std::array::from_fn(|i| self.outcomes.get(i).map_or(0, |counter| counter.load(Ordering::Relaxed)))
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Bytes of requests and answers since the start.
+    /// Bytes of requests and responses since the start.
     pub fn bytes_total(&self) -> u64 {
         self.bytes_total.load(Ordering::Relaxed)
     }
 
-    /// A place for one request.
+    /// Takes a place in the quota for one request.
     ///
     /// # Errors
-    /// What is used up, and in how many nanoseconds it may not be. A place is free when a request ends, whenever that is: 0.
+    /// The part that is used up, and the nanoseconds until a retry; 0 for `concurrency`, where the time is unknown.
     pub(crate) fn hold(self: &Arc<Self>, quota: &Quota, now: impl FnOnce() -> u64) -> Result<Hold, (Part, u64)> {
         let max = quota.concurrency.unwrap_or(u32::MAX);
         let taken = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1));
         if taken.is_err() {
             return Err((Part::Concurrency, 0));
         }
-        // From here on dropping it gives the place back.
+        // From here on, dropping it releases the place.
         let hold = Hold { meter: self.clone(), bytes: quota.bytes };
         self.spend(quota, now)?;
         Ok(hold)
     }
 
-    /// What one request takes of the rates.
+    /// Takes one request from the rates.
     ///
     /// # Errors
     /// As `hold`.
@@ -116,7 +115,7 @@ impl Meter {
         if let Some(rate) = quota.bytes {
             self.bytes.look(rate, now).map_err(|wait| (Part::Bytes, wait))?;
         }
-        // Last: what is taken from it is not given back.
+        // Last, because this bucket gets nothing back on a later error.
         match quota.requests {
             Some(rate) => self.requests.take(rate, 1, now).map_err(|wait| (Part::Requests, wait)),
             None => Ok(()),
@@ -124,7 +123,7 @@ impl Meter {
     }
 }
 
-/// The place of a request in the quota of its key, given back on drop: when its answer was written, or its connection is gone.
+/// The place of a request in the quota of its key. Dropped when the response is written or the connection is closed.
 #[derive(Debug)]
 pub struct Hold {
     meter: Arc<Meter>,
@@ -132,8 +131,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Counts bytes that were received or are to be sent. What goes beyond the quota has to be earned before the next request.
-    /// `now`: nanoseconds, asked for only where there is a quota.
+    /// Counts received bytes or bytes to send. Bytes over the quota delay the next request. `now`, in ns, is called
+    /// only if there is a quota.
     pub fn charge(&self, bytes: u64, now: impl FnOnce() -> u64) {
         self.meter.bytes_total.fetch_add(bytes, Ordering::Relaxed);
         if let Some(rate) = self.bytes {
@@ -156,7 +155,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_place_is_given_back_on_drop_and_by_those_who_are_refused() {
+    fn a_place_is_released_on_drop_and_on_rejection() {
         let meter = Arc::new(Meter::default());
         let requests = Some(Rate::new(1.0, 1.0));
         let quota = Quota { concurrency: Some(2), requests, ..Quota::default() };
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_paid_for_by_the_next_request() {
+    fn bytes_over_the_quota_delay_the_next_request() {
         let meter = Arc::new(Meter::default());
         let quota = Quota { bytes: Some(Rate::new(1000.0, 1000.0)), ..Quota::default() };
         let hold = meter.hold(&quota, || 0).unwrap();
@@ -181,14 +180,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_quota_the_clock_is_not_asked() {
+    fn without_a_quota_the_clock_is_not_read() {
         let meter = Arc::new(Meter::default());
         let hold = meter.hold(&Quota::default(), || unreachable!()).unwrap();
         hold.charge(1, || unreachable!());
     }
 
     proptest! {
-        /// Whatever is taken and dropped, in whatever order: as many are in flight as are held, never more than allowed.
+        /// Whatever is taken and dropped, in whatever order: as many are in flight as are held, never more than
+        /// allowed.
         #[test]
         fn places_are_neither_lost_nor_made(max in 1u32..8, steps in prop::collection::vec(any::<Option<u8>>(), 1..100)) {
             let meter = Arc::new(Meter::default());

@@ -1,9 +1,9 @@
-//! What a key is for: verbs, each for some models or for all.
+//! Scopes of a key: verbs, each for some models or for all.
 
 use crate::limits::{MODEL_BYTES_MAX, PATTERN_CHARS_MAX};
 use std::fmt;
 
-/// What is asked of the server. The names are those of Triton's restricted APIs.
+/// Kind of an operation. The names are those of Triton's restricted APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Verb {
@@ -32,12 +32,12 @@ impl Verb {
         Self::Logging,
     ];
 
-    /// The one of this name.
-    pub fn of_name(wanted: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|verb| verb.name() == wanted)
+    /// The verb of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// As it is written in a keys file.
+    /// Name in a keys file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Health => "health",
@@ -52,38 +52,38 @@ impl Verb {
         }
     }
 
-    /// Whether it manages the server: what goes to the control address.
+    /// True for the management of the server, which the control address serves.
     pub fn is_of_control(self) -> bool {
         matches!(self, Self::ModelRepository | Self::SharedMemory | Self::Trace | Self::Logging)
     }
 
-    /// Whether it is never asked of one model.
+    /// True if the verb never applies to one model.
     fn is_of_server(self) -> bool {
         matches!(self, Self::SharedMemory | Self::Logging)
     }
 }
 
-/// Whether a request changes the server.
+/// Effect of a request on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// It does not; inferences and registered regions of shared memory are of this kind.
+    /// No change; inference and the status of shared memory are reads.
     Read,
-    /// It loads, unloads or registers, or sets something.
+    /// Loads, unloads, registers or sets something.
     Write,
 }
 
-/// What a request is about.
+/// Object of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of<'a> {
     /// The server, or all models.
     Server,
     /// This model.
     Model(&'a str),
-    /// A model that its message names, which was not read yet: whether any would be allowed. [`Of::Model`] is asked afterwards.
+    /// A model in a message that is not read yet: allowed if any model is. A check of [`Of::Model`] follows.
     Message,
 }
 
-/// A set of verbs, each with what may be done: two bits a verb.
+/// A set of verbs with their acts: two bits per verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Verbs(u32);
 
@@ -92,7 +92,7 @@ impl Verbs {
         1 << (verb as u32 * 2 + u32::from(act == Act::Write))
     }
 
-    /// `inference`, `trace:read`, `all` or `all:read`.
+    /// Parses `inference`, `trace:read`, `all` or `all:read`.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, reads_only) = match text.strip_suffix(":read") {
             Some(name) => (name, true),
@@ -113,14 +113,14 @@ impl Verbs {
         self.0 & Self::bit(verb, act) != 0
     }
 
-    /// The first verb here that no model is asked of, where not every verb is here.
+    /// The first verb of this set that never applies to a model; `None` for the set of all verbs.
     pub fn of_server(self) -> Option<Verb> {
         let all = Verb::ALL.iter().all(|&verb| self.has(verb, Act::Read));
         Verb::ALL.into_iter().find(|&verb| !all && verb.is_of_server() && self.has(verb, Act::Read))
     }
 }
 
-/// Names of models: `*` stands for any characters, `?` for one.
+/// A pattern for names of models: `*` matches any characters, `?` matches one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(Box<str>);
 
@@ -135,11 +135,11 @@ impl Pattern {
         Ok(Self(text.into()))
     }
 
-    /// Whether it fits all of `name`. At most as many steps as the lengths of both multiplied.
+    /// True if the pattern matches all of `name`. Takes at most the product of both lengths in steps.
     fn fits(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
-        // Where the last star stood, and what it was last thought to stand for.
+        // Position of the last star, and the end of its current match.
         let mut star: Option<(usize, usize)> = None;
         loop {
             match (pattern.get(p), name.get(n)) {
@@ -149,7 +149,7 @@ impl Pattern {
                     star = Some((p, n));
                     continue;
                 }
-                // A character of several bytes is one character.
+                // Matches a whole character, even of several bytes.
                 (Some(b'?'), Some(_)) => {
                     p += 1;
                     n += 1;
@@ -180,7 +180,7 @@ impl Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
     pub verbs: Verbs,
-    /// `None`: all models, and what is asked of no model.
+    /// Patterns for models; `None` = all models and the server itself.
     pub models: Option<Box<[Pattern]>>,
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_have_the_names_of_restricted_apis_and_a_form_that_only_reads() {
+    fn verbs_have_the_names_of_restricted_apis_and_a_read_form() {
         for (number, verb) in Verb::ALL.into_iter().enumerate() {
             assert_eq!((Verb::of_name(verb.name()), verb as usize), (Some(verb), number));
             let scopes = scope(&[verb.name()], None);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_with_models_covers_these_and_of_the_server_health_and_metadata() {
+    fn a_scope_with_models_covers_these_and_health_and_metadata_of_the_server() {
         let scopes = scope(&["all"], Some(&["resnet*", "bert"]));
         let read = |verb, of| scopes.cover(verb, Act::Read, of);
         assert!(read(Verb::Inference, Of::Model("resnet50")) && read(Verb::Inference, Of::Model("bert")));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         for (pattern, name, fits) in [
             ("*", "", true),
             ("a*", "abc", true),

@@ -2,7 +2,7 @@
 
 const DAY: u64 = 86_400;
 
-/// Seconds since 1970; `None` for what is no such time.
+/// Parses a time to seconds since 1970; `None` for any other text.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let (date, time) = match text.split_once('T') {
         Some((date, time)) => (date, Some(time)),

@@ -1,4 +1,4 @@
-//! What a client shows: where it stands in a request, and its hash.
+//! The credential in a request, and its hash.
 
 use crate::limits::{KEY_BYTES_MAX, SHOWN_KEPT_BYTES_MAX};
 use ring::digest::{SHA256, digest};
@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// Names of the headers, and of the metadata of gRPC, that a key or a token may stand in.
+/// Names of the headers, and of the gRPC metadata, that may contain a key or a token.
 pub const HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// The key or the token among the headers of a request: the one behind `Bearer`, else that of `x-api-key`. Other schemes of
-/// `authorization` are for a proxy, and not looked at.
+/// The key or the token in the headers of a request: the one after `Bearer`, otherwise that of `x-api-key`. Other
+/// schemes of `authorization` are for a proxy, and are ignored.
 pub fn presented<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
     let [authorization, api_key] = HEADERS;
     header(authorization).and_then(bearer).or_else(|| header(api_key)).map(<[u8]>::trim_ascii)
@@ -25,13 +25,13 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 /// SHA-256 of a key.
 ///
-/// A fast hash without salt is right here, and would be wrong for passwords: keys are random, 256 bits of `nereid key`, so there is
-/// nothing to guess, neither with a table nor with a fast machine, and no two are equal.
+/// A fast hash without salt would be wrong for passwords but is right here: keys are 256 random bits of `nereid key`,
+/// so neither a table nor a fast machine can guess them, and no two are equal.
 #[derive(Clone, Copy)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// The hash of what a client shows; `None` when that can be no key, which is known without hashing it.
+    /// The hash of a client's credential; `None` if it is empty or too long for a key.
     pub fn of(token: &[u8]) -> Option<Self> {
         if token.is_empty() || token.len() > KEY_BYTES_MAX {
             return None;
@@ -42,12 +42,11 @@ impl Hash {
     /// The hash of bytes of any length.
     pub(crate) fn of_any(bytes: &[u8]) -> Self {
         let mut hash = [0; 32];
-        // Both have 32 bytes.
         hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(to, from)| *to = *from);
         Self(hash)
     }
 
-    /// From 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         if digits.len() != 64 {
@@ -64,7 +63,7 @@ impl Hash {
         Some(Self(hash))
     }
 
-    /// 64 hexadecimal digits.
+    /// Prints 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         self.0
             .iter()
@@ -73,52 +72,52 @@ impl Hash {
             .collect()
     }
 
-    /// Where it stands in a table. Not secret: to aim at a place one needs a key with a certain hash, and to make one is to break SHA-256;
-    /// what the time of a look-up tells of the hash of a wrong key tells nothing of a right one.
+    /// Index in a table. It is not secret: choosing an index means finding a key with a certain hash, that is breaking
+    /// SHA-256; and the time of a look-up only depends on the hash of the wrong key, not on that of a right one.
     pub(crate) fn place(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Whether both are equal. All 32 bytes are looked at, wherever they differ: `subtle` joins the differences with or, without a branch,
-    /// and hides from the compiler that it could stop early.
+    /// Compares in constant time: `subtle` combines the differences of all 32 bytes without a branch, and hides from
+    /// the compiler that it could stop early.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-/// The good key or token that was shown last over a connection, with its hash: clients show the same with each request, and to compare costs
-/// less than to hash again.
+/// The last valid key or token of a connection, with its hash: clients send the same with each request, and comparing
+/// costs less than hashing again.
 ///
-/// Nothing that was decided is kept. Whose the hash is and what that caller may is asked anew each time, so a keys file that changes, a
-/// key that expires and a quota count from the next request on. What was refused is not kept either: strangers cost no memory.
+/// No decision is kept: the caller and its permissions are looked up for each request, so that a changed keys file, an
+/// expired key and a quota apply from the next request on. A rejected credential is not kept: strangers cost no memory.
 #[derive(Default)]
 pub struct LastShown(RefCell<Option<(Box<[u8]>, Hash)>>);
 
 impl LastShown {
-    /// The hash of `shown`, if that is what was kept.
+    /// The hash of `shown`, if it equals the kept one.
     pub(crate) fn hash_of(&self, shown: &[u8]) -> Option<Hash> {
         let last = self.0.borrow();
         last.as_ref().filter(|(kept, _)| are_equal(kept, shown)).map(|(_, hash)| *hash)
     }
 
-    /// Keeps what was found to be good, unless it is very long.
+    /// Keeps a valid credential, unless it is very long.
     pub(crate) fn keep(&self, shown: &[u8], hash: Hash) {
         let kept = (shown.len() <= SHOWN_KEPT_BYTES_MAX).then(|| (shown.into(), hash));
         self.0.replace(kept);
     }
 }
 
-/// Not the key.
+/// Does not print the key.
 impl fmt::Debug for LastShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LastShown(..)")
     }
 }
 
-/// Whether both are equal, in a time that only depends on their lengths. A proxy may send requests of several clients over one
-/// connection: then one of them could otherwise learn the key of another, byte by byte. Words at a time: `subtle` takes each byte of
-/// slices by itself, which is slower than to hash them.
+/// Compares in a time that only depends on the lengths. A proxy may send requests of several clients over one
+/// connection, where a client could otherwise learn the key of another byte by byte. Compares words: `subtle` compares
+/// slices byte by byte, which is slower than hashing.
 fn are_equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -130,7 +129,7 @@ fn are_equal(a: &[u8], b: &[u8]) -> bool {
     (words_differ | u64::from(rest_differs)).ct_eq(&0).into()
 }
 
-/// Not the hash: a debug line is no place for it.
+/// Does not print the hash.
 impl fmt::Debug for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hash(..)")
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_sha256sum() {
+    fn hashes_equal_those_of_sha256sum() {
         let hash = Hash::of(b"abc").unwrap();
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_hex(), hex);
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_last_is_known_by_all_its_bytes() {
+    fn the_last_credential_is_compared_in_all_its_bytes() {
         let last = LastShown::default();
         assert!(last.hash_of(b"").is_none() && last.hash_of(b"abc").is_none());
         for length in [1, 7, 8, 9, 46, SHOWN_KEPT_BYTES_MAX] {
@@ -180,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_key_is_not_hashed() {
+    fn texts_that_cannot_be_keys_are_not_hashed() {
         assert!(Hash::of(b"").is_none() && Hash::of(&[b'a'; KEY_BYTES_MAX + 1]).is_none());
         assert!(Hash::of(&[0; KEY_BYTES_MAX]).is_some());
     }
 
     #[test]
-    fn a_bearer_token_goes_before_an_api_key_and_other_schemes_are_not_for_us() {
+    fn a_bearer_token_wins_over_an_api_key_and_other_schemes_are_ignored() {
         let of = |authorization: Option<&'static str>, api_key: Option<&'static str>| {
             presented(|name| match name {
                 "authorization" => authorization.map(str::as_bytes),
