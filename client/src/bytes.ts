@@ -1,17 +1,17 @@
-/** Elements of BYTES: a little-endian length of four bytes before each. */
+/** BYTES elements: each follows its length, four little-endian bytes. */
 
 import { ClientError } from './errors.js'
 
 const encoder = new TextEncoder()
-/** Text that is not UTF-8 is read with replacement characters; `Tensor.data` has its bytes. */
+/** Replaces invalid UTF-8 in text; `Tensor.data` has the original bytes. */
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
 
 export const encodeText = (text: string): Uint8Array => encoder.encode(text)
 export const decodeText = (bytes: Uint8Array): string => decoder.decode(bytes)
 
-/** All elements in one array: strings as UTF-8, byte arrays as they are. */
+/** All elements in one array: strings as UTF-8, byte arrays unchanged. */
 export function joinElements(elements: readonly (string | Uint8Array)[]): Uint8Array {
-  // A UTF-16 unit takes three bytes at most.
+  // A UTF-16 unit takes at most three bytes.
   let room = 0
   for (const element of elements) room += 4 + (typeof element === 'string' ? element.length * 3 : element.length)
   const out = new Uint8Array(room)
@@ -28,9 +28,9 @@ export function joinElements(elements: readonly (string | Uint8Array)[]): Uint8A
 }
 
 /**
- * Views of the elements in `raw`; nothing is copied.
+ * Views of the elements in `raw`, without copies.
  *
- * @throws {ClientError} `PROTOCOL` when an element reaches past the end.
+ * @throws {ClientError} `PROTOCOL` if an element reaches past the end
  */
 export function splitElements(name: string, raw: Uint8Array): Uint8Array[] {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)

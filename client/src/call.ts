@@ -1,17 +1,17 @@
-/** One call while it runs: what it is about, and what ends it early. */
+/** One call in progress: its context for errors, its deadline and its signal. */
 
 import { ClientError, type ErrorContext } from './errors.js'
 import { checkHeaders } from './headers.js'
 import type { CallOptions } from './types.js'
 
-/** Timers of the platform take no longer ones; calls with later deadlines have none. */
+/** Longest timer of the platform; calls with later deadlines have none. */
 const TIMER_MS_MAX = 2 ** 31 - 1
 
 export class Call {
   readonly signal: AbortSignal | null
   readonly headers: Readonly<Record<string, string>>
   readonly requestId: string
-  /** On the clock of `performance.now`; Infinity without one. */
+  /** Time on the clock of `performance.now`; Infinity without a deadline. */
   readonly #deadline: number
   readonly #deadlineMs: number | undefined
   /** Set by the wire before anything can fail. */
@@ -34,12 +34,12 @@ export class Call {
     return new ClientError(code, text, { asked: this.asked, requestId: this.requestId, ...more })
   }
 
-  /** The deadline has passed, whoever has noticed it. */
+  /** The error of a passed deadline. */
   expired(more: ErrorContext = {}): ClientError {
     return this.error('DEADLINE_EXCEEDED', `there was no answer within ${this.#deadlineMs} ms`, more)
   }
 
-  /** What ended the call early; null as long as nothing did. `wasSent` false: the server knows nothing of it. */
+  /** The error that ended the call early; null if none did. `wasSent` false: the server did not get the request. */
   ended(wasSent = true): ClientError | null {
     const more = { mayHaveRun: wasSent }
     if (this.signal?.aborted === true) return this.error('CANCELLED', 'the call was cancelled', { ...more, cause: this.signal.reason })
@@ -47,7 +47,7 @@ export class Call {
     return null
   }
 
-  /** Calls `end` once, when the signal or the deadline ends the call. @returns what stops waiting for that */
+  /** Calls `end` once, when the signal or the deadline ends the call. @returns a function that removes the listeners */
   onEnd(end: (error: ClientError) => void): () => void {
     const { signal, remainingMs } = this
     if (signal === null && remainingMs > TIMER_MS_MAX) return () => {}
@@ -58,7 +58,7 @@ export class Call {
     }
     const fire = (): void => {
       stop()
-      // A timer may be early by less than a millisecond.
+      // A timer may fire up to a millisecond early.
       end(this.ended() ?? this.expired())
     }
     if (remainingMs <= TIMER_MS_MAX) timer = setTimeout(fire, remainingMs)
@@ -66,7 +66,7 @@ export class Call {
     return stop
   }
 
-  /** Resolves after so many milliseconds, or rejects when the call ends before. */
+  /** Resolves after this many milliseconds, or rejects if the call ends before. */
   async wait(ms: number): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {

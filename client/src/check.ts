@@ -1,19 +1,19 @@
 /**
- * Checks of what a program gives. The compiler has checked programs in TypeScript; all others, and values behind `any`, are told here which argument is
- * wrong, what it is and what was expected, before anything is sent. Pure.
+ * Checks the arguments of programs. TypeScript checks its own programs at compile time; for others, and for values of
+ * type `any`, an error names the wrong argument, its value and the expected one, before anything is sent. Pure.
  */
 
 import { invalid, textOf, type ClientError } from './errors.js'
 import { printJson } from './json.js'
 
-/** What a value has to be, and how a message says so. `secret` keeps the value out of the message. */
+/** A condition and its name in messages. `secret` keeps the value out of the message. */
 type Rule = readonly [is: (value: unknown) => boolean, expected: string, secret?: 'secret']
 type Rules = Readonly<Record<string, Rule>>
 
 const UINT64_MAX = 2n ** 64n - 1n
 const INT64_MIN = -(2n ** 63n)
 
-/** The failure of one place. */
+/** The error about one argument. */
 export function wrong(place: string, expected: string, found: unknown): ClientError {
   return invalid(`${place} must be ${expected}, got ${describe(found)}`)
 }
@@ -23,7 +23,7 @@ export function check(place: string, value: unknown, [is, expected, secret]: Rul
   if (!is(value)) throw secret === undefined ? wrong(place, expected, value) : invalid(`${place} must be ${expected}, got a value of type ${value === null ? 'null' : typeof value}`)
 }
 
-/** Members of an object that have a rule; those that are not required may be left out. */
+/** Checks the members of an object that have a rule; those not in `required` may be absent. */
 export function checkMembers(place: string, value: unknown, rules: Rules, required: readonly string[] = []): void {
   check(place, value, OBJECT)
   const members = value as Readonly<Record<string, unknown>>
@@ -34,7 +34,7 @@ export function checkMembers(place: string, value: unknown, rules: Rules, requir
   }
 }
 
-/** A value as a message shows it: short, and never the whole of it. */
+/** A short form of a value for a message. */
 export function describe(value: unknown): string {
   if (typeof value === 'string') return value.length > 40 ? `a string of ${value.length} characters` : JSON.stringify(value)
   if (typeof value === 'bigint') return value > UINT64_MAX || value < INT64_MIN ? 'a bigint of more than 64 bits' : `${value}n`
@@ -46,7 +46,7 @@ export function describe(value: unknown): string {
 }
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value)
-/** A lone surrogate has no UTF-8, and no place in a path. */
+/** An unpaired surrogate has no UTF-8 form, and cannot be in a path. */
 const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value)
 const isWhole = (value: unknown, min = 0, max = UINT64_MAX): boolean =>
   (typeof value === 'bigint' || Number.isSafeInteger(value)) && (value as number | bigint) >= min && (value as number | bigint) <= max
@@ -67,10 +67,10 @@ const PEM: Rule = [isPem, 'a string or a Uint8Array', 'secret']
 const COMPRESSION: Rule = [(value) => value === 'gzip' || value === 'deflate', "'gzip' or 'deflate'"]
 const VERSION: Rule = [(value) => isText(value) || (typeof value === 'number' && isWhole(value)), 'a string or an integer of at least 0']
 const SEQUENCE_ID: Rule = [(value) => value !== '' && (isText(value) || isWhole(value, 1)), 'a string that is not empty, or an integer from 1 to 18446744073709551615']
-/** One that another realm made will do. */
+/** A signal of another realm is valid too. */
 const SIGNAL: Rule = [(value) => isObject(value) && 'aborted' in value && 'addEventListener' in value, 'an AbortSignal']
 
-/** Options of calls, all of them: names mean the same everywhere. */
+/** All options of calls: a name has the same meaning in each. */
 export const OPTIONS: Rules = {
   signal: SIGNAL,
   deadlineMs: MS,
@@ -93,7 +93,7 @@ export const OPTIONS: Rules = {
   files: [every((content) => content instanceof Uint8Array), 'an object of Uint8Arrays'],
 }
 
-/** Of `connect`. */
+/** Options of `connect`. */
 export const CONNECT: Rules = {
   key: [isText, 'a string', 'secret'],
   keyHeader: [(value) => value === 'authorization' || value === 'x-api-key', "'authorization' or 'x-api-key'"],
@@ -120,7 +120,7 @@ export const CUDA: Rules = { raw_handle: [(value) => value instanceof Uint8Array
 const isSetting = (value: unknown): boolean => value === null || isText(value) || (Array.isArray(value) && value.every(isText))
 export const TRACE_UPDATE: Rule = [every(isSetting), 'an object of strings, lists of strings and null']
 export const LOG_UPDATE: Rule = [every((value) => value === undefined || isText(value) || typeof value === 'boolean' || (typeof value === 'number' && isWhole(value, 0, 2n ** 32n - 1n))), 'an object of strings, booleans and integers from 0']
-/** @throws {ClientError} `INVALID_ARG` for an object that goes in circles, which JSON cannot hold */
+/** @throws {ClientError} `INVALID_ARG` for a cyclic object, which JSON cannot represent */
 export function jsonOf(name: string, value: object): string {
   try {
     return printJson(value)

@@ -1,5 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-/** The client: the same over HTTP and gRPC. Here are defaults, checks, retries and deadlines; a `Wire` has the protocol. */
+/** The client, the same over HTTP and gRPC: defaults, checks, retries and deadlines. A `Wire` has the protocol. */
 
 import { Call } from './call.js'
 import { check, checkMembers, CUDA, jsonOf, LOG_UPDATE, NAME, OBJECT, OPTIONS, OUTPUT, REGION, SEQUENCE, SYSTEM, TEXT, TRACE_UPDATE } from './check.js'
@@ -29,19 +29,19 @@ import type {
 } from './types.js'
 import type { InferRequest, Wire } from './wire.js'
 
-/** Which model; the greatest ready version unless one is given. */
+/** Version of the model; the greatest ready one by default. */
 export interface ModelOptions extends CallOptions {
   version?: string | number
 }
 
-/** Region of system shared memory: `region.registration` of `nereid/shm` is one. */
+/** Region of system shared memory; `region.registration` of `nereid/shm` has this form. */
 export interface SystemRegistration {
   key: string
   offset?: number
   byte_size: number
 }
 
-/** Memory of a device that this process has exported. */
+/** Exported device memory of this process. */
 export interface CudaRegistration {
   /** The 64 bytes of its handle. */
   raw_handle: Uint8Array
@@ -50,9 +50,9 @@ export interface CudaRegistration {
 }
 
 /**
- * A server, by one address. Calls may be made at the same time; connections are kept between them.
+ * A client of one server. Calls may run at the same time; connections are kept between them.
  *
- * Every method rejects with `ClientError`. Arrays that are given belong to the call until it is settled.
+ * Every method rejects with `ClientError`. Arguments that are arrays must not change until the call is settled.
  */
 export class Client<M = AnyModels> {
   readonly #wire: Wire
@@ -60,7 +60,7 @@ export class Client<M = AnyModels> {
   readonly #retries: Retries | null
   readonly #metadata: Metadata | null
   /**
-   * Models by name, checked by the compiler where it knows them: `connect<Models>(url)`, with the types that `nereid gen ts` writes.
+   * Models by name. `connect<Models>(url)` makes the compiler check them, with the types that `nereid gen ts` writes.
    *
    * ```ts
    * (await client.models.simple.infer({ INPUT0, INPUT1 })).output('OUTPUT0').data // Int32Array
@@ -68,7 +68,7 @@ export class Client<M = AnyModels> {
    */
   readonly models: TypedModels<M> = modelsOf<M>(this as unknown as Client)
 
-  /** Use `connect`. */
+  /** Called by `connect`. */
   constructor(wire: Wire, options: ConnectOptions) {
     this.#wire = wire
     this.#options = options
@@ -76,22 +76,22 @@ export class Client<M = AnyModels> {
     this.#metadata = options.check === false ? null : new Metadata((call, model, version) => wire.modelMetadata(call, model, version))
   }
 
-  /** Without user, password and query. */
+  /** The URL without user, password and query. */
   get url(): string {
     return this.#wire.url
   }
 
-  /** Whether the process answers. False is an answer; no connection is an error. */
+  /** Whether the server is live. Resolves with false if it says so; rejects without a connection. */
   live(options: CallOptions = {}): Promise<boolean> {
     return this.#call(options, (call) => this.#wire.live(call))
   }
 
-  /** Whether inferences can be sent. */
+  /** Whether the server accepts inferences. */
   ready(options: CallOptions = {}): Promise<boolean> {
     return this.#call(options, (call) => this.#wire.ready(call))
   }
 
-  /** False for a model that does not exist, too. */
+  /** Whether the model is ready; false also for an unknown one. */
   modelReady(model: string, options: ModelOptions = {}): Promise<boolean> {
     return this.#ofModel(model, options, (call, version) => this.#wire.modelReady(call, model, version))
   }
@@ -104,12 +104,12 @@ export class Client<M = AnyModels> {
     return this.#ofModel(model, options, (call, version) => this.#wire.modelMetadata(call, model, version))
   }
 
-  /** The configuration with its defaults, in the JSON form of the protocol. */
+  /** The configuration with its defaults, in the protocol's JSON form. */
   modelConfig(model: string, options: ModelOptions = {}): Promise<Record<string, unknown>> {
     return this.#ofModel(model, options, (call, version) => this.#wire.modelConfig(call, model, version))
   }
 
-  /** Of one model, or of all. */
+  /** Statistics of one model, or of all. */
   statistics(model = '', options: ModelOptions = {}): Promise<ModelStatistics[]> {
     return this.#call(options, (call) => {
       check('model', model, TEXT)
@@ -117,7 +117,7 @@ export class Client<M = AnyModels> {
     })
   }
 
-  /** What the repository has; with `ready` only what is served. */
+  /** The contents of the repository; `ready` selects the models that are served. */
   index(options: CallOptions & { ready?: boolean } = {}): Promise<IndexRow[]> {
     return this.#call(options, (call) => this.#wire.index(call, options.ready === true))
   }
@@ -133,13 +133,13 @@ export class Client<M = AnyModels> {
     this.#metadata?.forget(model)
   }
 
-  /** `dependents` takes along what was loaded for this ensemble only. */
+  /** Unloads a model; `dependents` includes models that were loaded only for this ensemble. */
   async unload(model: string, options: CallOptions & { dependents?: boolean } = {}): Promise<void> {
     await this.#ofModel(model, options, (call) => this.#wire.unload(call, model, options.dependents === true))
     this.#metadata?.forget(model)
   }
 
-  /** Settings of one model, or those for all. With `update`, after it. */
+  /** Trace settings of one model, or of all, after an optional `update`. */
   traceSettings(options: CallOptions & { model?: string; update?: TraceUpdate } = {}): Promise<TraceSettings> {
     return this.#call(options, (call) => {
       const { model = '', update = null } = options
@@ -156,7 +156,7 @@ export class Client<M = AnyModels> {
     })
   }
 
-  /** Regions of system shared memory; without a name, all of them. */
+  /** Registers, unregisters and lists regions of system shared memory; without a name, all of them. */
   readonly systemSharedMemory = {
     status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.systemStatus(call, name)),
     register: (name: string, registration: SystemRegistration, options: CallOptions = {}): Promise<void> =>
@@ -168,7 +168,7 @@ export class Client<M = AnyModels> {
     unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#ofRegion(name, options, (call) => this.#wire.systemUnregister(call, name)),
   }
 
-  /** Regions of devices. */
+  /** Registers, unregisters and lists regions of device memory; without a name, all of them. */
   readonly cudaSharedMemory = {
     status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.cudaStatus(call, name)),
     register: (name: string, registration: CudaRegistration, options: CallOptions = {}): Promise<void> =>
@@ -181,7 +181,7 @@ export class Client<M = AnyModels> {
   }
 
   /**
-   * One request, one answer. Where the compiler knows the models, it checks the name, the inputs and the outputs.
+   * Sends one request that has one response. The compiler checks the name, inputs and outputs of known models.
    *
    * ```ts
    * const result = await client.infer('simple', { INPUT0: new Int32Array(16), INPUT1: new Int32Array(16) })
@@ -193,13 +193,13 @@ export class Client<M = AnyModels> {
     return this.#call(options, async (call) => this.#wire.infer(call, await this.#request(call, model, inputs as Inputs, options)))
   }
 
-  /** Requests of a sequence: its id, its START and its END are put in. */
+  /** A sequence of requests; sets their id, START and END. */
   sequence<N extends InferName<M>>(model: N, options: { id?: number | bigint | string; version?: string | number } = {}): Sequence<M, N> {
     return new Sequence<M, N>(this, model, options)
   }
 
   /**
-   * Any number of requests, for any models, with any number of answers each: gRPC only.
+   * A stream of requests for any models, with any number of responses each. gRPC only.
    *
    * @throws {ClientError} `UNSUPPORTED` over HTTP
    */
@@ -211,7 +211,7 @@ export class Client<M = AnyModels> {
     })
   }
 
-  /** One request to a decoupled model, and its answers: gRPC only. Leaving the loop cancels the request. */
+  /** Sends one request to a decoupled model and yields its responses. gRPC only. Leaving the loop cancels it. */
   inferStream<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): AsyncGenerator<ResultOf<M, N>, void, undefined>
   async *inferStream(model: string, inputs: unknown, options: InferOptions = {}): AsyncGenerator<unknown, void, undefined> {
     const stream = this.stream(options) as unknown as InferStream
@@ -227,7 +227,7 @@ export class Client<M = AnyModels> {
     }
   }
 
-  /** One answer of a model as JSON: HTTP only. Members of `body` are inputs by name, and parameters. */
+  /** Returns one response of a model as JSON. HTTP only. Members of `body` are inputs by name, and parameters. */
   generate(model: ModelName<M>, body: object, options: ModelOptions = {}): Promise<Record<string, unknown>> {
     return this.#ofModel(model, options, (call, version) => {
       check('body', body, OBJECT)
@@ -235,7 +235,7 @@ export class Client<M = AnyModels> {
     })
   }
 
-  /** Each answer as it is sent: HTTP only. Leaving the loop cancels the request. */
+  /** Yields each response as it arrives. HTTP only. Leaving the loop cancels the request. */
   async *generateStream(model: ModelName<M>, body: object, options: ModelOptions = {}): AsyncGenerator<Record<string, unknown>, void, undefined> {
     const call = this.#start(options)
     check('model', model, NAME)
@@ -243,7 +243,7 @@ export class Client<M = AnyModels> {
     yield* this.#wire.generateStream(call, model, versionOf(options), body)
   }
 
-  /** Ends the connections. Calls that are not settled fail. */
+  /** Closes the connections. Pending calls fail. */
   close(): void {
     this.#wire.close()
   }
@@ -257,13 +257,13 @@ export class Client<M = AnyModels> {
     const { id = '', outputs = [], parameters = {}, sequence = null, priority = null, binaryInputs = true } = options
     if (sequence !== null) checkMembers('sequence', sequence, SEQUENCE, ['id'])
     const version = versionOf(options)
-    const wanted = outputs.map(outputOf)
+    const requested = outputs.map(outputOf)
     return {
       model,
       version,
       id,
       inputs: await this.#inputs(call, model, version, inputs),
-      outputs: wanted,
+      outputs: requested,
       binaryInputs,
       parameters: Object.entries(parameters),
       sequence,
@@ -273,7 +273,7 @@ export class Client<M = AnyModels> {
     }
   }
 
-  /** A model that was loaded again may have other inputs than those that are known. */
+  /** A reloaded model may have other inputs than the cached ones. */
   async #inputs(call: Call, model: string, version: string, inputs: Inputs): Promise<Input[]> {
     const entries = entriesOf(inputs)
     if (this.#metadata === null) return prepare(model, entries, null)
@@ -286,7 +286,7 @@ export class Client<M = AnyModels> {
     }
   }
 
-  /** @throws {ClientError} `INVALID_ARG` for an option that is none of its kind */
+  /** @throws {ClientError} `INVALID_ARG` for an invalid option */
   #start(options: CallOptions): Call {
     checkMembers('options', options, OPTIONS)
     return new Call(options, { deadlineMs: this.#options.deadlineMs, requestId: (options as InferOptions).id ?? '' })
@@ -320,7 +320,7 @@ export class Client<M = AnyModels> {
         this.#retries?.save()
         return value
       } catch (error) {
-        // A mistake of this package stays what it is, and can be told from a failure.
+        // Other errors are bugs of this package, and stay distinct from failures.
         if (!(error instanceof ClientError)) throw error
         const wait = this.#retries?.next(attempt, error, call.remainingMs) ?? null
         if (wait === null) throw error

@@ -1,4 +1,4 @@
-/** From an address to a client. Which transports there are is decided by who imports this: `node.ts` or `index.ts`. */
+/** Makes a client from an address. The importing module decides the transports: `node.ts` or `index.ts`. */
 
 import { encodeText } from './bytes.js'
 import { CONNECT, RETRY, TLS, checkMembers } from './check.js'
@@ -28,13 +28,13 @@ export function connectBy<M>(platform: Platform, address: string | URL, options:
 }
 
 function parse(address: string): URL {
-  // Of `localhost:8000` the parser would make the scheme localhost.
+  // The parser would read `localhost:8000` as the scheme localhost.
   const scheme = /^([a-z+]+:)\/\//i.exec(address)?.[1]?.toLowerCase()
-  // Not the address: it may have a password in it.
+  // Without the address, which may include a password.
   if (scheme === undefined || !SCHEMES.includes(scheme)) {
     throw invalid(`an address begins with http://, https://, grpc:// or grpcs://${scheme === undefined ? '' : `; this one begins with ${scheme}//`}`)
   }
-  // Hosts and ports of other schemes are not looked at by the parser.
+  // The parser does not check hosts and ports of other schemes.
   if (!URL.canParse(address) || !URL.canParse(address.replace(/^grpc/i, 'http'))) {
     throw invalid(`an address is ${scheme}//HOST:PORT with a port up to 65535; what is behind ${scheme}// in this one has no such form`)
   }
@@ -50,7 +50,7 @@ function headersOf(url: URL, { key, keyHeader = 'authorization', headers = {} }:
   return checkHeaders(all)
 }
 
-/** User and password as UTF-8, in base64. */
+/** User and password as UTF-8 in base64. */
 function basic(escaped: string): string {
   try {
     return btoa(String.fromCharCode(...encodeText(decodeURIComponent(escaped))))

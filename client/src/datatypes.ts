@@ -1,6 +1,6 @@
-/** Datatypes of the protocol, and the arrays that hold their elements. Hosts are little-endian, as the wire is. */
+/** Datatypes of the protocol, and the arrays of their elements. Hosts are little-endian, like the protocol. */
 
-/** Array type of each datatype. FP16 and BF16 are their bits: see float16.ts. BYTES has none. */
+/** Array type of each datatype. FP16 and BF16 use their bits: see float16.ts. BYTES has none. */
 export interface Arrays {
   BOOL: Uint8Array
   UINT8: Uint8Array
@@ -27,7 +27,7 @@ interface ArrayClass {
   new (length: number): TypedArray
 }
 
-/** In the order in which a datatype is guessed from an array: `Uint8Array` is UINT8, `Uint16Array` is UINT16. */
+/** In the order in which a datatype is derived from an array: `Uint8Array` is UINT8, `Uint16Array` is UINT16. */
 const CLASSES: Readonly<Record<Exclude<Datatype, 'BYTES'>, ArrayClass>> = {
   FP32: Float32Array,
   FP64: Float64Array,
@@ -44,25 +44,25 @@ const CLASSES: Readonly<Record<Exclude<Datatype, 'BYTES'>, ArrayClass>> = {
   BF16: Uint16Array,
 }
 
-/** Null for BYTES. */
+/** The class of arrays; null for BYTES. */
 export function classOf(datatype: string): ArrayClass | null {
   return Object.hasOwn(CLASSES, datatype) ? CLASSES[datatype as keyof typeof CLASSES] : null
 }
 
 export const isDatatype = (name: string): name is Datatype => name === 'BYTES' || Object.hasOwn(CLASSES, name)
 
-/** Bytes of an element; 0 for BYTES, whose elements differ. */
+/** Bytes of an element; 0 for BYTES, whose elements vary. */
 export const sizeOf = (datatype: string): number => classOf(datatype)?.BYTES_PER_ELEMENT ?? 0
 
-/** The datatype that an array is without being told; null for a `DataView` and other views without elements. */
+/** Default datatype of an array; null for a `DataView` and other views without elements. */
 export function datatypeOf(array: ArrayBufferView): Datatype | null {
-  // Newer platforms have one; where they do not, nothing can be an instance of it.
+  // Compared by name, because older platforms lack the class.
   if (array.constructor.name === 'Float16Array') return 'FP16'
   for (const name of Object.keys(CLASSES)) if (array instanceof CLASSES[name as keyof typeof CLASSES]) return name as Datatype
   return null
 }
 
-/** An array over `raw`, which is copied only where its place is not a multiple of the element's size. */
+/** An array over `raw`, which is copied only if its offset is not a multiple of the element's size. */
 export function viewOf(datatype: string, raw: Uint8Array): TypedArray {
   const type = classOf(datatype) ?? Uint8Array
   const size = type.BYTES_PER_ELEMENT

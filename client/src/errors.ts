@@ -1,13 +1,14 @@
-/** The one error class of this package. Code decides behaviour; texts are for people. */
+/** The error class of this package. Code decides behaviour; texts are for people. */
 
 /**
- * What went wrong. Those of a server's answer are the classes of its protocol. Made here are:
+ * Classes of errors. Those of a server's response are the protocol's. This package adds:
  *
- * - `INVALID_ARG`, `UNSUPPORTED` with status 0: the request was not sent, its text says why.
- * - `CANCELLED`, `DEADLINE_EXCEEDED`: by the caller's signal or deadline. The server was told, and may have run the request.
- * - `UNREACHABLE`: there was no connection, nothing was sent.
- * - `DISCONNECTED`: the connection was lost before the answer was complete; the request may have run.
- * - `PROTOCOL`: what came back is not an answer of this protocol.
+ * - `INVALID_ARG`, `UNSUPPORTED` with status 0: the request was not sent; the text has the reason.
+ * - `CANCELLED`, `DEADLINE_EXCEEDED`: by the caller's signal or deadline. The server was informed, and may have run
+ *   the request.
+ * - `UNREACHABLE`: no connection; nothing was sent.
+ * - `DISCONNECTED`: the connection was lost before the response was complete; the request may have run.
+ * - `PROTOCOL`: the response does not follow the protocol.
  */
 export type ErrorCode =
   | 'INVALID_ARG'
@@ -41,7 +42,7 @@ const OF_HTTP: Readonly<Record<number, ErrorCode>> = {
   504: 'DEADLINE_EXCEEDED',
 }
 
-/** By number of the status; 0 is success. */
+/** Codes by gRPC status number; 0 is success. */
 const OF_GRPC: readonly ErrorCode[] = [
   'PROTOCOL',
   'CANCELLED',
@@ -65,9 +66,9 @@ const OF_GRPC: readonly ErrorCode[] = [
 export const codeOfHttp = (status: number): ErrorCode => OF_HTTP[status] ?? (status >= 500 ? 'INTERNAL' : 'UNKNOWN')
 export const codeOfGrpc = (status: number): ErrorCode => OF_GRPC[status] ?? 'UNKNOWN'
 
-/** Where an error comes from. */
+/** Context of an error. */
 export interface ErrorContext {
-  /** Status of HTTP or number of gRPC; 0 without an answer. */
+  /** HTTP or gRPC status; 0 without a response. */
   status?: number
   requestId?: string
   asked?: string
@@ -76,11 +77,11 @@ export interface ErrorContext {
   cause?: unknown
 }
 
-/** Without an answer these say that nothing was sent. */
+/** Codes that mean, without a response, that nothing was sent. */
 const NOT_SENT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['INVALID_ARG', 'UNSUPPORTED', 'UNREACHABLE'])
 
 /**
- * Any failure of a call. `message` is `text` and what was asked; neither has keys or other headers in it.
+ * Failure of a call. `message` combines `text` and `asked`; neither includes keys or other headers.
  *
  * ```ts
  * if (error instanceof ClientError && error.code === 'NOT_FOUND') …
@@ -89,17 +90,17 @@ const NOT_SENT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['INVALID_ARG', 'UNS
 export class ClientError extends Error {
   override readonly name = 'ClientError'
   readonly code: ErrorCode
-  /** The server's own words, or this package's. */
+  /** The error text of the server, or of this package. */
   readonly text: string
-  /** Status of HTTP or number of gRPC; 0 without an answer. */
+  /** HTTP or gRPC status; 0 without a response. */
   readonly status: number
-  /** The id that the request was given; empty without one. */
+  /** Id of the request; empty without one. */
   readonly requestId: string
-  /** `POST http://localhost:8000/v2/models/simple/infer`. */
+  /** The call, such as `POST http://localhost:8000/v2/models/simple/infer`. */
   readonly asked: string
-  /** When the server said that it may be asked again, in milliseconds from its answer; null when it did not. */
+  /** Milliseconds after the response at which the server permits a retry; null if it gave no time. */
   readonly retryAfterMs: number | null
-  /** False when it is certain that the server has not begun to run the request. */
+  /** False if the server certainly has not begun to run the request. */
   readonly mayHaveRun: boolean
 
   constructor(code: ErrorCode, text: string, context: ErrorContext = {}) {
@@ -116,8 +117,8 @@ export class ClientError extends Error {
   }
 }
 
-/** A request that cannot be sent as it is. */
+/** Error of a request that cannot be sent. */
 export const invalid = (text: string): ClientError => new ClientError('INVALID_ARG', text)
 
-/** The text of anything that was thrown. */
+/** The text of any thrown value. */
 export const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

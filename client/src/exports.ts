@@ -1,4 +1,4 @@
-/** What both entry points give. */
+/** Exports shared by both entry points. */
 
 export { bfloat16, float16 } from './float16.js'
 export { Client, type CudaRegistration, type ModelOptions, type SystemRegistration } from './client.js'

@@ -1,6 +1,6 @@
 /**
- * Halves of FP32. FP16 and BF16 travel as `Uint16Array` of their bits, which is what tensors give and take without a copy; these functions convert, and round
- * to the nearest even value as hardware does.
+ * Half-precision numbers. Tensors accept and return FP16 and BF16 as `Uint16Array` of their bits, without a copy; these
+ * functions convert, and round to nearest even like hardware.
  */
 
 import { wrong } from './check.js'
@@ -12,7 +12,7 @@ const bits = new Uint32Array(float.buffer)
 export function toBfloat16(value: number): number {
   float[0] = value
   const all = bits[0] ?? 0
-  // Rounding could carry a NaN over into infinity.
+  // Rounding could turn a NaN into infinity.
   if (value !== value) return (all >>> 16) | 0x40
   return ((all + 0x7fff + ((all >>> 16) & 1)) >>> 16) & 0xffff
 }
@@ -22,7 +22,7 @@ export function fromBfloat16(half: number): number {
   return float[0] ?? 0
 }
 
-/** The bits of the FP16 nearest to `value`; beyond 65520 it is infinity. */
+/** The bits of the FP16 nearest to `value`; infinity beyond 65520. */
 export function toFloat16(value: number): number {
   float[0] = value
   const all = bits[0] ?? 0
@@ -30,7 +30,7 @@ export function toFloat16(value: number): number {
   const magnitude = all & 0x7fff_ffff
   if (magnitude > 0x7f80_0000) return sign | 0x7e00
   if (magnitude >= 0x477f_f000) return sign | 0x7c00
-  // Subnormal: a multiple of 2^-24, which doubles hold exactly.
+  // Subnormal: a multiple of 2^-24, which doubles represent exactly.
   if (magnitude < 0x3880_0000) return sign | roundEven(Math.abs(float[0] ?? 0) * 2 ** 24)
   return sign | ((magnitude - 0x3800_0000 + 0xfff + ((magnitude >>> 13) & 1)) >>> 13)
 }
@@ -50,7 +50,7 @@ function roundEven(value: number): number {
   return rest > 0.5 || (rest === 0.5 && down % 2 === 1) ? down + 1 : down
 }
 
-/** One direction for whole arrays. */
+/** Converts whole arrays in one direction. */
 const each = (convert: (value: number) => number) => (values: ArrayLike<number>) => {
   if (typeof values !== 'object' || values === null || typeof values.length !== 'number') throw wrong('values', 'an array of numbers', values)
   return Uint16Array.from({ length: values.length }, (_, i) => {
@@ -64,7 +64,7 @@ const back = (convert: (half: number) => number) => (halves: Uint16Array) => {
   return Float32Array.from(halves, convert)
 }
 
-/** `float16.encode([1.5])` gives the bits of FP16, `float16.decode` reads them. */
+/** Converts FP16: `float16.encode([1.5])` returns the bits, `float16.decode` reads them. */
 export const float16 = { encode: each(toFloat16), decode: back(fromFloat16) }
-/** The same for BF16. */
+/** Converts BF16. */
 export const bfloat16 = { encode: each(toBfloat16), decode: back(fromBfloat16) }

@@ -1,13 +1,13 @@
-/** Headers that a user gives: what no header may have would begin another header, or another request. */
+/** Checks a user's headers: forbidden characters would begin another header, or another request. */
 
 import { invalid } from './errors.js'
 
 const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
-/** Those of the protocol itself. */
+/** Headers of the protocol itself. */
 const OURS = new Set(['host', 'connection', 'content-length', 'content-type', 'content-encoding', 'transfer-encoding', 'te', 'upgrade', 'expect', 'inference-header-content-length'])
 
-/** With lower-case names. @throws {ClientError} `INVALID_ARG`, without the value */
+/** Lower-cases the names. @throws {ClientError} `INVALID_ARG`, without the value */
 export function checkHeaders(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   return Object.fromEntries(
     Object.entries(headers).map(([given, value]) => {

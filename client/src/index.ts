@@ -1,6 +1,6 @@
 /**
- * A client for Nereid and for NVIDIA Triton Inference Server. This entry is for browsers and other platforms with `fetch`; Node takes `node.ts`, with the same
- * names.
+ * A client for Nereid and for NVIDIA Triton Inference Server. This entry is for browsers and other platforms with
+ * `fetch`; Node uses `node.ts`, with the same names.
  *
  * ```ts
  * const client = connect('http://localhost:8000')
@@ -19,9 +19,10 @@ import type { ConnectOptions } from './types.js'
 export * from './exports.js'
 
 /**
- * A client of the server at `http://HOST:PORT`, `https://…`, and in Node `grpc://…` or `grpcs://…`. Connects with the first call.
+ * Makes a client of the server at `http://HOST:PORT`, `https://…`, and in Node `grpc://…` or `grpcs://…`. The first
+ * call connects.
  *
- * @throws {ClientError} `INVALID_ARG` for another address, `UNSUPPORTED` for a transport that this platform does not have
+ * @throws {ClientError} `INVALID_ARG` for another address, `UNSUPPORTED` for a transport that this platform lacks
  */
 export function connect<M = AnyModels>(url: string | URL, options: ConnectOptions = {}): Client<M> {
   return connectBy<M>(

@@ -1,7 +1,7 @@
 /**
- * Inputs as they are sent: bytes, with a datatype and a shape that were given or follow from the model. Pure.
+ * Prepares inputs for sending: bytes with a datatype and a shape that were given or follow from the model. Pure.
  *
- * Typed arrays are viewed, not copied: they belong to the call until its promise is settled.
+ * Typed arrays are used in place: they must not change until the call's promise is settled.
  */
 
 import { check, checkMembers, NAME, OBJECT, REGION, wrong } from './check.js'
@@ -11,7 +11,7 @@ import { fromList } from './lists.js'
 import { checkDims, checkShape, fillShape, shapeText } from './shapes.js'
 import type { Inputs, ModelMetadata, RegionParameters, RegionTensor, TensorData, TensorInput, TensorMetadata, TensorObject } from './types.js'
 
-/** An input in the form of both protocols. */
+/** An input, ready for both protocols. */
 export interface Input {
   readonly name: string
   readonly datatype: string
@@ -22,9 +22,9 @@ export interface Input {
 }
 
 /**
- * By name or as a list.
+ * Inputs from an object or a list.
  *
- * @throws {ClientError} `INVALID_ARG` for what no input can be
+ * @throws {ClientError} `INVALID_ARG` for invalid inputs
  */
 export function entriesOf(inputs: Inputs): [string, TensorInput][] {
   const entries = Array.isArray(inputs)
@@ -51,12 +51,12 @@ function checkObject(place: string, input: TensorObject | RegionTensor): void {
   if (input.shape !== undefined) checkDims(place, input.shape)
 }
 
-/** Whether the model's metadata are needed to send these. */
+/** True if sending needs no metadata of the model. */
 export function isComplete(inputs: readonly [string, TensorInput][]): boolean {
   return inputs.every(([, input]) => !isData(input) && 'shape' in input && input.shape !== undefined && ('parameters' in input || known(input) !== null))
 }
 
-/** @throws {ClientError} `INVALID_ARG`, naming the input, what it is and what the model expects */
+/** @throws {ClientError} `INVALID_ARG` naming the input, its value and what the model expects */
 export function prepare(model: string, inputs: readonly [string, TensorInput][], metadata: ModelMetadata | null): Input[] {
   return inputs.map(([name, given]) => {
     const expected = metadata === null ? null : find(model, name, metadata)
@@ -97,7 +97,7 @@ function isData(input: TensorInput): input is TensorData {
 const wrongType = (model: string, name: string, given: string, { datatype, shape }: TensorMetadata) =>
   invalid(`input '${name}': ${given} was given, model '${model}' expects ${datatype} ${shapeText(shape)}`)
 
-/** The datatype that is said, or that data have without being told. */
+/** The given datatype, or that of the data. */
 function known({ data, datatype }: TensorObject): Datatype | null {
   if (datatype !== undefined) return datatype
   if (ArrayBuffer.isView(data)) return datatypeOf(data)
@@ -113,20 +113,20 @@ function datatypeFor(model: string, name: string, input: TensorObject, expected:
     if (own !== null && isDatatype(own)) return own
     throw invalid(`input '${name}': its datatype is not known: give it one, or a typed array`)
   }
-  // Arrays that hold several datatypes are of the one that the model has.
-  const mayBe = own === null || own === expected.datatype || (input.datatype === undefined && classOf(own) === classOf(expected.datatype) && (own === 'UINT8' || own === 'UINT16'))
-  if (!mayBe) throw wrongType(model, name, own, expected)
+  // An array class with several datatypes takes the model's.
+  const matches = own === null || own === expected.datatype || (input.datatype === undefined && classOf(own) === classOf(expected.datatype) && (own === 'UINT8' || own === 'UINT16'))
+  if (!matches) throw wrongType(model, name, own, expected)
   return expected.datatype
 }
 
-function encode(name: string, datatype: Datatype, { data, datatype: said }: TensorObject): { raw: Uint8Array; count: number } {
+function encode(name: string, datatype: Datatype, { data, datatype: given }: TensorObject): { raw: Uint8Array; count: number } {
   if (Array.isArray(data)) return { raw: fromList(name, datatype, data), count: data.length }
   const view = data instanceof ArrayBuffer ? new Uint8Array(data) : (data as ArrayBufferView)
   const raw = bytesOf(view)
   if (datatype === 'BYTES') return { raw, count: countElements(name, raw) }
-  // Bytes may stand for any datatype that is said; another array must be the right one.
+  // Bytes match any given datatype; another array must have the right class.
   const own = datatypeOf(view)
-  if (!(view instanceof Uint8Array && said !== undefined) && !(data instanceof ArrayBuffer) && (own === null || classOf(own) !== classOf(datatype))) {
+  if (!(view instanceof Uint8Array && given !== undefined) && !(data instanceof ArrayBuffer) && (own === null || classOf(own) !== classOf(datatype))) {
     throw invalid(`input '${name}': a ${view.constructor.name} does not hold ${datatype}`)
   }
   const count = raw.byteLength / sizeOf(datatype)
@@ -134,7 +134,7 @@ function encode(name: string, datatype: Datatype, { data, datatype: said }: Tens
   return { raw, count }
 }
 
-/** Elements in bytes that have their lengths already. */
+/** Number of elements in bytes that already include their lengths. */
 function countElements(name: string, raw: Uint8Array): number {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
   let count = 0

@@ -1,10 +1,10 @@
 /**
- * JSON of the protocol: integers of 64 bits, and `NaN`, `Infinity`, `-Infinity` where JSON has no name for them.
+ * JSON of the protocol: 64-bit integers, and `NaN`, `Infinity`, `-Infinity`, which JSON cannot express.
  *
  * An integer beyond 2^53 is read as a bigint, all others as numbers; both are written as digits.
  */
 
-/** An integer of sixteen digits or more: it may be beyond 2^53. */
+/** An integer of sixteen digits or more: it may exceed 2^53. */
 const LONG_INTEGER = /(?<![\d.eE+])\d{16,}(?![\d.eE])/
 
 /** @throws {SyntaxError} for what is no JSON. */
@@ -13,7 +13,7 @@ export function parseJson(text: string): unknown {
     try {
       return JSON.parse(text)
     } catch {
-      // NaN perhaps; if it is anything else the slower parser says so.
+      // Perhaps NaN; for anything else the slower parser throws.
     }
   }
   return new Parser(text).whole()
@@ -22,7 +22,7 @@ export function parseJson(text: string): unknown {
 const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/y
 const SCALAR = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|true\b|false\b|null\b|-?NaN\b|-?Infinity\b|-?Inf\b/y
 const SPACE = /\s*/y
-/** As servers have it. */
+/** Same limit as servers. */
 const NESTING_MAX = 100
 
 class Parser {
@@ -70,7 +70,7 @@ class Parser {
     return values
   }
 
-  /** What stands between brackets, separated by commas. */
+  /** Reads comma-separated items up to the closing bracket. */
   #items(end: string, one: () => void): void {
     this.#at += 1
     this.#take(SPACE)
@@ -117,7 +117,7 @@ function scalar(token: string): unknown {
   return Number.isSafeInteger(number) || !/^-?\d+$/.test(token) ? number : BigInt(token)
 }
 
-/** One line, as `JSON.stringify`, but for numbers that it does not know. */
+/** Like `JSON.stringify`, with bigints, NaN and infinities. */
 export function printJson(value: unknown): string {
   if (typeof value === 'bigint') return String(value)
   if (typeof value === 'number') return Object.is(value, -0) ? '-0.0' : String(value)
@@ -129,6 +129,6 @@ export function printJson(value: unknown): string {
   return JSON.stringify(value) ?? 'null'
 }
 
-/** The smallest that holds it. */
+/** A number if it is safe, else the bigint. */
 export const integer = (value: bigint): number | bigint =>
   value <= BigInt(Number.MAX_SAFE_INTEGER) && value >= BigInt(Number.MIN_SAFE_INTEGER) ? Number(value) : value

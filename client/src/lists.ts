@@ -1,4 +1,4 @@
-/** Lists of numbers, booleans and strings as bytes of a datatype. Pure. */
+/** Converts lists of numbers, booleans and strings to bytes of a datatype. Pure. */
 
 import { joinElements } from './bytes.js'
 import { describe } from './check.js'
@@ -6,9 +6,9 @@ import { bytesOf, classOf, type Datatype } from './datatypes.js'
 import { invalid } from './errors.js'
 import { toBfloat16, toFloat16 } from './float16.js'
 
-/** @throws {ClientError} `INVALID_ARG`, naming the first element that is none of the datatype */
+/** @throws {ClientError} `INVALID_ARG` naming the first element that does not fit the datatype */
 export function fromList(name: string, datatype: Datatype, list: readonly unknown[]): Uint8Array {
-  const wrong = (i: number, wanted: string) => invalid(`input '${name}': element ${i} is ${describe(list[i])}, ${wanted} was expected for ${datatype}`)
+  const wrong = (i: number, expected: string) => invalid(`input '${name}': element ${i} is ${describe(list[i])}, ${expected} was expected for ${datatype}`)
   if (datatype === 'BYTES') {
     for (let i = 0; i < list.length; i += 1) if (typeof list[i] !== 'string' && !(list[i] instanceof Uint8Array)) throw wrong(i, 'a string or a Uint8Array')
     return joinElements(list as (string | Uint8Array)[])
@@ -25,7 +25,7 @@ export function fromList(name: string, datatype: Datatype, list: readonly unknow
   return bytesOf(out)
 }
 
-/** What makes an element of a value; null for a value that is none. Integers wrap, as they do in typed arrays. */
+/** Converts a value to an element; null if it does not fit. Integers wrap as in typed arrays. */
 function converter(datatype: Datatype): (value: unknown) => number | bigint | null {
   const number = (value: unknown) => (typeof value === 'number' ? value : null)
   const whole = (value: unknown) => (typeof value === 'bigint' || (typeof value === 'number' && Number.isInteger(value)) ? value : null)

@@ -1,16 +1,16 @@
-/** What is known of the server's models, so that inputs can be checked before they are sent. */
+/** Cached metadata of the server's models, for checks before a request is sent. */
 
 import type { Call } from './call.js'
 import { ClientError } from './errors.js'
 import type { ModelMetadata } from './types.js'
 
-/** Models that are remembered; beyond that the oldest is asked for again. */
+/** Cached models; beyond it the oldest is dropped. */
 const MODELS_MAX = 1000
-/** A server that does not tell is asked again after so long. */
+/** Time until a server that refused metadata is asked again. */
 const REFUSED_MS = 60_000
 
 interface Known {
-  /** Null: the server did not tell. */
+  /** Null if the server refused. */
   metadata: ModelMetadata | null
   until: number
 }
@@ -28,12 +28,12 @@ export class Metadata {
     return found === undefined || performance.now() > found.until ? null : { metadata: found.metadata, isFresh: false }
   }
 
-  /** `isOptional`: inputs say all by themselves, so a server that does not tell is no error. */
+  /** Fetches metadata. With `isOptional` the inputs suffice, so a refusal is no error. */
   async ask(call: Call, model: string, version: string, isOptional: boolean): Promise<{ metadata: ModelMetadata | null; isFresh: boolean }> {
     const { asked } = call
     try {
       const metadata = await this.#ask(call, model, version)
-      // The call is about something else.
+      // Restores the context of the caller's own request.
       call.asked = asked
       this.#keep(model, version, { metadata, until: Infinity })
       return { metadata, isFresh: true }

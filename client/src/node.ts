@@ -1,4 +1,4 @@
-/** The entry for Node: node:http in place of `fetch`, and gRPC. Its declarations are those of `index.ts`. */
+/** Entry for Node: Node's sockets instead of `fetch`, and gRPC. Its declarations are those of `index.ts`. */
 
 import type { Client } from './client.js'
 import { connectBy } from './connect.js'

@@ -1,16 +1,18 @@
 /**
- * When a call is made again: only where nothing can have run of it, as long as the budget has something left. A budget keeps many clients of a server in trouble
- * from asking it several times as much as usual.
+ * Decides retries: only if nothing of the call can have run, and while a budget lasts. The budget keeps many clients
+ * from multiplying the load of a server in trouble.
  */
 
 import type { ClientError } from './errors.js'
 
 export interface RetryOptions {
-  /** How often a call is made at most, the first time included: 4 unless given. */
+  /** Maximum attempts of a call, the first included; 4 by default. */
   attemptsMax?: number
-  /** Retries that may be saved up: 10 unless given. Every call that ends well saves a tenth of one. */
+  /** Maximum of saved retries; 10 by default. Every successful call saves a tenth of one. */
   budget?: number
-  /** Wait before the first retry in milliseconds, 25 unless given; each further one doubles it, up to 1000, and all are shortened by chance. */
+  /**
+   * Milliseconds before the first retry, 25 by default. Each further one doubles them, up to 1000; chance shortens all.
+   */
   delayMs?: number
 }
 
@@ -30,14 +32,14 @@ export class Retries {
     this.#delayMs = delayMs
   }
 
-  /** A call ended well. */
+  /** Saves for a successful call. */
   save(): void {
     if (this.#budget < this.#budgetMax) this.#budget = Math.min(this.#budgetMax, this.#budget + SAVED_BY_CALL)
   }
 
-  /** Milliseconds to wait before the next attempt; null when there is none. Spends from the budget. */
+  /** Milliseconds before the next attempt; null if there is none. Spends from the budget. */
   next(attempt: number, error: ClientError, remainingMs: number): number | null {
-    // Without an answer only a connection that could not be made may be there next time; what this package refuses, it refuses again.
+    // Without a response only a failed connection may succeed next time; this package's own rejections would repeat.
     if (error.status === 0 && error.code !== 'UNREACHABLE') return null
     if (error.mayHaveRun || attempt >= this.#attemptsMax || this.#budget < 1) return null
     const growing = Math.min(DELAY_MS_MAX, this.#delayMs * 2 ** (attempt - 1))

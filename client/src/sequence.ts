@@ -1,4 +1,4 @@
-/** Requests that belong together, on one instance of a model with a sequence batcher. */
+/** Requests of one sequence, which run on one instance of a model with a sequence batcher. */
 
 import type { Client } from './client.js'
 import { check, checkMembers, NAME, OBJECT, SEQUENCE } from './check.js'
@@ -6,7 +6,7 @@ import { invalid } from './errors.js'
 import type { AnyModels, InferName, InputsOf, OptionsOf, ResultOf } from './models.js'
 
 export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
-  /** What the server knows it by. */
+  /** Correlation id at the server. */
   readonly id: number | bigint | string
   readonly #client: Pick<Client<M>, 'infer'>
   readonly #model: N
@@ -24,9 +24,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   }
 
   /**
-   * The next request; `end` makes it the last. Its answer has to be awaited before the one behind it is sent, where their order matters.
+   * Sends the next request; `end` makes it the last. To keep the order, await each response before sending the next.
    *
-   * @throws {ClientError} `INVALID_ARG` behind the last
+   * @throws {ClientError} `INVALID_ARG` after the last
    */
   async infer(inputs: InputsOf<M, N>, given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never): Promise<ResultOf<M, N>> {
     check('options', given, OBJECT)
@@ -38,14 +38,14 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
     try {
       return await this.#client.infer(this.#model, inputs, { version: this.#version, ...options, sequence } as unknown as OptionsOf<M, N>)
     } catch (error) {
-      // The server has not heard of it: the next request is the first.
+      // The server did not get it, so the next request starts the sequence.
       if (start && (error as { mayHaveRun?: boolean }).mayHaveRun === false) this.#state = 'new'
       throw error
     }
   }
 }
 
-/** Below 2^53, so that every part on the way can hold it; 0 is none. */
+/** Below 2^53, so that every component can represent it; 0 means none. */
 function freshId(): number {
   const [high = 0, low = 0] = crypto.getRandomValues(new Uint32Array(2))
   return (high & 0x1f_ffff) * 2 ** 32 + low || 1

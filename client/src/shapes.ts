@@ -1,4 +1,4 @@
-/** Shapes against those of the metadata, where −1 is a dimension of any size. Pure. */
+/** Compares shapes with those of the metadata, in which −1 is a dimension of any size. Pure. */
 
 import { describe, wrong } from './check.js'
 import { invalid } from './errors.js'
@@ -6,10 +6,10 @@ import type { TensorMetadata } from './types.js'
 
 export const shapeText = (shape: readonly (number | bigint)[]): string => `[${shape.join(',')}]`
 
-/** @throws {ClientError} `INVALID_ARG` for what is no shape */
+/** @throws {ClientError} `INVALID_ARG` for an invalid shape */
 export function checkDims(place: string, given: readonly (number | bigint)[]): void {
   if (!Array.isArray(given)) throw wrong(`${place}: shape`, 'an array', given)
-  // Not by `find`, which gives what it found: that may be undefined.
+  // Not by `find`: the found element may be undefined.
   const bad = given.findIndex((dim: unknown) => !(typeof dim === 'bigint' || Number.isSafeInteger(dim)) || (dim as number | bigint) < 0)
   if (bad >= 0) throw invalid(`${place}: shape ${shapeText(given)} has the dimension ${describe(given[bad])}, and dimensions are integers of at least 0`)
 }
@@ -21,18 +21,18 @@ export function checkShape(model: string, name: string, { shape }: TensorMetadat
 }
 
 /**
- * The only shape that so many elements can have.
+ * The only shape with this many elements.
  *
- * @throws {ClientError} `INVALID_ARG` with both when there is none, or more than one
+ * @throws {ClientError} `INVALID_ARG` with both if there is none, or more than one
  */
 export function fillShape(model: string, name: string, { datatype, shape }: TensorMetadata, count: number): number[] {
   const known = shape.reduce((product, dim) => (dim === -1 ? product : product * dim), 1)
   const free = shape.filter((dim) => dim === -1).length
   const what = `input '${name}': ${count} elements of ${datatype}`
-  const wanted = `shape ${shapeText(shape)} of model '${model}'`
-  // One element can be in one way only: every dimension is 1.
-  if (free > 1 && count !== known) throw invalid(`${what} can have the ${wanted} in more than one way: give it a shape`)
+  const modelShape = `shape ${shapeText(shape)} of model '${model}'`
+  // A single element has one shape: every dimension is 1.
+  if (free > 1 && count !== known) throw invalid(`${what} can have the ${modelShape} in more than one way: give it a shape`)
   const size = free === 0 ? 1 : free > 1 ? 1 : count / known
-  if (known * size !== count || !Number.isInteger(size)) throw invalid(`${what} do not fill the ${wanted}`)
+  if (known * size !== count || !Number.isInteger(size)) throw invalid(`${what} do not fill the ${modelShape}`)
   return shape.map((dim) => (dim === -1 ? size : dim))
 }

@@ -1,4 +1,4 @@
-/** A stream of requests and answers, as a user has it. */
+/** The user's side of a stream of requests and responses. */
 
 import type { Call } from './call.js'
 import { check, OBJECT } from './check.js'
@@ -8,20 +8,21 @@ import type { InferResult } from './tensor.js'
 import type { InferOptions, Inputs } from './types.js'
 import type { InferRequest, WireStream } from './wire.js'
 
-/** An answer, or what one of the requests failed with: others go on. */
+/** A response, or the failure of one request; others continue. */
 export type StreamItem = { result: InferResult; error: null } | { result: null; error: ClientError }
 
-/** Options of a request on a stream; signal and deadline are the stream's. */
+/** Options of a request on a stream; signal and deadline belong to the stream. */
 export type StreamOptions<O = InferOptions> = Omit<O, 'signal' | 'deadlineMs' | 'headers' | 'compress'> & {
-  /** True asks for an answer without outputs at the end of a request that does not say with its last one that it is that: see `isFinal`. */
+  /** True requests an empty response at the end of a request without a marked last response: see `isFinal`. */
   emptyFinal?: boolean
 }
 
 /**
- * Requests go in by `send`, answers come out of the iteration: those of one request in order, those of several as they are made. `result.id` and
- * `error.requestId` say whose they are. The iteration is over when `end` was called and all is answered; leaving it cancels what is not.
+ * A stream of requests: `send` adds one, iterating yields the responses, in order for each request. `result.id` and
+ * `error.requestId` name the request. The iteration ends after `end`, when all are answered; leaving it cancels the
+ * rest.
  *
- * Nobody reads ahead: answers that are not taken wait at the server, which ends a request whose reader is too slow.
+ * Nothing is read ahead: unread responses wait at the server, which ends a request whose reader is too slow.
  */
 export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   readonly #call: Call
@@ -33,11 +34,11 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
     this.#call = call
     this.#wire = wire
     this.#prepare = prepare
-    // Whoever sends or iterates is told.
+    // Senders and iterators report the failure.
     wire.catch(() => {})
   }
 
-  /** Resolves when there is room for the next. */
+  /** Resolves when the next request may be sent. */
   send<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>): Promise<void>
   async send(model: string, inputs: unknown, given: unknown = {}): Promise<void> {
     check('options', given, OBJECT)
@@ -46,12 +47,12 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
     await wire.send(await this.#prepare(model, inputs as Inputs, options), emptyFinal)
   }
 
-  /** There are no more requests; answers still come. */
+  /** Ends the requests; responses still arrive. */
   end(): void {
     this.#then((wire) => wire.end())
   }
 
-  /** Ends the stream and all of its requests. */
+  /** Ends the stream and cancels its requests. */
   cancel(): void {
     this.#isCancelled = true
     this.#then((wire) => wire.cancel())
@@ -62,7 +63,7 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
     try {
       for await (const { result, error } of wire.answers) {
         if (result !== null) yield { result, error: null }
-        // The protocol does not tell the class of such an error.
+        // The protocol does not transfer the class of such an error.
         else yield { result: null, error: new ClientError('UNKNOWN', error.text, { status: 2, requestId: error.id, asked: this.#call.asked }) }
       }
     } catch (error) {

@@ -1,4 +1,4 @@
-/** Answers: tensors, and all that belongs to an inference. */
+/** Responses: tensors, and the other parts of an inference. */
 
 import { decodeText, splitElements } from './bytes.js'
 import { type Arrays, type Datatype, viewOf } from './datatypes.js'
@@ -10,18 +10,18 @@ import type { ParameterValue } from './types.js'
 export interface Class {
   value: number
   index: number
-  /** Empty where the model has none. */
+  /** Empty if the model has no labels. */
   label: string
 }
 
-/** An output. Its arrays are views of the answer, which lives as long as one of them does. */
+/** An output. Its arrays are views of the response, and keep it in memory. */
 export class Tensor {
   readonly name: string
   readonly datatype: Datatype
   readonly shape: number[]
   readonly #raw: Uint8Array | null
 
-  /** `raw` is null for what the server wrote into a region. */
+  /** `raw` is null for contents in a region. */
   constructor(name: string, datatype: Datatype, shape: number[], raw: Uint8Array | null) {
     this.name = name
     this.datatype = datatype
@@ -29,13 +29,13 @@ export class Tensor {
     this.#raw = raw
   }
 
-  /** Its bytes as they came. @throws {ClientError} `INVALID_ARG` when they are in a region */
+  /** The received bytes. @throws {ClientError} `INVALID_ARG` if they are in a region */
   get raw(): Uint8Array {
     if (this.#raw === null) throw invalid(`output '${this.name}' is in a region of shared memory: read it there`)
     return this.#raw
   }
 
-  /** A typed array, or for BYTES one `Uint8Array` for each element. Copied only where its place in the answer is not aligned. */
+  /** A typed array, or for BYTES one `Uint8Array` for each element. Copied only if its offset is not aligned. */
   get data(): Arrays[Datatype] {
     return this.datatype === 'BYTES' ? splitElements(this.name, this.raw) : viewOf(this.datatype, this.raw)
   }
@@ -43,14 +43,14 @@ export class Tensor {
   /**
    * `data` with the type of its datatype: `result.output('OUTPUT0').as('INT32')` is an `Int32Array`.
    *
-   * @throws {ClientError} `INVALID_ARG` when it is of another datatype
+   * @throws {ClientError} `INVALID_ARG` if the datatype differs
    */
   as<D extends Datatype>(datatype: D): Arrays[D] {
     if (this.datatype !== (datatype as Datatype)) throw invalid(`output '${this.name}' is ${this.datatype}, not ${datatype}`)
     return this.data as Arrays[D]
   }
 
-  /** Numbers of any datatype that has them; FP16 and BF16 are converted. 64-bit integers lose what is beyond 2^53. */
+  /** Numbers of any numeric datatype; FP16 and BF16 are converted. 64-bit integers beyond 2^53 lose precision. */
   floats(): Float32Array | Float64Array {
     if (this.datatype === 'FP16') return float16.decode(this.as('FP16'))
     if (this.datatype === 'BF16') return bfloat16.decode(this.as('BF16'))
@@ -64,7 +64,7 @@ export class Tensor {
     return this.as('BYTES').map(decodeText)
   }
 
-  /** Elements of an output that was asked for with `classification`. */
+  /** Elements of an output requested with `classification`. */
   classes(): Class[] {
     return this.strings().map((text) => {
       const [value = '', index = '', ...label] = text.split(':')
@@ -73,14 +73,14 @@ export class Tensor {
   }
 }
 
-/** The answer of an inference; of a request with many answers, one of them. */
+/** A response of an inference; a decoupled request has several. */
 export class InferResult {
   readonly model: string
   /** The version that ran. */
   readonly version: string
-  /** As the request had it. */
+  /** The request's id. */
   readonly id: string
-  /** What the model, or the server, says beside its tensors. */
+  /** Parameters that the model or the server returned. */
   readonly parameters: Readonly<Record<string, ParameterValue>>
   readonly outputs: readonly Tensor[]
 
@@ -92,7 +92,7 @@ export class InferResult {
     this.outputs = outputs
   }
 
-  /** True for the last answer of a request on a stream, where the server tells. */
+  /** True for the last response of a request on a stream, if the server marks it. */
   get isFinal(): boolean {
     return this.parameters['triton_final_response'] === true
   }
@@ -101,7 +101,7 @@ export class InferResult {
     return this.outputs.some((output) => output.name === name)
   }
 
-  /** @throws {ClientError} `NOT_FOUND`, naming the outputs there are */
+  /** @throws {ClientError} `NOT_FOUND` naming the existing outputs */
   output(name: string): Tensor {
     const found = this.outputs.find((output) => output.name === name)
     if (found !== undefined) return found

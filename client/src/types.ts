@@ -1,9 +1,9 @@
-/** What is asked and what is answered. Names of the protocol's own objects are as the protocol spells them. */
+/** Types of requests and responses. Names of the protocol's own objects are spelled as in the protocol. */
 
 import type { Datatype, TypedArray } from './datatypes.js'
 import type { RetryOptions } from './retry.js'
 
-/** Elements. Typed arrays are sent as they are; lists are converted, which needs a datatype or a model that says it. */
+/** Elements. Typed arrays are sent unchanged; lists are converted, to a datatype that is given or the model's. */
 export type TensorData =
   | TypedArray
   | ArrayBuffer
@@ -13,21 +13,21 @@ export type TensorData =
   | readonly string[]
   | readonly Uint8Array[]
 
-/** Data with what cannot be guessed. `ArrayBuffer` and `Uint8Array` may stand for the bytes of any datatype that is given. */
+/** Data with a datatype or a shape. `ArrayBuffer` and `Uint8Array` may hold the bytes of any given datatype. */
 export interface TensorObject {
   data: TensorData
   shape?: readonly (number | bigint)[]
   datatype?: Datatype
 }
 
-/** As `nereid/shm` and the protocol write it. */
+/** Location of a tensor, as `nereid/shm` and the protocol write it. */
 export interface RegionParameters {
   shared_memory_region: string
   shared_memory_offset?: number
   shared_memory_byte_size: number
 }
 
-/** A tensor that lies in a registered region. */
+/** A tensor in a registered region. */
 export interface RegionTensor {
   parameters: RegionParameters
   shape: readonly (number | bigint)[]
@@ -36,53 +36,53 @@ export interface RegionTensor {
 
 export type TensorInput = TensorData | TensorObject | RegionTensor
 
-/** By name; or a list, as `region.inputs('A', 'B')` of `nereid/shm` gives it. */
+/** Inputs by name; or a list, as `region.inputs('A', 'B')` of `nereid/shm` returns it. */
 export type Inputs = Readonly<Record<string, TensorInput>> | readonly ({ name: string } & (TensorObject | RegionTensor))[]
 
 /** An integral number is sent as an integer, any other as a double. */
 export type ParameterValue = string | number | bigint | boolean
 export type Parameters = Readonly<Record<string, ParameterValue>>
 
-/** An output that is wanted; a name alone is wanted as bytes. */
+/** A requested output; a name alone requests bytes. */
 export interface OutputRequest {
   name: string
-  /** False asks for JSON, which HTTP has and gRPC has not. */
+  /** False requests JSON, over HTTP only. */
   binary?: boolean
-  /** The greatest so many elements as `value:index:label`: see `Tensor.classes`. */
+  /** Number of greatest elements to return as `value:index:label`: see `Tensor.classes`. */
   classification?: number
-  /** Where the server writes it. */
+  /** Region to which the server writes. */
   parameters?: RegionParameters
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Aborting it ends the call here and on the server. */
+  /** Signal that cancels the call here and on the server. */
   signal?: AbortSignal
-  /** Milliseconds for the whole call, retries included; the server is told. */
+  /** Milliseconds for the whole call, retries included; sent to the server. */
   deadlineMs?: number
-  /** Headers of HTTP, metadata of gRPC. */
+  /** HTTP headers or gRPC metadata. */
   headers?: Readonly<Record<string, string>>
 }
 
 export interface SequencePart {
-  /** Not 0, not empty. */
+  /** Neither 0 nor empty. */
   id: number | bigint | string
   start?: boolean
   end?: boolean
 }
 
 export interface InferOptions extends CallOptions {
-  /** The greatest ready one, unless given. */
+  /** The greatest ready version by default. */
   version?: string | number
   id?: string
-  /** All, unless given. */
+  /** All outputs by default. */
   outputs?: readonly (string | OutputRequest)[]
   /** False sends numbers as JSON over HTTP. */
   binaryInputs?: boolean
   parameters?: Parameters
   /** 1 is the highest, 0 the model's default. */
   priority?: number | bigint
-  /** How long the server may let the request wait, in microseconds, for models that allow it; the deadline unless given. */
+  /** Microseconds for which the server may queue the request, if the model allows it; the deadline by default. */
   timeoutUs?: number | bigint
   sequence?: SequencePart
   /** Compresses this request. */
@@ -96,7 +96,7 @@ export interface TlsOptions {
   ca?: string | Uint8Array
   cert?: string | Uint8Array
   key?: string | Uint8Array
-  /** The name that the server's certificate has, when it is not that of the URL. */
+  /** Name in the server's certificate, if it is not that of the URL. */
   serverName?: string
 }
 
@@ -109,21 +109,21 @@ export interface ConnectOptions {
   headers?: Readonly<Record<string, string>>
   /** Node only: browsers and `fetch` have their own. */
   tls?: TlsOptions
-  /** Node only: a Unix socket in place of host and port. */
+  /** Node only: a Unix socket instead of host and port. */
   socketPath?: string
-  /** HTTP in Node: how many connections at most, 64 unless given. Calls beyond that wait. */
+  /** Node over HTTP: maximum of connections, 64 by default. Further calls wait. */
   connectionsMax?: number
-  /** For calls that give none; no deadline unless given. */
+  /** Default deadline of calls; none if absent. */
   deadlineMs?: number
-  /** False never retries. */
+  /** False disables retries. */
   retry?: RetryOptions | false
-  /** False asks for no metadata: inputs need shapes then, and only the server checks them. */
+  /** False fetches no metadata: inputs then need shapes, and only the server checks them. */
   check?: boolean
   /** Compresses inference requests. */
   compress?: Compression
-  /** Asks for compressed answers. Browsers do so by themselves. */
+  /** Requests compressed responses. Browsers do so by themselves. */
   acceptCompressed?: boolean
-  /** Bytes of an answer, 2147483647 unless given. */
+  /** Maximum bytes of a response, 2147483647 by default. */
   answerBytesMax?: number
 }
 
@@ -148,7 +148,7 @@ export interface ModelMetadata {
   outputs: TensorMetadata[]
 }
 
-/** An integer of 64 bits: a bigint beyond 2^53. */
+/** A 64-bit integer: a bigint beyond 2^53. */
 export type Count = number | bigint
 
 export interface StatisticDuration {
@@ -168,7 +168,7 @@ export interface ModelStatistics {
   memory_usage: { type: string; id: Count; byte_size: Count }[]
 }
 
-/** A row of the repository index; version, state and reason only where there is one. */
+/** A row of the repository index; version, state and reason may be absent. */
 export interface IndexRow {
   name: string
   version?: string
@@ -177,9 +177,9 @@ export interface IndexRow {
 }
 
 export interface LoadOptions extends CallOptions {
-  /** Replaces config.pbtxt: JSON, or an object of that form. */
+  /** Replaces config.pbtxt: JSON text, or an object of that form. */
   config?: string | object
-  /** Replace the directory of the model, by path in it: `1/model.onnx`. They need `config`. */
+  /** Replaces files of the model's directory, by path: `1/model.onnx`. Requires `config`. */
   files?: Readonly<Record<string, Uint8Array>>
 }
 
@@ -205,6 +205,6 @@ export interface LogSettings {
   log_format: string
 }
 
-/** `trace_level` is a list, all others are texts. Null in an update goes back to what the server was started with. */
+/** `trace_level` is a list, all others are strings. Null in an update restores the value of the server's start. */
 export type TraceSettings = { trace_level: string[] } & Record<string, string | string[]>
 export type TraceUpdate = Readonly<Record<string, string | readonly string[] | null>>

@@ -1,4 +1,4 @@
-/** What a transport does. Above it is client.ts, which is the same for both; below it are bytes. */
+/** Interface of a transport. client.ts is above it, the same for both; below it are bytes. */
 
 import type { Call } from './call.js'
 import type { Input } from './inputs.js'
@@ -19,14 +19,14 @@ import type {
   TraceUpdate,
 } from './types.js'
 
-/** An inference with everything decided. */
+/** An inference with all defaults filled in. */
 export interface InferRequest {
   model: string
   /** Empty lets the server choose. */
   version: string
   id: string
   inputs: readonly Input[]
-  /** None asks for all. */
+  /** An empty list requests all. */
   outputs: readonly OutputRequest[]
   binaryInputs: boolean
   parameters: readonly (readonly [string, ParameterValue])[]
@@ -36,16 +36,16 @@ export interface InferRequest {
   compress: Compression | null
 }
 
-/** An answer on a stream, or the error that one of its requests ended with. */
+/** A response on a stream, or the error of one of its requests. */
 export type StreamAnswer = { result: InferResult; error: null } | { result: null; error: { id: string; text: string } }
 
-/** A stream of requests and answers that is open. */
+/** An open stream of requests and responses. */
 export interface WireStream {
-  /** Resolves when the stream takes more. */
+  /** Resolves when the stream accepts more. */
   send(request: InferRequest, emptyFinal: boolean): Promise<void>
-  /** No more requests; answers go on. */
+  /** Ends the requests; responses continue. */
   end(): void
-  /** Ends it here and on the server. */
+  /** Ends the stream here and on the server. */
   cancel(): void
   answers: AsyncIterable<StreamAnswer>
 }

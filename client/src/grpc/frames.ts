@@ -1,4 +1,4 @@
-/** Messages of gRPC in the body of a stream: a flag for compression and a length before each. */
+/** gRPC messages in the body of a stream: a compression flag and a length precede each. */
 
 import { promisify } from 'node:util'
 import { constants, deflate, gunzip, gzip, inflate } from 'node:zlib'
@@ -7,7 +7,7 @@ import { ClientError, textOf } from '../errors.js'
 import type { Compression } from '../types.js'
 
 const PREFIX_BYTES = 5
-/** Messages up to this are written in one piece. */
+/** Messages up to this size are written in one piece. */
 const ONE_PIECE_BYTES = 16 << 10
 const ALIGNMENT = 8
 
@@ -21,7 +21,7 @@ function prefix(length: number, isCompressed: boolean): Buffer {
   return bytes
 }
 
-/** What is written for a message; large tensors among its parts are not copied. */
+/** The frame of a message; large tensors among its parts are not copied. */
 export function framed(parts: readonly Uint8Array[]): readonly Uint8Array[] {
   const length = parts.reduce((sum, part) => sum + part.length, 0)
   const all = [prefix(length, false), ...parts]
@@ -33,13 +33,13 @@ export async function compressed(how: Compression, parts: readonly Uint8Array[])
   return [prefix(bytes.length, true), bytes]
 }
 
-/** A message as it came. */
+/** A message as received. */
 export interface Frame {
   isCompressed: boolean
   bytes: Buffer
 }
 
-/** @throws {ClientError} `PROTOCOL` when it cannot be decompressed */
+/** @throws {ClientError} `PROTOCOL` if it cannot be decompressed */
 export async function plain(call: Call, { isCompressed, bytes }: Frame, encoding: string | undefined, max: number): Promise<Buffer> {
   if (!isCompressed) return bytes
   if (encoding !== 'gzip' && encoding !== 'deflate') throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not asked for`)
@@ -52,13 +52,13 @@ export async function plain(call: Call, { isCompressed, bytes }: Frame, encoding
 
 const NOTHING = Buffer.alloc(0)
 
-/** Cuts messages out of what comes. */
+/** Splits received data into messages. */
 export class Frames {
   readonly #max: number
-  /** Of a prefix that is cut, what is here; of all others, all of it. */
+  /** The received part of an incomplete prefix; all of a complete one. */
   #prefix: Buffer = NOTHING
   #prefixed = 0
-  /** The message that is not complete yet. */
+  /** The incomplete message. */
   #message: Buffer | null = null
   #filled = 0
 
@@ -66,12 +66,12 @@ export class Frames {
     this.#max = max
   }
 
-  /** Whether nothing of a message waits for its rest. */
+  /** True if no message is incomplete. */
   get isEmpty(): boolean {
     return this.#prefixed === 0
   }
 
-  /** Calls `take` for each message that is complete now. @throws {ClientError} `RESOURCE_EXHAUSTED` for one that is too long */
+  /** Calls `take` for each completed message. @throws {ClientError} `RESOURCE_EXHAUSTED` for one that is too long */
   push(chunk: Buffer, take: (frame: Frame) => void): void {
     for (let at = 0; at < chunk.length || this.#message?.length === this.#filled; ) {
       if (this.#message === null) {
@@ -83,14 +83,14 @@ export class Frames {
         if (this.#prefixed < PREFIX_BYTES) return
         const length = this.#prefix.readUInt32BE(1)
         if (length > this.#max) throw new ClientError('RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`)
-        // One that is here as a whole needs no place of its own.
+        // A complete message needs no buffer of its own.
         if (at + length <= chunk.length && length <= ONE_PIECE_BYTES) {
           this.#prefixed = 0
           take({ isCompressed: this.#prefix[0] === 1, bytes: chunk.subarray(at, at + length) })
           at += length
           continue
         }
-        this.#message = placed(length)
+        this.#message = alignedEnd(length)
         this.#filled = 0
       }
       const copied = chunk.copy(this.#message, this.#filled, at)
@@ -105,8 +105,8 @@ export class Frames {
   }
 }
 
-/** The last tensor of an answer stands at its end: where that is aligned, so is the tensor, and nobody has to copy it. */
-function placed(length: number): Buffer {
+/** A buffer whose end is aligned: the last tensor of a response ends there, so its data needs no copy. */
+function alignedEnd(length: number): Buffer {
   const pad = (ALIGNMENT - (length % ALIGNMENT)) % ALIGNMENT
   return Buffer.allocUnsafeSlow(pad + length).subarray(pad)
 }

@@ -1,6 +1,6 @@
 /**
- * ModelInferRequest and ModelInferResponse, by hand: small tensors are written behind the head of a request, large ones are parts of their own; a response is
- * read without copying any.
+ * Encodes ModelInferRequest and decodes ModelInferResponse by hand: small tensors follow the head of a request, large
+ * ones are parts of their own; a response is read without copies.
  */
 
 import { isDatatype } from '../datatypes.js'
@@ -10,13 +10,13 @@ import type { ParameterValue, RegionParameters } from '../types.js'
 import type { InferRequest, StreamAnswer } from '../wire.js'
 import { Reader, Writer } from './protobuf.js'
 
-/** Used again by every request: nothing that is written into it outlives the call. */
+/** Reused by every request: its contents do not outlive the call. */
 const head = new Writer()
 
-/** Tensors up to this are copied into the part before them. */
+/** Tensors up to this size are copied into the part before them. */
 const COPIED_BYTES_MAX = 4096
 
-/** The parts of a message, one behind the other; tensors among them are the caller's. */
+/** The parts of a message in order; large tensors among them are the caller's memory. */
 export function encodeInfer(request: InferRequest, emptyFinal = false): Uint8Array[] {
   head.clear().string(1, request.model).string(2, request.version).string(3, request.id)
   writeParameters(request, emptyFinal)
@@ -36,7 +36,7 @@ export function encodeInfer(request: InferRequest, emptyFinal = false): Uint8Arr
   return withRaws(request)
 }
 
-/** The head, and behind it the tensors as raw_input_contents. */
+/** The head, and after it the tensors as raw_input_contents. */
 function withRaws(request: InferRequest): Uint8Array[] {
   const parts: Uint8Array[] = []
   for (const { raw } of request.inputs) {
@@ -69,7 +69,7 @@ function writeRegion(field: number, region: RegionParameters): void {
   for (const [key, value] of Object.entries(region)) writeParameter(field, key, value as ParameterValue)
 }
 
-/** An entry of a map of InferParameter. */
+/** Writes an entry of a map of InferParameter. */
 function writeParameter(field: number, key: string, value: ParameterValue): void {
   head.message(field, (entry) => {
     entry.requiredString(1, key).message(2, (choice) => {
@@ -110,7 +110,7 @@ function readInfer(reader: Reader): InferResult {
     outputs.map(({ name, datatype, shape }, i) => {
       if (!isDatatype(datatype)) throw new ClientError('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
       const raw = raws[i]
-      // What lies in a region has an empty entry; so has a tensor without elements.
+      // A tensor in a region has an empty entry, and so has one without elements.
       return new Tensor(name, datatype, shape, raw === undefined || (raw.length === 0 && !shape.includes(0)) ? null : raw)
     }),
   )
@@ -151,7 +151,7 @@ function readChoice(reader: Reader): ParameterValue | null {
   return value
 }
 
-/** A message of a stream. */
+/** Decodes a message of a stream. */
 export function decodeStream(bytes: Buffer): StreamAnswer {
   const reader = new Reader(bytes)
   let text = ''

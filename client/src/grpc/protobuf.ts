@@ -1,6 +1,4 @@
-/**
- * The wire format of protobuf. Integers of 64 bits are numbers as far as those go, and bigints beyond; bytes are views of what is read.
- */
+/** The wire format of protobuf. Safe 64-bit integers are numbers, others bigints; bytes are views of the input. */
 
 import { ClientError } from '../errors.js'
 import { integer } from '../json.js'
@@ -17,7 +15,7 @@ export class Reader {
   readonly #view: DataView
   readonly #end: number
   #at: number
-  /** Of the field that `next` found. */
+  /** Wire type of the field that `next` found. */
   #type = VARINT
 
   constructor(bytes: Buffer, from = 0, end = bytes.length) {
@@ -55,7 +53,7 @@ export class Reader {
     return integer(BigInt.asIntN(64, (BigInt(high) << 32n) | BigInt(low)))
   }
 
-  /** As `signed`, for dimensions and counts that are small. */
+  /** Like `signed`, for small dimensions and counts. */
   dimension(): number {
     const first = this.#bytes[this.#at] ?? 0x80
     if (first < 0x80) {
@@ -84,7 +82,7 @@ export class Reader {
     return new Uint8Array(this.#bytes.buffer, this.#bytes.byteOffset + this.#move(length), length)
   }
 
-  /** A message inside this one. */
+  /** A nested message. */
   message(): Reader {
     const length = this.#small()
     const from = this.#move(length)
@@ -103,7 +101,7 @@ export class Reader {
     while (this.#at < end) one(this)
   }
 
-  /** Lengths and keys: 32 bits. */
+  /** Reads lengths and keys, which have 32 bits. */
   #small(): number {
     const first = this.#bytes[this.#at] ?? this.#fail()
     if (first < 0x80) {
@@ -133,7 +131,7 @@ export class Reader {
     return this.#fail()
   }
 
-  /** Where so many bytes begin, which are behind it afterwards. */
+  /** Advances by this many bytes and returns their beginning. */
   #move(bytes: number): number {
     const from = this.#at
     if (from + bytes > this.#end) this.#fail()
@@ -152,7 +150,7 @@ export class Writer {
   #bytes = Buffer.allocUnsafe(FIRST_BYTES)
   #at = 0
 
-  /** What was written; the buffer is this writer's until `clear`. */
+  /** The written bytes, in a buffer that is valid until `clear`. */
   get done(): Buffer {
     return this.#bytes.subarray(0, this.#at)
   }
@@ -166,7 +164,7 @@ export class Writer {
     return this
   }
 
-  /** Fields with the value that no field stands for are left out, as proto3 does. */
+  /** Default values are omitted, as in proto3. */
   string(field: number, text: string): this {
     return text === '' ? this : this.requiredString(field, text)
   }
@@ -188,7 +186,7 @@ export class Writer {
     return this
   }
 
-  /** The beginning of a field of so many bytes, which the caller puts behind it. */
+  /** Writes the key and length of a field whose bytes the caller appends. */
   head(field: number, length: number): this {
     this.#key(field, LENGTH)
     this.#varint(length)
@@ -201,7 +199,7 @@ export class Writer {
     return this
   }
 
-  /** Signed or not: below 0 it is as a 64-bit integer is. */
+  /** Writes a signed or unsigned integer; negative ones as 64 bits. */
   integer(field: number, value: number | bigint): this {
     this.#key(field, VARINT)
     this.#integer(value)
@@ -223,14 +221,14 @@ export class Writer {
     return this.#close(from)
   }
 
-  /** A message inside this one. */
+  /** A nested message. */
   message(field: number, write: (writer: this) => void): this {
     const from = this.#open(field)
     write(this)
     return this.#close(from)
   }
 
-  /** One byte is kept for the length, which is enough for most. */
+  /** Reserves one byte for the length, which suffices for most. */
   #open(field: number): number {
     this.#key(field, LENGTH)
     this.#room(1)

@@ -1,7 +1,9 @@
 /**
- * Messages as objects with the names of their fields, by the tables of `generated/schema.ts`: for all that is not an inference, and so need not be fast.
+ * Reads and writes messages as objects, by the tables of `generated/schema.ts`: for everything but inferences, so speed
+ * does not matter.
  *
- * They are in the JSON form of the protocol's HTTP side: scalars have their defaults, what is not set of messages and of choices is absent.
+ * The objects have the JSON form of the protocol's HTTP side: scalars have their defaults, unset messages and oneofs
+ * are absent.
  */
 
 import { SCHEMA } from './generated/schema.js'
@@ -11,7 +13,7 @@ interface Field {
   name: string
   number: number
   kind: string
-  /** One, a list, a map from strings, or one of a choice. */
+  /** One value, a list, a map with string keys, or a member of a oneof. */
   label: '' | '*' | '{}' | '?'
 }
 
@@ -20,7 +22,7 @@ export type Fields = Record<string, unknown>
 
 let tables: { messages: Map<string, Message>; enums: Map<string, Map<number, string>> } | null = null
 
-/** Read with the first message: inferences do without. */
+/** Parsed for the first message: inferences do not need the tables. */
 function parsed(): NonNullable<typeof tables> {
   if (tables !== null) return tables
   tables = { messages: new Map(), enums: new Map() }
@@ -46,7 +48,7 @@ function messageOf(name: string): Message {
 
 const isMessage = (kind: string): boolean => /^[A-Z]/.test(kind)
 
-/** @throws {ClientError} `PROTOCOL` for what is no such message */
+/** @throws {ClientError} `PROTOCOL` for an invalid message */
 export function decode(name: string, bytes: Buffer): Fields {
   return read(messageOf(name), new Reader(bytes))
 }
@@ -118,13 +120,13 @@ function defaultOf(kind: string): unknown {
 
 const nameOf = (kind: string, value: number): string | number => parsed().enums.get(kind)?.get(value) ?? value
 
-/** The number with the fewest digits that is this float. */
+/** The number with the fewest digits that rounds to this float. */
 function shortest(value: number): number {
   for (let digits = 6; digits < 9; digits += 1) if (Math.fround(Number(value.toPrecision(digits))) === value) return Number(value.toPrecision(digits))
   return value
 }
 
-/** Members that are undefined are left out. */
+/** Undefined members are omitted. */
 export function encode(name: string, value: Fields): Buffer {
   const writer = new Writer()
   write(messageOf(name), value, writer)

@@ -1,4 +1,4 @@
-/** The protocol over gRPC: which method, which message, what an answer means. Answers have the form that HTTP gives them. */
+/** The protocol over gRPC: its methods, messages and responses. Responses have the form of HTTP's. */
 
 import type { Call } from '../call.js'
 import type { InferResult } from '../tensor.js'
@@ -49,7 +49,7 @@ export class GrpcWire implements Wire {
 
   async index(call: Call, ready: boolean): Promise<IndexRow[]> {
     const rows = (await this.#ask(call, 'RepositoryIndex', { ready }))['models'] as Fields[]
-    // HTTP leaves out what is empty.
+    // HTTP omits empty members.
     return rows.map((row) => Object.fromEntries(Object.entries(row).filter(([, text]) => text !== '')) as unknown as IndexRow)
   }
 

@@ -1,14 +1,14 @@
-/** Server-sent events, cut out of the parts of a body. Pure. */
+/** Splits the parts of a body into server-sent events. Pure. */
 
 import { decodeText } from '../bytes.js'
 import { ClientError } from '../errors.js'
 import { joined } from './transport.js'
 
-/** Bytes of one event; a server that never ends one must not fill our memory. */
+/** Bytes of one event; an endless one must not fill the memory. */
 const EVENT_BYTES_MAX = 64 << 20
 const [LF, CR] = [10, 13]
 
-/** The `data` of each event, as soon as it is complete. Lines may end in any of the ways that the format has. */
+/** The `data` of each complete event. Lines may end in all ways of the format. */
 export async function* eventsOf(parts: AsyncIterable<Uint8Array>): AsyncIterable<string> {
   let data: string[] = []
   for await (const line of linesOf(parts)) {
@@ -17,7 +17,7 @@ export async function* eventsOf(parts: AsyncIterable<Uint8Array>): AsyncIterable
       data = []
     } else if (line.startsWith('data:')) data.push(line.slice(line[5] === ' ' ? 6 : 5))
   }
-  // One that was cut off is none, but for servers that leave out the last line.
+  // A truncated event does not count; this one comes from a server that omits the last line.
   if (data.length > 0) yield data.join('\n')
 }
 
@@ -33,7 +33,7 @@ async function* linesOf(parts: AsyncIterable<Uint8Array>): AsyncIterable<string>
         wasCr = false
         continue
       }
-      // CR LF is one end, also where a part ends between both.
+      // CR LF is one end, also if a part ends between them.
       if (!(byte === LF && wasCr)) {
         yield decodeText(joined([...rest, part.subarray(from, i)]))
         rest = []

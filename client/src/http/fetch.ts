@@ -1,4 +1,4 @@
-/** HTTP by `fetch`: browsers, workers, other runtimes. Pools, TLS, proxies and decompression are the platform's. */
+/** HTTP by `fetch`: browsers, workers, other runtimes. The platform manages pools, TLS, proxies and decompression. */
 
 import type { Call } from '../call.js'
 import { textOf, type ClientError } from '../errors.js'
@@ -35,19 +35,19 @@ export class FetchTransport implements Transport {
       reason = error
       abort.abort(error)
     })
-    // Whether a connection was there is not told, so all that fails may have run.
-    const lost = (error: unknown) => reason ?? call.error('DISCONNECTED', `there is no answer: ${textOf(error)}`, { cause: error })
+    // Fetch does not report whether it connected, so every failed request may have run.
+    const disconnected = (error: unknown) => reason ?? call.error('DISCONNECTED', `there is no answer: ${textOf(error)}`, { cause: error })
     try {
       const bytes = body === null ? {} : { body: joined(body) as Uint8Array<ArrayBuffer> }
       const answer = await fetch(`${this.#origin}${path}`, { method, headers, signal: abort.signal, redirect: 'error', ...bytes })
-      const parts = partsOf(answer.body, lost, () => {
+      const parts = partsOf(answer.body, disconnected, () => {
         stop()
         abort.abort()
       })
       return { status: answer.status, header: (name) => answer.headers.get(name) ?? undefined, parts }
     } catch (error) {
       stop()
-      throw lost(error)
+      throw disconnected(error)
     }
   }
 
@@ -59,8 +59,8 @@ export class FetchTransport implements Transport {
   close(): void {}
 }
 
-async function* partsOf(body: ReadableStream<Uint8Array> | null, lost: (error: unknown) => ClientError, stop: () => void): AsyncIterable<Uint8Array> {
-  // Not by `for await`: Safari's streams cannot be iterated.
+async function* partsOf(body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => ClientError, stop: () => void): AsyncIterable<Uint8Array> {
+  // Safari's streams do not support `for await`.
   const reader = body?.getReader()
   try {
     for (;;) {
@@ -69,7 +69,7 @@ async function* partsOf(body: ReadableStream<Uint8Array> | null, lost: (error: u
       yield part.value
     }
   } catch (error) {
-    throw lost(error)
+    throw disconnected(error)
   } finally {
     stop()
   }

@@ -1,4 +1,4 @@
-/** An inference as JSON followed by the bytes of its tensors, and the same backwards. Pure. */
+/** Encodes an inference as JSON followed by the bytes of its tensors, and decodes the response. Pure. */
 
 import { decodeText, encodeText, splitElements } from '../bytes.js'
 import type { Call } from '../call.js'
@@ -12,7 +12,7 @@ import type { OutputRequest, ParameterValue } from '../types.js'
 import type { InferRequest } from '../wire.js'
 import type { HttpAnswer } from './transport.js'
 
-/** The parts of a body, and how long the first is when others follow. */
+/** Parts of a body, and the length of the first if others follow. */
 export interface InferBody {
   parts: Uint8Array[]
   headerLength: number | null
@@ -70,14 +70,14 @@ interface JsonAnswer {
   outputs?: { name: string; datatype: string; shape: number[]; parameters?: { binary_data_size?: number }; data?: unknown[] }[]
 }
 
-/** @throws {ClientError} `PROTOCOL` when the parts do not fit together */
+/** @throws {ClientError} `PROTOCOL` if the parts do not match */
 export function decodeInfer(call: Call, { body, header }: HttpAnswer): InferResult {
-  const said = header('inference-header-content-length')
-  if (said === undefined && /octet-stream/.test(header('content-type') ?? '')) {
+  const headerLength = header('inference-header-content-length')
+  if (headerLength === undefined && /octet-stream/.test(header('content-type') ?? '')) {
     throw call.error('PROTOCOL', 'the answer has tensors, and no header Inference-Header-Content-Length: a server asked across origins has to expose it (Access-Control-Expose-Headers)')
   }
-  const end = said === undefined ? body.length : Number(said)
-  if (!(end >= 0 && end <= body.length)) throw call.error('PROTOCOL', `the answer has ${body.length} bytes, and says that its JSON has ${said}`)
+  const end = headerLength === undefined ? body.length : Number(headerLength)
+  if (!(end >= 0 && end <= body.length)) throw call.error('PROTOCOL', `the answer has ${body.length} bytes, and says that its JSON has ${headerLength}`)
   const answer = parseAnswer(call, body.subarray(0, end))
   let at = end
   const outputs = (answer.outputs ?? []).map(({ name, datatype, shape, parameters, data }) => {

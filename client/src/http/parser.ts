@@ -1,21 +1,22 @@
 /**
- * Answers of HTTP/1.1, cut out of what a socket reads. Pure: bytes in, calls out. One parser reads the answers of one connection, one after the other.
+ * Parses HTTP/1.1 responses from the data of a socket. Pure: bytes in, calls out. One parser reads the responses of one
+ * connection in order.
  *
- * Bodies are handed on as they come, as views of what was read: they are the reader's again when the call returns.
+ * Bodies are passed on as views of the input, which are valid only during the call.
  */
 
-/** What an answer may have in front of its body. */
+/** Bytes of a response's head. */
 const HEAD_BYTES_MAX = 64 << 10
-/** A line with the length of a chunk, with its extensions. */
+/** Bytes of a chunk's length line, with its extensions. */
 const LINE_BYTES_MAX = 4096
 
 export interface Head {
   status: number
-  /** By lower-case name; of those that come twice, both, joined by a comma. */
+  /** Headers by lower-case name; repeated ones are joined by a comma. */
   headers: Map<string, string>
-  /** Of the body as it is sent; null where its end shows otherwise. */
+  /** Bytes of the body as sent; null if its end is marked otherwise. */
   length: number | null
-  /** The connection can be used again afterwards. */
+  /** True if the connection can be reused afterwards. */
   isKept: boolean
 }
 
@@ -29,14 +30,14 @@ type State = 'head' | 'length' | 'close' | 'size' | 'chunk' | 'behind' | 'traile
 
 export class Parser {
   #state: State = 'head'
-  /** What could not be read yet, for its end is missing. */
+  /** Incomplete input. */
   #rest: Buffer | null = null
-  /** Of the body, or of a chunk. */
+  /** Remaining bytes of the body, or of a chunk. */
   #left = 0
-  /** An answer has ended within what is being read. */
+  /** True if a response ended within the current input. */
   #isOver = false
 
-  /** @throws {Error} for what is no HTTP, and for bytes behind the end of an answer */
+  /** @throws {Error} for invalid HTTP, and for bytes after the end of a response */
   push(chunk: Buffer, answer: Answer | null): void {
     let bytes = chunk
     if (this.#rest !== null) {
@@ -48,7 +49,7 @@ export class Parser {
       if (answer === null || this.#isOver) throw new Error('there are bytes behind the end of an answer')
       const taken = this.#step(bytes, answer)
       if (taken === null) {
-        // Another place is read into next.
+        // The caller reuses its buffer for the next read.
         this.#rest = Buffer.from(bytes)
         return
       }
@@ -56,14 +57,14 @@ export class Parser {
     }
   }
 
-  /** The connection has ended. @returns whether that was the end of the answer */
+  /** Handles the end of the connection. @returns true if it ends the response */
   finish(answer: Answer): boolean {
     if (this.#state !== 'close') return false
     this.#end(answer)
     return true
   }
 
-  /** How many bytes were read; null when more are needed. */
+  /** Number of bytes read; null if more are needed. */
   #step(bytes: Buffer, answer: Answer): number | null {
     switch (this.#state) {
       case 'head':
@@ -94,7 +95,7 @@ export class Parser {
       return null
     }
     const head = parseHead(bytes.toString('latin1', 0, end))
-    // "Continue", for example: the answer comes behind it.
+    // An interim response such as "Continue": the final one follows.
     if (head.status >= 200) {
       answer.head(head)
       this.#begin(head, answer)
@@ -110,7 +111,7 @@ export class Parser {
       this.#left = length
     } else if (/\bchunked$/i.test(headers.get('transfer-encoding') ?? '')) this.#state = 'size'
     else {
-      // It ends with the connection.
+      // The body ends with the connection.
       this.#state = 'close'
       head.isKept = false
     }
@@ -159,9 +160,9 @@ function parseHead(text: string): Head {
     const value = line.slice(colon + 1).trim()
     headers.set(name, before === undefined ? value : `${before}, ${value}`)
   }
-  const said = headers.get('content-length')
-  if (said !== undefined && !/^\d{1,15}$/.test(said)) throw new Error('the length of the answer is no number')
+  const contentLength = headers.get('content-length')
+  if (contentLength !== undefined && !/^\d{1,15}$/.test(contentLength)) throw new Error('the length of the answer is no number')
   const connection = headers.get('connection')?.toLowerCase()
   const isKept = first[7] === '1' ? connection !== 'close' : connection === 'keep-alive'
-  return { status, headers, length: said === undefined || headers.has('transfer-encoding') ? null : Number(said), isKept }
+  return { status, headers, length: contentLength === undefined || headers.has('transfer-encoding') ? null : Number(contentLength), isKept }
 }

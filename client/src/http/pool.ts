@@ -1,4 +1,4 @@
-/** Connections to one server, kept and used again: one request at a time on each. */
+/** Reusable connections to one server, one request at a time on each. */
 
 import { connect as connectPlain, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -8,24 +8,25 @@ import type { ConnectOptions } from '../types.js'
 import { Parser, type Answer } from './parser.js'
 
 const CONNECTIONS_MAX = 64
-/** Servers and proxies keep idle connections for a minute or more; ours are gone before they close them under a request. */
+/** Servers and proxies keep idle connections for a minute or more; ours close earlier, before a request uses one. */
 const IDLE_MS_MAX = 30_000
 const KEEP_ALIVE_MS = 15_000
 
 /**
- * Where all sockets of this thread are read into, but for bodies that have a place of their own. What was read is handed on before the next socket is read, so
- * one is enough. Without it Node makes an array of 64 KiB for each read, and collecting those was a tenth of what 1 MiB cost.
+ * Read buffer of all sockets of this thread, except for bodies with a buffer of their own. Its contents are passed on
+ * before the next socket is read, so one suffices. Without it Node allocates 64 KiB for each read; collecting those was
+ * a tenth of the cost of 1 MiB.
  */
 const READ = Buffer.allocUnsafeSlow(64 << 10)
 
-/** What happens to a request: its answer, or why there is none. */
+/** Events of a request: its response or its failure. */
 export interface Exchange extends Answer {
-  /** Where the rest of a body of known length is to be read to; null for no place. What lies there is told by `body` all the same. */
+  /** Buffer for the rest of a body of known length, or null. `body` reports its contents all the same. */
   room(): Uint8Array | null
   fail(error: ClientError): void
 }
 
-/** A socket that is read by a `Connection`. */
+/** Opens a socket that a `Connection` reads. */
 type Open = (onread: OnReadOpts) => Socket
 
 export class Connection {
@@ -52,24 +53,24 @@ export class Connection {
     socket.on('error', (error) => this.#ended(error))
     socket.once('close', () => {
       this.#ended(new Error('it was closed'))
-      pool.lost(this)
+      pool.remove(this)
     })
     socket.setTimeout(IDLE_MS_MAX, () => {
       if (this.#exchange === null) socket.destroy()
     })
   }
 
-  /** The answer goes to `exchange`; what is written is the caller's. */
+  /** Begins a request, which the caller writes; `exchange` receives the response. */
   begin(call: Call, exchange: Exchange): void {
     this.#exchange = { call, exchange }
   }
 
-  /** The answer is complete. */
+  /** Handles a complete response. */
   done(isKept: boolean): void {
     this.#exchange = null
-    // Whoever took its parts may have stopped the reading.
+    // The reader of its parts may have paused the socket.
     if (this.socket.isPaused()) this.socket.resume()
-    // An answer that came before its request was written leaves the rest of it behind.
+    // A response that precedes the end of its request leaves unsent data on the connection.
     if (isKept && this.socket.writableLength === 0 && !this.socket.destroyed) this.#pool.release(this)
     else this.socket.destroy()
   }
@@ -93,7 +94,7 @@ export class Connection {
     }
     this.#exchange = null
     if (this.#isConnected && this.#parser.finish(current.exchange)) return
-    // Of several addresses that were tried Node tells nothing but their errors.
+    // For several failed addresses Node reports only their errors.
     const text = error.message === '' ? (error.errors ?? []).map(textOf).join('; ') : error.message
     const [code, what] = this.#isConnected ? (['DISCONNECTED', 'the connection was lost'] as const) : (['UNREACHABLE', 'there is no connection'] as const)
     this.socket.destroy()
@@ -102,7 +103,7 @@ export class Connection {
 }
 
 export class Pool {
-  /** Used last, used first: the others get old and are closed. */
+  /** Last used, first reused: the others grow old and are closed. */
   readonly #idle: Connection[] = []
   readonly #open = new Set<Connection>()
   readonly #waiting = new Set<(connection: Connection) => void>()
@@ -119,7 +120,7 @@ export class Pool {
     const pem = (name: string, text: string | Uint8Array | undefined) => (text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) })
     const name = tls.serverName ?? (isIP(host) === 0 ? host : undefined)
     const secrets = { ...pem('ca', tls.ca), ...pem('cert', tls.cert), ...pem('key', tls.key), ...(name === undefined ? {} : { servername: name }), ALPNProtocols: ['http/1.1'] }
-    // The declarations of Node's TLS do not know `onread`; its documentation does.
+    // Node's TLS declarations lack `onread`; its documentation has it.
     const secure = (onread: OnReadOpts): Socket => {
       const options = { ...where, ...secrets, onread }
       return connectTls(options)
@@ -127,7 +128,7 @@ export class Pool {
     this.#connect = () => (isSecure ? new Connection(this, secure, 'secureConnect') : new Connection(this, (onread) => connectPlain({ ...where, onread }), 'connect'))
   }
 
-  /** One that nobody uses, as soon as there is one. */
+  /** An idle connection, as soon as there is one. */
   take(call: Call): Connection | Promise<Connection> {
     if (this.#isClosed) throw call.error('CANCELLED', 'the client is closed', { mayHaveRun: false })
     const idle = this.#idle.pop()
@@ -145,12 +146,12 @@ export class Pool {
       next(connection)
       return
     }
-    // What nobody waits for must not keep the process.
+    // An idle connection must not keep the process alive.
     connection.socket.unref()
     this.#idle.push(connection)
   }
 
-  lost(connection: Connection): void {
+  remove(connection: Connection): void {
     this.#open.delete(connection)
     const at = this.#idle.indexOf(connection)
     if (at >= 0) this.#idle.splice(at, 1)
@@ -165,7 +166,7 @@ export class Pool {
     for (const connection of this.#open) connection.socket.destroy()
   }
 
-  /** @throws {ClientError} `INVALID_ARG` for certificates and keys that are none */
+  /** @throws {ClientError} `INVALID_ARG` for invalid certificates and keys */
   #opened(): Connection {
     try {
       const connection = this.#connect()

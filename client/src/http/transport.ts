@@ -1,33 +1,34 @@
-/** One exchange over HTTP. Two modules do it: `node.ts` with node:http, `fetch.ts` everywhere else. */
+/** One exchange over HTTP, implemented by `node.ts` with Node's sockets and by `fetch.ts` elsewhere. */
 
 import type { Call } from '../call.js'
 
 export interface HttpRequest {
   method: 'GET' | 'POST'
-  /** With everything in front of `/v2`. */
+  /** Path including everything before `/v2`. */
   path: string
   headers: Record<string, string>
-  /** Written one behind the other; null for no body. */
+  /** Parts written in order; null for no body. */
   body: readonly Uint8Array[] | null
 }
 
 export interface HttpAnswer {
   status: number
-  /** By a lower-case name. */
+  /** A header by its lower-case name. */
   header(name: string): string | undefined
-  /** Complete and decompressed. Where `inference-header-content-length` says how long its first part is, the second is aligned. */
+  /** Complete and decompressed. What follows the first `inference-header-content-length` bytes is aligned. */
   body: Uint8Array
 }
 
 export interface HttpEvents {
   status: number
   header(name: string): string | undefined
-  /** Parts of the body as they come. Leaving the iteration ends the exchange. */
+  /** Parts of the body as they arrive. Leaving the iteration ends the exchange. */
   parts: AsyncIterable<Uint8Array>
 }
 
 /**
- * Both throw `ClientError`: `UNREACHABLE` when nothing was sent, `DISCONNECTED` when it may have been, and what ended the call.
+ * Both methods throw `ClientError`: `UNREACHABLE` if nothing was sent, `DISCONNECTED` if something may have been, and
+ * the error that ended the call.
  */
 export interface Transport {
   send(call: Call, request: HttpRequest): Promise<HttpAnswer>
@@ -36,10 +37,10 @@ export interface Transport {
   close(): void
 }
 
-/** What every tensor is aligned to if it can be. */
+/** Alignment of tensors, if possible. */
 const ALIGNMENT = 8
 
-/** How many bytes to leave in front of a body, so that what follows its first `header` bytes is aligned. */
+/** Bytes before a body that align what follows its first `header` bytes. */
 export const padding = (header: number): number => (ALIGNMENT - (header % ALIGNMENT)) % ALIGNMENT
 
 /** One array of all parts. */

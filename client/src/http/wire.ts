@@ -1,4 +1,4 @@
-/** The protocol over HTTP: which path, which body, what an answer means. */
+/** The protocol over HTTP: its paths, bodies and responses. */
 
 import { decodeText, encodeText } from '../bytes.js'
 import type { Call } from '../call.js'
@@ -12,11 +12,11 @@ import { eventsOf } from './events.js'
 import { decodeInfer, encodeInfer } from './infer.js'
 import type { HttpAnswer, HttpEvents, HttpRequest, Transport } from './transport.js'
 
-/** Texts of answers that are not of this protocol are cut. */
+/** Limit of a text from a server that does not follow the protocol. */
 const TEXT_CHARS_MAX = 4096
 
 export interface HttpOptions {
-  /** Every request has them: keys too, so they are never printed. */
+  /** Headers of every request: they include keys, so they are never printed. */
   headers: Readonly<Record<string, string>>
   acceptCompressed: boolean
 }
@@ -155,7 +155,7 @@ export class HttpWire implements Wire {
     this.#transport.close()
   }
 
-  /** Paths are few, and asked for again and again. */
+  /** Cached: there are few paths, and each is used often. */
   #model(model: string, version: string, what: string): string {
     const key = `${model}\0${version}\0${what}`
     const known = this.#paths.get(key)
@@ -167,7 +167,7 @@ export class HttpWire implements Wire {
 
   #request(call: Call, method: 'GET' | 'POST', path: string, body: readonly Uint8Array[] | null, headers: Record<string, string>): HttpRequest {
     call.asked = `${method} ${this.url}${path}`
-    // While a body was compressed, perhaps.
+    // The call may have ended while a body was compressed.
     const ended = call.ended(false)
     if (ended !== null) throw ended
     return { method, path: `${this.#base}${path}`, headers: { ...this.#options.headers, ...headers, ...call.headers }, body }
@@ -185,7 +185,7 @@ export class HttpWire implements Wire {
     return answer.body.length === 0 ? null : this.#parse(call, decodeText(answer.body))
   }
 
-  /** Not ready is an answer; what else may be wrong is an error. */
+  /** Not ready is a valid response; other statuses are errors. */
   #isReady(call: Call, answer: HttpAnswer): boolean {
     if (answer.status === 401 || answer.status === 403 || answer.status === 429) throw this.#error(call, answer)
     return answer.status === 200
@@ -203,7 +203,7 @@ export class HttpWire implements Wire {
     const { status } = answer
     const after = Number(answer.header('retry-after') ?? NaN)
     const retryAfterMs = after >= 0 ? after * 1000 : null
-    // A quota is asked before anything else, and a server without memory that closes the connection has not read the request.
+    // The server checks quotas first, and a server out of memory closes the connection without reading the request.
     const isRefused = retryAfterMs !== null && (status === 429 || (status === 503 && answer.header('connection') === 'close'))
     return call.error(codeOfHttp(status), errorText(status, body), { status, retryAfterMs, mayHaveRun: !isRefused })
   }
@@ -211,20 +211,20 @@ export class HttpWire implements Wire {
 
 const PATHS_MAX = 1000
 
-/** The server's text; of something between that is no such server, what it says. */
+/** The server's error text, or the text of a proxy or another server. */
 function errorText(status: number, body: string): string {
   try {
     const { error } = JSON.parse(body) as { error?: unknown }
     if (typeof error === 'string') return error
   } catch {
-    // As it came, then.
+    // Return the text as it is.
   }
   return body === '' ? `the answer is ${status} without a text` : `${status}: ${body.slice(0, TEXT_CHARS_MAX)}`
 }
 
 const region = (name: string): string => (name === '' ? '' : `/region/${encodeURIComponent(name)}`)
 
-/** Not by `btoa` at once: a string of a large file is too long for its arguments. */
+/** In pieces: a large file has too many bytes for one call's arguments. */
 function base64(bytes: Uint8Array): string {
   const step = 0x8001
   let out = ''
