@@ -54,8 +54,8 @@ export function readDeny(text) {
     }
   })
   if (!records.some(({ type }) => type === 'summary')) {
-    const said = records.filter(({ type }) => type === 'log').map(({ fields }) => fields.message)
-    return { notRun: reason(said.at(-1) ?? text), bad: [], tools: [] }
+    const messages = records.filter(({ type }) => type === 'log').map(({ fields }) => fields.message)
+    return { notRun: reason(messages.at(-1) ?? text), bad: [], tools: [] }
   }
   const found = records.filter(({ type }) => type === 'diagnostic').map(({ fields }) => fields)
   const line = ({ code, message, advisory }) => `${advisory?.id ?? code}: ${advisory?.package ?? ''} ${message}`

@@ -138,7 +138,7 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   // Python prints NaN for such a value.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
   process.stderr.write(`golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`)
-  return { said: text.trim().split('\n').at(-1) }
+  return { output: text.trim().split('\n').at(-1) }
 }
 
 /** Ids in a sample file, by suite. */
@@ -152,17 +152,17 @@ const idsOf = (file) => new Map(Object.entries(JSON.parse(readFileSync(file, 'ut
  * @param cases a file with the ids to replay, `{ "<suite>": { "<id>": "why" } }`; all without one
  */
 export async function replayed(from, suites, { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} }) {
-  const asked = cases === null ? null : idsOf(cases)
-  const lost = asked === null ? [] : [...asked.keys()].filter((suite) => !from.suites.includes(suite))
+  const sample = cases === null ? null : idsOf(cases)
+  const lost = sample === null ? [] : [...sample.keys()].filter((suite) => !from.suites.includes(suite))
   if (lost.length > 0) throw new SetupError(`${cases} names suites that ${from.name} does not have: ${lost.join(', ')}`)
-  const chosen = suites.filter((suite) => asked === null || asked.has(suite))
+  const chosen = suites.filter((suite) => sample === null || sample.has(suite))
   const one = (suite) => lanes.run(title, suite, () => replay(from, suite, { only, cases, server, report: reportOf(title, suite) }))
   const reports = await Promise.all(chosen.map(one))
   const report = { passed: 0, failed: 0, suites: {} }
   const failures = []
   for (const [i, result] of reports.entries()) {
     if (result.suites === undefined) {
-      failures.push(`${title}: the replay of ${chosen[i]} had no result: ${result.said}`)
+      failures.push(`${title}: the replay of ${chosen[i]} had no result: ${result.output}`)
       continue
     }
     report.passed += result.passed
@@ -195,8 +195,8 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
     }
   }
   // Only a full run of a suite, or a sample with this case, shows that a listed case now passes.
-  const wasAsked = ({ suite, pattern }) => report.suites[suite]?.error === undefined && suite in report.suites && (asked === null || asked.get(suite).includes(pattern))
-  const stale = only !== null ? [] : known.entries.filter((e) => e.hits === 0 && wasAsked(e))
+  const wasReplayed = ({ suite, pattern }) => report.suites[suite]?.error === undefined && suite in report.suites && (sample === null || sample.get(suite).includes(pattern))
+  const stale = only !== null ? [] : known.entries.filter((e) => e.hits === 0 && wasReplayed(e))
   failures.push(...stale.map(({ suite, pattern }) => `${title}: ${suite}/${pattern} passes now: take it off the list`))
   for (const line of failures.slice(failures.length - stale.length)) process.stdout.write(`${line}\n`)
   if (write) process.stdout.write(`${JSON.stringify(unlisted, null, 1)}\n`)
@@ -236,7 +236,7 @@ export async function golden({ all = false, suites = [], only = null, write = fa
 }
 
 /** Reads the command line. @throws {SetupError} for anything unknown: a mistyped option must not replay everything. */
-function asked(args) {
+function readArguments(args) {
   const options = { all: false, suites: [], only: null, write: false, server: OWN_SERVER }
   for (const argument of args) {
     const [, name, value] = /^--(\w+)(?:=(.*))?$/s.exec(argument) ?? []
@@ -257,6 +257,6 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     process.stdout.write(help())
     process.exit(0)
   }
-  const { failed } = await orExplain(() => golden(asked(args)))
+  const { failed } = await orExplain(() => golden(readArguments(args)))
   process.exit(failed === 0 ? 0 : 1)
 }

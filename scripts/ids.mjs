@@ -57,7 +57,7 @@ export function rowsOf(page, text) {
   return rows
 }
 
-const isWanted = ({ page, section }) => (SECTIONS[page] ?? []).some((wanted) => section === wanted || section.startsWith(`${wanted}.`))
+const isSelected = ({ page, section }) => (SECTIONS[page] ?? []).some((selected) => section === selected || section.startsWith(`${selected}.`))
 
 const CITATION = /\b((?:B-[A-Z]+|[PRCSMO])-)0*(\d{1,3})\b(?:(?: ?(?:\.\.|…|–) ?| to )\1?0*(\d{1,3})\b)?/g
 
@@ -166,7 +166,7 @@ export function laterRows(compat) {
 export function idTable(root, { all = false } = {}) {
   const spec = join(root, 'docs/spec')
   const rows = readdirSync(spec).flatMap((page) => rowsOf(page, readFileSync(join(spec, page), 'utf8')))
-  const wanted = all ? rows : rows.filter(isWanted)
+  const selected = all ? rows : rows.filter(isSelected)
   const tests = new Map()
   const unserved = unservedCases(root)
   for (const path of [...filesBelow(root, 'crates'), ...filesBelow(root, 'shm'), ...filesBelow(root, 'test')]) {
@@ -178,7 +178,7 @@ export function idTable(root, { all = false } = {}) {
     }
   }
   const later = laterRows(readFileSync(join(root, 'COMPAT.md'), 'utf8'))
-  return wanted.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null }))
+  return selected.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null }))
 }
 
 /** `npm test -- ids`. A row without a test is printed, and fails only with `strict`. */
@@ -192,8 +192,8 @@ export function ids(root, { all = false, strict = false } = {}) {
     for (const test of tests.length === 0 ? [none] : tests) process.stdout.write(`${' '.repeat(width + 4)}${test}\n`)
   }
   const without = rows.filter(({ tests, later }) => tests.length === 0 && later === null).map(({ id }) => id)
-  const told = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
-  process.stdout.write(`\n${told === '' ? `${rows.length} rows, each with a test or not in this release` : told}\n`)
+  const summary = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
+  process.stdout.write(`\n${summary === '' ? `${rows.length} rows, each with a test or not in this release` : summary}\n`)
   // Rows are no tests: the table is one.
-  return { passed: 1, failed: strict ? without.length : 0, skipped: told, failures: strict ? without.map((id) => `${id} has no test`) : [] }
+  return { passed: 1, failed: strict ? without.length : 0, skipped: summary, failures: strict ? without.map((id) => `${id} has no test`) : [] }
 }

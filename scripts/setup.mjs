@@ -28,8 +28,8 @@ export class SetupError extends Error {}
 
 const say = (text) => process.stderr.write(`setup: ${text}\n`)
 
-function atLeast(version, wanted) {
-  const [a, b] = [version, wanted].map((v) => v.split('.').map(Number))
+function atLeast(version, required) {
+  const [a, b] = [version, required].map((v) => v.split('.').map(Number))
   for (let i = 0; i < b.length; i += 1) if ((a[i] ?? 0) !== b[i]) return (a[i] ?? 0) > b[i]
   return true
 }
@@ -44,7 +44,7 @@ function nodeMissing() {
 /** Missing tools of the native build, each with the command that installs it. */
 function compilersMissing() {
   const missing = []
-  const wanted = /rust-version = "([\d.]+)"/.exec(readFileSync(join(ROOT, 'Cargo.toml'), 'utf8'))?.[1] ?? '0'
+  const required = /rust-version = "([\d.]+)"/.exec(readFileSync(join(ROOT, 'Cargo.toml'), 'utf8'))?.[1] ?? '0'
   const found = ask('cargo', ['--version'])
   const version = /\d+(\.\d+)*/.exec(found ?? '')?.[0] ?? '0'
   const home = process.env.CARGO_HOME ?? join(homedir(), '.cargo')
@@ -54,8 +54,8 @@ function compilersMissing() {
   } else if (found === null) {
     missing.push(`Rust is needed to build the native module, and cargo is not on the PATH.
   Get it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y`)
-  } else if (!atLeast(version, wanted)) {
-    missing.push(`Rust ${version} is too old, ${wanted} or newer is needed.
+  } else if (!atLeast(version, required)) {
+    missing.push(`Rust ${version} is too old, ${required} or newer is needed.
   Get it with: rustup update stable`)
   }
   if (ask('cc', ['--version']) === null) {

@@ -177,7 +177,7 @@ export function house(root, { write = false } = {}) {
   const path = join(root, PAGE)
   const page = readFileSync(path, 'utf8')
   const [before, rest = ''] = page.split(BEGIN)
-  const [stands, after = ''] = rest.split(END)
+  const [current, after = ''] = rest.split(END)
   if (write) {
     for (const id of obsolete) delete settings.records[id]
     for (const name of Object.keys(settings.limits)) {
@@ -190,7 +190,7 @@ export function house(root, { write = false } = {}) {
     writeFileSync(path, `${before}${BEGIN}\n${section(settings)}${END}${after}`)
   } else {
     for (const id of obsolete) wrong.push(`${LIMITS}: ${id} is exempt, and there is no such struct of more than ${FIELDS_MAX} fields`)
-    if (stands.trim() !== section(settings).trim()) wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
+    if (current.trim() !== section(settings).trim()) wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
   }
   const rows = [...counts].map(([name, { value, list = [] }]) => [name, value, settings.limits[name] ?? 0, name.startsWith('lines of') ? list[0] : ''])
   const lines = [...parts].map(([part, value]) => [part, value])

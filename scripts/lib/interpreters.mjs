@@ -23,8 +23,8 @@ function found() {
   const installed = existsSync(pyenv) ? readdirSync(pyenv).map((version) => join(pyenv, version, 'bin', 'python')) : []
   const out = new Map()
   for (const python of [...MINORS.map((minor) => `python3.${minor}`), ...installed]) {
-    const told = ask(python, ['-c', 'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])'])
-    const [, minor] = /^cpython 3 (\d+)$/.exec(told ?? '') ?? []
+    const version = ask(python, ['-c', 'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])'])
+    const [, minor] = /^cpython 3 (\d+)$/.exec(version ?? '') ?? []
     if (minor !== undefined && !out.has(Number(minor))) out.set(Number(minor), python)
   }
   return out

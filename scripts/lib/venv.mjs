@@ -20,8 +20,8 @@ const LOCK = join(ROOT, 'target/python.lock')
 /** Runs `run` while this process holds the lock. Takes over the lock of a process that has ended. */
 async function locked(run) {
   mkdirSync(dirname(LOCK), { recursive: true })
-  for (let told = false; !taken(); told = true) {
-    if (!told) process.stderr.write(`setup: process ${owner()} makes the Python test environment: waiting for it …\n`)
+  for (let isReported = false; !taken(); isReported = true) {
+    if (!isReported) process.stderr.write(`setup: process ${owner()} makes the Python test environment: waiting for it …\n`)
     await sleep(200)
   }
   try {

@@ -10,7 +10,7 @@ import { ROOT } from '../server/harness.js'
 
 const TABLE: readonly Flag[] = FLAGS
 
-/** Options of the reference (R-53, Appendix B); a launch script may hold any of them. */
+/** Triton's options (R-53, Appendix B); a launch script may use any of them. */
 const REFERENCE = `help id exit-timeout-secs model-repository model-store exit-on-error disable-auto-complete-config
 strict-model-config strict-readiness model-control-mode repository-poll-secs load-model model-config-name
 model-load-thread-count model-load-retry-count model-namespacing enable-peer-access allow-http http-address http-port
@@ -49,7 +49,7 @@ test('every default is a value its own option accepts', () => {
   }
 })
 
-test('docs/flags.md is what the table says', async () => {
+test('docs/flags.md matches the table', async () => {
   await expect(flagsMarkdown()).toMatchFileSnapshot('../../docs/flags.md')
 })
 
@@ -202,7 +202,7 @@ test('defaults are those of the reference', () => {
   expect(Object.keys(defaultOptions())).toHaveLength(TABLE.length)
 })
 
-test('R-14: the deprecated strictness switch works and says so', () => {
+test('R-14: the deprecated strictness switch works and warns', () => {
   expect(resolve('--strict-model-config=true').settings.repository.autoComplete).toBe(false)
   const both = resolve('--strict-model-config=false', '--disable-auto-complete-config')
   expect(both.settings.repository.autoComplete).toBe(false)
@@ -223,7 +223,7 @@ test('restrictions carry their groups; gRPC keys get their prefix', () => {
   expect(settings.grpc?.restrictions).toEqual([{ apis: ['inference'], key: 'triton-grpc-protocol-k', value: 'v' }])
 })
 
-test('metrics listen where HTTP does unless told otherwise', () => {
+test('metrics listen on the HTTP address by default', () => {
   expect(resolve('--http-address=127.0.0.1').settings.metrics?.address).toBe('127.0.0.1')
   expect(resolve('--http-address=127.0.0.1', '--metrics-address=::1').settings.metrics?.address).toBe('::1')
   expect(resolve('--allow-metrics=false').settings.metrics).toBeNull()
@@ -239,7 +239,7 @@ test.each([
   expect(resolve(...args).settings.metricsConfig).toMatchObject(expected)
 })
 
-test('O 1.1: a quantile without an error is told and skipped; none left keeps the defaults', () => {
+test('O 1.1: a quantile without an error is reported and skipped; without valid ones the defaults apply', () => {
   const { settings, warnings } = resolve('--metrics-config=summary_quantiles=0.5')
   expect(warnings).toEqual(["Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>"])
   expect(settings.metricsConfig.summaryQuantiles).toHaveLength(5)
@@ -266,13 +266,13 @@ test.each([
   expect(resolve(flag).warnings).toEqual([`Warning: ${warning}`])
 })
 
-test('settings that something reads, and backends of any other name, are not told', () => {
+test('known settings, and unknown backends, cause no warning', () => {
   const known = BACKENDS.flatMap(({ name, settings = [] }) => settings.map((key) => `--backend-config=${name},${key}=1`))
   const flags = ['--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2', '--backend-config=my_own,anything=1', '--backend-config=vllm,x=1', '--host-policy=a,cpu-cores=0-3']
   expect(resolve(...known, ...flags).warnings).toEqual([])
 })
 
-test('the table of settings of backends has what their code reads', () => {
+test('the table of backend settings matches their code', () => {
   const python = readFileSync(join(ROOT, 'crates/backend-python/src/options.rs'), 'utf8')
   const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(([, key]) => key)
   expect(arms.length).toBeGreaterThan(10)

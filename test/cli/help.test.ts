@@ -1,4 +1,4 @@
-/** Help by topic, the manual page and completion: made from the tables, and read by the programs that people use. */
+/** Help by topic, the manual page and completion: made from the tables, and read by common programs. */
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -94,7 +94,7 @@ test('a command tells its options, by help and by --help', () => {
   expect(nereid('doctor', '--', 'tritonserver', '--help').stdout).not.toContain('Usage: nereid doctor')
 }, 60_000)
 
-test('output that can not be written is told without a stack', () => {
+test('unwritable output is reported without a stack', () => {
   for (const args of ['help all', 'check examples/models', 'config']) {
     const { status, stderr } = spawnSync('sh', ['-c', `exec node dist/cli/main.js ${args} > /dev/full`], { encoding: 'utf8' })
     expect([status, stderr], args).toEqual([1, 'error: standard output can not be written: ENOSPC: no space left on device, write\n'])
@@ -115,7 +115,7 @@ test('R-54: tritonserver --help prints every option and ends with 1', () => {
   if (ran.stderr === '') expect([ran.status, ran.stdout]).toEqual([1, helpText('tritonserver')])
 })
 
-test('docs/nereid.1 is what the tables say', async () => {
+test('docs/nereid.1 matches the tables', async () => {
   await expect(manPage()).toMatchFileSnapshot('../../docs/nereid.1')
 })
 
@@ -124,7 +124,7 @@ writeFileSync(PAGE, manPage())
 
 test.skipIf(!has('sh', '-c', 'command -v mandoc'))('mandoc finds nothing to complain about in the manual page', () => {
   const { stdout } = spawnSync('mandoc', ['-T', 'lint', '-W', 'style', PAGE], { encoding: 'utf8' })
-  // It wants the pages of its own system to be there.
+  // It looks for its own system's manual pages.
   expect(stdout.split('\n').filter((line) => line !== '' && !line.includes('referenced manual not found'))).toEqual([])
 })
 
@@ -133,11 +133,11 @@ test.skipIf(!has('sh', '-c', 'command -v man'))('man shows the manual page witho
   expect([ran.status, ran.stderr]).toEqual([0, ''])
 })
 
-/** What bash offers for this line, the cursor at its end. */
+/** Bash's completions for this line, with the cursor at its end. */
 function completions(line: string): string[] {
   const script = join(directory, 'completion.bash')
   writeFileSync(script, nereid('completion', 'bash').stdout)
-  // As readline divides it: = is a word of its own.
+  // Split as readline does: = is a separate word.
   const words = line.split(' ').flatMap((word) => word.split(/(=)/).filter((part, i, all) => part !== '' || (i === all.length - 1 && all.length === 1)))
   const program = `
     source ${script}
@@ -192,7 +192,7 @@ test.skipIf(!has('zsh', '--version'))('zsh reads its completion and completes a 
   const script = join(directory, '_nereid')
   writeFileSync(script, nereid('completion', 'zsh').stdout)
   expect(spawnSync('zsh', ['-n', script], { encoding: 'utf8' }).stderr).toBe('')
-  // A shell on a pseudo terminal: completion needs a line editor. A key behind Tab writes down what then stands in the line.
+  // Completion needs a line editor, so the shell runs on a pseudo terminal. A key after Tab writes the line to a file.
   const result = join(directory, 'buffer')
   const program = `
     zmodload zsh/zpty

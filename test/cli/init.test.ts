@@ -1,4 +1,4 @@
-/** `nereid init` as a process: what it writes is served, and what it prints is run by bash as it stands, but for the port. */
+/** `nereid init` as a process: its files are served, and bash runs its printed commands, with another port. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,7 +17,7 @@ const MAIN = join(ROOT, 'dist/cli/main.js')
 const env = { ...process.env, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
 const generated = repositories()
 const directory = mkdtempSync(join(tmpdir(), 'nereid-init-'))
-// As in a project that has it among its packages.
+// Like a project that has it as a dependency.
 mkdirSync(join(directory, 'node_modules/.bin'), { recursive: true })
 symlinkSync(MAIN, join(directory, 'node_modules/.bin/nereid'))
 afterAll(() => {
@@ -30,7 +30,7 @@ function init(args: string[], cwd = directory): { code: number | null; stdout: s
   return { code: ran.status, stdout: ran.stdout, stderr: ran.stderr }
 }
 
-/** The command under `Ask it`, for a server at this port. */
+/** The command after `Ask it`, for a server at this port. */
 function curlOf(stdout: string, port: number): string {
   const text = /Ask it, in another terminal:\n((?: {2}.*\n)+)/.exec(stdout)?.[1] ?? ''
   expect(text).toContain('localhost:8000/')
@@ -43,7 +43,7 @@ function file(name: string, bytes: Buffer): string {
   return path
 }
 
-/** A convolution that wants images of at least 16 × 16 values. */
+/** A convolution that needs images of at least 16 × 16 values. */
 function image(): Buffer {
   return model({
     nodes: [node('AveragePool', ['pixels'], ['pooled'], { kernel_shape: [16, 16] })],
@@ -73,7 +73,7 @@ const MODELS: [name: string, source: () => string, flags: string[], outputs: Rec
 
 const curl = spawnSync('curl', ['--version']).status === 0 ? '' : 'curl is not installed'
 
-describe.skipIf(curl !== '')(`what init prints works ${curl}`, () => {
+describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () => {
   test('every printed request is answered by a server of the printed repository', async () => {
     const printed = new Map(
       MODELS.map(([name, source, flags]) => {
@@ -106,7 +106,7 @@ describe.skipIf(curl !== '')(`what init prints works ${curl}`, () => {
     await server.stop()
   }, 180_000)
 
-  test('it says which dimensions were filled in, with a size that the model takes', () => {
+  test('it names the dimensions it filled in, with a size that the model accepts', () => {
     const { stdout } = init([file('window.onnx', image()), '--out=windows'])
     expect(stdout).toContain('Dimensions of any size were filled in: pixels [1,3,16,16].')
     expect(readFileSync(join(directory, 'windows/window/config.pbtxt'), 'utf8')).toContain('dims: [ -1, 3, -1, -1 ]')
@@ -137,7 +137,7 @@ test('--force makes no second model beside one of another kind, and removes noth
   rmSync(join(directory, 'mixed/kinds/1/model.py'))
   expect(init([path, '--out=mixed', '--force']).code).toBe(0)
   expect(readdirSync(join(directory, 'mixed/kinds/1'))).toEqual(['model.onnx'])
-  // What the new model brings itself is its own.
+  // The new model replaces its own files.
   expect(init(['mixed/kinds/1', '--out=mixed', '--force', '--link']).code).toBe(0)
 })
 
@@ -158,7 +158,7 @@ test('a model in a repository is called like its directory', () => {
 const key = (field: number, wire: number): Buffer => Buffer.from([(field << 3) | wire])
 const part = (field: number, body: Buffer): Buffer => Buffer.concat([key(field, 2), Buffer.from([body.length]), body])
 
-/** A model of one weight `w` of four floats, which are in the file `location`: OUTPUT0 = INPUT0 + w. */
+/** A model with one weight `w` of four floats, stored in the file `location`: OUTPUT0 = INPUT0 + w. */
 function withExternalWeight(location: string): Buffer {
   const entry = (k: string, v: string): Buffer => part(13, Buffer.concat([part(1, Buffer.from(k)), part(2, Buffer.from(v))]))
   const tensor = Buffer.concat([Buffer.from([8, 4, 16, 1]), part(8, Buffer.from('w')), entry('location', location), entry('offset', '0'), entry('length', '16'), Buffer.from([112, 1])])
@@ -168,7 +168,7 @@ function withExternalWeight(location: string): Buffer {
     outputs: [value('OUTPUT0', TYPE.FP32, [4])],
     initializers: [],
   })
-  // A second graph is merged with the first, as protobuf does.
+  // A second graph is merged with the first, as in protobuf.
   return Buffer.concat([graph, part(7, part(5, tensor))])
 }
 
@@ -285,7 +285,7 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
     await server.stop()
   }, 120_000)
 
-  test('one whose code does not load yet is written all the same, and says why', () => {
+  test('a model whose code does not load yet is written, with the reason', () => {
     mkdirSync(join(directory, 'unready'))
     writeFileSync(join(directory, 'unready/model.py'), 'import nowhere_to_be_found\n')
     const { code, stdout } = init(['unready', '--out=py2'])

@@ -44,7 +44,7 @@ test.each([
   expect(() => resolveSettings(parseArguments(['--model-repository=/m', ...args]))).toThrow(text)
 })
 
-test('R-54: the deprecated size of the cache works and says so', () => {
+test('R-54: the deprecated size of the cache works and warns', () => {
   const { warnings } = resolveSettings(parseArguments(['--model-repository=/m', '--response-cache-byte-size=5']))
   expect(warnings).toEqual([
     "Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size=5' instead.",
@@ -96,7 +96,7 @@ test.each([
   expect(() => readResponseCache(options(`--cache-config=redis,${settings}`), [])).toThrow(text)
 })
 
-test('S-39: an unknown setting of a Redis is told, and an unknown cache refused', () => {
+test('S-39: an unknown Redis setting is reported, and an unknown cache rejected', () => {
   const warnings: string[] = []
   readResponseCache(options('--cache-config=redis,host=h,port=1', '--cache-config=redis,ttl=5'), warnings)
   expect(warnings).toEqual(["Warning: the response cache 'redis' has no setting 'ttl'"])

@@ -1,4 +1,4 @@
-/** Models that lie in the wrong place: what the server says of them, in one line, and that the command it names mends it. */
+/** Misplaced models: the server reports each in one line, and the command in it corrects the place. */
 
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -27,7 +27,7 @@ function place(file: string | null, config: string | null = null): string {
   return repository
 }
 
-/** Runs a line as it is printed, where the server was started. */
+/** Runs a printed line in the server's working directory. */
 function shell(line: string, cwd = process.cwd()): void {
   const ran = spawnSync('sh', ['-c', line], { cwd, encoding: 'utf8', timeout: 60_000 })
   expect([ran.status, ran.stderr]).toEqual([0, ''])
@@ -36,12 +36,12 @@ function shell(line: string, cwd = process.cwd()): void {
 async function serves(repository: string, model: string): Promise<void> {
   const server = await TestServer.start(repository)
   const answer = await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: simpleBody() })
-  const told = server.stderr.split('\n').filter((line) => line !== '' && !line.includes('autofilled max_batch_size'))
-  expect([answer.status, told]).toEqual([200, []])
+  const reported = server.stderr.split('\n').filter((line) => line !== '' && !line.includes('autofilled max_batch_size'))
+  expect([answer.status, reported]).toEqual([200, []])
   await server.stop()
 }
 
-/** What a server says that is as it is in a line of its log, where quotes are escaped. */
+/** Log lines of a server with a text without quotes, which logs escape. */
 const lines = (server: TestServer, part: string): string[] => server.output().split('\n').filter((line) => line.includes(part))
 
 test('a file in the place of a repository: Triton\'s text, then the command that makes one of it', async () => {
@@ -57,22 +57,22 @@ test('a file in the place of a repository: Triton\'s text, then the command that
   await serves(join(work, 'models'), 'resnet')
 })
 
-test('a repository that is not there: Triton\'s text, then what was meant', () => {
+test('a missing repository: Triton\'s text, then the likely meaning', () => {
   const work = join(directory, 'absent')
   for (const name of ['models', 'more models', 'empty/1']) mkdirSync(join(work, name), { recursive: true })
   cpSync(MODEL, join(work, 'resnet/1/model.onnx'))
-  const told = (...args: string[]): string => {
+  const reported = (...args: string[]): string => {
     const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], { cwd: work, encoding: 'utf8', env: { ...process.env, HOME: '/home/me' }, timeout: 60_000 })
     expect(status).toBe(1)
     return stderr.replace('error: creating server: Internal - failed to stat file ', '')
   }
-  expect(told('--model-repository=~/models')).toBe('~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n')
-  expect(told('--model-repository', '--http-port=0')).toBe('--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH --http-port=0\n')
-  expect(told('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
-  expect(told('--model-repository="more models"')).toBe("\"more models\"; without blanks and quotes it is there: --model-repository='more models'\n")
-  expect(told('--model-repository=models,more models')).toBe("models,more models; each repository has an option of its own: --model-repository=models --model-repository='more models'\n")
-  expect(told('--model-repository=/nowhere')).toBe('/nowhere\n')
-  expect(told('--model-repository=models/gone')).toBe('models/gone\n')
+  expect(reported('--model-repository=~/models')).toBe('~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n')
+  expect(reported('--model-repository', '--http-port=0')).toBe('--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH --http-port=0\n')
+  expect(reported('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
+  expect(reported('--model-repository="more models"')).toBe("\"more models\"; without blanks and quotes it is there: --model-repository='more models'\n")
+  expect(reported('--model-repository=models,more models')).toBe("models,more models; each repository has an option of its own: --model-repository=models --model-repository='more models'\n")
+  expect(reported('--model-repository=/nowhere')).toBe('/nowhere\n')
+  expect(reported('--model-repository=models/gone')).toBe('models/gone\n')
 })
 
 test('a version of a model in the place of a repository: the repository is named', async () => {
@@ -110,19 +110,19 @@ test.each([
   await serves(repository, 'img')
 })
 
-test('an empty repository is told once, unless models are loaded on request only', async () => {
+test('an empty repository is reported once, unless models load only on request', async () => {
   const repository = place(null)
   const server = await TestServer.start(repository)
-  const told = lines(server, 'has no models')
+  const reported = lines(server, 'has no models')
   await server.stop()
-  expect(told).toHaveLength(1)
+  expect(reported).toHaveLength(1)
   const explicit = await TestServer.start(repository, ['--model-control-mode=explicit'])
   await explicit.stop()
   expect(lines(explicit, 'has no models')).toEqual([])
-  shell(/(npx nereid init --python hello .*) one to start from/.exec(JSON.parse(told[0]?.slice(told[0].indexOf('"')) ?? '""') as string)?.[1] ?? 'false')
+  shell(/(npx nereid init --python hello .*) one to start from/.exec(JSON.parse(reported[0]?.slice(reported[0].indexOf('"')) ?? '""') as string)?.[1] ?? 'false')
 })
 
-test('a model in the place of a repository is told, with the directory above it', async () => {
+test('a model given as a repository is reported, with its parent directory', async () => {
   const repository = place('model.onnx', 'backend: "onnxruntime"')
   const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
   await server.stop()
@@ -138,7 +138,7 @@ test('the version of a model in the place of a repository is not to be made a mo
   expect(lines(server, 'nereid init')).toEqual([])
 })
 
-test('a file beside the model that was made of it is not told', async () => {
+test('the source file of a served model is not reported', async () => {
   const repository = place('simple/1/model.onnx')
   cpSync(MODEL, join(repository, 'simple.onnx'))
   await serves(repository, 'simple')

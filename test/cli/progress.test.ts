@@ -4,7 +4,7 @@ import { Progress, SlowLoads } from '../../src/cli/progress.js'
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
-/** A terminal that keeps a screen: understands line feeds, `up n` and `clear to the end`. */
+/** A terminal with a screen: supports line feeds, `up n` and `clear to the end`. */
 function screen(columns = 80, height = 40): { terminal: { columns: number; rows: number; write(text: string): void }; lines: () => string[] } {
   let rows: string[] = ['']
   const write = (text: string): void => {

@@ -14,7 +14,7 @@ test('a table is at most as wide as the terminal, and keeps every character', ()
   expect(fitTable(rows, 200)).toContain('| auto-complete-config=true, backend-directory=/opt/x, default-max-batch-size=4 |')
 })
 
-test('several wide columns share what there is', () => {
+test('several wide columns share the width', () => {
   const table = fitTable([['A', 'B', 'C'], ['a'.repeat(50), 'b'.repeat(50), 'c']], 60)
   expect(widest(table)).toBe(60)
   expect(table).toMatch(/a{20,} \| b{20,} \| c/)
@@ -26,14 +26,14 @@ test('lines of the log are broken at blanks only', () => {
   expect(foldLines('x y '.repeat(20), 10)).toBe('x y '.repeat(20))
 })
 
-test('states have colours in their own column, unless NO_COLOR says otherwise', () => {
+test('states are coloured only in their own column, and not with NO_COLOR', () => {
   const table = fitTable([['Model', 'Version', 'Status'], ['READY', '1', 'READY'], ['b', '2', 'UNAVAILABLE: no file']], 80)
   expect(colourStates(table, {})).toContain('| READY | 1       | \u001B[32mREADY\u001B[0m ')
   expect(colourStates(table, {})).toContain('| \u001B[31mUNAVAILABLE\u001B[0m: no file |')
   expect(colourStates(table, { NO_COLOR: '1' })).toBe(table)
 })
 
-test('colours make no line of a table longer: what fits is not broken', () => {
+test('colours do not count as width: lines that fit are not broken', () => {
   const rows = [['Model', 'Version', 'Status'], ['m'.repeat(60), '1', 'READY']]
   const table = colourStates(fitTable(rows, 80), {})
   expect(foldLines(table, 80)).toBe(table)

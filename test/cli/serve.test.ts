@@ -1,4 +1,4 @@
-/** The command as a process: exit codes, signals, and what it says on the way out. */
+/** The command as a process: exit codes, signals, and its last output. */
 
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
@@ -83,7 +83,7 @@ test('a taken port ends the process with 1 and names the socket', async () => {
   taken.close()
 })
 
-test('an address that can not be had is told as that: no process is to be ended', async () => {
+test('an unavailable address is reported as such, without advice to end a process', async () => {
   for (const [address, told] of [
     ['192.0.2.1', "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no interface of this machine has this address"],
     ['unix:/no/such/s.sock', "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"],
@@ -101,10 +101,10 @@ test.each(['SIGINT', 'SIGTERM'] as const)('R-51: %s with nothing in flight ends 
   expect(server.stdout).toContain('Waiting for in-flight requests to complete.')
 })
 
-/** The one model that they ask: to load all takes as much CPU as three starts. */
+/** The only model used: loading all takes as much CPU as three starts. */
 const SLOW = ['--model-control-mode=explicit', '--load-model=slow_drain']
 
-/** Starts an inference of one second and gives it time to begin; the answer is its status, 0 when the connection broke. */
+/** Starts an inference of one second and waits until it runs; its status is 0 if the connection broke. */
 async function slowRequest(server: TestServer): Promise<{ status: Promise<number> }> {
   const body = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'INT32', data: [1] }] })
   const status = fetch(`${server.url}/v2/models/slow_drain/infer`, { method: 'POST', body }).then(
@@ -115,7 +115,7 @@ async function slowRequest(server: TestServer): Promise<{ status: Promise<number
   return { status }
 }
 
-test('after SIGTERM the port stays open for --exit-grace-secs and says that the server is not ready', async () => {
+test('after SIGTERM the port stays open for --exit-grace-secs and reports that the server is not ready', async () => {
   const server = await TestServer.start(models.path('small'), ['--exit-grace-secs=2'])
   const from = performance.now()
   server.process.kill('SIGTERM')
@@ -147,7 +147,7 @@ test('R-51: a request in flight is answered before the end, and the end is 0', a
   expect(await server.ended()).toBe(0)
 })
 
-test('R-51: when the time is up the end is 1, and it says so', async () => {
+test('R-51: after the timeout the exit code is 1, and the log says why', async () => {
   const server = await TestServer.start(models.path('main'), [...SLOW, '--exit-timeout-secs=0'])
   await slowRequest(server)
   server.process.kill('SIGTERM')
@@ -161,7 +161,7 @@ test('a signal while models load never ends in a crash', async () => {
     await new Promise((done) => setTimeout(done, delay))
     server.process.kill('SIGTERM')
     await server.ended()
-    // Before the handler is there the signal itself ends the process; a loader that outlives its library would be SIGSEGV.
+    // Without a handler the signal itself ends the process; a loader that outlives its library would be SIGSEGV.
     expect([null, 'SIGTERM'], `after ${delay} ms: ${server.stderr}`).toContain(server.process.signalCode)
   }
 })
@@ -186,7 +186,7 @@ test('a second signal ends the process at once with 1', async () => {
   const server = await TestServer.start(models.path('main'), SLOW)
   const { status } = await slowRequest(server)
   server.process.kill('SIGTERM')
-  // The same signal of a supervisor, which npm passes on as well.
+  // The same signal from a supervisor, which npm forwards as well.
   server.process.kill('SIGTERM')
   await new Promise((done) => setTimeout(done, 400))
   expect(server.stderr).not.toContain('received again')

@@ -1,4 +1,4 @@
-/** Options from variables and from a file: what goes before what, what a mistake names, and files that are made to do harm. */
+/** Options from variables and from a file: precedence, errors, and hostile files. */
 
 import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
@@ -21,7 +21,7 @@ afterAll(() => {
   rmSync(directory, { recursive: true, force: true })
 })
 
-/** Without variables of whoever runs the tests. */
+/** Without the variables of the tests' user. */
 const CLEAN = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('NEREID_')))
 
 let made = 0
@@ -40,7 +40,7 @@ describe('precedence', () => {
   const config = file('http-port: 3\ngrpc-port: 3\nmetrics-port: 3\nid: file\nmodel-repository: [/file, /more]\nload-model:\n  - a\n  - b\n')
   const variables = { NEREID_CONFIG: config, NEREID_HTTP_PORT: '2', NEREID_GRPC_PORT: '2', NEREID_LOAD_MODEL: 'c\nd e\n', NEREID_ID: '' }
 
-  test('the command line goes before variables, variables before the file, the file before defaults; lists are taken whole', async () => {
+  test('the command line overrides variables, variables the file, the file the defaults; lists are not merged', async () => {
     const { options, given, warnings } = await readOptions(['--http-port=1'], variables)
     expect(options).toMatchObject({ httpPort: 1, grpcPort: 2, metricsPort: 3, id: 'file', modelRepository: ['/file', '/more'], loadModel: ['c', 'd e'], exitTimeoutSecs: 30 })
     expect(Object.fromEntries(given)).toEqual({
@@ -72,7 +72,7 @@ describe('precedence', () => {
     expect(() => parseObject({ config: 'x' })).toThrow("unrecognized option 'config'")
   })
 
-  test('what is to be checked goes before a repository of a variable or a file, and flags of gpu come from there, too', () => {
+  test('targets of check override a repository of a variable or a file; gpu also reads flags from them', () => {
     const repository = generated.path('small')
     expect(nereid(['check', '--format=json'], { NEREID_MODEL_REPOSITORY: repository }).stdout).toMatch(/"models": [1-9]/)
     expect(nereid(['check', join(repository, 'simple')], { NEREID_MODEL_REPOSITORY: '/nowhere' }).code).toBe(0)
@@ -101,7 +101,7 @@ describe('a server', () => {
     )
     const variables = { NEREID_CONFIG: file(`id: from a file\nmodel-repository:\n  - ${repository}\n`), NEREID_LOG_VERBOSE: '1', NEREID_MODEL_CONTROL_MODE: 'explicit', NEREID_LOAD_MODEL: 'env\nsimple' }
     const env = { ...CLEAN, ...variables, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
-    // The harness names a repository on the command line, which goes before that of the file.
+    // The harness passes a repository on the command line, which overrides that of the file.
     const server = await TestServer.start(repository, [`--model-repository=${generated.path('small')}`], { env })
     try {
       expect(await (await fetch(`${server.url}/v2`)).json()).toMatchObject({ name: 'from a file' })
@@ -138,7 +138,7 @@ describe('a server', () => {
     const text = places.flatMap((place) => filesBelow(join(ROOT, place), /\.(?:ts|mjs|rs|py|c|service|toml)$|Containerfile$/)).map((path) => readFileSync(path, 'utf8'))
     const names = new Set(text.flatMap((one) => one.match(/\bNEREID_[A-Z][A-Z0-9_]*\b/g) ?? []))
     for (const own of ['NEREID_KEY', 'NEREID_LIBCUDA', 'NEREID_PYTHON', 'NEREID_RUNNER', 'NEREID_MODELS', 'NEREID_FLAGS']) expect(names).toContain(own)
-    // The health check of the images asks at the port that the variable gives the server, and help tells of both.
+    // The images' health check uses the port of the server's variable, and help mentions both.
     for (const meant of ['NEREID_HTTP_PORT', 'NEREID_CONFIG', 'NEREID_MODEL_REPOSITORY']) names.delete(meant)
     const { given, warnings } = await readOptions([], Object.fromEntries([...names].map((name) => [name, 'x'])))
     expect([[...given.keys()], warnings]).toEqual([[], []])
@@ -155,7 +155,7 @@ describe('mistakes', () => {
     await expect(readOptions([], variables)).rejects.toThrow(new RegExp(`^${text.replace(/[.?"()]/g, '\\$&')}$`))
   })
 
-  test('that several options make together name where the value is said', async () => {
+  test('errors about several options name the source of the value', async () => {
     const resolve = async (variables: NodeJS.ProcessEnv, yaml: string): Promise<unknown> => resolveSettings(await readOptions(['--model-repository=/m', `--config=${file(yaml)}`], variables), {})
     await expect(resolve({ NEREID_HTTP_RESTRICTED_API: 'nope:a=b' }, '')).rejects.toThrow(/^NEREID_HTTP_RESTRICTED_API: Bad option: "--http-restricted-api"/)
     await expect(resolve({}, '\nload-model: [a]')).rejects.toThrow(/options-\d+\.yaml:2: Error: Use of '--load-model' requires/)
@@ -257,7 +257,7 @@ describe('nereid config', () => {
   const config = file('model-repository:\n  - /m\n  - "a b: #c"\nhttp-restricted-api:\n  - health:key=topsecret\ncache-config: redis,host=h,port=1,password=topsecret,db=1\ngrpc-restricted-protocol: health:a=topsecret=x\n')
   const variables = { NEREID_CONFIG: config, NEREID_LOG_FORMAT: 'json', NEREID_OIDC_KEYS: 'https://user:topsecret@idp/keys', NEREID_BACKEND_CONFIG: 'own,api_token=topsecret' }
 
-  test('prints every option with where it is said', () => {
+  test('prints every option with its source', () => {
     const { code, stdout, stderr } = nereid(['config', '--http-port=9'], { ...variables, NEREID_OIDC_KEYS: '' })
     expect([code, stderr]).toEqual([0, ''])
     for (const { name, outside } of TABLE) if (outside !== 'nowhere') expect(stdout).toMatch(new RegExp(`^(?:# )?${name}:`, 'm'))
@@ -279,13 +279,13 @@ describe('nereid config', () => {
     expect(rows.find((row) => row.name === 'log-format')).toEqual({ name: 'log-format', value: 'json', from: 'NEREID_LOG_FORMAT', isMasked: false })
   })
 
-  test('prints a file that says the same', async () => {
+  test('prints a file with the same options', async () => {
     const flags = ['--model-repository=a: b', '--model-repository=- "c" #', '--id=', '--id=yes', '--unix-socket-mode=0600', '--access-log-rate=0.25', '--exit-on-error=off', '--disable-auto-complete-config', '--log-verbose=true', '--trace-config=rate=7', '--log-file=\u0007\n']
     const again = file(nereid(['config', ...flags]).stdout)
-    const said = await readOptions(flags, {})
+    const fromFlags = await readOptions(flags, {})
     const read = await readOptions([`--config=${again}`], {})
-    expect({ ...read.options, config: '' }).toEqual(said.options)
-    expect([...read.given.keys()].toSorted()).toEqual(['config', ...said.given.keys()].toSorted())
+    expect({ ...read.options, config: '' }).toEqual(fromFlags.options)
+    expect([...read.given.keys()].toSorted()).toEqual(['config', ...fromFlags.given.keys()].toSorted())
   })
 
   test('ends with 1 when a server would not start with it', () => {

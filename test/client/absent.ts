@@ -1,4 +1,4 @@
-/** Targets that are not on this machine: said where the run shows it, and left for the table of `npm test`. */
+/** Prints targets that this machine lacks, and records them for the table of `npm test`. */
 import { appendFileSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { ROOT } from '../server/harness.js'

@@ -1,19 +1,22 @@
-/** Wrong arguments of every public function are a ClientError that says which, what it is and what was expected. Nothing is sent: there is no server here. */
+/**
+ * Wrong arguments of every public function give a ClientError with the argument, its value and the expected one.
+ * Nothing is sent: there is no server here.
+ */
 import { afterAll, describe, expect, test } from 'vitest'
 import * as node from '../../client/src/node.js'
 import { bfloat16, ClientError, float16, type ConnectOptions } from '../../client/src/node.js'
 import { WAYS } from './transports.js'
 
-/** Nobody listens there. */
+/** Ports without a listener. */
 const PORTS = { httpPort: 9, grpcPort: 9 }
 const UNSET = undefined as never
 const ok = { X: new Float32Array(1) }
 const region = { shared_memory_region: 'r', shared_memory_byte_size: 4 }
 
-/** As a program without types has it. */
+/** The client as a program without types sees it. */
 type Untyped = Record<string, (...args: unknown[]) => unknown> & { models: Record<string, Untyped>; systemSharedMemory: Untyped; cudaSharedMemory: Untyped }
 
-/** What an iteration, or a promise, fails with. */
+/** Failure of an iteration or a promise. */
 async function failureOf(make: () => unknown): Promise<unknown> {
   try {
     const made = await make()
@@ -87,7 +90,7 @@ const CALLS: [what: string, call: (client: Untyped) => unknown, text: string][] 
 ]
 
 describe.each(WAYS)('over $name', (way) => {
-  // A mistake that was tried again would take an hour.
+  // Retries of a usage error would take an hour.
   const client = way.connect(PORTS, { check: false, retry: { attemptsMax: 100_000, budget: 100_000, delayMs: 1000 } })
   afterAll(() => client.close())
 

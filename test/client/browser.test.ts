@@ -1,4 +1,4 @@
-/** A real Chromium, a static page, the built client: what bundlers and browsers get. */
+/** A real Chromium, a static page, the built client: the setting of bundlers and browsers. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
@@ -19,22 +19,22 @@ const RESULT_MS_MAX = 40_000
 
 const { server } = serving()
 
-/** The page, the client, and the server behind them, all of one origin. */
+/** One origin for the page, the client, and the server behind them. */
 async function site(done: (result: Record<string, unknown>) => void): Promise<Server> {
   const types: Record<string, string> = { '.js': 'text/javascript', '.html': 'text/html' }
-  const front = createServer((asked, answer) => {
-    const path = new URL(asked.url ?? '/', 'http://x').pathname
+  const front = createServer((incoming, answer) => {
+    const path = new URL(incoming.url ?? '/', 'http://x').pathname
     if (path.startsWith('/v2')) {
-      const behind = request({ host: '127.0.0.1', port: server().httpPort, method: asked.method, path: asked.url, headers: asked.headers }, (said) => {
-        answer.writeHead(said.statusCode ?? 500, said.headers)
-        said.pipe(answer)
+      const behind = request({ host: '127.0.0.1', port: server().httpPort, method: incoming.method, path: incoming.url, headers: incoming.headers }, (output) => {
+        answer.writeHead(output.statusCode ?? 500, output.headers)
+        output.pipe(answer)
       })
       behind.on('error', () => answer.destroy())
       answer.on('close', () => behind.destroy())
-      asked.pipe(behind)
+      incoming.pipe(behind)
     } else if (path === '/result') {
       const parts: Buffer[] = []
-      asked.on('data', (part: Buffer) => parts.push(part)).on('end', () => {
+      incoming.on('data', (part: Buffer) => parts.push(part)).on('end', () => {
         answer.end()
         done(JSON.parse(Buffer.concat(parts).toString()) as Record<string, unknown>)
       })
@@ -60,10 +60,10 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
           const address = `http://127.0.0.1:${(one.address() as AddressInfo).port}/`
           const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', `--user-data-dir=${profile}`, '--enable-logging=stderr', '--remote-debugging-pipe']
           browser = spawn(CHROMIUM ?? '', [...flags, address], { detached: true, stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'] })
-          let said = ''
-          browser.stderr?.on('data', (chunk: Buffer) => (said = (said + chunk.toString()).slice(-4000)))
-          setTimeout(() => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${said}`)), RESULT_MS_MAX).unref()
-          browser.once('exit', (code) => reject(new Error(`Chromium ended with ${code}: ${said}`)))
+          let output = ''
+          browser.stderr?.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
+          setTimeout(() => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${output}`)), RESULT_MS_MAX).unref()
+          browser.once('exit', (code) => reject(new Error(`Chromium ended with ${code}: ${output}`)))
         })
       })
       expect(await result).toEqual({
@@ -81,7 +81,7 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
       const running = browser as ChildProcess | null
       if (running !== null && running.exitCode === null) {
         const ended = new Promise((resolve) => running.once('exit', resolve))
-        // The group: its other processes would go on writing into the profile.
+        // The whole group: other processes would continue to write to the profile.
         process.kill(-(running.pid as number), 'SIGKILL')
         await ended
       }

@@ -1,4 +1,4 @@
-/** What is around a call: cancellation, deadlines, retries, keys, compression, sequences, shared memory. */
+/** Features around calls: cancellation, deadlines, retries, keys, compression, sequences, shared memory. */
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { createServer as createSocketServer, type AddressInfo } from 'node:net'
 import { inspect } from 'node:util'
@@ -15,13 +15,13 @@ const slow = { INPUT0: Int32Array.of(1) }
 
 describe.each(WAYS)('$name', (way) => {
   test('aborting a call ends it here and on the server', async () => {
-    const asked = client(way)
-    await asked.modelMetadata('slow')
+    const target = client(way)
+    await target.modelMetadata('slow')
     const before = await cancelled('slow')
-    // The first one runs; the second waits behind it and can be given up.
-    const first = asked.infer('slow', slow)
+    // The first one runs; the second waits for it and can be cancelled.
+    const first = target.infer('slow', slow)
     const abort = new AbortController()
-    const second = asked.infer('slow', slow, { signal: abort.signal, id: 'second' })
+    const second = target.infer('slow', slow, { signal: abort.signal, id: 'second' })
     setTimeout(() => abort.abort(), 50)
     await expect(second).rejects.toMatchObject({ code: 'CANCELLED', requestId: 'second' })
     await first
@@ -32,18 +32,18 @@ describe.each(WAYS)('$name', (way) => {
     await expect(client(way).infer('slow', slow, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'CANCELLED', mayHaveRun: false })
   })
 
-  test('a deadline ends a call, says how long it was, and is not retried', async () => {
+  test('a deadline ends a call, names its length, and is not retried', async () => {
     const from = performance.now()
-    const asked = client(way).infer('slow', slow, { deadlineMs: 100 })
-    await expect(asked).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED', text: 'there was no answer within 100 ms', mayHaveRun: true })
+    const target = client(way).infer('slow', slow, { deadlineMs: 100 })
+    await expect(target).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED', text: 'there was no answer within 100 ms', mayHaveRun: true })
     expect(performance.now() - from).toBeLessThan(290)
   })
 
-  test('a server that is not there is asked again, within the budget, and then the error says that nothing was sent', async () => {
+  test('an unreachable server is retried within the budget, and the error says that nothing was sent', async () => {
     const port = await freePort()
     const absent = way.connect({ httpPort: port, grpcPort: port }, { retry: { attemptsMax: 3, delayMs: 5 } })
     const error = await absent.live().catch((error: unknown) => error)
-    // `fetch` does not tell whether there was a connection.
+    // `fetch` does not report whether it connected.
     expect(error).toMatchObject(way.name === 'fetch' ? { code: 'DISCONNECTED' } : { code: 'UNREACHABLE', mayHaveRun: false })
     absent.close()
   })
@@ -62,8 +62,8 @@ describe.each(WAYS)('$name', (way) => {
   test('bodies are compressed in both directions', async () => {
     const data = new Float32Array(100_000)
     for (const compress of ['gzip', 'deflate'] as const) {
-      const asked = client(way, { compress, acceptCompressed: true })
-      const result = await asked.infer('echo', { INPUT0: data })
+      const target = client(way, { compress, acceptCompressed: true })
+      const result = await target.infer('echo', { INPUT0: data })
       expect(result.output('OUTPUT0').as('FP32')).toEqual(data)
     }
   })
@@ -84,23 +84,23 @@ describe.each(WAYS)('$name', (way) => {
   })
 
   test('tensors lie in shared memory, where the helper of nereid/shm puts them', async () => {
-    const asked = client(way)
+    const target = client(way)
     const data = Int32Array.from({ length: 16 }, (_, i) => i)
     using region = Region.create({ INPUT0: { data, shape: [1, 16] }, INPUT1: { data, shape: [1, 16] }, OUTPUT0: { datatype: 'INT32', shape: [1, 16] } })
-    await asked.systemSharedMemory.register(region.name, region.registration)
-    expect(await asked.systemSharedMemory.status(region.name)).toEqual([{ name: region.name, key: region.key, offset: 0, byte_size: region.byteSize }])
-    const result = await asked.infer('simple', region.inputs('INPUT0', 'INPUT1'), { outputs: region.outputs('OUTPUT0') })
+    await target.systemSharedMemory.register(region.name, region.registration)
+    expect(await target.systemSharedMemory.status(region.name)).toEqual([{ name: region.name, key: region.key, offset: 0, byte_size: region.byteSize }])
+    const result = await target.infer('simple', region.inputs('INPUT0', 'INPUT1'), { outputs: region.outputs('OUTPUT0') })
     expect(result.output('OUTPUT0').shape).toEqual([1, 16])
     expect(() => result.output('OUTPUT0').raw).toThrow(/is in a region of shared memory/)
     expect(region.read('OUTPUT0').data).toEqual(data.map((x) => 2 * x))
-    await asked.systemSharedMemory.unregister(region.name)
-    expect(await asked.systemSharedMemory.status()).toEqual([])
+    await target.systemSharedMemory.unregister(region.name)
+    expect(await target.systemSharedMemory.status()).toEqual([])
   })
 
-  test('handles of devices are passed on; a server without devices says that it has none', async () => {
-    const asked = client(way)
-    await expect(asked.cudaSharedMemory.register('r', { raw_handle: new Uint8Array(64), device_id: 0, byte_size: 64 })).rejects.toMatchObject({ code: 'INVALID_ARG' })
-    expect(await asked.cudaSharedMemory.status()).toEqual([])
+  test('device handles are forwarded; a server without devices rejects them', async () => {
+    const target = client(way)
+    await expect(target.cudaSharedMemory.register('r', { raw_handle: new Uint8Array(64), device_id: 0, byte_size: 64 })).rejects.toMatchObject({ code: 'INVALID_ARG' })
+    expect(await target.cudaSharedMemory.status()).toEqual([])
   })
 })
 
@@ -112,14 +112,14 @@ async function freePort(): Promise<number> {
   return port
 }
 
-/** Something in front of a server, which answers as it is told. */
+/** A proxy with scripted responses. */
 async function between(answer: (request: IncomingMessage, count: number) => { status: number; headers?: Record<string, string>; body: string } | null, use: (client: Client, count: () => number) => Promise<void>): Promise<void> {
   let count = 0
   const front: Server = createServer((request, response) => {
     count += 1
-    const said = answer(request, count)
-    if (said === null) request.socket.destroy()
-    else response.writeHead(said.status, said.headers).end(said.body)
+    const scripted = answer(request, count)
+    if (scripted === null) request.socket.destroy()
+    else response.writeHead(scripted.status, scripted.headers).end(scripted.body)
   })
   await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
   const client = connect(`http://127.0.0.1:${(front.address() as AddressInfo).port}/base`, { key: 'sesame', keyHeader: 'x-api-key', retry: { delayMs: 1 } })
@@ -132,7 +132,7 @@ async function between(answer: (request: IncomingMessage, count: number) => { st
   }
 }
 
-test('what a quota refuses is asked again when the server says so', async () => {
+test('a request over its quota is retried if the server permits it', async () => {
   await between(
     (_, count) => (count < 3 ? { status: 429, headers: { 'retry-after': '0' }, body: '{"error":"later"}' } : { status: 200, body: '{"name":"x","version":"1","extensions":[]}' }),
     async (client, count) => {
@@ -142,7 +142,7 @@ test('what a quota refuses is asked again when the server says so', async () => 
   )
 })
 
-test('what may have run is not asked again: a lost connection, an answer of 503, a timeout', async () => {
+test('requests that may have run are not retried: a lost connection, a 503 response, a timeout', async () => {
   await between(
     () => null,
     async (client, count) => {
@@ -172,7 +172,7 @@ test('a budget that is spent is not overdrawn', async () => {
   )
 })
 
-test('a path in front of /v2, and the key, are sent; an answer of something else is told as it is', async () => {
+test('a path before /v2 and the key are sent; an error of another server is reported as it is', async () => {
   await between(
     ({ url, headers }) => ({ status: 502, body: `${url} ${headers['x-api-key'] === 'sesame'}` }),
     async (client) => {

@@ -1,4 +1,4 @@
-/** The pure parts: JSON with large integers, halves of floats, strings, events. */
+/** The pure parts: JSON with large integers, half-precision floats, strings, events. */
 import { describe, expect, test } from 'vitest'
 import { joinElements, splitElements } from '../../client/src/bytes.js'
 import { bfloat16, float16, fromFloat16, toFloat16 } from '../../client/src/float16.js'
@@ -21,7 +21,7 @@ describe('JSON', () => {
 
   test('both parsers agree on everything else, and refuse the same', () => {
     for (const text of ['{"a":{"b":[1,2,{"c":null}]},"d":true,"":"\\u00e9\\n"}', '[]', ' { } ', '1e3', '"\\ud83d\\ude00"', '{"__proto__":1}']) {
-      // One integer that is too long makes the slower one read it.
+      // One long integer selects the slower parser.
       expect(parseJson(`[12345678901234567890,${text}]`)).toEqual([12345678901234567890n, JSON.parse(text)])
     }
     for (const text of ['{', '[1,]', '{"a" 1}', '01x', '[1 2]', '12345678901234567890x', '"a', '']) expect(() => parseJson(text), text).toThrow(SyntaxError)
@@ -38,7 +38,7 @@ test('every FP16 is itself again, and others are rounded to the nearest', () => 
     const value = fromFloat16(half)
     if (!Number.isNaN(value) && toFloat16(value) !== half) throw new Error(`${half} becomes ${toFloat16(value)}`)
   }
-  // Halfway: to the even one. 65520 is the first that is infinite; 2^-25 is half of the smallest.
+  // Ties round to even. 65520 is the first infinite value; 2^-25 is half of the smallest.
   expect([...float16.encode([1 + 2 ** -11, 1 + 3 * 2 ** -11, 65519, 65520, -(2 ** -24), 2 ** -25, 3 * 2 ** -25, NaN])]).toEqual([0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x8001, 0, 2, 0x7e00])
 })
 
@@ -66,7 +66,7 @@ test('events are cut wherever their parts end', async () => {
   }
 })
 
-test('messages by their tables: defaults, maps, and what is cut off', () => {
+test('messages by their tables: defaults, maps, and truncated ones', () => {
   const bytes = encode('SystemSharedMemoryRegisterRequest', { name: 'ä', key: '/k', offset: 2n ** 60n, byte_size: 300 })
   expect(decode('SystemSharedMemoryRegisterRequest', bytes)).toEqual({ name: 'ä', key: '/k', offset: 2n ** 60n, byte_size: 300 })
   expect(decode('RepositoryIndexResponse', Buffer.alloc(0))).toEqual({ models: [] })

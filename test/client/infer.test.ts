@@ -1,4 +1,4 @@
-/** Inferences: what goes in comes out, whatever the transport and the datatype. P-50 to P-80 of protocol.md are the server's side of it. */
+/** Inferences return their inputs, with every transport and datatype (P-50 to P-80 are the server's side). */
 import { describe, expect, test } from 'vitest'
 import { ClientError, bfloat16, float16, type Datatype, type TensorData } from '../../client/src/index.js'
 import { WAYS, serving } from './transports.js'
@@ -57,17 +57,17 @@ describe.each(WAYS)('$name', (way) => {
     }
   })
 
-  test('lists of numbers become what the model expects', async () => {
+  test("lists of numbers are converted to the model's datatype", async () => {
     const result = await client(way).infer('simple', { INPUT0: Array(16).fill(2), INPUT1: Array(16).fill(3n) })
     expect(result.output('OUTPUT0').as('INT32')).toEqual(new Int32Array(16).fill(5))
     const halves = await client(way).infer('id_fp16', { INPUT0: { data: [1.5, -0.25], shape: [2, 1] } })
     expect(halves.output('OUTPUT0').floats()).toEqual(Float32Array.of(1.5, -0.25))
   })
 
-  test('a wrong input is refused before it is sent, and the text names it, what it is and what is expected', async () => {
-    const asked = client(way)
-    const refused = async (inputs: Parameters<typeof asked.infer>[1], text: string) => {
-      const error = await asked.infer('simple', inputs).catch((error: unknown) => error)
+  test('a wrong input is rejected before it is sent, naming the input, its value and the expected one', async () => {
+    const target = client(way)
+    const refused = async (inputs: Parameters<typeof target.infer>[1], text: string) => {
+      const error = await target.infer('simple', inputs).catch((error: unknown) => error)
       expect(error).toBeInstanceOf(ClientError)
       expect(error).toMatchObject({ code: 'INVALID_ARG', status: 0, text, mayHaveRun: false })
     }
@@ -86,7 +86,7 @@ describe.each(WAYS)('$name', (way) => {
     expect(result.output('SUM').as('FP32')).toEqual(Float32Array.of(3, 3))
   })
 
-  test('the server says what is wrong with what it is sent, and the error says what was asked', async () => {
+  test("an error has the server's text and the call", async () => {
     const error = await client(way).infer('nobody', { A: new Int32Array(1) }, { id: 'x' }).catch((error: unknown) => error)
     expect(error).toMatchObject({ code: 'NOT_FOUND', text: "Request for unknown model: 'nobody' is not found", requestId: 'x' })
     expect((error as ClientError).asked).toContain('nobody')
@@ -117,8 +117,8 @@ describe.each(WAYS)('$name', (way) => {
   })
 
   test('a version is chosen by number', async () => {
-    const asked = async (version: number) => [...(await client(way).infer('versions', { INPUT0: Int32Array.of(1, 2, 3, 4) }, { version })).output('OUTPUT0').as('INT32')]
-    expect([await asked(1), await asked(2)]).toEqual([
+    const target = async (version: number) => [...(await client(way).infer('versions', { INPUT0: Int32Array.of(1, 2, 3, 4) }, { version })).output('OUTPUT0').as('INT32')]
+    expect([await target(1), await target(2)]).toEqual([
       [2, 3, 4, 5],
       [10, 20, 30, 40],
     ])
@@ -134,17 +134,17 @@ describe.each(WAYS)('$name', (way) => {
     expect(answers.every(Boolean)).toBe(true)
   })
 
-  test('an answer stays what it was while others come', async () => {
-    const asked = client(way)
+  test('a response stays unchanged while others arrive', async () => {
+    const target = client(way)
     for (const length of [4, 200, 100_000]) {
       const rounds = Array.from({ length: 20 }, (_, i) => i)
       const kept: ArrayLike<number>[] = []
-      for (const i of rounds) kept.push((await asked.infer('echo', { INPUT0: new Float32Array(length).fill(i) })).output('OUTPUT0').as('FP32'))
+      for (const i of rounds) kept.push((await target.infer('echo', { INPUT0: new Float32Array(length).fill(i) })).output('OUTPUT0').as('FP32'))
       expect(kept.map((data, i) => Array.from(data).every((x) => x === i))).toEqual(rounds.map(() => true))
     }
   })
 
-  test('raw bytes stand for any datatype that is said', async () => {
+  test('raw bytes match any given datatype', async () => {
     const raw = new Uint8Array(Int32Array.of(5, 6, 7, 8).buffer)
     const result = await client(way).infer('versions', { INPUT0: { data: raw, datatype: 'INT32' } }, { version: 1 })
     expect([...result.output('OUTPUT0').as('INT32')]).toEqual([6, 7, 8, 9])

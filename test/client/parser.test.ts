@@ -1,4 +1,4 @@
-/** Answers of HTTP/1.1, however they are cut into pieces, and what is none. */
+/** HTTP/1.1 responses in pieces of any size, and invalid ones. */
 import { expect, test } from 'vitest'
 import { ClientError } from '../../client/src/index.js'
 import { connect } from '../../client/src/node.js'
@@ -36,7 +36,7 @@ test('a body with a length, in chunks, or until the end comes whole, wherever it
   each('HTTP/1.1 204 No Content\r\n\r\n', ({ body, ends }) => expect([body, ends]).toEqual(['', 1]))
 })
 
-test('what is no answer is refused, and so are bytes behind one', () => {
+test('invalid responses are rejected, and so are bytes after one', () => {
   const refused = [
     'SSH-2.0-OpenSSH\r\n\r\n',
     'HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello',

@@ -1,4 +1,4 @@
-/** How often the server reads its socket for one large body: each read is a system call, and a server that reads too early wakes for little. */
+/** Number of socket reads for a large body: each is a system call, and an early read finds little. */
 import { mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
   const key = `/nereid_reads_${process.pid}`
   const tensors = [[['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]]]
   writeModel(join(directory, 'models'), 'large', { config: config('identity', 0, ...tensors) })
-  // The answer goes elsewhere: only what comes is counted.
+  // The output goes to a region: only the request is counted.
   writeFileSync(`/dev/shm${key}`, '')
   truncateSync(`/dev/shm${key}`, BYTES)
   const native = join(ROOT, 'native')
@@ -39,7 +39,7 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
         await client.infer('large', { INPUT0: { data, shape: [data.length] } }, { outputs: [{ name: 'OUTPUT0', parameters: { shared_memory_region: 'made', shared_memory_byte_size: BYTES } }] })
         found.push(count() - before)
       }
-      // The best of them: on a busy machine the client is slower than the server.
+      // The best run: on a busy machine the client is slower than the server.
       const least = Math.min(...found)
       expect(least, `${kind}: ${found.join(' ')}`).toBeLessThanOrEqual(READS_MAX)
       expect(least, `${kind}: reads are not seen`).toBeGreaterThan(8)

@@ -1,4 +1,4 @@
-/** Requests of sequences on gRPC streams, not one waiting for an answer, through an ensemble: the last step gets them in the order of the stream. */
+/** Concurrent requests of sequences on gRPC streams reach the last step of an ensemble in order. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** Requests with many answers: ModelStreamInfer over gRPC (P-147 to P-156), events over HTTP (P-113). */
+/** Requests with many responses: ModelStreamInfer over gRPC (P-147 to P-156), events over HTTP (P-113). */
 import { describe, expect, test } from 'vitest'
 import type { InferResult } from '../../client/src/index.js'
 import { WAYS, serving, type Way } from './transports.js'
@@ -11,7 +11,7 @@ if (grpc === undefined) throw new Error('there is no gRPC')
 const repeat = (count: number, delayMs = 0) => ({ IN: Int32Array.from({ length: count }, (_, i) => i), DELAY: new Uint32Array(count).fill(delayMs), WAIT: Uint32Array.of(0) })
 const valueOf = (result: InferResult): number => result.output('OUT').as('INT32')[0] ?? NaN
 
-/** The only instance of the model is free at once, and not when all answers would have been sent. */
+/** The model's only instance is free at once, before all responses could have been sent. */
 async function expectFree(): Promise<void> {
   const from = performance.now()
   expect((await client(http[0] as Way).generate('repeat', { IN: [5], DELAY: [0], WAIT: 0 }))['OUT']).toBe(5)
@@ -24,7 +24,7 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   return all
 }
 
-/** The process does not grow with the answers that it has read; the suite `client` of the bench reads a million. */
+/** Memory does not grow with the number of responses; the suite `client` of the bench reads a million. */
 async function expectFlat(answers: (count: number) => AsyncIterable<unknown>): Promise<void> {
   const rounds = 20
   const each = 2000
@@ -38,7 +38,7 @@ async function expectFlat(answers: (count: number) => AsyncIterable<unknown>): P
     expect(next).toBe(each)
     rss.push(process.memoryUsage().rss)
   }
-  // Most of the growth is before the first rounds are over: code that is compiled, pools.
+  // Most growth precedes the end of the first rounds: compiled code, pools.
   expect((rss.at(-1) ?? 0) - (rss[rounds / 2] ?? 0)).toBeLessThan(48 << 20)
 }
 
@@ -109,13 +109,13 @@ describe('over gRPC', () => {
   })
 
   test('memory stays flat while answers go by', { timeout: 60_000 }, async () => {
-    const asked = client(grpc)
+    const target = client(grpc)
     await expectFlat(async function* (count) {
-      for await (const result of asked.inferStream('repeat', repeat(count))) yield valueOf(result)
+      for await (const result of target.inferStream('repeat', repeat(count))) yield valueOf(result)
     })
   })
 
-  test('generate is of HTTP, and the text says so', async () => {
+  test('generate needs HTTP, and the error says so', async () => {
     await expect(client(grpc).generate('repeat', {})).rejects.toMatchObject({ code: 'UNSUPPORTED' })
     await expect(collect(client(grpc).generateStream('repeat', {}))).rejects.toThrow(/connect to the HTTP port/)
   })
@@ -128,10 +128,10 @@ describe.each(http)('over $name', (way) => {
   })
 
   test('memory stays flat while events go by', { timeout: 60_000 }, async () => {
-    const asked = client(way)
+    const target = client(way)
     await expectFlat(async function* (count) {
       const body = { IN: Array.from({ length: count }, (_, i) => i), DELAY: Array(count).fill(0), WAIT: 0 }
-      for await (const event of asked.generateStream('repeat', body)) yield event['OUT']
+      for await (const event of target.generateStream('repeat', body)) yield event['OUT']
     })
   })
 
@@ -141,7 +141,7 @@ describe.each(http)('over $name', (way) => {
     await expect(client(way).generate('repeat', { IN: [7, 8], DELAY: [0, 0], WAIT: 0 })).rejects.toThrow(/exactly 1 response/)
   })
 
-  test('what is refused, and what fails on the way, is an error', async () => {
+  test('rejected and failed requests are errors', async () => {
     await expect(collect(client(way).generateStream('nobody', {}))).rejects.toMatchObject({ code: 'NOT_FOUND' })
     await expect(collect(client(way).generateStream('square_fail', { IN: 3 }))).rejects.toMatchObject({ name: 'ClientError' })
   })
@@ -154,7 +154,7 @@ describe.each(http)('over $name', (way) => {
     await expectFree()
   })
 
-  test('tensors in streams are of gRPC, and the text says so', async () => {
+  test('streams of tensors need gRPC, and the error says so', async () => {
     await expect(collect(client(way).inferStream('repeat', repeat(1)))).rejects.toMatchObject({ code: 'UNSUPPORTED' })
   })
 })

@@ -1,4 +1,4 @@
-/** TLS from Node: a server's certificate is checked, a client's own is shown; Unix sockets are no different. */
+/** TLS from Node: server certificates are verified, client certificates are presented; Unix sockets work alike. */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync } from 'node:fs'
 import { createConnection, createServer, type Server } from 'node:net'
@@ -28,7 +28,7 @@ describe.skipIf(!isHere)('over TLS', () => {
     const both = ['http', 'grpc'].flatMap((name) => [`--${name}-use-ssl=true`, `--${name}-server-cert=${file('server.pem')}`, `--${name}-server-key=${file('server.key')}`])
     server = await TestServer.spawn(models.path('small'), both)
     const client = connect(`https://127.0.0.1:${server.httpPort}`, { tls: { ca: readFileSync(file('server.pem')) } })
-    // vi.waitFor rather than expect.poll, which is of tests only.
+    // vi.waitFor, because expect.poll works only in tests.
     await vi.waitFor(async () => expect(await client.ready()).toBe(true), { timeout: 30_000, interval: 50 })
     client.close()
   })
@@ -44,7 +44,7 @@ describe.skipIf(!isHere)('over TLS', () => {
     client.close()
   })
 
-  test.each(['https', 'grpcs'])('%s: a certificate that nobody trusts is refused, and nothing was sent', async (scheme) => {
+  test.each(['https', 'grpcs'])('%s: an untrusted certificate is rejected before anything is sent', async (scheme) => {
     const client = connect(`${scheme}://127.0.0.1:${scheme === 'https' ? server.httpPort : server.grpcPort}`, { tls: { ca: readFileSync(file('other.pem')) }, retry: false })
     await expect(client.live()).rejects.toMatchObject({ code: 'UNREACHABLE', mayHaveRun: false })
     client.close()
@@ -56,7 +56,7 @@ describe('over a Unix socket', () => {
 
   test.each(['http', 'grpc'] as const)('%s: an inference', async (scheme) => {
     const socketPath = file(`${scheme}.sock`)
-    // What passes bytes on, as a proxy beside the server does.
+    // Forwards bytes like a sidecar proxy.
     const front: Server = createServer((socket) => {
       const behind = createConnection(scheme === 'http' ? server().httpPort : server().grpcPort, '127.0.0.1')
       socket.pipe(behind).pipe(socket)

@@ -1,4 +1,4 @@
-/** The ways in which a client reaches a server, and one server for a file of tests. */
+/** The transports of a client, and one server for a file of tests. */
 import { afterAll, beforeAll } from 'vitest'
 import * as browser from '../../client/src/index.js'
 import * as node from '../../client/src/node.js'
@@ -17,7 +17,7 @@ export const WAYS: readonly Way[] = [
   { name: 'gRPC', isGrpc: true, connect: ({ grpcPort }, options) => node.connect(`grpc://127.0.0.1:${grpcPort}`, options) },
 ]
 
-/** A server over one of the generated repositories, as long as the tests of this file run. */
+/** A server over one of the generated repositories, for the tests of one file. */
 export function serving(flags: string[] = [], repository = 'main'): { server: () => TestServer; client: (way: Way, options?: ConnectOptions) => Client } {
   const models = repositories()
   let server: TestServer | null = null
@@ -44,7 +44,7 @@ export function serving(flags: string[] = [], repository = 'main'): { server: ()
   }
 }
 
-/** What a server counts of a model's requests that were given up. */
+/** A server's count of a model's cancelled requests. */
 export async function cancelled({ metricsPort }: TestServer, model: string): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text()
   const line = text.split('\n').find((one) => one.startsWith('nv_inference_request_failure{') && one.includes(`model="${model}"`) && one.includes('reason="CANCELED"'))

@@ -1,4 +1,4 @@
-/** NVIDIA's own server, with models in Python: the client is one for it as well. */
+/** NVIDIA's own server with Python models: the client supports it as well. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Client } from '../../client/src/index.js'
 import { absent } from './absent.js'
@@ -25,22 +25,22 @@ describe.skipIf(reason !== null)('Triton', () => {
   })
 
   describe.each(WAYS)('$name', (way) => {
-    test('says what it is', async () => {
-      const asked = client(way)
-      expect([await asked.live(), await asked.ready(), await asked.modelReady('identity'), await asked.modelReady('nobody')]).toEqual([true, true, true, false])
-      expect(await asked.serverMetadata()).toMatchObject({ name: 'triton', version: expect.stringMatching(/^2\./) })
-      expect(await asked.modelMetadata('strings')).toMatchObject({ inputs: [{ name: 'TEXT', datatype: 'BYTES', shape: [-1, -1] }] })
-      expect((await asked.index({ ready: true })).map((row) => row.name).sort()).toEqual(['decoupled', 'identity', 'longs', 'strings'])
-      expect(await asked.modelConfig('longs')).toMatchObject({ name: 'longs', max_batch_size: 8, input: [{ data_type: 'TYPE_INT64', dims: [2] }] })
+    test('describes itself', async () => {
+      const target = client(way)
+      expect([await target.live(), await target.ready(), await target.modelReady('identity'), await target.modelReady('nobody')]).toEqual([true, true, true, false])
+      expect(await target.serverMetadata()).toMatchObject({ name: 'triton', version: expect.stringMatching(/^2\./) })
+      expect(await target.modelMetadata('strings')).toMatchObject({ inputs: [{ name: 'TEXT', datatype: 'BYTES', shape: [-1, -1] }] })
+      expect((await target.index({ ready: true })).map((row) => row.name).sort()).toEqual(['decoupled', 'identity', 'longs', 'strings'])
+      expect(await target.modelConfig('longs')).toMatchObject({ name: 'longs', max_batch_size: 8, input: [{ data_type: 'TYPE_INT64', dims: [2] }] })
     })
 
-    test('gives back what it got: a few floats, a megabyte, integers of 64 bits', async () => {
-      const asked = client(way)
+    test('returns its inputs: a few floats, a megabyte, 64-bit integers', async () => {
+      const target = client(way)
       for (const length of [3, 262_144]) {
         const data = Float32Array.from({ length }, (_, i) => i)
-        expect((await asked.infer('identity', { INPUT0: data }, { id: 'x' })).output('OUTPUT0').as('FP32')).toEqual(data)
+        expect((await target.infer('identity', { INPUT0: data }, { id: 'x' })).output('OUTPUT0').as('FP32')).toEqual(data)
       }
-      const longs = await asked.infer('longs', { INPUT0: BigInt64Array.of(2n ** 53n, -2n) })
+      const longs = await target.infer('longs', { INPUT0: BigInt64Array.of(2n ** 53n, -2n) })
       expect(longs.output('OUTPUT0').as('INT64')).toEqual(BigInt64Array.of(2n ** 53n + 1n, -1n))
     })
 
@@ -50,18 +50,18 @@ describe.skipIf(reason !== null)('Triton', () => {
     })
 
     test('errors, statistics and settings', async () => {
-      const asked = client(way)
-      await expect(asked.infer('nobody', { A: Int32Array.of(1) })).rejects.toMatchObject({ code: 'NOT_FOUND', text: expect.stringContaining("unknown model: 'nobody'") })
-      await expect(asked.infer('longs', { INPUT0: { data: BigInt64Array.of(1n), shape: [1, 1] } })).rejects.toThrow(/expects \[-1,2\]/)
-      await expect(asked.infer('decoupled', { N: Int32Array.of(1) })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
-      expect(Number((await asked.statistics('identity'))[0]?.inference_count)).toBeGreaterThan(0)
-      expect(await asked.logSettings({ update: { log_verbose_level: 0 } })).toMatchObject({ log_info: true })
+      const target = client(way)
+      await expect(target.infer('nobody', { A: Int32Array.of(1) })).rejects.toMatchObject({ code: 'NOT_FOUND', text: expect.stringContaining("unknown model: 'nobody'") })
+      await expect(target.infer('longs', { INPUT0: { data: BigInt64Array.of(1n), shape: [1, 1] } })).rejects.toThrow(/expects \[-1,2\]/)
+      await expect(target.infer('decoupled', { N: Int32Array.of(1) })).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+      expect(Number((await target.statistics('identity'))[0]?.inference_count)).toBeGreaterThan(0)
+      expect(await target.logSettings({ update: { log_verbose_level: 0 } })).toMatchObject({ log_info: true })
     })
 
     test('bodies are compressed', async () => {
-      const asked = way.connect(triton, { compress: 'gzip', acceptCompressed: true })
-      clients.push(asked)
-      expect((await asked.infer('identity', { INPUT0: new Float32Array(10_000) })).output('OUTPUT0').as('FP32').length).toBe(10_000)
+      const target = way.connect(triton, { compress: 'gzip', acceptCompressed: true })
+      clients.push(target)
+      expect((await target.infer('identity', { INPUT0: new Float32Array(10_000) })).output('OUTPUT0').as('FP32').length).toBe(10_000)
     })
 
     test('many answers', async () => {
@@ -72,11 +72,11 @@ describe.skipIf(reason !== null)('Triton', () => {
     })
 
     test('models are unloaded and loaded', async () => {
-      const asked = client(way)
-      await asked.unload('longs')
-      await expect.poll(() => asked.modelReady('longs'), { timeout: 20_000 }).toBe(false)
-      await asked.load('longs')
-      expect(await asked.modelReady('longs')).toBe(true)
+      const target = client(way)
+      await target.unload('longs')
+      await expect.poll(() => target.modelReady('longs'), { timeout: 20_000 }).toBe(false)
+      await target.load('longs')
+      expect(await target.modelReady('longs')).toBe(true)
     })
   })
 })

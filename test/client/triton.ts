@@ -1,6 +1,6 @@
 /**
- * The Triton in the wheel of nvidia-pytriton, over three models in Python. It is 120 MB and more to download, so it is used where it is installed, by the bench
- * or by `npm test -- client --triton`.
+ * The Triton in the wheel of nvidia-pytriton, over three Python models. It downloads more than 120 MB, so it is used
+ * only if the bench or `npm test -- client --triton` installed it.
  */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -58,10 +58,10 @@ export interface Triton {
   stop(): Promise<void>
 }
 
-/** Why it cannot be started here; null when it can. */
+/** Reason why it cannot start here, or null. */
 export function obstacle(): string | null {
   if (process.platform !== 'linux' || process.arch !== 'x64') return `nvidia-pytriton is for Linux on x64, this is ${process.platform} on ${process.arch}`
-  // `bench/lib/venv.mjs` leaves it when all of it is there.
+  // `bench/lib/venv.mjs` writes it after a complete installation.
   const isInstalled = existsSync(ENVIRONMENT) && readdirSync(ENVIRONMENT).some((name) => name.startsWith('installed-'))
   return isInstalled ? null : 'nvidia-pytriton is not installed: npm test -- client --triton does that'
 }
@@ -73,7 +73,7 @@ export async function startTriton(): Promise<Triton> {
   const python = ask('import sys; print("%d.%d" % sys.version_info[:2])')
   const server = join(site, 'pytriton/tritonserver')
   const work = mkdtempSync(join(tmpdir(), 'nereid-triton-'))
-  // The wheel keeps one stub per Python version aside, and the backend wants it beside itself.
+  // The wheel stores one stub per Python version elsewhere, and the backend needs it in its own directory.
   cpSync(join(server, 'backends'), join(work, 'backends'), { recursive: true })
   const stub = join(work, 'backends/python/triton_python_backend_stub')
   copyFileSync(join(server, 'python_backend_stubs', python, 'triton_python_backend_stub'), stub)
@@ -97,10 +97,10 @@ export async function startTriton(): Promise<Triton> {
       },
     },
   )
-  let said = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (said = (said + chunk.toString()).slice(-4000)))
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
   try {
-    await untilReady(child, `http://127.0.0.1:${httpPort}/v2/health/ready`, () => said)
+    await untilReady(child, `http://127.0.0.1:${httpPort}/v2/health/ready`, () => output)
   } catch (error) {
     child.kill('SIGKILL')
     throw error
@@ -117,10 +117,10 @@ export async function startTriton(): Promise<Triton> {
   }
 }
 
-async function untilReady(child: ChildProcess, url: string, said: () => string): Promise<void> {
+async function untilReady(child: ChildProcess, url: string, output: () => string): Promise<void> {
   const from = performance.now()
   while (performance.now() - from < START_MS_MAX) {
-    if (child.exitCode !== null) throw new Error(`Triton ended at once: ${said()}`)
+    if (child.exitCode !== null) throw new Error(`Triton ended at once: ${output()}`)
     const status = await fetch(url).then(
       (answer) => answer.status,
       () => 0,
@@ -128,5 +128,5 @@ async function untilReady(child: ChildProcess, url: string, said: () => string):
     if (status === 200) return
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
-  throw new Error(`Triton was not ready within ${START_MS_MAX} ms: ${said()}`)
+  throw new Error(`Triton was not ready within ${START_MS_MAX} ms: ${output()}`)
 }

@@ -1,4 +1,4 @@
-// `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
+// `nereid check`: places and texts of mistakes in real directories, which agree with those of a load.
 import { chmodSync } from 'node:fs'
 import { describe, expect, test, vi } from 'vitest'
 import { PYTHON } from '../../scripts/lib/venv.mjs'
@@ -19,10 +19,10 @@ input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 
-/** What `GOOD` says. */
+/** The graph that matches `GOOD`. */
 const MODEL = identity(TYPE.FP32, [1], 'A', 'B')
 
-/** The same graph, with an operator that ONNX Runtime does not have. */
+/** The same graph with an operator that ONNX Runtime lacks. */
 const MISSING = model({ nodes: [node('NoSuchOperator', ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1])], outputs: [value('B', TYPE.FP32, [1])] })
 
 async function checked(content: Record<string, string | Uint8Array>, args: string[] = []): Promise<{ code: number; out: string }> {
@@ -31,7 +31,7 @@ async function checked(content: Record<string, string | Uint8Array>, args: strin
 }
 
 describe('a configuration', () => {
-  test('every mistake is printed with its line and a caret, and what was meant', async () => {
+  test('every mistake is printed with its line, a caret and the likely meaning', async () => {
     const config = `name: "m"
 max_batchsize: 8
 input [
@@ -81,18 +81,18 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
     expect(pbtxtProblems(GOOD, 'p')).toEqual([])
   })
 
-  test('a mistake does not hide the next field, nor make mistakes of what follows', () => {
-    const told = (text: string): string[] => pbtxtProblems(text, 'p').map(({ line, reason }) => `${line} ${reason}`)
-    expect(told('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual(['1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'])
-    expect(told('foo { bar { baz: [ 1, 2 ] } }\nplatfrm: "x"')).toHaveLength(2)
-    expect(told('name: "m\nbackend: "b\n')).toEqual(['1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'])
-    expect(told('}\nname: "m"\n')).toEqual(['1 Expected identifier, got: }'])
-    expect(told('parameters { key: "k" vaule { string_value: "v" } }\nnam: "m"')).toHaveLength(2)
-    // Behind a block that is not closed nothing can be told.
-    expect(told('input [\n { name: "A"\n]\noutput [ { nam: "B" } ]')).toEqual(['3 Expected identifier, got: ]'])
+  test('a mistake neither hides the next field nor causes further mistakes', () => {
+    const reported = (text: string): string[] => pbtxtProblems(text, 'p').map(({ line, reason }) => `${line} ${reason}`)
+    expect(reported('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual(['1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'])
+    expect(reported('foo { bar { baz: [ 1, 2 ] } }\nplatfrm: "x"')).toHaveLength(2)
+    expect(reported('name: "m\nbackend: "b\n')).toEqual(['1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'])
+    expect(reported('}\nname: "m"\n')).toEqual(['1 Expected identifier, got: }'])
+    expect(reported('parameters { key: "k" vaule { string_value: "v" } }\nnam: "m"')).toHaveLength(2)
+    // After an open block the rest cannot be judged.
+    expect(reported('input [\n { name: "A"\n]\noutput [ { nam: "B" } ]')).toEqual(['3 Expected identifier, got: ]'])
   })
 
-  test(`at most ${SYNTAX_PROBLEMS_MAX} mistakes of a file are told, and a file of nothing else is read in no time`, () => {
+  test(`at most ${SYNTAX_PROBLEMS_MAX} mistakes of a file are reported, and a file of mistakes is read quickly`, () => {
     const from = performance.now()
     expect(pbtxtProblems('x: 1\n'.repeat(200_000), 'p')).toHaveLength(SYNTAX_PROBLEMS_MAX)
     expect(pbtxtProblems('dims: [ '.repeat(200_000), 'p').length).toBeLessThanOrEqual(SYNTAX_PROBLEMS_MAX)
@@ -111,7 +111,7 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
     `)
   })
 
-  test('rules are told behind one another, as far as they do not depend on each other, with a place', async () => {
+  test('independent rules are all reported, with places', async () => {
     const config = `name: "other"
 backend: "onnx_runtime"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ ] } ]
@@ -168,9 +168,9 @@ describe('a file outside of a model', () => {
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
     ['default_model_filename: "model.pt"', "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"],
   ]
-  test.each(absent)('a backend that is not there: %s', async (text, told) => {
+  test.each(absent)('an absent backend: %s', async (text, reported) => {
     const { code, out } = await lone(text)
-    expect([code, out]).toEqual([1, expect.stringContaining(told)])
+    expect([code, out]).toEqual([1, expect.stringContaining(reported)])
     expect(out).toMatch(/1 model, 1 error, 0 warnings\n$/)
   })
 
@@ -186,18 +186,18 @@ describe('a file outside of a model', () => {
   })
 
   test('a TensorRT plan without inputs or outputs, in a repository as well, with the text of a load', async () => {
-    const told = "model 'bert' must specify its inputs and outputs: they are not read from a TensorRT plan"
+    const reported = "model 'bert' must specify its inputs and outputs: they are not read from a TensorRT plan"
     for (const text of ['platform: "tensorrt_plan"\nmax_batch_size: 8\n', 'backend: "tensorrt"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n', 'default_model_filename: "model.plan"\n']) {
       const { code, out } = await lone(text)
-      expect([code, out], text).toEqual([1, expect.stringContaining(told)])
+      expect([code, out], text).toEqual([1, expect.stringContaining(reported)])
       const directory = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': text })
       const { out: inside } = await runs(check, [directory])
-      expect(inside, text).toContain(told)
+      expect(inside, text).toContain(reported)
       const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
-      expect(loaded.map(({ reason }) => reason), text).toEqual([expect.stringContaining(told)])
+      expect(loaded.map(({ reason }) => reason), text).toEqual([expect.stringContaining(reported)])
     }
     expect((await lone(`platform: "tensorrt_plan"\n${IO}`)).code).toBe(0)
-    // Only a model on this machine says where it runs.
+    // Only a model on this machine tells where it runs.
     const onCpu = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': `platform: "tensorrt_plan"\n${IO}instance_group [ { kind: KIND_CPU } ]` })
     const [cpu] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${onCpu}`])).settings, [])
     expect(cpu?.reason).toContain('a TensorRT plan runs on GPUs only, and an instance is on the CPU. Other ways: ')
@@ -206,7 +206,7 @@ describe('a file outside of a model', () => {
     expect(cpu?.reason).toContain(message)
   })
 
-  test('without a name it has that of its directory, and without a backend what its files are', async () => {
+  test('a missing name is that of the directory, a missing backend follows from the files', async () => {
     expect(await lone(`backend: "onnxruntime"\n${IO}`)).toEqual({ code: 0, out: '1 model, 0 errors, 0 warnings\n', err: '' })
     expect((await lone(`backend: "onnxruntime"\n${IO.replace('dims: [ 1 ]', 'dims: [ ]')}`)).out).toContain("model input 'A' must specify 'dims' for bert\n")
     const { code, out } = await lone(`max_batch_size: 4\n${IO}`)
@@ -226,12 +226,12 @@ describe('a file outside of a model', () => {
     expect((await lone('{ "name": "m" }\n')).out).toContain('Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.')
   })
 
-  test('what is surely not meant is a warning there, too', async () => {
+  test('obvious mistakes are warnings there, too', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}instance_group [ { count: -1 } ]\n`)
     expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1')])
   })
 
-  test('--load says that there is nothing to load', async () => {
+  test('--load reports that there is nothing to load', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
     expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')])
   })
@@ -280,7 +280,7 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
     `)
   })
 
-  describe('an ensemble that does not fit its models is told as by a load', () => {
+  describe('an ensemble that does not fit its models is reported like by a load', () => {
     const io = (name: string, type: string, dims: string, more = ''): string => `{ name: "${name}" data_type: ${type} dims: [ ${dims} ] ${more} }`
     const identity = (type: string, dims: string, batch = 0): string => `backend: "identity" max_batch_size: ${batch} input [ ${io('INPUT0', type, dims)} ] output [ ${io('OUTPUT0', type, dims)} ]`
     const ensemble = (inputs: string, outputs: string, batch = 0): string => `platform: "ensemble" max_batch_size: ${batch}
@@ -302,12 +302,12 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     test.each(cases)('%s', async (_, e, m, text) => {
       const directory = files({ 'e/1/': '', 'e/config.pbtxt': e, 'm/1/': '', 'm/config.pbtxt': m })
       const { code, out } = await runs(check, ['--format=json', directory])
-      const told = (JSON.parse(out) as { problems: { message: string }[] }).problems.map(({ message }) => message)
+      const reported = (JSON.parse(out) as { problems: { message: string }[] }).problems.map(({ message }) => message)
       const [settings] = [resolveSettings(parseArguments([`--model-repository=${directory}`])).settings]
       const loaded = (await loadProblems(settings, [])).map(({ reason }) => reason.replace("load failed for model 'e': ", '').trimEnd())
-      expect(told).toEqual(loaded)
+      expect(reported).toEqual(loaded)
       expect(code).toBe(text === '' ? 0 : 1)
-      if (text !== '') expect(told.join('\n')).toContain(text)
+      if (text !== '') expect(reported.join('\n')).toContain(text)
     })
   })
 
@@ -316,7 +316,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     const two = files({ 'm/1/model.onnx': MODEL, 'm/config.pbtxt': `${GOOD}max_batch_sise: 8\n` })
     const { out } = await runs(check, [`--model-repository=${one}`, two])
     expect(out).toContain("error: failed to poll model 'm': not unique across all model repositories")
-    // Each is looked at as well: what else is wrong is told at once, and both are marked.
+    // Each is checked for other mistakes as well: all are reported, and both are marked.
     expect(out).toContain('the file is empty')
     expect(out).toContain('max_batch_sise')
     expect(out).toContain('2 models, 3 errors')
@@ -362,7 +362,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     `)
   })
 
-  test('with --load the models are loaded, and what only that shows is told', async () => {
+  test('with --load the models are loaded, and their failures reported', async () => {
     const directory = files({ 'm/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING })
     expect((await runs(check, [directory])).code).toBe(0)
     const { code, out } = await runs(check, ['--load', directory], directory)
@@ -375,7 +375,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 
 describe('a model of PyTorch', () => {
   const IO = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-  const told = async (content: Record<string, string>, python = 'sh'): Promise<string> => {
+  const reported = async (content: Record<string, string>, python = 'sh'): Promise<string> => {
     // An interpreter that finds every module, or none.
     const directory = files({ ...content, 'bin/sh': '#!/bin/sh\nexit 0\n', 'bin/none': '#!/bin/sh\nexit 1\n' })
     for (const name of ['sh', 'none']) chmodSync(join(directory, 'bin', name), 0o755)
@@ -388,7 +388,7 @@ describe('a model of PyTorch', () => {
   }
 
   test('is right with its file, by backend or by platform, or with a class in a model.py', async () => {
-    expect(await told({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK', 'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '', 'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}` })).toBe('3 models, 0 errors, 0 warnings\n')
+    expect(await reported({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK', 'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '', 'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}` })).toBe('3 models, 0 errors, 0 warnings\n')
   })
 
   test.each([
@@ -398,28 +398,28 @@ describe('a model of PyTorch', () => {
     ['a pointer', { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO }, "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS"],
     ['no inputs', { 'r/a/1/model.pt': 'PK' }, "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch"],
   ] as [string, Record<string, string>, string][])('with %s is told what is missing', async (_, content, text) => {
-    expect(await told(content)).toContain(text)
+    expect(await reported(content)).toContain(text)
   })
 
-  test('whose interpreter has no torch is told the command that gets it', async () => {
-    const out = await told({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': IO }, 'none')
+  test('without torch in the interpreter, its command of installation is named', async () => {
+    const out = await reported({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': IO }, 'none')
     expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'torch', which runs this model: get it with \1 -m pip install torch, or name another interpreter with NEREID_PYTHON$/m)
     expect(out).toContain('1 model, 0 errors, 1 warning\n')
   })
 
-  test('of OpenVINO needs no inputs in its configuration, and is told the module that runs it', async () => {
+  test('of OpenVINO needs no inputs in its configuration, and the missing module is named', async () => {
     const content = { 'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx', 'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"' }
-    expect(await told(content)).toBe('2 models, 0 errors, 0 warnings\n')
-    const out = await told({ ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none')
+    expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    const out = await reported({ ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none')
     expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'openvino', which runs this model: get it with \1 -m pip install openvino, /m)
     expect(out).toContain("unable to find './r/c/1/model.xml' for model 'c'; there is 'net.xml': call it 'model.xml', or set default_model_filename")
     expect(out).toContain('3 models, 1 error, 2 warnings\n')
   })
 
-  test('of TensorFlow needs no inputs in its configuration, and is told the module that runs it', async () => {
+  test('of TensorFlow needs no inputs in its configuration, and the missing module is named', async () => {
     const content = { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"' }
-    expect(await told(content)).toBe('2 models, 0 errors, 0 warnings\n')
-    expect(await told(content, 'none')).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m)
+    expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
+    expect(await reported(content, 'none')).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m)
   })
 
   test.each([
@@ -434,11 +434,11 @@ describe('a model of PyTorch', () => {
     ['weights that are a pointer', { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/a/1/model.savedmodel/variables/variables.index': 'version https://git-lfs.github.com/spec/v1\n' }, "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS"],
     ['a model of Keras', { 'r/a/1/model.keras': 'PK' }, "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import keras; keras.saving.load_model(\"./r/a/1/model.keras\", compile=False).export(\"./r/a/1/model.savedmodel\")'"],
   ] as [string, Record<string, string>, string][])('of TensorFlow with %s is told what to do', async (_, content, text) => {
-    expect(await told({ ...content, 'r/a/config.pbtxt': 'backend: "tensorflow"' })).toContain(text)
+    expect(await reported({ ...content, 'r/a/config.pbtxt': 'backend: "tensorflow"' })).toContain(text)
   })
 
   test('of TensorFlow in another format is refused with the command that converts it', async () => {
-    const out = await told({ 'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`, 'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"', 'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph' })
+    const out = await reported({ 'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`, 'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"', 'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph' })
     expect(out).toContain("'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import tensorflow as tf; ")
     expect(out).toContain('simple_save(s, "./r/a/1/model.savedmodel", t(["A__0"]), t(["B__0"]))')
     expect(out).toContain("'./r/b/1/net.h5' is a model of Keras: make a SavedModel of it")
@@ -449,7 +449,7 @@ describe('a model of PyTorch', () => {
 })
 
 describe('--load', () => {
-  test('what is right is loaded beside what is wrong, and both are told', async () => {
+  test('valid models are loaded next to invalid ones, and both are reported', async () => {
     const directory = files({ 'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL, 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
     const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
@@ -467,7 +467,7 @@ describe('--load', () => {
     expect(out).toContain('2 models, 2 errors, 0 warnings\n')
   })
 
-  test('an ensemble does not repeat what its models are told', async () => {
+  test('an ensemble does not repeat the errors of its models', async () => {
     const step = 'platform: "ensemble"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]\nensemble_scheduling { step [ { model_name: "m" model_version: -1 input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }\n'
     const directory = files({ 'e/1/': '', 'e/config.pbtxt': step, 'm/1/model.onnx': MISSING, 'm/config.pbtxt': GOOD })
     const { out } = await runs(check, ['--load', directory], directory)
@@ -476,7 +476,7 @@ describe('--load', () => {
     expect(out).toContain('2 models, 2 errors, 0 warnings\n')
   })
 
-  test('errors of Python are printed in lines, with what they say of the terminal made visible', async () => {
+  test('Python errors are printed in lines, with terminal escapes made visible', async () => {
     const directory = files({ 'py/config.pbtxt': `backend: "python"\n${GOOD.replace('backend: "onnxruntime"\n', '')}`, 'py/1/model.py': 'def helper():\n    raise ValueError("no \\x1b[2J weights")\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n' })
     const { code, out } = await runs(check, ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`], directory)
     expect(code).toBe(1)
@@ -497,7 +497,7 @@ describe('--load', () => {
 })
 
 describe('names of guides', () => {
-  test('a load says the same as check', async () => {
+  test('a load reports the same as check', async () => {
     const directory = files({
       'backend/1/model.bin': '', 'backend/config.pbtxt': 'backend: "onnx_runtime"',
       'platform/1/model.bin': '', 'platform/config.pbtxt': 'platform: "torchscript"',
@@ -507,11 +507,11 @@ describe('names of guides', () => {
       'syntax/1/': '', 'syntax/config.pbtxt': 'max_batchsize: 1',
     })
     const { out } = await runs(check, ['--format=json', directory])
-    const told = (JSON.parse(out) as { problems: { model: string; message: string; advice: string }[] }).problems
+    const reported = (JSON.parse(out) as { problems: { model: string; message: string; advice: string }[] }).problems
     const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
     expect(loaded.map(({ model }) => model)).toEqual(['backend', 'file', 'none', 'pair', 'platform', 'syntax'])
     for (const { model, reason } of loaded) {
-      const { message = '?', advice = '?' } = told.find((problem) => problem.model === model) ?? {}
+      const { message = '?', advice = '?' } = reported.find((problem) => problem.model === model) ?? {}
       expect(reason, model).toContain(message)
       expect(reason, model).toContain(advice)
     }
@@ -546,18 +546,18 @@ test('a repository without models, and a model outside a directory of its own, a
   const flat = await checked({ 'flat.onnx': MODEL })
   expect(flat.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
   expect([empty.code, flat.code]).toEqual([0, 0])
-  // Another model of the same size says nothing of this one.
+  // Another model of the same size is no copy.
   const other = Buffer.from(MODEL).fill('X', MODEL.length - 8)
   const beside = await checked({ 'flat.onnx': other, 'real/1/model.onnx': MODEL })
   expect(beside.out).toMatch(/warning: 'flat\.onnx' lies in the model repository itself and is not served/)
   expect((await checked({ 'flat.onnx': MODEL, 'real/1/model.onnx': MODEL })).out).not.toContain('flat.onnx')
-  // The model that `init` made of it has the name of the directory.
+  // The model that `init` made of it has the directory's name.
   const optimum = join(files({ 'optimum/model.onnx': MODEL, 'optimum/optimum/1/model.onnx': MODEL }), 'optimum')
   expect(repositoryHint(optimum, new Map(), true)).toMatch(/^'model\.onnx' lies in the model repository itself/)
   expect(repositoryHint(optimum, new Map([['optimum', join(optimum, 'optimum')]]), true)).toBeNull()
 })
 
-test('a model that is given as a repository is told by its versions, and one without a file by what is not there', async () => {
+test('a model given as a repository is recognised by its versions, and one without a file by the missing file', async () => {
   const model = join(files({ 'adder/1/model.onnx': MODEL }), 'adder')
   expect(repositoryHint(model, new Map([['1', join(model, '1')]]), true)).toBe(
     `model repository '${model}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${dirname(model)}`,

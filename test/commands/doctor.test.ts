@@ -1,4 +1,4 @@
-// `nereid doctor` over deployments as guides write them: what it says, what it would change, and its exit codes.
+// `nereid doctor` over deployments from guides: its findings, its edits, and its exit codes.
 import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
@@ -19,28 +19,28 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 const REPOSITORY = { 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': '' }
 
-/** Files in a directory, and what doctor says of one of them. */
-async function says(content: Record<string, string>, path: string, args: string[] = []): Promise<{ code: number; out: string; err: string }> {
+/** Runs doctor on one of these files. */
+async function examined(content: Record<string, string>, path: string, args: string[] = []): Promise<{ code: number; out: string; err: string }> {
   const directory = files(content)
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
 
-test('every row that doctor cites stands in COMPAT.md', () => {
+test('every row that doctor cites exists in COMPAT.md', () => {
   const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
   const rows = compat.split('\n').filter((line) => line.startsWith('| ')).map((line) => line.slice(2))
   const facts: Fact[] = Object.values(FACTS)
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
-  // A fact that nothing cites says nothing.
+  // Every fact is used.
   const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
   const code = readdirSync(directory).filter((name) => name !== 'facts.ts').map((name) => readFileSync(join(directory, name), 'utf8')).join('')
   expect(Object.keys(FACTS).filter((name) => !code.includes(`'${name}'`))).toEqual([])
   expect(cited.filter((row) => !rows.some((line) => line.startsWith(row)))).toEqual([])
 })
 
-test('a model that is there and is none is told, with what it is', async () => {
+test('an invalid model is reported with its real type', async () => {
   const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n'
-  const { code, out } = await says({ 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX, 'models/p/1/model.onnx': pointer }, 'models')
+  const { code, out } = await examined({ 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX, 'models/p/1/model.onnx': pointer }, 'models')
   expect(code).toBe(1)
   expect(out).toMatch(/to change +model m: the file is no ONNX model/)
   expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
@@ -48,7 +48,7 @@ test('a model that is there and is none is told, with what it is', async () => {
 })
 
 describe('a command line', () => {
-  test('one that runs as it is', async () => {
+  test('a deployment that runs unchanged', async () => {
     const directory = files(REPOSITORY)
     const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'], directory)
     expect(code).toBe(0)
@@ -199,7 +199,7 @@ docker run -d --name triton \\
 until curl -sf localhost:8000/v2/health/ready; do sleep 1; done
 perf_analyzer -m m -u localhost:8000
 `
-    const { code, out } = await says({ ...REPOSITORY, 'run.sh': script }, 'run.sh')
+    const { code, out } = await examined({ ...REPOSITORY, 'run.sh': script }, 'run.sh')
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./run.sh
@@ -256,7 +256,7 @@ HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1
 CMD ["tritonserver", "--model-repository=/models", \\
      "--strict-readiness=false"]
 `
-    const { code, out } = await says({ ...REPOSITORY, Dockerfile: dockerfile }, 'Dockerfile')
+    const { code, out } = await examined({ ...REPOSITORY, Dockerfile: dockerfile }, 'Dockerfile')
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./Dockerfile
@@ -328,7 +328,7 @@ services:
   gateway:
     image: nginx
 `
-    const { code, out } = await says({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '', 'compose.yaml': compose }, 'compose.yaml')
+    const { code, out } = await examined({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '', 'compose.yaml': compose }, 'compose.yaml')
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./compose.yaml
@@ -422,7 +422,7 @@ spec:
         - name: dshm
           emptyDir: { medium: Memory, sizeLimit: 2Gi }
 `
-    const { code, out } = await says({ 'triton.yaml': manifest }, 'triton.yaml')
+    const { code, out } = await examined({ 'triton.yaml': manifest }, 'triton.yaml')
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./triton.yaml
@@ -486,7 +486,7 @@ spec:
       image: nvcr.io/nvidia/tritonserver:23.05-py3
       args: [tritonserver, --model-store=/mnt/models, --grpc-port=9000, --http-port=8080, --allow-grpc=true]
 `
-    const { code, out } = await says({ 'kserve.yaml': manifest }, 'kserve.yaml')
+    const { code, out } = await examined({ 'kserve.yaml': manifest }, 'kserve.yaml')
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./kserve.yaml
@@ -523,7 +523,7 @@ spec:
     `)
   })
 
-  test('a repository: what each model needs', async () => {
+  test('a repository: the requirements of each model', async () => {
     const python = `import json
 import torch
 import triton_python_backend_utils as pb_utils
@@ -532,7 +532,7 @@ class TritonPythonModel:
     def initialize(self, args):
         self.model = torch.load("x").to("cuda")
 `
-    const { code, out } = await says(
+    const { code, out } = await examined(
       {
         'r/batched/config.pbtxt': `${ONNX}dynamic_batching { max_queue_delay_microseconds: 500 }\nresponse_cache { enable: true }\noptimization { cuda { graphs: true } }`,
         'r/batched/1/model.onnx': '',
@@ -627,29 +627,29 @@ class TritonPythonModel:
     expect(without.out).toContain('model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON')
   })
 
-  test('the packages that a model in Python needs are told by their own names', async () => {
+  test('the packages of a Python model are reported by their own names', async () => {
     const code = 'import cv2, json\nimport yaml\nfrom PIL import Image\nfrom sklearn.svm import SVC\nimport my_own\nimport torch\n'
-    const { out } = await says({ 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': code }, 'r')
+    const { out } = await examined({ 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': code }, 'r')
     expect(out).toContain('its interpreter needs numpy, opencv-python-headless, pillow, pyyaml, scikit-learn, torch; NEREID_PYTHON')
     const list = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').trimEnd().split('\n').slice(1)
     expect(list.filter((line) => !/^[A-Za-z_]\w*(?: [a-z0-9-]+)?$/.test(line))).toEqual([])
     expect(new Set(list.map((line) => line.split(' ')[0])).size).toBe(list.length)
   })
 
-  test('what guides write: pages, launchers, entry points, paths in the image, objects in lists', async () => {
+  test('forms found in guides: pages, launchers, entry points, paths in the image, objects in lists', async () => {
     const page = 'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
-    const read = await says({ ...REPOSITORY, 'README.md': page }, 'README.md')
+    const read = await examined({ ...REPOSITORY, 'README.md': page }, 'README.md')
     expect(read.out).toContain('nereid --model-repository=./models')
     expect(read.out).toContain('+$ docker run --gpus=1 --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models')
 
-    const launcher = await says({ 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh')
+    const launcher = await examined({ 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh')
     expect([launcher.code, launcher.out]).toEqual([0, expect.stringContaining('starts servers by a program of its own')])
 
-    const shell = await says({ 'start.sh': 'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n', ...REPOSITORY }, 'start.sh')
+    const shell = await examined({ 'start.sh': 'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n', ...REPOSITORY }, 'start.sh')
     expect(shell.out).toContain("nereid --model-repository=./models '--id=${NAME}'")
 
     const dockerfile = 'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /usr/bin/tritonserver --model-repository=/m --http-port ${PORT}\n'
-    const built = await says({ Dockerfile: dockerfile }, 'Dockerfile')
+    const built = await examined({ Dockerfile: dockerfile }, 'Dockerfile')
     expect(built.out).toContain('3  to change         /opt/nvidia/nvidia_entrypoint.sh: is a program of that image: leave it out')
     expect(built.out).toContain('+CMD tritonserver --model-repository=/m --http-port ${PORT}')
     expect(built.out).toContain('nereid --model-repository=/m --http-port 8000')
@@ -665,12 +665,12 @@ items:
   apiVersion: v1
   metadata: { name: c }
 `
-    const cron = await says({ 'list.yaml': list }, 'list.yaml')
+    const cron = await examined({ 'list.yaml': list }, 'list.yaml')
     expect(cron.out).toContain('7  as it is          --model-repository=/m')
     expect(cron.out).toContain('as it is          ConfigMap c: is left alone')
   })
 
-  test('the image fits the models, and what it has and has not is told', async () => {
+  test('the image matches the models, and its contents are reported', async () => {
     const compose = (more: string): string => `services: { t: { image: "tritonserver:1", volumes: ["./r:/models"], command: ${more} } }\n`
     const python = { 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': '' }
     const argv = '[bash, -c, "tritonserver --model-repository=/models --http-port=9000"]'
@@ -681,7 +681,7 @@ items:
     const code = await runs(doctor, [join(files({ ...python, 'compose.yml': compose(argv) }), 'compose.yml')])
     expect(code.out).toContain('take nereid-python, which docs/containers.md makes')
     expect(code.out).not.toContain('write sh')
-    // What doctor says of the images is what they are made of.
+    // Doctor's facts about images match their Containerfile.
     const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
     for (const fact of ['opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"', 'title="nereid-gpu"']) expect(containerfile).toContain(fact)
     expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
@@ -711,8 +711,8 @@ items:
     await check('pod.yaml', pod(`runtimeClassName: nvidia, ${container}`), false)
     await check('run.sh', 'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', true)
     await check('run.sh', 'docker run --device nvidia.com/gpu=all -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', false)
-    // Of a command line nobody says where it runs.
-    const start = await says({ ...models, 'start.sh': 'tritonserver --model-repository=./models\n' }, 'start.sh')
+    // The file of a command line does not tell where it runs.
+    const start = await examined({ ...models, 'start.sh': 'tritonserver --model-repository=./models\n' }, 'start.sh')
     expect(start.out).not.toContain('--gpu-fallback=cpu\n')
   })
 
@@ -733,7 +733,7 @@ items:
   })
 
   test('as JSON', async () => {
-    const { code, out } = await says({ 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'])
+    const { code, out } = await examined({ 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'])
     expect([code, JSON.parse(out)]).toMatchInlineSnapshot(`
       [
         1,
@@ -798,7 +798,7 @@ test('as a program: standard input, and a reader that leaves', () => {
   expect([stdout, stderr]).toEqual(['-\n', ''])
 })
 
-describe('what cannot be read ends with 2', () => {
+describe('unreadable input exits with 2', () => {
   const cases: [string, string, RegExp][] = [
     ['a text of nothing', 'notes.txt', /is no model repository, command line/],
     ['YAML that is none', 'a.yaml', /a\.yaml: line \d: /],
@@ -809,7 +809,7 @@ describe('what cannot be read ends with 2', () => {
   ]
   test.each(cases)('%s', async (_, path, text) => {
     const content = { 'notes.txt': 'hello\n', 'a.yaml': 'a: 1\nb: [\n', 'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n', 'other.yaml': 'a: 1\n', 'empty/': '' }
-    const { code, err } = await says(content, path)
+    const { code, err } = await examined(content, path)
     expect([code, err]).toEqual([2, expect.stringMatching(text)])
   })
 
@@ -822,14 +822,14 @@ describe('what cannot be read ends with 2', () => {
   })
 })
 
-test('a directory as exporters write it is told with the command that makes a repository of it', async () => {
+test("an exporter's directory is reported with the command that makes a repository of it", async () => {
   const directory = files({ 'config.json': '{}', 'model.onnx': '', 'tokenizer.json': '{}' })
   const { code, err } = await runs(doctor, [directory])
   expect([code, err]).toEqual([2, expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m)])
 })
 
 describe('hostile files', () => {
-  test('large files, devices, FIFOs and loops of links are refused, and waited for by nobody', async () => {
+  test('large files, devices, FIFOs and loops of links are rejected without waiting', async () => {
     const directory = files({ 'big.sh': '' })
     truncateSync(join(directory, 'big.sh'), FILE_BYTES_MAX + 1)
     symlinkSync('/dev/zero', join(directory, 'zero.yaml'))
@@ -866,8 +866,8 @@ describe('hostile files', () => {
     expect(out).toMatch(/model m: .*model\.py: 8589934592 bytes, at most 1048576 are read/)
   })
 
-  test('what files say cannot move the cursor, and secrets are not repeated', async () => {
-    const { out } = await says({ 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh')
+  test('texts of files cannot move the cursor, and secrets are not repeated', async () => {
+    const { out } = await examined({ 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh')
     expect(out).not.toContain('\u001b')
     expect(out).not.toContain('hunter2')
   })
@@ -885,7 +885,7 @@ describe('hostile files', () => {
       for (let i = 0; i < 150; i += 1) {
         const letters = [...seed]
         for (let n = 0; n < 3; n += 1) letters.splice(Math.floor(random() * letters.length), Math.floor(random() * 3), ...'{}[]"\'$&*#-:\\\n <|`'.charAt(Math.floor(random() * 19)))
-        expect([0, 1, 2]).toContain((await says({ [name]: letters.join('') }, name)).code)
+        expect([0, 1, 2]).toContain((await examined({ [name]: letters.join('') }, name)).code)
       }
     }
   })

@@ -1,4 +1,4 @@
-// `nereid doctor` over texts as they stand in repositories: images of other backends, client tools, templates, scripts that find their own directory.
+// `nereid doctor` over texts from repositories: images of other backends, client tools, templates, scripts.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -23,7 +23,7 @@ interface Said {
   diff: string
 }
 
-async function says(name: string, text: string, more: Record<string, string> = {}, args: string[] = []): Promise<Said> {
+async function examined(name: string, text: string, more: Record<string, string> = {}, args: string[] = []): Promise<Said> {
   const directory = files({ ...more, [name]: text })
   const json = await runs(doctor, ['--format=json', ...args, join(directory, name)], directory)
   if (json.code === 2) return { ...json, lines: [], commands: [], diff: '' }
@@ -51,27 +51,27 @@ describe('an image that is made for another backend is not replaced', () => {
       ['run.sh', `docker run --gpus all --rm -p 8000:8000 ${image} tritonserver --model-repository=/models\n`],
       ['Dockerfile', `FROM ${image}\nCMD ["tritonserver", "--model-repository=/models"]\n`],
     ] as const) {
-      const { code, lines, commands, diff } = await says(name, text)
+      const { code, lines, commands, diff } = await examined(name, text)
       expect([code, commands, diff], name).toEqual([1, [], ''])
       expect(lines.filter((line) => line.includes(' impossible ')), name).toEqual([expect.stringContaining(`impossible image ${image}: `)])
       expect(lines.join('\n'), name).toContain(why)
     }
   })
 
-  test('unless its models are here and none of them wants that backend', async () => {
+  test('unless its models are here and none of them uses that backend', async () => {
     const script = 'docker run -v ./models:/models registry.local/tritonserver-dali:1.2 tritonserver --model-repository=/models\n'
-    const served = await says('run.sh', script, MODELS)
+    const served = await examined('run.sh', script, MODELS)
     expect(served.lines.join('\n')).toContain('change image registry.local/tritonserver-dali:1.2: take nereid, which docs/containers.md makes (none of its models wants dali')
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
-    const other = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '' })
+    const other = await examined('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '' })
     expect(other.lines.join('\n')).toContain('impossible image')
     expect(other.lines.join('\n')).toContain('impossible model t')
     expect(other.diff).toBe('')
   })
 
-  test('one for TensorFlow is, and what has to be converted is told with the command', async () => {
+  test('an image for TensorFlow is replaced, and files to convert are reported with the command', async () => {
     const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver --model-repository=/models\n'
-    const { lines } = await says('run.sh', script, { 'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': 'graph' })
+    const { lines } = await examined('run.sh', script, { 'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': 'graph' })
     expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and python; take nereid-python, which docs/containers.md makes (models of tensorflow need the package tensorflow in it)')
     expect(lines.join('\n')).toContain('same model s: tensorflow, version 1')
     expect(lines.join('\n')).toContain('same model s: Python: its interpreter needs numpy, tensorflow; NEREID_PYTHON names another interpreter')
@@ -81,7 +81,7 @@ describe('an image that is made for another backend is not replaced', () => {
   test('one for PyTorch is, and the image that takes its place needs torch', async () => {
     const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver --model-repository=/models\n'
     const io = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-    const { lines, commands } = await says('run.sh', script, { 'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK' })
+    const { lines, commands } = await examined('run.sh', script, { 'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK' })
     expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and python; take nereid-python, which docs/containers.md makes (models of pytorch need the package torch in it)')
     expect(lines.join('\n')).toContain('same model t: pytorch, version 1')
     expect(lines.join('\n')).toContain('same model t: Python: its interpreter needs numpy, torch; NEREID_PYTHON names another interpreter')
@@ -92,44 +92,44 @@ describe('an image that is made for another backend is not replaced', () => {
 test('an image for vLLM is replaced by one with Python, also where its models are elsewhere', async () => {
   const image = 'nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3'
   const script = (models: string): string => `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
-  const told = `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which docs/containers.md makes (models of vllm need the package vllm in it)`
-  const elsewhere = await says('run.sh', script('llm'))
-  expect(elsewhere.lines.join('\n')).toContain(told)
+  const reported = `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which docs/containers.md makes (models of vllm need the package vllm in it)`
+  const elsewhere = await examined('run.sh', script('llm'))
+  expect(elsewhere.lines.join('\n')).toContain(reported)
   expect(elsewhere.diff).toContain('+docker run -v llm:/models nereid-python tritonserver --model-repository=/models\n')
-  const here = await says('run.sh', script('./models'), { 'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}' })
-  expect(here.lines.join('\n')).toContain(told)
+  const here = await examined('run.sh', script('./models'), { 'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}' })
+  expect(here.lines.join('\n')).toContain(reported)
   expect(here.lines.join('\n')).toContain('same model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON names another interpreter')
   expect(here.commands).toEqual(['nereid --model-repository=./models'])
 })
 
 test('placeholders of documentation are text, and the whole image is replaced', async () => {
   const image = 'nvcr.io/nvidia/tritonserver'
-  const quick = await says('run.sh', `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver --model-repository=/models\n`, MODELS)
+  const quick = await examined('run.sh', `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver --model-repository=/models\n`, MODELS)
   expect(quick.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu, `))
   expect(quick.diff).toContain('+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu tritonserver --model-repository=/models\n')
 
-  const mounted = await says('run.sh', `docker run --rm -v</full/path/to/models>:/models ${image}:24.01-py3 tritonserver --model-repository=/models\n`)
+  const mounted = await examined('run.sh', `docker run --rm -v</full/path/to/models>:/models ${image}:24.01-py3 tritonserver --model-repository=/models\n`)
   expect(mounted.lines).toContainEqual(expect.stringContaining(`change image ${image}:24.01-py3: Triton 2.42, `))
   expect(mounted.lines).toContainEqual(expect.stringContaining('differs shared memory in 24.01-py3: '))
   expect(mounted.lines).toContain('1 same mount /models: its directory is known when it runs: run doctor on it there')
   expect(mounted.diff).toContain('+docker run --rm -v</full/path/to/models>:/models nereid tritonserver --model-repository=/models\n')
 
-  const options = await says('run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`)
+  const options = await examined('run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`)
   expect(options.diff).toContain('+docker run <your options> nereid tritonserver --model-repository <path> > server.log 2>&1\n')
 
-  const pulled = await says('run.sh', `docker pull ${image}:<xx.yy>-py3\n`, {}, ['--image=nereid:1'])
+  const pulled = await examined('run.sh', `docker pull ${image}:<xx.yy>-py3\n`, {}, ['--image=nereid:1'])
   expect(pulled.diff).toContain('+docker pull nereid:1\n')
 
-  const built = await says('Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`)
+  const built = await examined('Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`)
   expect(built.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: `))
   expect(built.diff).toContain('+FROM nereid AS base\n')
 })
 
-test('images of client tools are left alone, with what stands beside them', async () => {
+test('images of client tools are left alone, with their surroundings', async () => {
   const script = `docker run --gpus all --net=host -it --rm -v $(pwd):/work nvcr.io/nvidia/tritonserver:24.05-py3-sdk bash
 docker run --rm --net=host nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m -u localhost:8000
 `
-  const sdk = await says('bench.sh', script)
+  const sdk = await examined('bench.sh', script)
   expect([sdk.code, sdk.diff, sdk.lines]).toEqual([0, '', [1, 2].map((line) => expect.stringMatching(`^${line} same image nvcr.io/nvidia/tritonserver:24.05-py3-sdk: clients`))])
 
   const dockerfile = `FROM nvcr.io/nvidia/tritonserver:23.12-py3-sdk
@@ -137,7 +137,7 @@ RUN apt-get update && apt-get install -y jq
 COPY client.py /workspace
 CMD ["python3", "client.py"]
 `
-  const built = await says('Dockerfile', dockerfile)
+  const built = await examined('Dockerfile', dockerfile)
   expect([built.code, built.diff, built.lines]).toEqual([0, '', [expect.stringMatching('^1 same image')]])
 
   const job = `apiVersion: batch/v1
@@ -152,7 +152,7 @@ spec:
           command: [perf_analyzer, -m, m, -u, triton:8001, -i, grpc]
           resources: { limits: { nvidia.com/gpu: 1 } }
 `
-  expect((await says('job.yaml', job)).code).toBe(0)
+  expect((await examined('job.yaml', job)).code).toBe(0)
 })
 
 describe('KServe', () => {
@@ -186,7 +186,7 @@ kind: InferenceService
 metadata: { name: llama }
 spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model_name=llama] } } }
 `
-    const { code, lines, diff } = await says('runtimes.yaml', manifest)
+    const { code, lines, diff } = await examined('runtimes.yaml', manifest)
     expect([code, diff]).toEqual([0, ''])
     expect(lines.every((line) => line.endsWith('is not Triton: left alone'))).toBe(true)
     expect(lines).toHaveLength(4)
@@ -194,7 +194,7 @@ spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model
 
   test('a service that names the format of Triton and no runtime runs on Triton', async () => {
     const manifest = 'apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: { name: a }\nspec: { predictor: { model: { modelFormat: { name: triton }, storageUri: "pvc://models" } } }\n'
-    expect((await says('a.yaml', manifest)).lines.join('\n')).toContain('make a ServingRuntime with an image of Nereid')
+    expect((await examined('a.yaml', manifest)).lines.join('\n')).toContain('make a ServingRuntime with an image of Nereid')
   })
 })
 
@@ -226,7 +226,7 @@ kind: Pod
 metadata: { name: t }
 spec: { containers: [ { name: t, image: "nereid:1", args: [tritonserver, --model-repository=/m], livenessProbe: { exec: { command: [curl, localhost:8000/v2/health/live] } } } ] }
 `
-  const { lines } = await says('all.yaml', manifest)
+  const { lines } = await examined('all.yaml', manifest)
   expect(lines.filter((line) => !/ same /.test(line))).toEqual([
     '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
     '6 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
@@ -240,14 +240,14 @@ describe('docker run in scripts', () => {
   const TRITON = 'nvcr.io/nvidia/tritonserver:24.05-py3'
 
   test('options in a variable, known or not, in front of the image', async () => {
-    const check = async (script: string, told: string | null): Promise<void> => {
-      const { lines, commands, diff } = await says('run.sh', script, MODELS)
+    const check = async (script: string, reported: string | null): Promise<void> => {
+      const { lines, commands, diff } = await examined('run.sh', script, MODELS)
       const all = lines.join('\n')
       expect(all, script).toContain(`change image ${TRITON}: Triton 2.46, all backends of Triton; take nereid`)
       expect(commands, script).toEqual(['nereid --model-repository=./models'])
       expect(diff, script).toContain(' nereid')
       expect(diff, script).not.toContain(`+docker run nereid`)
-      if (told !== null) expect(all, script).toContain(told)
+      if (reported !== null) expect(all, script).toContain(reported)
     }
     const tail = `-v $PWD/models:/models ${TRITON} tritonserver --model-repository=/models\n`
     await check(`docker run $DOCKER_ARGS ${tail}`, 'same $DOCKER_ARGS: options of docker run that are known when it runs')
@@ -262,17 +262,17 @@ describe('docker run in scripts', () => {
   })
 
   test('an image in a variable is the image', async () => {
-    const open = await says('run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS)
+    const open = await examined('run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS)
     expect(open.lines.join('\n')).toContain('change image $TRITON_IMAGE: its name is known when it runs; take nereid')
     expect(open.commands).toEqual(['nereid --model-repository=./models'])
-    const both = await says('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
+    const both = await examined('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
     expect(both.lines.join('\n')).toContain('change image $IMAGE')
-    const known = await says('run.sh', `IMAGE=${TRITON}\ndocker run $IMAGE tritonserver --model-repository=/m\n`)
+    const known = await examined('run.sh', `IMAGE=${TRITON}\ndocker run $IMAGE tritonserver --model-repository=/m\n`)
     expect(known.lines.join('\n')).toContain(`change image ${TRITON}`)
   })
 
   test('containers that are not Triton are left alone', async () => {
-    const { code, lines, diff } = await says('up.sh', 'docker run -d --name redis -p 6379:6379 redis:7 redis-server --save 60 1\ndocker run --rm -v $PWD:/w -w /w python:3.11 bash -c "pip install tritonclient[http] && python client.py"\ndocker run $ANY\n')
+    const { code, lines, diff } = await examined('up.sh', 'docker run -d --name redis -p 6379:6379 redis:7 redis-server --save 60 1\ndocker run --rm -v $PWD:/w -w /w python:3.11 bash -c "pip install tritonclient[http] && python client.py"\ndocker run $ANY\n')
     expect([code, diff]).toEqual([0, ''])
     expect(lines).toEqual(['1 same docker run redis:7: is not Triton: left alone', '2 same docker run python:3.11: is not Triton: left alone', '3 same docker run $ANY: its image is known when it runs: left alone'])
   })
@@ -290,14 +290,14 @@ describe('docker run in scripts', () => {
       of('$ROOT/deploy/../models', 'ROOT=$(cd $(dirname $0)/.; pwd -P)\n'),
       of('${MODELS:-$(pwd)/models}').replace('${MODELS:-$(pwd)/models}', '${MODELS:-$PWD/models}'),
     ]) {
-      const { lines, commands } = await says('run.sh', script, MODELS)
+      const { lines, commands } = await examined('run.sh', script, MODELS)
       expect(commands, script).toEqual(['nereid --model-repository=./models'])
       expect(lines.join('\n'), script).toContain('same mount /models: ./models, looked into below')
     }
-    const other = await says('run.sh', of('$(git rev-parse --show-toplevel)/models'))
+    const other = await examined('run.sh', of('$(git rev-parse --show-toplevel)/models'))
     expect(other.lines.join('\n')).toContain('same mount /models: its directory is known when it runs: run doctor on it there')
     expect(other.commands).toEqual(['nereid --model-repository=/models'])
-    const colons = await says('run.sh', of('$(docker inspect x:1 | jq -r .path)/m'))
+    const colons = await examined('run.sh', of('$(docker inspect x:1 | jq -r .path)/m'))
     expect(colons.lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
   })
 })
@@ -323,17 +323,17 @@ kubectl rollout restart deployment tritonserver
 cp -r /opt/tritonserver /backup/tritonserver
 echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
 `
-    const { code, lines, commands, diff } = await says('status.sh', script)
+    const { code, lines, commands, diff } = await examined('status.sh', script)
     expect([code, commands, diff]).toEqual([0, [], ''])
     expect(lines).toEqual([' same script: starts no Triton that doctor can see'])
   })
 
   test('programs in front of the server', async () => {
-    const check = async (line: string, told: string, code = 0): Promise<void> => {
-      const said = await says('start.sh', `${line}\n`, MODELS)
-      expect(said.commands, line).toEqual(['nereid --model-repository=./models --http-port=8000'])
-      if (told !== '') expect(said.lines.join('\n'), line).toContain(told)
-      expect(said.code, line).toBe(code)
+    const check = async (line: string, reported: string, code = 0): Promise<void> => {
+      const output = await examined('start.sh', `${line}\n`, MODELS)
+      expect(output.commands, line).toEqual(['nereid --model-repository=./models --http-port=8000'])
+      if (reported !== '') expect(output.lines.join('\n'), line).toContain(reported)
+      expect(output.code, line).toBe(code)
     }
     const server = 'tritonserver --model-repository=$PWD/models --http-port=8000'
     await check(`numactl --cpunodebind=0 --membind=0 ${server}`, 'same numactl: stays in front of the server')
@@ -349,41 +349,41 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     await check(`bash -c "echo tritonserver; numactl -m 0 ${server.replace('$PWD', '.')}"`, 'same numactl')
   })
 
-  test('docker pull of a Triton goes, or pulls the image that is named', async () => {
+  test('docker pull of a Triton is removed, or pulls the given image', async () => {
     const script = 'set -e\nsudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\ndocker pull redis:7\ndocker pull nvcr.io/nvidia/tritonserver:24.05-py3-sdk\ndocker pull -q nvcr.io/nvidia/tritonserver:24.05-py3 && echo done\n'
-    const { code, lines, diff } = await says('pull.sh', script)
+    const { code, lines, diff } = await examined('pull.sh', script)
     const leave = 'leave it out: docs/containers.md makes the image of Nereid'
     expect([code, lines]).toEqual([1, [
       `2 change docker pull nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
       `5 change docker pull -q nvcr.io/nvidia/tritonserver:24.05-py3: ${leave}`,
     ]])
-    // What else stands on the line stays.
+    // The rest of the line stays.
     expect(diff).toContain('@@ -2,1 +1,0 @@\n-sudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\n')
     expect(diff).not.toContain('echo done')
-    const named = await says('pull.sh', script, {}, ['--image=registry.example.com/nereid:1'])
+    const named = await examined('pull.sh', script, {}, ['--image=registry.example.com/nereid:1'])
     expect(named.diff).toContain('+sudo docker pull registry.example.com/nereid:1\n')
     expect(named.diff).toContain('+docker pull -q registry.example.com/nereid:1 && echo done\n')
   })
 
-  test('what a command installs before the server', async () => {
+  test('packages that a command installs before the server', async () => {
     const run = (command: string): string => `docker run --rm -v $PWD/models:/models nvcr.io/nvidia/tritonserver:24.05-py3 bash -c "${command} && tritonserver --model-repository=/models"\n`
     const packages = 'packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once'
     for (const command of ['pip install transformers', 'pip3 install --no-cache-dir -r /models/requirements.txt', 'python3 -m pip install torch', 'uv pip install torch', 'cd /models && pip install -q torch']) {
-      const { lines } = await says('up.sh', run(command), MODELS)
+      const { lines } = await examined('up.sh', run(command), MODELS)
       expect(lines, command).toContain(`1 same ${command.split(' && ').at(-1)}: ${packages}`)
       expect(lines.join('\n'), command).toContain('take nereid-python')
     }
-    const apt = await says('up.sh', run('apt-get install -y libgl1'), MODELS)
+    const apt = await examined('up.sh', run('apt-get install -y libgl1'), MODELS)
     expect(apt.lines).toContain('1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
-    const shell = await says('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n')
+    const shell = await examined('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n')
     expect(shell.lines).toContain(`2 same pip install torch: ${packages}`)
     expect(shell.diff).toContain('+FROM nereid-python\n')
-    // Words that only look like it.
-    expect((await says('up.sh', run('echo pip'), MODELS)).lines.join('\n')).not.toContain('take nereid-python')
+    // Words that only look similar.
+    expect((await examined('up.sh', run('echo pip'), MODELS)).lines.join('\n')).not.toContain('take nereid-python')
   })
 
-  test('a variable that goes takes its option along', async () => {
-    const { diff } = await says('up.sh', 'docker run --rm \\\n  -e LD_PRELOAD=/x.so \\\n  --env=LD_PRELOAD=/y.so -e A=1 \\\n  nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
+  test('removing a variable removes its option', async () => {
+    const { diff } = await examined('up.sh', 'docker run --rm \\\n  -e LD_PRELOAD=/x.so \\\n  --env=LD_PRELOAD=/y.so -e A=1 \\\n  nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
     expect(diff).toContain('@@ -2,3 +2,2 @@\n-  -e LD_PRELOAD=/x.so \\\n-  --env=LD_PRELOAD=/y.so -e A=1 \\\n')
     expect(diff).toMatch(/^\+ +-e A=1 \\$/m)
     expect(diff).not.toMatch(/^\+.*-e \\$/m)
@@ -396,21 +396,21 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     command: numactl --interleave=all tritonserver --model-repository=/models
     volumes: [ ./models:/models ]
 `
-    const { lines, commands } = await says('compose.yaml', compose, MODELS)
+    const { lines, commands } = await examined('compose.yaml', compose, MODELS)
     expect(lines.join('\n')).toContain('change numactl: is not in the image: leave it out; --cpuset-cpus and --cpuset-mems of docker run do the same')
     expect(commands).toEqual(['nereid --model-repository=./models'])
   })
 
   test('a command in one word: of ssh, eval and their like', async () => {
-    const remote = await says('deploy.sh', 'ssh gpu-host "docker run -d -v /nowhere/models:/models nvcr.io/nvidia/tritonserver:23.12-py3 tritonserver --model-repository=/models"\n')
+    const remote = await examined('deploy.sh', 'ssh gpu-host "docker run -d -v /nowhere/models:/models nvcr.io/nvidia/tritonserver:23.12-py3 tritonserver --model-repository=/models"\n')
     expect(remote.commands).toEqual(['nereid --model-repository=/nowhere/models'])
     expect(remote.diff).toContain('+ssh gpu-host "docker run -d -v /nowhere/models:/models nereid tritonserver')
-    expect((await says('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n')).commands).toEqual(['nereid --http-port=9000 --model-repository=/nowhere'])
-    expect((await says('deep.sh', `${'eval "'.repeat(200)}tritonserver\n`)).code).toBe(0)
+    expect((await examined('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n')).commands).toEqual(['nereid --http-port=9000 --model-repository=/nowhere'])
+    expect((await examined('deep.sh', `${'eval "'.repeat(200)}tritonserver\n`)).code).toBe(0)
   })
 
   test('arguments that come from outside are known when it runs', async () => {
-    const { code, lines, commands } = await says('entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n')
+    const { code, lines, commands } = await examined('entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n')
     expect(code).toBe(0)
     expect(lines.join('\n')).toContain('same $@: is known when it runs; look at what it says then')
     expect(commands).toEqual(['nereid --model-repository=/models $@ $1'])
@@ -452,7 +452,7 @@ spec:
             httpGet: { path: /v2/health/ready, port: http }
 {{- end }}
 `
-    const { code, lines, commands, diff, err } = await says('deployment.yaml', template)
+    const { code, lines, commands, diff, err } = await examined('deployment.yaml', template)
     expect([code, err]).toEqual([1, ''])
     const all = lines.join('\n')
     expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
@@ -461,7 +461,7 @@ spec:
     expect(all).toContain('22 change --strict-model-confg=false')
     expect(all).toContain('26 differs resources: limits: nvidia.com/gpu: {{ .Values.image.numGpus }}')
     expect(commands).toEqual(['nereid --model-repository={{ .Values.image.modelRepositoryPath }} --model-control-mode=poll --repository-poll-secs=5 --strict-model-config=false'])
-    // The image is named in the values.
+    // The values name the image.
     expect(diff).toContain('+                 "--repository-poll-secs=5", "--strict-model-config=false"]')
     expect(diff).not.toContain('image:')
   })
@@ -487,7 +487,7 @@ spec:
   - name: models
     hostPath: { path: "{{ data_dir }}/models" }
 `
-    const { code, lines, commands, diff } = await says('pod.yaml', template)
+    const { code, lines, commands, diff } = await examined('pod.yaml', template)
     expect(code).toBe(1)
     const all = lines.join('\n')
     expect(all).toContain('7 change image nvcr.io/nvidia/tritonserver:{{ triton_version }}-py3: ')
@@ -506,28 +506,28 @@ spec:
     volumes:
       - "{{ models_dir }}:/models:ro"
 `
-    const { code, lines, commands } = await says('docker-compose.yml', compose)
+    const { code, lines, commands } = await examined('docker-compose.yml', compose)
     expect(code).toBe(1)
     expect(lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
     expect(lines.join('\n')).toContain('port {{ http_port }}:8000: HTTP')
     expect(commands).toEqual(['nereid --model-repository=/models --http-port={{ http_port }}'])
   })
 
-  test('values of a chart: what to give instead', async () => {
-    const { code, err } = await says('values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n')
+  test('values of a chart: their replacements', async () => {
+    const { code, err } = await examined('values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n')
     expect([code, err]).toEqual([2, expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints')])
   })
 
   test('templates without an end, and a hundred thousand of them', async () => {
     for (const text of ['kind: Pod\nspec: {{ x\n', `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`, `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`, 'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n']) {
-      expect([0, 1, 2], text.slice(0, 30)).toContain((await says('t.yaml', text)).code)
+      expect([0, 1, 2], text.slice(0, 30)).toContain((await examined('t.yaml', text)).code)
     }
   }, 20_000)
 })
 
 describe('a Dockerfile', () => {
   test('one that is not of Triton is left alone', async () => {
-    const { code, lines, diff } = await says('Dockerfile', 'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n')
+    const { code, lines, diff } = await examined('Dockerfile', 'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n')
     expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: left alone']])
   })
 
@@ -538,14 +538,14 @@ describe('a Dockerfile', () => {
     const from = 'FROM nvcr.io/nvidia/tritonserver:24.05-py3'
     const check = ['HEALTHCHECK --interval=5s \\', '  # ready?', '  CMD curl -f http://localhost:8000/v2/health/ready']
     const command = 'CMD ["tritonserver", "--model-repository=/models"]'
-    const { diff } = await says('Dockerfile', [from, ...check, command, ''].join(end))
+    const { diff } = await examined('Dockerfile', [from, ...check, command, ''].join(end))
     for (const line of check) expect(diff).toContain(`-${line}`)
     const preloads = ['ENV A=1 \\', '', '# library', '    LD_PRELOAD=/x.so']
-    const { diff: other } = await says('Dockerfile', [from, ...preloads, command, ''].join(end))
+    const { diff: other } = await examined('Dockerfile', [from, ...preloads, command, ''].join(end))
     expect(other).toContain('-    LD_PRELOAD=/x.so')
   })
 
-  test('stages that build something are not what runs', async () => {
+  test('build stages do not run', async () => {
     const dockerfile = `FROM ubuntu:22.04 AS builder
 RUN apt-get update && apt-get install -y build-essential
 ENV LD_PRELOAD=/x.so
@@ -553,7 +553,7 @@ FROM nvcr.io/nvidia/tritonserver:24.05-py3
 COPY --from=builder /out /opt/app
 CMD echo starting tritonserver && tritonserver --model-repository=/models
 `
-    const { lines, commands, diff } = await says('Dockerfile', dockerfile)
+    const { lines, commands, diff } = await examined('Dockerfile', dockerfile)
     expect(lines.some((line) => /apt-get|LD_PRELOAD/.test(line))).toBe(false)
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(diff).toContain('@@ -4,1 +4,1 @@')
@@ -562,7 +562,7 @@ CMD echo starting tritonserver && tritonserver --model-repository=/models
 
 const patch = spawnSync('patch', ['--version']).status === 0 ? '' : ': patch is not installed'
 
-describe.skipIf(patch !== '')(`a Dockerfile whose LD_PRELOAD goes can still be built${patch}`, () => {
+describe.skipIf(patch !== '')(`a Dockerfile without its LD_PRELOAD can still be built${patch}`, () => {
   const cases: [string, string, string][] = [
     ['alone', 'ENV LD_PRELOAD=/x.so\n', ''],
     ['alone and in quotes', 'ENV LD_PRELOAD="/x.so /y.so"\n', ''],
@@ -578,7 +578,7 @@ describe.skipIf(patch !== '')(`a Dockerfile whose LD_PRELOAD goes can still be b
   ]
   test.each(cases)('%s', async (_, text, left) => {
     const around = (env: string): string => `FROM nvcr.io/nvidia/tritonserver:24.05-py3\n${env}CMD ["tritonserver", "--model-repository=/models"]\n`
-    const { lines, diff } = await says('Dockerfile', around(text))
+    const { lines, diff } = await examined('Dockerfile', around(text))
     expect(lines.join('\n')).toContain('change LD_PRELOAD=')
     const directory = files({ Dockerfile: around(text), 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile') })
     expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
@@ -598,7 +598,7 @@ RUN apt-get install x
 EOF
 CMD ["tritonserver", "--model-repository=/models"]
 `
-    const { lines, commands } = await says('Dockerfile', dockerfile, { 'run.sh': '' })
+    const { lines, commands } = await examined('Dockerfile', dockerfile, { 'run.sh': '' })
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(lines.filter((line) => !/ same /.test(line))).toEqual([
       '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid, which docs/containers.md makes',
@@ -607,7 +607,7 @@ CMD ["tritonserver", "--model-repository=/models"]
   })
 
   test('in an image that stays nothing has to be changed', async () => {
-    const { lines } = await says('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\nRUN apt-get update && apt-get install -y git-lfs\nCMD ["tritonserver", "--model-repository=/m"]\n')
+    const { lines } = await examined('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\nRUN apt-get update && apt-get install -y git-lfs\nCMD ["tritonserver", "--model-repository=/m"]\n')
     expect(lines.some((line) => / change /.test(line))).toBe(false)
   })
 })

@@ -1,4 +1,4 @@
-// `nereid gen ts`: the file it writes, what the compiler makes of it, and what it says when server and file differ.
+// `nereid gen ts`: its file, the compiler's judgement of it, and differences between server and file.
 import { execFile } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -27,7 +27,7 @@ afterAll(async () => {
 
 const SOME = '--models=simple,optional,id_string,id_int64,variable,repeat'
 
-/** Runs it, and takes what it wrote to a file that imports the client from a package of its own. */
+/** Returns the generated file, with an import of the separate client package. */
 async function written(...args: string[]): Promise<string> {
   const { code, out, err } = await runs(gen, ['ts', '--import=nereid-client', ...args])
   expect([code, err]).toEqual([0, ''])
@@ -100,7 +100,7 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
     'package.json': '{"type":"module"}',
   })
   const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', directory]).catch((error: { stdout: string }) => error)
-  // Wrong calls stand below `@ts-expect-error`, which is itself an error where there is none.
+  // Wrong calls follow `@ts-expect-error`, which is an error itself without one.
   expect(compiled.stdout).toBe('')
 })
 
@@ -118,7 +118,7 @@ export const client = connect('http://localhost:8000')
   expect(compiled.stdout).toBe('')
 })
 
-test('the file imports the client from what is installed where it is written', async () => {
+test('the file imports the client from the module installed in its directory', async () => {
   // `npm run package` and setup build it; without it no package of this clone has a client.
   expect(existsSync(join(ROOT, 'client/dist/node.js'))).toBe(true)
   const importOf = async (packages: Record<string, string | null>, ...args: string[]) => {
@@ -143,11 +143,11 @@ test('the file imports the client from what is installed where it is written', a
   expect(await importOf({ nereid: server_ }, '--import=./client.js')).toEqual(['./client.js', ''])
   const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n"]
   expect(await importOf({})).toEqual(nothing)
-  // Another project has this name in npm's registry.
+  // npm's registry has another project of this name.
   expect(await importOf({ nereid: null })).toEqual(nothing)
 })
 
-test('--check compares models: the file may import the client from anywhere, unless --import says where', async () => {
+test('--check compares models: the file may import the client from any module unless --import names one', async () => {
   const file = join(files({}), 'models.ts')
   const check = (...args: string[]) => runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`, ...args])
   writeFileSync(file, await written(`--url=${server.url}`, '--models=simple', '--import=../vendor/client.js'))
@@ -211,7 +211,7 @@ test.each([
   expect(result.err).toContain(text)
 })
 
-test('what the server refuses is said with its words', async () => {
+test('rejections by the server are reported in its words', async () => {
   const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
   expect([code, err]).toEqual([1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`])
 })
@@ -223,7 +223,7 @@ test('at a server with keys it names the variable that gives it one', async () =
   const from = ['ts', `--url=${guarded.url}`]
   const missing = await runs(gen, from)
   expect([missing.code, missing.err]).toEqual([1, expect.stringMatching(/^POST \S+\/index: 401 This needs a key .*; the variable NEREID_KEY gives this command one\n$/)])
-  // Who gave one knows how.
+  // A user who passed a key knows how.
   const wrong = await runs(gen, [...from, '--header=X-API-Key: wrong'])
   expect(wrong.err).toContain(': 401 ')
   expect(wrong.err).not.toContain('NEREID_KEY')
@@ -236,16 +236,16 @@ test('files that cannot be written or read are named', async () => {
   expect(await runs(gen, ['ts', ...from, '--check=/nowhere/models.ts'])).toMatchObject({ code: 1, err: expect.stringContaining("'/nowhere/models.ts'") })
 })
 
-test('what a server answers is looked at before it is written', async () => {
+test("a server's responses are checked before anything is written", async () => {
   const tensor = { name: 'X', datatype: 'FP32', shape: [1] }
   let answers: Record<string, string> = {}
-  const other = createServer((asked, answer) => {
-    const text = answers[asked.url ?? '']
+  const other = createServer((requested, answer) => {
+    const text = answers[requested.url ?? '']
     answer.writeHead(text === undefined ? 404 : 200).end(text ?? '{"error":["no text"]}')
   })
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve))
   const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
-  const said = async (given: Record<string, unknown>, ...args: string[]): Promise<string> => {
+  const output = async (given: Record<string, unknown>, ...args: string[]): Promise<string> => {
     answers = Object.fromEntries(Object.entries(given).map(([path, value]) => [path, typeof value === 'string' ? value : JSON.stringify(value)]))
     const { code, out, err } = await runs(gen, ['ts', `--url=${url}`, ...args])
     expect([code, out]).toEqual([1, ''])
@@ -255,15 +255,15 @@ test('what a server answers is looked at before it is written', async () => {
   const [metadata, config] = ['/v2/models/a%2Fb', '/v2/models/a%2Fb/config']
   const good = { name: 'a/b', inputs: [tensor] }
   try {
-    expect(await said({})).toBe('POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n')
-    expect(await said({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the answer is no JSON\n')
-    for (const rows of [{}, 'null', [null], [{ name: 1 }]]) expect(await said({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
-    expect(await said({ [index]: ' '.repeat(17 << 20) })).toBe('POST URL/v2/repository/index: the answer has more than 16777216 bytes\n')
+    expect(await output({})).toBe('POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n')
+    expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the answer is no JSON\n')
+    for (const rows of [{}, 'null', [null], [{ name: 1 }]]) expect(await output({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
+    expect(await output({ [index]: ' '.repeat(17 << 20) })).toBe('POST URL/v2/repository/index: the answer has more than 16777216 bytes\n')
     for (const wrong of [[], 'null', { name: 1 }, { name: 'a', inputs: {} }, { name: 'a', inputs: [{ ...tensor, datatype: 4 }] }, { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] }]) {
-      expect(await said({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(`GET URL${metadata}: the answer describes no model\n`)
+      expect(await output({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(`GET URL${metadata}: the answer describes no model\n`)
     }
     for (const wrong of ['null', { max_batch_size: '8 */' }, { input: [null] }]) {
-      expect(await said({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(`GET URL${config}: the answer is no configuration\n`)
+      expect(await output({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(`GET URL${config}: the answer is no configuration\n`)
     }
     answers = { [metadata]: JSON.stringify(good), [config]: '{}' }
     expect(await written(`--url=${url}`, '--models=a/b')).toContain("  'a/b': {\n    inputs: {\n      X: ModelInput<'FP32', [1]>")

@@ -1,4 +1,4 @@
-/** Runs a command inside this process, and takes what it prints. */
+/** Runs a command inside this process, and captures its output. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -21,7 +21,7 @@ export function files(content: Record<string, string | Uint8Array>): string {
   return directory
 }
 
-/** Exit code and output, with the directory's own path as `.`. */
+/** Exit code and output, with `.` for the directory's path. */
 export async function runs(command: CommandModule, args: readonly string[], directory = ''): Promise<{ code: number; out: string; err: string }> {
   let out = ''
   let err = ''

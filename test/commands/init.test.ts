@@ -1,4 +1,4 @@
-// `nereid init` in this process: what it says of files that are no models, of directories, and of how it is called.
+// `nereid init` in this process: files that are no models, directories, and usage errors.
 import { existsSync, readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -27,10 +27,10 @@ describe('a file that is no model', () => {
     ['a format that is too new', versioned(99, 19), /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/],
     ['a zip archive', 'PK\u0003\u0004rest', /m\.onnx is a zip archive.*torch\.onnx\.export/],
   ]
-  test.each(cases)('%s', async (_, bytes, told) => {
+  test.each(cases)('%s', async (_, bytes, reported) => {
     const { code, out, err, directory } = await made({ 'm.onnx': bytes }, 'm.onnx')
     expect([code, out]).toEqual([1, ''])
-    expect(err).toMatch(told)
+    expect(err).toMatch(reported)
     expect(existsSync(join(directory, 'out'))).toBe(false)
   })
 
@@ -48,16 +48,16 @@ describe('a file that is no model', () => {
     ['model.plan', 'name the ONNX file that it was made from'],
     ['model.pkl', 'skl2onnx'],
   ]
-  test.each(foreign)('%s, with the command that makes an ONNX file of it', async (name, told) => {
+  test.each(foreign)('%s, with the command that makes an ONNX file of it', async (name, reported) => {
     const { code, err } = await made({ [name]: 'bytes' }, name)
-    expect([code, err]).toEqual([1, expect.stringContaining(told)])
+    expect([code, err]).toEqual([1, expect.stringContaining(reported)])
     expect(err).toContain(`${name} `)
-    // The same of a directory in which there is nothing else.
-    expect((await made({ [`d/${name}`]: 'bytes' }, 'd')).err).toContain(told)
+    // Likewise for a directory with nothing else in it.
+    expect((await made({ [`d/${name}`]: 'bytes' }, 'd')).err).toContain(reported)
   })
 })
 
-test('the IR of OpenVINO becomes a repository with its weights; what keeps it from loading is said', async () => {
+test('the IR of OpenVINO becomes a repository with its weights; the reason for a failed load is reported', async () => {
   const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
   for (const source of ['d/yolo.xml', 'd']) {
     const { code, out, directory } = await made(content, source)
@@ -83,7 +83,7 @@ test('a SavedModel of TensorFlow becomes a repository with all its files', async
 
 describe('a model of PyTorch', () => {
   test.each([['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
-    // No interpreter with torch is needed: what does not load yet is told.
+    // No interpreter with torch is needed: a model that does not load yet is reported.
     const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
     expect([code, err]).toEqual([0, ''])
     expect(out).toContain(`./out/net/1/${target}\n./out/net/config.pbtxt\n`)
@@ -111,14 +111,14 @@ describe('trees', () => {
     ['checkpoint.tl', 'tl_logistic.tl', 'treelite_checkpoint', 'checkpoint.tl', true],
     ['loan.tl', 'tl_doubles.tl', 'treelite_checkpoint', 'checkpoint.tl', false],
     ['loan.model', 'bin_logistic.model', 'xgboost', 'xgboost.model', true],
-    // The bytes say what it is: XGBoost writes UBJSON into a file of any name.
+    // The content decides: XGBoost writes UBJSON into a file of any name.
     ['loan.model', 'logistic.ubj', 'xgboost_ubj', 'xgboost.ubj', true],
   ]
   test.each(cases)('%s, which is %s, becomes a repository that answers', async (source, from, type, file, isClassifier) => {
     const { code, out, err, directory } = await made({ [`loan/${source}`]: model(from) }, `loan/${source}`)
     expect([code, err]).toEqual([0, ''])
     expect(out).toContain(`./out/loan/1/${file}\n./out/loan/config.pbtxt\n`)
-    // A request that was answered is printed, and no note.
+    // A successful request is printed without a note.
     expect(out).toContain('/v2/models/loan/infer -d \'{"inputs":[{"name":"input__0","datatype":"FP32","shape":[1,')
     expect(out).not.toContain('Note: ')
     const config = readFileSync(join(directory, 'out/loan/config.pbtxt'), 'utf8')
@@ -126,7 +126,7 @@ describe('trees', () => {
     expect(config).toContain('\nmax_batch_size: 4096\n')
   })
 
-  test('a directory with one file of trees is that model, and --batch says its rows', async () => {
+  test('a directory with one file of trees is that model, and --batch sets its rows', async () => {
     const { code, out, directory } = await made({ 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' }, 'd', ['--batch=64'])
     expect([code, out]).toEqual([0, expect.stringContaining('./out/d/1/xgboost.ubj')])
     expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
@@ -141,9 +141,9 @@ describe('trees', () => {
       ['loan.json', model('linear.json'), /gblinear/],
       ['loan.txt', POINTER, /is a pointer of Git LFS/],
     ]
-    for (const [name, bytes, told] of refused) {
+    for (const [name, bytes, reported] of refused) {
       const { code, out, err, directory } = await made({ [name]: bytes }, name)
-      expect([code, out, err]).toEqual([1, '', expect.stringMatching(told)])
+      expect([code, out, err]).toEqual([1, '', expect.stringMatching(reported)])
       expect(existsSync(join(directory, 'out'))).toBe(false)
     }
   })
@@ -172,8 +172,8 @@ describe('a directory', () => {
   })
 })
 
-describe('what is printed', () => {
-  test('says --batch of a model that may batch, and that command works', async () => {
+describe('output', () => {
+  test('suggests --batch for a model that may batch, and that command works', async () => {
     const { out, directory } = await made({ 'm.onnx': MODEL }, 'm.onnx', ['--name=x'])
     const [, command = ''] = /\n {2}.* init (.* --batch --force)\n/.exec(out) ?? []
     const again = await runs(init, command.replaceAll('./', `${directory}/`).split(' '), directory)
@@ -182,7 +182,7 @@ describe('what is printed', () => {
     expect((await made({ 'm.onnx': addSub(TYPE.FP32, [1, 4]) }, 'm.onnx')).out).not.toContain('--batch')
   })
 
-  test('npx goes in front where a shell would not find the program, and where npx would not either it is called by its file', () => {
+  test('npx is added if a shell would not find the program; if npx would not either, the file is called', () => {
     const directory = files({ 'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '' })
     const npx = join(directory, 'project/node_modules/.bin')
     const project = join(directory, 'project/src')
@@ -192,7 +192,7 @@ describe('what is printed', () => {
     expect(invocation('nereid', '', join(directory, 'clone/docs'), script)).toBe('npx nereid')
     expect(invocation('nereid', '', directory, script)).toBe(`node ${script}`)
     expect(invocation('nereid', '', directory, '/venv/bin/nereid')).toBe('/venv/bin/nereid')
-    // As npx has it in a clone: a link in its cache.
+    // Like npx in a clone: a link in its cache.
     const linked = files({ 'clone/dist/cli/main.js': '', 'cache/node_modules/.bin/': '' })
     symlinkSync(join(linked, 'clone'), join(linked, 'cache/node_modules/nereid'))
     symlinkSync('../nereid/dist/cli/main.js', join(linked, 'cache/node_modules/.bin/nereid'))

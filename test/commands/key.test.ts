@@ -1,4 +1,4 @@
-// `nereid key`: keys that are made, the hashes that are kept of them, and files that stay as they are when something is wrong.
+// `nereid key`: new keys, their stored hashes, and files that stay unchanged after an error.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
@@ -30,7 +30,7 @@ describe('a key that is made', () => {
     expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  test('stands behind those that are there, and all else of the file stays', async () => {
+  test('is appended after existing ones, and the rest of the file stays', async () => {
     const anonymous = { scopes: [{ verbs: ['all'] }] }
     const directory = files({ 'keys.json': JSON.stringify({ anonymous, keys: [] }) })
     const path = join(directory, 'keys.json')
@@ -51,7 +51,7 @@ describe('a key that is made', () => {
   })
 })
 
-describe('what is wrong', () => {
+describe('mistakes', () => {
   test.each([
     [['--scope=all'], 'a key needs a name'],
     [['--name=ci'], 'a key needs a scope'],
@@ -71,7 +71,7 @@ describe('what is wrong', () => {
     [['--name=ci', '--scope=all', '--concurrency=5000000000'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
     [['--name=ci', '--scope=all', '--bytes-per-second=1.5'], 'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n'],
     [['--name=old', '--scope=all'], /^error: the name 'old' stands in \S*keys\.json already\n$/],
-  ])('%j is told, and the file stays', async (args, text) => {
+  ])('%j is reported, and the file stays', async (args, text) => {
     const before = JSON.stringify({ keys: [{ name: 'old', sha256: sha256('x'), scopes: [] }] })
     const directory = files({ 'keys.json': before })
     const path = join(directory, 'keys.json')
@@ -100,7 +100,7 @@ describe('what is wrong', () => {
     expect((await runs(key, [path, '--name=ci', `--scope=${scope}`])).err).not.toContain('warning')
   })
 
-  test('the place of a hash that is there is not told of a file that is not written', async () => {
+  test('the line of an existing hash is not reported for an unwritten file', async () => {
     const directory = files({ 'keys.json': JSON.stringify({ keys: [{ name: 'old', sha256: sha256('0123456789abcdefghij'), scopes: [] }] }) })
     const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
     const { err } = await runs(key, [join(directory, 'keys.json'), '--name=own', '--scope=all', '--hash'], directory)
@@ -108,7 +108,7 @@ describe('what is wrong', () => {
     expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' stands twice\n")
   })
 
-  test('a file that is none, and one that another command writes, are left alone', async () => {
+  test('an invalid file, and one that another command writes, are left alone', async () => {
     const directory = files({ 'keys.json': '{\n"keyz": []}', 'busy.json.new': '' })
     const wrong = await runs(key, [join(directory, 'keys.json'), '--name=a', '--scope=all'], directory)
     expect(wrong).toMatchObject({ code: 1, out: '' })
@@ -125,11 +125,11 @@ test('a file that an editor began with a byte order mark, and whose lines end as
   expect(read(path).keys.map(({ name }) => name)).toEqual(['new'])
 })
 
-test('a disk that is full is told, and the file has every key that it had', () => {
+test('a full disk is reported, and the file keeps every key', () => {
   const keys = Array.from({ length: 30 }, (_, i) => ({ name: `k${i}`, sha256: sha256(String(i)), scopes: [] }))
   const before = JSON.stringify({ keys }, null, 1)
   const path = join(files({ 'keys.json': before }), 'keys.json')
-  // The limit of a file, in KiB: a write gives less than it was asked for first, and then an error, as on a full disk.
+  // Limits the file's KiB: as on a full disk, a write is short first, and then fails.
   const { status, stdout, stderr } = spawnSync('bash', ['-c', 'ulimit -f 2; exec node dist/cli/main.js key "$0" --name=new --scope=all', path], { encoding: 'utf8' })
   expect({ status, stdout, stderr }).toEqual({ status: 1, stdout: '', stderr: expect.stringMatching(/^error: cannot write '.*keys\.json': .*too large/) })
   expect(readFileSync(path, 'utf8')).toBe(before)

@@ -1,4 +1,4 @@
-// `nereid check` of repositories that are wrong: each mistake is told with its place and the reason, and a load agrees.
+// `nereid check` of wrong repositories: each mistake is reported with its place and the reason, and a load agrees.
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
@@ -20,26 +20,26 @@ test('there are forty mistakes and more', () => {
 })
 
 describe('a mistake', () => {
-  test.each(MISTAKES)('$name', async ({ files: content, told, isWarning, needsLoad }) => {
+  test.each(MISTAKES)('$name', async ({ files: content, reported, isWarning, needsLoad }) => {
     const directory = files(content)
     const { code, out } = await runs(check, [...FLAGS, ...(needsLoad === true ? ['--load'] : []), directory])
     const text = out.replaceAll(`${directory}/`, '')
-    for (const part of told) expect(text).toContain(part)
+    for (const part of reported) expect(text).toContain(part)
     expect(text).toMatch(isWarning === true ? /, 0 errors, [1-9]\d* warnings?\n$/ : /, [1-9]\d* errors?, \d+ warnings?\n$/)
     expect(code).toBe(isWarning === true ? 0 : 1)
-    // Without the words of a load, which say three times that there is a mistake.
+    // Without the texts of a load, which repeat three times that there is a mistake.
     expect(text).not.toMatch(/load failed for model|UNAVAILABLE state/)
     const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
     expect(loaded.length > 0, JSON.stringify(loaded)).toBe(isWarning !== true)
   }, 120_000)
 })
 
-describe('what is right', () => {
+describe('correct deployments', () => {
   const generated = repositories()
   afterAll(() => generated.remove())
 
   test('models that load are not called wrong', async () => {
-    // Those whose loads were recorded from Triton are right and wrong in ways that nobody thinks of.
+    // Repositories recorded with Triton are right and wrong in unexpected ways.
     const recorded = [['golden', 'broken'], ['golden-steps', 'sequence_bad']].map(([name = '', repository = '']) => {
       const directory = join(files({}), name)
       execFileSync(PYTHON, [join(ROOT, 'test', name, 'models.py'), directory, repository])
@@ -58,7 +58,7 @@ describe('what is right', () => {
   }, 300_000)
 
   test('a shape that ONNX Runtime infers is not missed in the file', async () => {
-    // The file leaves the shape of OUT open, and then its last dimension; ONNX Runtime finds both.
+    // The file leaves the shape of OUT open, and then its last dimension; ONNX Runtime infers both.
     const graph = (shape: (number | string)[] | null): Buffer =>
       model({ nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['batch', 16])], outputs: [shape === null ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)] : value('OUT', TYPE.FP32, shape)] })
     const config = 'backend: "onnxruntime"\nmax_batch_size: 4\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]\n'
@@ -86,16 +86,16 @@ test('the newest formats that are named are those of ONNX Runtime', async () => 
   expect(await loads(IR_VERSION_MAX, OPSET_MAX + 1)).toBe(false)
 }, 60_000)
 
-test('a load says what a file is instead of a model, behind the words of ONNX Runtime', async () => {
-  for (const [name, told] of [['a pointer of Git LFS', /failed:Protobuf parsing failed\.; the file is a pointer of Git LFS/], ['an empty file', /does not have a graph\.; the file is empty/]] as const) {
+test('a load reports the real type of a file after the text of ONNX Runtime', async () => {
+  for (const [name, reported] of [['a pointer of Git LFS', /failed:Protobuf parsing failed\.; the file is a pointer of Git LFS/], ['an empty file', /does not have a graph\.; the file is empty/]] as const) {
     const directory = files(MISTAKES.find((mistake) => mistake.name === name)?.files ?? {})
     const [failed] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
-    expect(failed?.reason).toMatch(told)
+    expect(failed?.reason).toMatch(reported)
   }
 }, 60_000)
 
 describe('--format=github', () => {
-  test('each problem is a command, with what would end it escaped', async () => {
+  test('each problem is a command, with its terminators escaped', async () => {
     const directory = files({ 'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '', 'm/config.pbtxt': 'backend: "onnxruntime"\n' })
     const { code, out } = await runs(check, ['--format=github', directory], directory)
     expect(code).toBe(1)

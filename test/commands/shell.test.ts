@@ -1,4 +1,4 @@
-// The reader of shell scripts that `nereid doctor` has.
+// The shell script parser of `nereid doctor`.
 import { describe, expect, test } from 'vitest'
 import { ShellError, WORDS_MAX, shellCommands, shellWords } from '../../src/commands/doctor/shell.js'
 
@@ -40,7 +40,7 @@ describe('commands', () => {
     expect(commands('A=1 run $A')).toEqual([['A=1', 'run', '$A']])
   })
 
-  test('every word has its line, and says whether a part of it is not known', () => {
+  test('every word has its line, and whether a part of it is unknown', () => {
     const [command] = shellCommands('\n\na \\\n  b$X "c\nd" e')
     expect(command?.words.map(({ line, isOpen }) => [line, isOpen])).toEqual([[3, false], [4, true], [4, false], [5, false]])
   })

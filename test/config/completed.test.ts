@@ -1,4 +1,4 @@
-/** What a model's own code may change of its configuration (B-PY-22). */
+/** Changes that a model's own code may make to its configuration (B-PY-22). */
 import { expect, test } from 'vitest'
 import { finishConfig, NO_GPUS, parsePbtxt, prepareConfig, toTritonJson, type ModelConfig } from '../../src/config/index.js'
 import { ServerError } from '../../src/native/errors.js'
@@ -53,7 +53,7 @@ test('B-PY-22: nothing else is, and no mistake either', () => {
   expect(full.sequence_batching).toBeUndefined()
 })
 
-test('B-PY-22: what is no configuration fails the load with the recorded texts', () => {
+test('B-PY-22: an invalid configuration fails the load with the recorded texts', () => {
   const unreadable = "NOT_FOUND model configuration is not provided for model 'm'"
   for (const input of [{ ...INPUT, data_type: 'STRING' }, { ...INPUT, name: 5 }, { ...INPUT, colour: 'red' }]) {
     expect(refusal('', { input: [input], output: [OUTPUT] })).toBe(unreadable)
@@ -62,7 +62,7 @@ test('B-PY-22: what is no configuration fails the load with the recorded texts',
   expect(refusal('', { nothing: 1 })).toBe(unreadable)
   expect(refusal('', '{"max_batch_size": ')).toBe('INTERNAL Failed to accept document, invalid JSON.')
   expect(refusal('', '['.repeat(5000))).toBe('INTERNAL Failed to accept document, invalid JSON.')
-  // What protobuf reads is accepted as it reads it.
+  // Everything that protobuf's reader accepts.
   for (const dims of [1, ['1'], [1.0]]) expect(refusal('', { input: [{ ...INPUT, dims }], output: [OUTPUT] }), JSON.stringify(dims)).toBe('taken')
   expect(refusal('', { input: [{ ...INPUT, data_type: 13 }], output: [OUTPUT], model_transaction_policy: { decoupled: 'yes' } })).toBe('taken')
 })
@@ -75,13 +75,13 @@ test('B-PY-22: the result is checked as a file would be', () => {
   expect(refusal('', { max_batch_size: -1, input: [INPUT], output: [OUTPUT] })).toBe("INVALID_ARG 'max_batch_size' must be non-negative value for m")
 })
 
-test('B-PY-22: with auto-complete off nobody is asked, and nothing is taken', () => {
+test('B-PY-22: with auto-complete off the code is not called, and nothing changes', () => {
   const prepared = prepareConfig(configOf(''), { ...FLAGS, autoComplete: false }, NO_GPUS)
   const full = finishConfig(prepared, null, { ...CONTEXT, flags: { ...FLAGS, autoComplete: false }, completed: JSON.stringify({ input: [INPUT] }) })
   expect(full.input).toEqual([])
 })
 
-test('B-PY-22: a model that says nothing loads with what its configuration has', () => {
+test('B-PY-22: a model that returns nothing loads with its configuration', () => {
   const full = finishConfig(prepareConfig(configOf(''), FLAGS, NO_GPUS), null, CONTEXT)
   expect([full.input, full.output]).toEqual([[], []])
 })

@@ -1,4 +1,4 @@
-// What Triton answers for whole configurations: GET …/config of models that load, and reasons of models that do not.
+// Triton's responses for whole configurations: GET …/config of models that load, and reasons of models that fail.
 import { describe, expect, test } from 'vitest'
 import { fromBinary, toBinary, toTritonJson, parseJsonConfig } from '../../src/config/index.js'
 import { ADDSUB, ADDSUB_CONFIG, finish, io, poll, reason, tensor } from './helpers.js'

@@ -1,4 +1,4 @@
-// Real directories, real files; a graph is what the core would tell of it.
+// Real directories and files; a graph has the form that the core returns.
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -23,7 +23,7 @@ export function directory(name: string, files: Record<string, string>): string {
   return model
 }
 
-/** A configuration as polling sees it. */
+/** The configuration after polling. */
 export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null): LoadedConfig {
   return completeConfig(readConfig(modelDirectory, flags, overrideJson), modelDirectory, name, flags)
 }
@@ -48,7 +48,7 @@ export function io(inputs: TensorIo[], outputs: TensorIo[]): ModelIo {
   return { inputs, outputs }
 }
 
-/** The failure of `act` as the repository index would show it; `ok` when there is none. */
+/** The failure of `act` in the form of the repository index; `ok` if it succeeds. */
 export function reason(act: () => unknown): string {
   try {
     act()

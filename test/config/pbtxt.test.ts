@@ -4,12 +4,12 @@ import { describe, expect, test } from 'vitest'
 import { ConfigError, ConfigSyntaxError, parsePbtxt } from '../../src/config/index.js'
 import { ModelConfigSchema } from '../../src/config/generated/model_config_pb.js'
 
-/** What a text means, as protobuf JSON without defaults. */
+/** A text as protobuf JSON without defaults. */
 function meaning(text: string): unknown {
   return toJson(ModelConfigSchema, parsePbtxt(text, 'config.pbtxt'), { useProtoFieldName: true })
 }
 
-/** `<line>:<column>: <reason>| <hint>` of a text that is no configuration. */
+/** `<line>:<column>: <reason>| <hint>` of an invalid configuration. */
 function refusal(text: string | Uint8Array): string {
   try {
     parsePbtxt(text, 'config.pbtxt')
@@ -122,7 +122,7 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
   ]
   test.each(cases)('%j', (text, expected) => expect(refusal(text)).toBe(expected))
 
-  test('the status begins with the words clients know and goes on with the place', () => {
+  test('the status begins with the text clients know, followed by the place', () => {
     expect(() => parsePbtxt('\n nam: "x"', '/models/m/config.pbtxt')).toThrow(
       expect.objectContaining({
         code: 'INTERNAL',
@@ -132,7 +132,7 @@ describe('C-28, C-29 refuses, with place, reason and hint', () => {
   })
 })
 
-describe('C-28 refuses what stands twice, where protobuf does', () => {
+describe('C-28 rejects repeated fields like protobuf', () => {
   const cases: [string, string][] = [
     ['max_batch_size: 8 max_batch_size: 4', '1:33: Non-repeated field "max_batch_size" is specified multiple times.'],
     ['name: "x" name: ""', '1:15: Non-repeated field "name" is specified multiple times.'],

@@ -1,4 +1,4 @@
-// Any configuration survives every form, and no text makes the readers throw anything but their own errors. Seeded: a failure repeats.
+// Any configuration survives every form, and on any text readers throw only their own errors. Seeded.
 import { create, ScalarType, toJson, toJsonString, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { toText } from '@bufbuild/protobuf/txtpb'
@@ -85,7 +85,7 @@ test('C-32 any configuration is the same after text, JSON and bytes', () => {
     expect(parsePbtxt(toText(ModelConfigSchema, config), ''), `seed ${seed}, text`).toEqual(config)
     expect(parseJsonConfig(json), `seed ${seed}, JSON`).toEqual(config)
     expect(fromBinary(toBinary(config)), `seed ${seed}, bytes`).toEqual(config)
-    // Whatever else it is, it is JSON.
+    // At least it is JSON.
     JSON.parse(json)
   }
 })
@@ -98,7 +98,7 @@ test('any configuration is normalised, and validated or refused with a ConfigErr
   }
 })
 
-/** The top-level fields a configuration has, each alone. */
+/** The top-level fields that a configuration sets, each alone. */
 function parts(config: ModelConfig): [DescField, ModelConfig][] {
   const whole = reflect(ModelConfigSchema, config)
   return ModelConfigSchema.fields.flatMap((field): [DescField, ModelConfig][] => {
@@ -112,7 +112,7 @@ function parts(config: ModelConfig): [DescField, ModelConfig][] {
   })
 }
 
-/** What one message after another on the wire means: lists and maps grow, scalars are replaced, messages merge. */
+/** The protobuf rule for concatenated messages: lists and maps grow, scalars are replaced, messages merge. */
 const merged = (...configs: ModelConfig[]): ModelConfig => fromBinary(Buffer.concat(configs.map(toBinary)))
 
 function failureOf(act: () => unknown): string {
@@ -150,7 +150,7 @@ test('C-28 in text a singular field twice is refused by name, a list or a map gr
   for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
 })
 
-test('C-32 two configurations in one JSON object mean what they mean one after another on the wire', () => {
+test('C-32 two configurations in one JSON object merge as on the wire', () => {
   let met = 0
   let clashed = 0
   for (let seed = 1; seed <= 300; seed++) {
@@ -180,7 +180,7 @@ test('C-32 every spelling of JSON that protobuf reads means the same', () => {
     const print = (value: unknown): string => {
       const end = (): string => (r() < 0.3 ? `${blank()},${blank()}` : blank())
       if (Array.isArray(value)) {
-        // One value is a list of one, but for a list in a list, which there is not.
+        // One value is a list of one, except a list in a list, which does not exist.
         if (value.length === 1 && r() < 0.5) return print(value[0])
         return value.length === 0 ? '[]' : `[${blank()}${value.map(print).join(`${blank()},${blank()}`)}${end()}]`
       }
@@ -204,7 +204,7 @@ test('bytes that are no UTF-8 are refused or stand where they mean nothing; they
     const bytes = Buffer.from(`# caf\u00e9\n${toText(ModelConfigSchema, anyConfig(seed)).slice(0, 3000)}`)
     bytes[Math.floor(r() * bytes.length)] = 0x80 + Math.floor(r() * 0x80)
     try {
-      // No configuration here has this character, so one that has it got it from a lossy decoder.
+      // No configuration here has this character, so only a lossy decoder can produce it.
       expect(toTritonJson(parsePbtxt(bytes, 'f')), `seed ${seed}`).not.toContain('\ufffd')
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error
@@ -252,7 +252,7 @@ test.each([
     const config = parse(text)
     expect(fromBinary(toBinary(config)), text).toEqual(config)
   }
-  // Damage that is always noticed, or never, would test nothing.
+  // Damage that is always or never noticed would test nothing.
   expect(read).toBeGreaterThan(100)
   expect(read).toBeLessThan(5900)
 })

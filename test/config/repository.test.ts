@@ -1,4 +1,4 @@
-// What the model directory says: the file that is read, the backend, the versions, the labels; and completion from the graph.
+// Facts from the model directory: the configuration, the backend, the versions, the labels; and completion.
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -36,7 +36,7 @@ describe('R-17, R-19 which file is read', () => {
     expect(lines).toEqual(['error: Error parsing text-format inference.ModelConfig: 1:16: Expected ":", found "8".'])
   })
 
-  test('what is no file of a sensible size is refused at once, and never waited for', () => {
+  test('anything but a file of limited size is rejected at once, without waiting', () => {
     const odd: [string, (path: string) => void, string][] = [
       ['a FIFO', (path) => void execFileSync('mkfifo', [path]), 'Not a regular file'],
       ['a directory', (path) => mkdirSync(path), 'Is a directory'],
@@ -60,7 +60,7 @@ describe('R-17, R-19 which file is read', () => {
     expect(loaded).toMatchObject({ config: { name: 'm', backend: 'c' }, path: null, provided: true })
   })
 
-  test('a model that nobody describes and no backend completes is NOT_FOUND', () => {
+  test('a model without a description and a backend that completes it is NOT_FOUND', () => {
     const config = pollConfig(directory('m.identity', { '1/': '' }), 'm.identity', AUTO).config
     expect(reason(() => finishConfig(config, null, { flags: AUTO, provided: false, settings: [], devices: NO_GPUS }))).toBe("Not found: model configuration is not provided for model 'm.identity'")
   })
@@ -74,7 +74,7 @@ describe('R-03 names', () => {
     expect(reason(() => requireName(parsePbtxt('name: "other"', ''), 'm'))).toBe(refusal)
     const polled = (text: string): string => reason(() => pollConfig(directory('m', { 'config.pbtxt': text, '1/model.onnx': '' }), 'm', AUTO))
     expect(polled('name: "other"')).toBe(refusal)
-    // What is wrong with the configuration itself is told first.
+    // A mistake in the configuration itself is reported first.
     expect(polled('name: "other" max_batch_size: -1')).toBe("Invalid argument: 'max_batch_size' must be non-negative value for other")
   })
 })
@@ -151,7 +151,7 @@ describe('C-11 labels', () => {
     const model = directory('m', files)
     return reason(() => readLabels(parsePbtxt(`name: "m" output { name: "O" label_filename: "${file}" }`, ''), model)).replaceAll(model, '{model}')
   }
-  test('the file crosses as it is, be it UTF-8 or not', () => {
+  test('the file crosses unchanged, even invalid UTF-8', () => {
     const model = directory('m', { 'sub/': '' })
     const text = Buffer.from('zero\ncaf\xe9\r\n', 'latin1')
     writeFileSync(`${model}/sub/l.txt`, text)
@@ -182,7 +182,7 @@ describe('R-15 completion', () => {
     expect(shown(null, PAIR, setting('-3'))).toBe('0 default I[-1,5] -> O[-1,5]')
     expect(reason(() => shown(null, PAIR, setting('few')))).toBe("Invalid argument: failed to convert 'few' to integral number")
   })
-  test('what is given stays: size, scheduler, one of the two halves', () => {
+  test('existing fields stay: size, scheduler, one of the two halves', () => {
     expect(shown('max_batch_size: 6')).toBe('6 dynamicBatching I[5] -> O[5]')
     expect(shown('max_batch_size: 6 sequence_batching { }')).toBe('6 sequenceBatching I[5] -> O[5]')
     expect(shown('max_batch_size: 6 input { name: "I" data_type: TYPE_FP32 dims: 5 }')).toBe('6 dynamicBatching I[5] -> O[5]')
@@ -199,7 +199,7 @@ describe('R-15 completion', () => {
   test('a type the protocol does not have fails validation', () => {
     expect(reason(() => shown(null, io([tensor('I', 0, [-1, 5])], [])))).toBe("Invalid argument: model input 'I' must specify 'data_type' for m")
   })
-  test('the log says what was filled and what was skipped', () => {
+  test('the log names completed and skipped fields', () => {
     const lines: string[] = []
     finish(poll('m', null), PAIR, true, [], (level, line) => lines.push(`${level}: ${line}`))
     finish(poll('m', ADDSUB_CONFIG), ADDSUB, true, [], (level, line) => lines.push(`${level}: ${line}`))
@@ -279,7 +279,7 @@ describe('C-13, C-14 instance groups', () => {
     expect(reason(() => resolveInstanceGroups(parsePbtxt('name: "m" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS))).toBe(
       'Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU',
     )
-    // A plan runs on GPUs only.
+    // A plan runs only on GPUs.
     expect(reason(() => resolveInstanceGroups(parsePbtxt('name: "m" backend: "tensorrt" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS))).toBe(
       'Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs',
     )

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { normalise, parsePbtxt, validate } from '../../src/config/index.js'
 import { ADDSUB_CONFIG, finish, poll, reason } from './helpers.js'
 
-/** The complaint about a configuration, after normalisation; `ok` when there is none. */
+/** The error about a configuration after normalisation; `ok` without one. */
 function complaint(text: string, io = false): string {
   return reason(() => validate(normalise(parsePbtxt(text, '')), { io })).replace('Invalid argument: ', '')
 }
@@ -13,7 +13,7 @@ const ONNX = 'name: "m" backend: "onnxruntime" '
 const SEQ = (body: string): string => `${BASE} sequence_batching { ${body} }`
 const CONTROL = (kind: string, rest: string): string => SEQ(`control_input { name: "S" control { kind: ${kind} ${rest} } }`)
 
-/** Behind Triton's text. */
+/** Our hint after Triton's text. */
 const PAIR = '; with backend "onnxruntime" platform is "onnxruntime_onnx", or left out'
 
 describe('C-01 fields', () => {
@@ -30,7 +30,7 @@ describe('C-01 fields', () => {
     ['name: "m" backend: "toString"', 'ok'],
     ['name: "m" backend: "pytorch" platform: "torch_aoti"', 'ok'],
     ['name: "m" backend: "b" max_batch_size: -1', "'max_batch_size' must be non-negative value for m"],
-    // The first rule that fails is the one that is told.
+    // The first rule that fails is reported.
     [`${ONNX} platform: "x" max_batch_size: -1`, `unexpected 'platform' and 'backend' pair, got:x, onnxruntime${PAIR}`],
     ['name: "m" platform: "ensemble"', 'ensemble scheduling must be set for ensemble m whose platform is ensemble'],
     [`${BASE} ensemble_scheduling { }`, "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble"],
@@ -150,7 +150,7 @@ describe('C-06, C-07, C-12 inputs and outputs', () => {
   ]
   test.each(cases)('%j', (text, expected) => {
     expect(complaint(text, true)).toBe(expected)
-    // Without [io] the same text passes: polling with auto-complete does not look.
+    // Without [io] the same text passes: polling with auto-complete does not check it.
     expect(complaint(text, false)).toBe('ok')
   })
 })
@@ -206,7 +206,7 @@ describe('C-02 normalisation', () => {
       schedulingChoice: { value: { maxSequenceIdleMicroseconds: 1000000n, strategyChoice: { value: { preferredBatchSize: [6] } } } },
     })
   })
-  test('what is given stays, a batcher without batching gets no size, an ensemble no optimization', () => {
+  test('existing fields stay; a batcher without batching gets no size, an ensemble no optimization', () => {
     expect(shown('version_policy { all { } } dynamic_batching { } optimization { input_pinned_memory { enable: false } }')).toMatchObject({
       versionPolicy: 'all',
       schedulingChoice: { value: { preferredBatchSize: [] } },

@@ -1,4 +1,4 @@
-/** Pages about the inside (ARCHITECTURE.md, docs/internals, README.md of crates) name files, modules and types: each of them exists, so that a reader who follows it arrives. */
+/** Pages about the internals (ARCHITECTURE.md, docs/internals, README.md of crates) name existing files and types. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -19,7 +19,7 @@ const read = (path: string) => readFileSync(path, 'utf8')
 const rustText = [...rust.values()].flat().map(read).join('\n')
 const typescriptText = filesBelow(join(ROOT, 'src'), /\.ts$/).map(read).join('\n')
 
-/** Names of other people's libraries and of the standard one. */
+/** Names from third-party libraries and from the standard one. */
 const FOREIGN = new Set(['ArcSwap', 'Bytes', 'OrtValue', 'OrtRunOptions', 'Buffer', 'String', 'Vec', 'ModelInfer', 'ModelConfig', 'ModelStreamInfer', 'BufferList', 'Expect', 'Host', 'Upgrade'])
 
 const spans = [...TEXTS.values()].flatMap((text) => [...text.replaceAll(/```[\s\S]*?```/g, '').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? ''))
@@ -31,11 +31,11 @@ function expanded(path: string): string[] {
   return (group[1] ?? '').split(',').flatMap((part) => expanded(path.replace(group[0], part.trim())))
 }
 
-/** Whether a path such as `frontend::http::connection` or `engine::inline::InlineCost` leads to a module or an item. */
+/** True if a path such as `frontend::http::connection` or `engine::inline::InlineCost` leads to a module or an item. */
 function rustPathExists(path: string): boolean {
   const [crate = '', ...rest] = path.split('::')
   const files = rust.get(crate) ?? rust.get(crates.find((name) => name.replaceAll('-', '_').endsWith(`_${crate}`))?.replaceAll('-', '_') ?? '')
-  // A path that begins inside the crate named earlier in the sentence.
+  // The path begins inside a crate named earlier in the sentence.
   const searched = files ?? [...rust.values()].flat()
   const parts = files === undefined ? [crate, ...rest] : rest
   return parts.every((part) => {
@@ -75,7 +75,7 @@ test('every module with unsafe code is named, and no other', () => {
         return part === 'bench/load' ? `bench/load/src/${module}.rs` : module === 'lib' ? part : `${part.slice('crates/'.length).replaceAll('-', '_')}::${module}`
       }),
   )
-  // The permission for all of `ffi` holds for the modules inside it.
+  // The permission for all of `ffi` applies to the modules inside it.
   const inside = named.filter((path) => found.some((module) => path.startsWith(`${module}::`)))
   expect(found.length).toBeGreaterThan(8)
   expect(named.filter((path) => !inside.includes(path)).sort()).toEqual(found.sort())

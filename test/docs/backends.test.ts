@@ -1,4 +1,7 @@
-/** The table of backends in docs/models.md is made from src/config/backends.ts; COMPAT.md lists the frameworks that have no backend, and folders of backends have rows. */
+/**
+ * The table of docs/models.md is made from src/config/backends.ts; COMPAT.md lists the frameworks without a backend,
+ * and folders of backends have rows.
+ */
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -10,7 +13,7 @@ type Row = (typeof BACKENDS)[number]
 const DEVICES = { auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one' }
 const code = (words: readonly string[], unless: string) => (words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', '))
 
-/** One line for all backends of one note. */
+/** One line for all backends with the same note. */
 function line(rows: readonly Row[]): string {
   const [first] = rows
   if (first === undefined) return ''
@@ -30,7 +33,7 @@ function table(): string {
   return `| \`backend\` | file of a version | \`platform\` | a GPU | notes |\n|---|---|---|---|---|\n${lines.join('')}`
 }
 
-test('the table of docs/models.md is what src/config/backends.ts says', async () => {
+test('the table of docs/models.md matches src/config/backends.ts', async () => {
   const page = textOf('docs/models.md')
   const made = page.replace(/(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/, (_, marker: string) => marker + table())
   expect(page).toContain('<!-- Made from src/config/backends.ts')

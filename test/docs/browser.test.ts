@@ -1,4 +1,4 @@
-/** The pages in a real Chromium, as a phone and as a reader without a secure origin see them. Runs with --nightly, where Chromium is installed. */
+/** The pages in a real Chromium, on a phone's screen and from an insecure origin. Runs with --nightly. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
@@ -15,7 +15,7 @@ if (CHROMIUM === undefined) process.stdout.write('absent: Chromium for the pages
 
 const TYPES: Record<string, string> = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
 
-/** A tab, driven over the pipe of the DevTools protocol: messages of JSON, each with a zero behind it. */
+/** A tab, driven over the pipe of the DevTools protocol: JSON messages, each followed by a zero. */
 class Tab {
   readonly #browser: ChildProcess
   readonly #waiting = new Map<number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }>()
@@ -56,13 +56,13 @@ class Tab {
     await this.send('Emulation.setDeviceMetricsOverride', { width, height: 800, deviceScaleFactor: 1, mobile: width < 500 })
   }
 
-  /** Resolves when the page and its scripts are there. */
+  /** Resolves when the page and its scripts are loaded. */
   async open(url: string): Promise<void> {
     await this.send('Page.navigate', { url })
     await this.run(`new Promise((done) => { const look = () => location.href === ${JSON.stringify(url)} && document.readyState === 'complete' ? done() : setTimeout(look, 10); look() })`)
   }
 
-  /** What an expression is, as if a user had clicked for it. */
+  /** Evaluates an expression with the rights of a user's click. */
   async run(expression: string): Promise<unknown> {
     for (;;) {
       try {
@@ -73,7 +73,7 @@ class Tab {
         if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
         return result.value
       } catch (error) {
-        // The page that was asked has made way for the next one.
+        // The page was replaced by the next one during the call.
         if (!/navigat|context/i.test(String(error)) || !expression.startsWith('new Promise')) throw error
       }
     }
@@ -103,7 +103,7 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
   afterAll(async () => {
     if (browser.exitCode === null) {
       const ended = new Promise((resolve) => browser.once('exit', resolve))
-      // The group: its other processes would go on writing into the profile.
+      // The whole group: other processes would continue to write to the profile.
       process.kill(-(browser.pid as number), 'SIGKILL')
       await ended
     }
@@ -131,14 +131,14 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
       return { scrolled: scrollY > 1000, below: box.top === document.querySelector('header').getBoundingClientRect().bottom, inside: box.bottom <= innerHeight, seen: (top?.closest('#the-pages') ?? null) !== null, wide: document.documentElement.scrollWidth }
     })()`)
     expect(opened).toEqual({ scrolled: true, below: true, inside: true, seen: true, wide: 390 })
-    // Elsewhere, and with Escape, it closes.
+    // A click elsewhere and Escape close it.
     const closed = await phone.run(`(document.querySelector('article').click(), getComputedStyle(document.querySelector('#the-pages')).display + document.querySelector('.menu').getAttribute('aria-expanded'))`)
     expect(closed).toBe('nonefalse')
   })
 
   test('code is copied without a secure origin', async () => {
     const page = await tab(1200, 'start.html')
-    const said = await page.run(`(async () => {
+    const output = await page.run(`(async () => {
       const code = document.querySelector('.code')
       let copied = null
       document.addEventListener('copy', () => (copied = getSelection().toString()), { once: true })
@@ -146,7 +146,7 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
       while (code.querySelector('button').textContent === 'Copy') await new Promise(requestAnimationFrame)
       return { clipboard: typeof navigator.clipboard, button: code.querySelector('button').textContent, same: copied?.trim() === code.querySelector('code').textContent.trim() }
     })()`)
-    expect(said).toEqual({ clipboard: 'undefined', button: 'Copied', same: true })
+    expect(output).toEqual({ clipboard: 'undefined', button: 'Copied', same: true })
   })
 
   test('each result of the search has a title that can be seen, on a phone too', async () => {

@@ -1,4 +1,4 @@
-/** Comments and documents cite the specification by row and by section: each citation leads to something in docs/spec. */
+/** Comments and documents cite the specification by row and by section: each citation exists in docs/spec. */
 import { readFileSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -34,10 +34,10 @@ const sources = ['crates', 'src', 'test', 'bench', 'fuzz', 'docs', 'scripts'].fl
 const documents = ['README.md', 'ARCHITECTURE.md', 'COMPAT.md', 'CHANGELOG.md', 'CONTRIBUTING.md']
 
 const allText = [...pages.values()].join('\n')
-/** Rows are written `P-001`, `O-3` or `R-01`; a citation may leave leading zeros out or put them in. */
+/** Rows are written `P-001`, `O-3` or `R-01`; a citation may have other leading zeros. */
 const normal = (id: string) => id.replace(/-0+(?=\d)/, '-')
 const known = new Set([...allText.matchAll(ROW)].map(([id]) => normal(id)))
-/** `S-26..S-33` in a table stands for each of them; both ends are checked. */
+/** `S-26..S-33` in a table means each of them; both ends are checked. */
 
 const headings = new Map(
   [...pages].map(([name, text]) => [name, new Set([...text.matchAll(/^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /gm)].map((m) => m[1] ?? ''))]),
@@ -49,7 +49,7 @@ test('every row that is cited exists in docs/spec', () => {
   const missing: string[] = []
   for (const path of [...sources, ...documents]) {
     const text = readFileSync(join(ROOT, path), 'utf8')
-    // Elliptic curves are called like rows of the protocol.
+    // Names of elliptic curves look like rows of the protocol.
     for (const [id] of text.replace(/"crv": "P-\d+"/g, '').matchAll(ROW)) if (!known.has(normal(id))) missing.push(`${path}: ${id}`)
   }
   expect(missing).toEqual([])

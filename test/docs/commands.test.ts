@@ -1,4 +1,4 @@
-/** docs/commands.md lists the commands of `nereid` as their table says. */
+/** docs/commands.md lists the commands of `nereid` from their table. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { COMMANDS, type Command, type CommandOption } from '../../src/cli/commands.js'
@@ -26,7 +26,7 @@ function section({ name, usage, meaning, options = [], takesFlags }: Command): s
   return `## ${name}\n\n\`${`nereid ${name} ${usage}`.trimEnd()}\`\n\n${meaning}\n${table}${flags}`
 }
 
-test('docs/commands.md is what the table of commands says', async () => {
+test('docs/commands.md matches the table of commands', async () => {
   expect(COMMANDS.length).toBeGreaterThan(2)
   await expect([HEAD, ...COMMANDS.map(section)].join('\n')).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'))
 })

@@ -1,4 +1,4 @@
-/** What `npm test` says about failed tests at its end: read out of what each runner leaves behind, and named with their suite. */
+/** The list of failed tests at the end of `npm test`: read from each runner's output, and named with their suite. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -31,7 +31,7 @@ test('tests of cargo are named, and so are binaries that named none', () => {
   expect(cargoCounts(0, 'test result: ok. 3 passed; 0 failed; 0 ignored')).toMatchObject({ passed: 3, failed: 0, failures: [] })
 })
 
-test('a runner of our own says FAILED before what failed, and one that says nothing is a failure without a name', () => {
+test('our own runner prints FAILED before a failure, and one without output is an unnamed failure', () => {
   expect(lastLineCounts(1, 'ok     http: 3\nFAILED grpc: 5 instructions\n1 passed, 1 failed\n')).toEqual({ passed: 1, failed: 1, failures: ['grpc: 5 instructions'] })
   expect(lastLineCounts(139, '')).toEqual({ passed: 0, failed: 1, failures: ['the runner ended with 139 and named no test: what it said is above'] })
 })
@@ -75,7 +75,7 @@ test('each failed test is one line with its suite, and the number of lines of a 
   expect(many.at(-1)).toContain('1940 more')
 })
 
-test('what fails once and passes alone is counted as passed and named; what fails twice has failed', async () => {
+test('a test that fails once and passes alone counts as passed and is named; one that fails twice has failed', async () => {
   const first = { passed: 7, failed: 2, failures: ['a', 'b'] }
   const asked: string[][] = []
   const again = (answer: { passed: number; failed: number; failures: string[] }) => async (failures: string[]) => {
@@ -88,7 +88,7 @@ test('what fails once and passes alone is counted as passed and named; what fail
   expect(await twice('rust', { ...first, again: again({ passed: 2, failed: 0, failures: [] }) })).toEqual({ passed: 9, failed: 0, failures: [], unsteady: ['a', 'b'] })
 })
 
-test('a second attempt that ran nothing mends nothing, and many failures get none', async () => {
+test('a second attempt without tests changes nothing, and many failures get none', async () => {
   const first = { passed: 7, failed: 1, failures: ['a'] }
   expect(await twice('rust', { ...first, again: async () => ({ passed: 0, failed: 0, failures: [] }) })).toEqual(first)
   const failures = [...'abcdefghijk']

@@ -2,7 +2,7 @@
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Files below a directory whose names match; not those of other people's packages, and nothing that was built. */
+/** Files below a directory with matching names, except third-party packages and build output. */
 export function filesBelow(directory: string, pattern: RegExp): string[] {
   return readdirSync(directory).flatMap((name) => {
     const path = join(directory, name)

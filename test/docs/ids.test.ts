@@ -1,9 +1,9 @@
-/** `npm test -- ids`: which rows there are, and which tests cite them. The sources here are made up; the last test reads the real ones. */
+/** `npm test -- ids`: its rows, and the tests that cite them. Only the last test reads real sources. */
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { SECTIONS, cited, citationsOf, idTable, laterRows, rowsOf } from '../../scripts/ids.mjs'
 
-test('a row belongs to the section it stands in, or to the one its table names', () => {
+test('a row belongs to its surrounding section, or to the one its table names', () => {
   const page = ['## 5. Sequences', '### 5.7 Iterative', '| id | pri | requirement |', '|---|---|---|', '| S-17 | M | table |', '| S-18..S-19 | M | none |']
   expect(rowsOf('scheduling.md', page.join('\n'))).toEqual([{ id: 'S-17', requirement: 'table', page: 'scheduling.md', section: '5.7' }])
   const named = ['## 6. Checklist', '| Id | Capability | Ref |', '|---|---|---|', '| P-106 | generate | 1.13 |', '| B-BI-02 | repeat | native 11.2 |']
@@ -28,7 +28,7 @@ test('citations are read in every form that tests use', () => {
   expect(cited('fn p2_5_p1_13_streams() { let s_2 = UTF-8; }')).toEqual([])
 })
 
-test('rows of features that are not in this release are told by COMPAT.md', () => {
+test('COMPAT.md lists rows of features that are not in this release', () => {
   const compat = ['| Not this list | O-1 |', '## Not in this release', '| feature | rows |', '|---|---|', '| GPUs | P-059, O-10..O-11 |', '| Python | S-34 |']
   expect([...laterRows(compat.join('\n'))]).toEqual([['P-59', 'GPUs'], ['O-10', 'GPUs'], ['O-11', 'GPUs'], ['S-34', 'Python']])
 })
@@ -48,7 +48,7 @@ test('a citation belongs to the test around it or below it', () => {
   expect(citationsOf('test/python/test_a.py', 'async def test_a():\n    """S-1"""')).toEqual([{ id: 'S-1', test: 'test_a' }])
 })
 
-test('what a source says outside of its tests is no test', () => {
+test('citations outside of tests are no tests', () => {
   const source = ['/// S-1', 'fn s2_work() {}', '#[cfg(test)]', 'mod tests {', '  // S-3', '  #[test]', '  fn a() {}', '}']
   expect(citationsOf('crates/x/src/a.rs', source.join('\n'))).toEqual([{ id: 'S-3', test: 'a' }])
   expect(citationsOf('crates/x/src/b.rs', source.slice(0, 2).join('\n'))).toEqual([])

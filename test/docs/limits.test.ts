@@ -1,4 +1,4 @@
-/** docs/limits.md names what bounds each attack: a reader who looks for the name finds it. */
+/** The names in docs/limits.md that bound each attack exist in the code. */
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -9,18 +9,18 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const spans = [...readFileSync(join(ROOT, 'docs/limits.md'), 'utf8').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? '')
 
 const crates = readdirSync(join(ROOT, 'crates'))
-/** Name in Rust → its files. */
+/** Files by Rust name. */
 const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
 const texts = new Map([...rust.values()].flat().map((file) => [file, readFileSync(file, 'utf8')]))
 const typescript = filesBelow(join(ROOT, 'src'), /\.ts$/).map((file) => readFileSync(file, 'utf8'))
 
-/** Whether one of the files is the module `name`, or defines it: an item, a field, a variant or a method. */
+/** True if one of the files is the module `name`, or defines it: an item, a field, a variant or a method. */
 function defines(files: readonly string[], name: string): boolean {
   const item = new RegExp(`\\b(?:fn|struct|enum|trait|type|const|static|mod) ${name}\\b|^\\s+(?:pub(?:\\([a-z]+\\))? )?${name}[,:({ ]`, 'm')
   return files.some((file) => file.endsWith(`/${name}.rs`) || file.endsWith(`/${name}/mod.rs`) || item.test(texts.get(file) ?? ''))
 }
 
-/** The crate comes first, or a module of any crate. */
+/** A path begins with a crate, or with a module of any crate. */
 function leadsSomewhere(path: string): boolean {
   const [first = '', ...rest] = path.split('::')
   const ofCrate = rust.get(first)

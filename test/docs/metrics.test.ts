@@ -1,5 +1,6 @@
 /**
- * docs/metrics.md lists the families that servers show, with the texts of the exposition itself; and every metric that a page names is one of them.
+ * docs/metrics.md lists the families that servers expose, with the texts of the exposition itself; every metric named
+ * on a page is one of them.
  *
  * O-1: names, types and labels are those of a scrape.
  */
@@ -34,7 +35,7 @@ function familiesOf(text: string, into: Map<string, Family>): void {
 
 const TENSOR = (name: string) => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
 
-/** A repository whose models use what makes families appear. */
+/** A repository whose models use every feature with a family of its own. */
 function write(directory: string): void {
   const models: Record<string, string> = {
     limited: `backend: "identity"\nmax_batch_size: 0\ninput ${TENSOR('INPUT0')}\noutput ${TENSOR('OUTPUT0')}\nresponse_cache { enable: true }\ninstance_group [ { kind: KIND_CPU rate_limiter { resources [ { name: "r" count: 1 } ] } } ]`,
@@ -48,7 +49,7 @@ function write(directory: string): void {
   writeFileSync(join(directory, 'running', '1', 'model.py'), code)
 }
 
-/** Counters of the two libraries below this process differ between releases of Node. */
+/** Counters of the two libraries that measure this process vary between Node releases. */
 const OF_NODE = /^nereid_(?:nodejs|process)_/
 
 async function scraped(): Promise<Map<string, Family>> {
@@ -70,16 +71,16 @@ async function scraped(): Promise<Map<string, Family>> {
     ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
   ]
   const families = new Map<string, Family>()
-  // Those of repositories in clouds, which this test has none of, as they are made.
+  // Families of cloud repositories, made directly, because this test has none.
   familiesOf(renderFamilies(storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }]), 'text'), families)
   try {
-    // Nothing answers there, and families of a cache are shown all the same.
+    // The server is unreachable, and the families of a cache are exposed all the same.
     for (const cache of [['--cache-config=local,size=1048576'], ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1']]) {
       const server = await TestServer.start(directory, [...flags, ...cache], { env: mocks.environment() })
       const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
       try {
         await fetch(`${server.url}/v2/models/limited/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
-        // Devices are asked by threads of their own.
+        // Separate threads query devices.
         familiesOf(await vi.waitFor(async () => (expect(await scrape()).toContain('nv_gpu_utilization{'), scrape()), 20_000), families)
       } finally {
         await server.stop()
@@ -121,10 +122,10 @@ function table(title: string, families: Family[]): string {
   return `## ${title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n${rows.join('\n')}\n`
 }
 
-/** Beginnings of names of files and modules. */
+/** Prefixes of file and module names. */
 const PYTHON_PACKAGES = new Set(['nereid_runner', 'nereid_server'])
 
-test('docs/metrics.md is what servers show, and every metric that a page names is in it', { timeout: 60_000 }, async () => {
+test("docs/metrics.md matches the servers' metrics, and has every metric that a page names", { timeout: 60_000 }, async () => {
   const found = [...(await scraped()).values()].filter(({ name }) => !OF_NODE.test(name)).toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const [theirs, ours] = [found.filter(({ name }) => name.startsWith('nv_')), found.filter(({ name }) => name.startsWith('nereid_'))]
   expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])

@@ -1,4 +1,4 @@
-/** What pages name is there: flags, metrics, files and headings behind links; configurations are those that the server takes. */
+/** Names on pages exist: flags, metrics, files and linked headings; the server accepts the configurations. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import { expect, test } from 'vitest'
@@ -14,7 +14,7 @@ const known = new Set([
   ...flags.flatMap((flag) => [flag.name, ...(flag.aliases ?? [])]),
   ...COMMANDS.flatMap((command) => [...(command.options ?? []).map(({ name }) => name), ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)]),
 ])
-/** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package`, which README.md and the bench's page describe. */
+/** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package` in README.md and the bench's page. */
 const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'wheel'])
 
 test('every flag that a page names is one of the server or of its commands', () => {
@@ -65,7 +65,7 @@ test('links lead to files and headings that are there; addresses elsewhere are w
   expect(broken).toEqual([])
 })
 
-/** A model around a part of a configuration: fields that it has are its own. */
+/** A model around a part of a configuration; fields of the part replace the model's. */
 function around(part: string): string {
   const missing = [
     ['backend', 'backend: "onnxruntime"'],
@@ -76,7 +76,7 @@ function around(part: string): string {
   return `${part}\n${missing.map(([, text]) => text).join('\n')}\n`
 }
 
-/** As a load would, up to where the model file is opened. */
+/** Checks like a load, until the model file is opened. */
 function check(text: string): void {
   const config = normalise(inferBackend(nameOr(parsePbtxt(text, 'config.pbtxt'), 'model'), new Map(), 'model'))
   validate(resolveInstanceGroups(config, NO_GPUS), { io: true })
@@ -109,7 +109,7 @@ test('blocks are of languages that are run, checked or shown', () => {
   expect(PAGES.flatMap(blocksOf).filter(({ language }) => !shown.has(language)).map(({ page, language }) => `${page}: ${language}`)).toEqual([])
 })
 
-test('every page of docs is published, and no page says what is still to be written', () => {
+test('every page of docs is published, and no page has open tasks', () => {
   const published = GROUPS.flatMap(({ pages }) => pages.map(([source]) => source))
   expect(PAGES.filter((page) => page !== 'README.md' && !published.includes(page))).toEqual([])
   for (const page of PAGES) expect(textOf(page), page).not.toMatch(/\bTODO\b|\bTBD\b/)
@@ -130,7 +130,7 @@ test('the classes of docs/errors.md have the statuses that the server sends', ()
   }
   const [http, grpc] = [arms('http_status'), arms('grpc_status')]
   const rows = [...textOf('docs/errors.md').matchAll(/^\| ([A-Z_]+) \| (\d+) \| \w+ \((\d+)\) \|/gm)]
-  const said = rows.map(([, name = '', ...statuses]) => [name, ...statuses])
-  expect(said.length).toBe(http.size)
-  expect(said).toEqual(rows.map(([, name = '']) => [name, http.get(name.replaceAll('_', '')), grpc.get(name.replaceAll('_', ''))]))
+  const output = rows.map(([, name = '', ...statuses]) => [name, ...statuses])
+  expect(output.length).toBe(http.size)
+  expect(output).toEqual(rows.map(([, name = '']) => [name, http.get(name.replaceAll('_', '')), grpc.get(name.replaceAll('_', ''))]))
 })

@@ -1,22 +1,22 @@
-/** The pages that people read, as the tests of docs look at them. */
+/** The pages for people, for the tests of docs. */
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
-/** Paths of the pages with prose and examples; the contract cites Triton's own words and is none of them. */
+/** Pages with prose and examples; the contract cites Triton's own words and is excluded. */
 export const PAGES = ['README.md', ...readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
 
-/** Pages about the server as it is: what they name must exist. */
+/** Pages about the current server: the names in them must exist. */
 export const ALL = [...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md', 'docs/deploy/README.md']
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
 
-/** Without fenced blocks. */
+/** Prose without fenced blocks. */
 export const proseOf = (page: string): string => textOf(page).replaceAll(/^ *```[\s\S]*?^ *```$/gm, '')
 
-/** What stands between backticks in prose. */
+/** Texts between backticks in prose. */
 export const spansOf = (page: string): string[] => [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, span = '']) => span)
 
 export interface Block {
@@ -27,7 +27,7 @@ export interface Block {
   markers: string[]
 }
 
-/** Fenced blocks with the comments right above them. */
+/** Fenced blocks with the comments directly above them. */
 export function blocksOf(page: string): Block[] {
   return [...textOf(page).matchAll(/((?:^ *<!-- .* -->\n\n?)*)^ *```([\w-]*)\n([\s\S]*?)^ *```$/gm)].map(([, above = '', language = '', text = '']) => ({
     page,

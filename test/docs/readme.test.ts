@@ -1,4 +1,4 @@
-/** README.md is short and its links lead somewhere; CONTRIBUTING.md names the suites of `npm test`, docs/start.md the example models: as many as there are. */
+/** README.md is short and its links work; CONTRIBUTING.md names all suites, docs/start.md all example models. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,7 +8,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 const README = read('README.md')
 
-test('README.md can be read in one go: 150 lines at most, and what was missed stands in bench/results', () => {
+test('README.md has at most 150 lines, and missed goals are in bench/results', () => {
   expect(README.trimEnd().split('\n').length).toBeLessThanOrEqual(150)
   expect(README).not.toMatch(/^ ?Missed:|, target [≤≥]/m)
 })

@@ -1,4 +1,4 @@
-/** `npm run docs`: the pages work from a disk, below any path and without network, and every link in them leads somewhere. */
+/** `npm run docs`: the pages work from a disk, below any path and without network, and every link in them works. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, posix, relative } from 'node:path'
@@ -15,7 +15,7 @@ beforeAll(async () => {
 }, 120_000)
 afterAll(() => rmSync(out, { recursive: true, force: true }))
 
-/** Everything a page names, as HTML writes it. */
+/** Targets of a page's links, as HTML writes them. */
 const namedIn = (html: string) => [...html.matchAll(/ (?:href|src)="([^"]*)"/g)].map(([, to = '']) => to.replaceAll('&amp;', '&'))
 const idsOf = (html: string) => new Set([...html.matchAll(/ id="([^"]*)"/g)].map(([, id]) => id))
 
@@ -71,8 +71,8 @@ test('each entry of the search has a title and a heading, and words that operato
   const entries = JSON.parse(text.slice(text.indexOf('['))) as [string, string, string, string][]
   expect(entries.filter(([, title, heading]) => title === '' || heading === '')).toEqual([])
   const find = (word: string) => entries.filter(([, title, heading, about]) => `${title} ${heading} ${about}`.toLowerCase().includes(word)).map(([to]) => to.split('#')[0])
-  const wanted = { autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models', monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes' }
-  for (const [word, page] of Object.entries(wanted)) expect(find(word), word).toContain(`${page}.html`)
+  const linked = { autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models', monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes' }
+  for (const [word, page] of Object.entries(linked)) expect(find(word), word).toContain(`${page}.html`)
 })
 
 test('comments for tests are not in the pages', () => {

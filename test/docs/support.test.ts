@@ -1,4 +1,4 @@
-/** docs/support.md is made from the files that decide what is supported: manifests, the platforms that have a package, the image, the specification. */
+/** docs/support.md is made from manifests, the platforms with a package, the image and the specification. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { TARGETS } from '../../scripts/package/targets.mjs'
@@ -7,7 +7,7 @@ import { ROOT, textOf } from './pages.js'
 
 const read = textOf
 
-/** What a pattern finds in a file of the repository. */
+/** The match of a pattern in a file of the repository. */
 function fact(file: string, pattern: RegExp): string {
   const found = pattern.exec(read(file))?.[1]
   if (found === undefined) throw new Error(`${file} does not say ${pattern}`)
@@ -63,7 +63,7 @@ This page lists the platforms and versions that this release supports.
 | Miri | the suite \`miri\`, which is skipped without it | \`rustup toolchain install nightly --component miri,rust-src\` |
 `
 
-test('docs/support.md is what the files say that decide it', async () => {
+test('docs/support.md matches the files that decide it', async () => {
   expect(glibc.size).toBe(1)
   await expect(PAGE).toMatchFileSnapshot(join(ROOT, 'docs/support.md'))
 })

@@ -68,7 +68,7 @@ test('a folder imports only those that it may, and folders that may import each 
   expect(small({}, both)).toEqual(['scripts/house.json: folders import each other: api, config'])
 })
 
-test('a count above its limit fails, and says what was counted', () => {
+test('a count above its limit fails, and lists the counted items', () => {
   expect(small({ 'src/config/b.ts': 'a\n'.repeat(101) })[0]).toBe('lines of TypeScript: 101, and the limit is 100 (scripts/house.json)')
   const circle = small({ 'src/config/a.ts': "import './b.js'\n", 'src/config/b.ts': "import type { A } from './a.js'\n" })
   expect(circle).toEqual(['files in circles, src: 2, and the limit is 0 (scripts/house.json)', '  src/config/a.ts src/config/b.ts'])

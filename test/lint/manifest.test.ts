@@ -1,4 +1,4 @@
-/** `npm start` in a clone installs `dependencies` only, and compiles and bundles `src` with them. */
+/** `npm start` in a clone installs only `dependencies`, and compiles and bundles `src` with them. */
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** What is installed with the packages, and how findings about it are read. */
+/** The contents of the packages, and how reports about them are read. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ const read = (name: string): Record<string, Record<string, string>> => JSON.pars
 
 test('nothing that is installed with nereid has an install script', () => {
   for (const manifest of [publishedManifest(), read('client/package.json')]) {
-    // What is needed at run time is packed: a dependency would have scripts of its own, and so would those behind it.
+    // Run-time libraries are packed: a dependency could have install scripts, and so could its dependencies.
     expect(manifest).not.toHaveProperty('dependencies')
   }
   for (const name of ['package.json', 'client/package.json']) {

@@ -1,4 +1,4 @@
-/** What keeps a module from being released. */
+/** Defects that prevent the release of a module. */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -13,7 +13,7 @@ import { ROOT } from '../server/harness.js'
 const module = (...strings: string[]): Buffer => Buffer.from(`\x7fELF\0${strings.join('\0')}\0`, 'latin1')
 const promised = { glibc: '2.28', places: ['/home/somebody', '/build/nereid'] }
 
-test('a module that needs what the package promises, and names no place, is fit', () => {
+test("a module within the package's requirements, without local paths, passes", () => {
   expect(flaws(module('GLIBC_2.2.5', 'GLIBC_2.28', '/crates/tokio-1.0.0/src/lib.rs'), promised)).toEqual([])
 })
 

@@ -1,4 +1,4 @@
-/** A registry on loopback that holds what is published to it and knows no other: an installation from it needs nothing that is not there. */
+/** A registry on loopback that has only what was published to it: an installation from it needs no other. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { answers, start } from '../../bench/lib/process.mjs'
@@ -15,7 +15,7 @@ max_body_size: 100mb
 log: { type: stdout, format: pretty, level: warn }
 `
 
-/** Starts it in `directory`. Resolves with its address; processes are ended by `endAll`. */
+/** Starts it in `directory`. Resolves with its address; `endAll` ends the processes. */
 export async function startRegistry(directory) {
   mkdirSync(directory, { recursive: true })
   const config = join(directory, 'config.yaml')

@@ -1,11 +1,12 @@
 #!/usr/bin/env node
 /**
- * The packages as a stranger gets them: `npm test -- package [--tarballs=DIR]`. They are packed (those of `--tarballs` are taken as they are), published to a
- * registry of this machine's own, installed in an empty directory where there is no compiler, no Python and no other registry, and used. Sizes and times are
- * printed beside their limits. The wheel is installed by pip where there is no Node, with Node from PyPI; without a network that is skipped.
+ * Tests the packages as a new user gets them: `npm test -- package [--tarballs=DIR]`. They are packed (or taken from
+ * `--tarballs`), published to a registry on this machine, installed in an empty directory without compiler, Python and
+ * other registries, and used. Sizes and times are printed with their limits. pip installs the wheel without Node on the
+ * machine, with Node from PyPI; without a network that is skipped.
  *
- * Without `--tarballs` the module is the one that set-up built: that shows what is packed and how it installs. With `--nightly` it is built as for a release,
- * and checked, which takes minutes; only such packages are compared with the limits of sizes.
+ * Without `--tarballs` the module is that of set-up, which shows the contents and the installation. With `--nightly` it
+ * is built as for a release and checked, which takes minutes; only such packages must meet the size limits.
  */
 import { createHash } from 'node:crypto'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -36,7 +37,7 @@ const kb = (bytes) => `${(bytes / 1e3).toFixed(0)} kB`
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`
 
-/** Says a figure beside its limit, and fails when it is beyond. */
+/** Prints a figure with its limit, and fails beyond it. */
 function within(what, value, limit, unit) {
   process.stdout.write(`${what}: ${unit(value)}, at most ${unit(limit)}\n`)
   if (value > limit) throw new Error(`${what}: ${unit(value)} is more than ${unit(limit)}`)
@@ -53,14 +54,14 @@ const bytesBelow = (directory) =>
     .filter((one) => one.isFile())
     .reduce((sum, one) => sum + statSync(join(one.parentPath ?? one.path, one.name)).size, 0)
 
-/** Runs a command to its end. @returns what it printed. @throws when it fails */
+/** Runs a command to its end. @returns its output. @throws if it fails */
 async function run(command, args, options) {
   const { code, text } = await capture(command, args, { quiet: true, ...options })
   if (code !== 0) throw new Error(`${[command, ...args].join(' ')} ended with ${code}: ${text.trim()}`)
   return text
 }
 
-/** A PATH with Node, npm and a shell, and nothing else. */
+/** A PATH with only Node, npm and a shell. */
 function barePath(root) {
   const directory = join(root, 'bin')
   mkdirSync(directory)
@@ -69,7 +70,7 @@ function barePath(root) {
   return directory
 }
 
-/** The models that are asked: one in ONNX, one in Python. */
+/** The models used: one in ONNX, one in Python. */
 function writeModels(root) {
   const repository = join(root, 'models')
   cpSync(join(ROOT, 'examples', 'models', 'simple'), join(repository, 'simple'), { recursive: true })
@@ -92,7 +93,7 @@ class TritonPythonModel:
   return repository
 }
 
-/** The packages under test, built as they are shipped or around the module that set-up built: the main one first, the client and the wheel last. */
+/** The packages under test, with a release module or that of set-up: main first, then platforms, client, wheel. */
 async function packagesOf(root, given, shipped) {
   const target = ownTarget()
   if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: !shipped, wheel: true })).map(({ path }) => path)
@@ -106,15 +107,15 @@ async function packagesOf(root, given, shipped) {
   return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)), one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))]
 }
 
-/** Why a fact cannot be shown here. */
+/** Reason why a fact cannot be tested here. */
 class Skip extends Error {}
 
-/** The facts, in order: later ones use what earlier ones made. */
+/** The facts in order: later ones use results of earlier ones. */
 const FACTS = [
   [
     'packing the same twice gives the same bytes',
     async (t) => {
-      // Those that were given may be of another build.
+      // Given packages may be of another build.
       if (t.given !== null) return
       const again = await writePackages(join(t.root, 'again'), [ownTarget()], { built: !t.shipped, wheel: true })
       again.forEach(({ path }, i) => check(digest(path) === digest(t.all[i]), `${path} differs from ${t.all[i]}`))
@@ -124,15 +125,15 @@ const FACTS = [
     'publint and attw have nothing to say',
     async (t) => {
       for (const path of t.packed) {
-        const said = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
-        check(/All good/.test(said), said)
+        const output = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
+        check(/All good/.test(output), output)
       }
       for (const path of [t.packed[0], t.packed.at(-1)]) await run(process.execPath, [tool('attw'), path, '--profile', 'esm-only', '--no-emoji', '--no-color'])
     },
   ],
   [
     'the download is within its limit',
-    // A quick module is larger than one that is shipped.
+    // A quick module is larger than a release one.
     (t) => t.sized && within('base install, download', t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0), DOWNLOAD_BYTES_MAX, mb),
   ],
   [
@@ -175,7 +176,7 @@ const FACTS = [
       const platform = await billOf(t.platform)
       const listed = platform.filter(({ purl }) => purl?.startsWith('pkg:cargo/')).map(({ name, version }) => `${name}-${version}`)
       check(new Set(listed).size === listed.length && listed.length > 50, `${listed.length} crates`)
-      // What panics names the file it is in, and so the crate; those below /rust/deps are of the Rust standard library.
+      // Panics name their file, and so the crate; those below /rust/deps are of the Rust standard library.
       const module = readFileSync(join(t.platform, moduleName(ownTarget()))).toString('latin1')
       const named = [...new Set([...module.matchAll(/(?<!\/rust\/deps)\/([a-z][\w-]*-\d+\.\d+\.\d+[\w.+-]*)\/src\/[\w/]+\.rs/g)].map(([, crate]) => crate))]
       check(named.length > 10, `the module names ${named.length} crates`)
@@ -290,7 +291,7 @@ client.close()
       )
       const url = `http://127.0.0.1:${http}`
       await run('node', [join(home, 'ask.mjs'), url, 'nereid-client'], { cwd: home, env: t.env })
-      // As a bundler for browsers takes it.
+      // Resolved like a browser bundler does.
       await run('node', ['--conditions=browser', join(home, 'ask.mjs'), url, join(directory, 'dist', 'index.js')], { cwd: home, env: t.env })
       cpSync(join(home, 'ask.mjs'), join(t.app, 'ask.mjs'))
       await run('node', [join(t.app, 'ask.mjs'), url, 'nereid/client'], { cwd: t.app, env: t.env })
@@ -333,8 +334,8 @@ client.close()
       writeFileSync(join(await packages(t.python), 'tests.pth'), `${await packages(PYTHON)}\n`)
 
       const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
-      const said = await run(join(t.venv, 'bin', 'nereid'), ['--version'], { env: t.nodeless })
-      check(said.includes(version), said)
+      const output = await run(join(t.venv, 'bin', 'nereid'), ['--version'], { env: t.nodeless })
+      check(output.includes(version), output)
       const [http, grpc, metrics] = await freePorts(3)
       const server = await start('tritonserver', join(t.venv, 'bin', 'tritonserver'), ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])], {
         cwd: t.root,
@@ -401,7 +402,7 @@ export async function packages({ given = null, shipped = false } = {}) {
     const all = await packagesOf(root, given, shipped)
     const [packed, wheels] = [all.filter((path) => path.endsWith('.tgz')), all.filter((path) => path.endsWith('.whl'))]
     const registry = await startRegistry(join(root, 'registry'))
-    // npm publishes nothing without a token, though this registry asks for none.
+    // npm requires a token to publish, though this registry does not check it.
     writeFileSync(join(root, '.npmrc'), `registry=${registry}\n${registry.replace('http:', '')}:_authToken=none\n`)
     const env = { PATH: bin, HOME: root, npm_config_cache: join(root, 'cache'), npm_config_update_notifier: 'false' }
     const venv = join(root, 'venv')

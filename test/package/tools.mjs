@@ -1,6 +1,6 @@
 /**
- * The registry and the judges of packages: pinned by a lock file of their own and installed below target/, as they are a hundred megabytes that no clone
- * needs otherwise.
+ * The registry and the package checkers: pinned by a lock file of their own and installed below target/, because a
+ * clone does not otherwise need their hundred megabytes.
  */
 import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -13,17 +13,17 @@ const SOURCE = 'test/package/tools'
 const DIRECTORY = join(ROOT, 'target', 'package', 'tools')
 const PACKAGES = { verdaccio: 'verdaccio', publint: 'publint', attw: '@arethetypeswrong/cli' }
 
-/** The script behind a command, to be run with this Node. */
+/** The script of a command, to be run with this Node. */
 export function tool(command) {
   const directory = join(DIRECTORY, 'node_modules', PACKAGES[command])
   const { bin } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
   return join(directory, typeof bin === 'string' ? bin : bin[command])
 }
 
-/** A library among them. */
+/** One of the installed libraries. */
 export const library = (name) => createRequire(join(DIRECTORY, 'package.json'))(name)
 
-/** Installs them where their lock file has changed. @throws {SetupError} */
+/** Installs them if their lock file has changed. @throws {SetupError} */
 export async function installTools() {
   const stamps = new Stamps(ROOT, 'target/package/tools.json')
   const inputs = filesBelow(ROOT, [SOURCE])

@@ -1,4 +1,4 @@
-/** What is said of two builds of one commit. */
+/** The comparison of two builds of one commit. */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
