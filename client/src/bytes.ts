@@ -37,7 +37,10 @@ export function splitElements(name: string, raw: Uint8Array): Uint8Array[] {
   const elements: Uint8Array[] = []
   for (let at = 0; at < raw.length; ) {
     const end = at + 4 <= raw.length ? at + 4 + view.getUint32(at, true) : Infinity
-    if (end > raw.length) throw new ClientError('PROTOCOL', `tensor '${name}': element ${elements.length} reaches past its ${raw.length} bytes`)
+    if (end > raw.length)
+      throw new ClientError(
+        'PROTOCOL', `tensor '${name}': element ${elements.length} reaches past its ${raw.length} bytes`,
+      )
     elements.push(raw.subarray(at + 4, end))
     at = end
   }

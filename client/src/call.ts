@@ -17,7 +17,9 @@ export class Call {
   /** Set by the wire before anything can fail. */
   asked = ''
 
-  constructor(options: CallOptions, { deadlineMs, requestId = '' }: { deadlineMs?: number | undefined; requestId?: string } = {}) {
+  constructor(
+    options: CallOptions, { deadlineMs, requestId = '' }: { deadlineMs?: number | undefined; requestId?: string } = {},
+  ) {
     this.signal = options.signal ?? null
     this.headers = options.headers === undefined ? {} : checkHeaders(options.headers)
     this.requestId = requestId
@@ -42,7 +44,8 @@ export class Call {
   /** The error that ended the call early; null if none did. `wasSent` false: the server did not get the request. */
   ended(wasSent = true): ClientError | null {
     const more = { mayHaveRun: wasSent }
-    if (this.signal?.aborted === true) return this.error('CANCELLED', 'the call was cancelled', { ...more, cause: this.signal.reason })
+    if (this.signal?.aborted === true)
+      return this.error('CANCELLED', 'the call was cancelled', { ...more, cause: this.signal.reason })
     if (this.remainingMs === 0) return this.expired(more)
     return null
   }

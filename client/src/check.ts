@@ -20,7 +20,9 @@ export function wrong(place: string, expected: string, found: unknown): ClientEr
 
 /** @throws {ClientError} `INVALID_ARG` */
 export function check(place: string, value: unknown, [is, expected, secret]: Rule): void {
-  if (!is(value)) throw secret === undefined ? wrong(place, expected, value) : invalid(`${place} must be ${expected}, got a value of type ${value === null ? 'null' : typeof value}`)
+  if (!is(value))
+    throw secret === undefined ? wrong(place, expected, value)
+      : invalid(`${place} must be ${expected}, got a value of type ${value === null ? 'null' : typeof value}`)
 }
 
 /** Checks the members of an object that have a rule; those not in `required` may be absent. */
@@ -36,8 +38,10 @@ export function checkMembers(place: string, value: unknown, rules: Rules, requir
 
 /** A short form of a value for a message. */
 export function describe(value: unknown): string {
-  if (typeof value === 'string') return value.length > 40 ? `a string of ${value.length} characters` : JSON.stringify(value)
-  if (typeof value === 'bigint') return value > UINT64_MAX || value < INT64_MIN ? 'a bigint of more than 64 bits' : `${value}n`
+  if (typeof value === 'string')
+    return value.length > 40 ? `a string of ${value.length} characters` : JSON.stringify(value)
+  if (typeof value === 'bigint')
+    return value > UINT64_MAX || value < INT64_MIN ? 'a bigint of more than 64 bits' : `${value}n`
   if (typeof value === 'function' || typeof value === 'symbol') return `a ${typeof value}`
   if (typeof value !== 'object' || value === null) return String(value)
   if (Array.isArray(value)) return 'an array'
@@ -45,12 +49,19 @@ export function describe(value: unknown): string {
   return `an object (${typeof constructor === 'function' && constructor.name !== '' ? constructor.name : 'Object'})`
 }
 
-const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value)
+const isObject = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value)
 /** An unpaired surrogate has no UTF-8 form, and cannot be in a path. */
 const isText = (value: unknown): value is string => typeof value === 'string' && !/\p{Surrogate}/u.test(value)
 const isWhole = (value: unknown, min = 0, max = UINT64_MAX): boolean =>
-  (typeof value === 'bigint' || Number.isSafeInteger(value)) && (value as number | bigint) >= min && (value as number | bigint) <= max
-const isScalar = (value: unknown): boolean => isText(value) || typeof value === 'boolean' || typeof value === 'number' || (typeof value === 'bigint' && value >= INT64_MIN && value <= UINT64_MAX)
+  (typeof value === 'bigint' || Number.isSafeInteger(value)) &&
+  (value as number | bigint) >= min &&
+  (value as number | bigint) <= max
+const isScalar = (value: unknown): boolean =>
+  isText(value) ||
+  typeof value === 'boolean' ||
+  typeof value === 'number' ||
+  (typeof value === 'bigint' && value >= INT64_MIN && value <= UINT64_MAX)
 const isPem = (value: unknown): boolean => typeof value === 'string' || value instanceof Uint8Array
 const every = (is: (value: unknown) => boolean) => (value: unknown) => isObject(value) && Object.values(value).every(is)
 
@@ -65,8 +76,13 @@ const MS: Rule = [(value) => typeof value === 'number' && value >= 0, 'a number 
 const NUMBER: Rule = [(value) => typeof value === 'number' && value >= 0, 'a number of at least 0']
 const PEM: Rule = [isPem, 'a string or a Uint8Array', 'secret']
 const COMPRESSION: Rule = [(value) => value === 'gzip' || value === 'deflate', "'gzip' or 'deflate'"]
-const VERSION: Rule = [(value) => isText(value) || (typeof value === 'number' && isWhole(value)), 'a string or an integer of at least 0']
-const SEQUENCE_ID: Rule = [(value) => value !== '' && (isText(value) || isWhole(value, 1)), 'a string that is not empty, or an integer from 1 to 18446744073709551615']
+const VERSION: Rule = [
+  (value) => isText(value) || (typeof value === 'number' && isWhole(value)), 'a string or an integer of at least 0'
+]
+const SEQUENCE_ID: Rule = [
+  (value) => value !== '' && (isText(value) || isWhole(value, 1)),
+  'a string that is not empty, or an integer from 1 to 18446744073709551615'
+]
 /** A signal of another realm is valid too. */
 const SIGNAL: Rule = [(value) => isObject(value) && 'aborted' in value && 'addEventListener' in value, 'an AbortSignal']
 
@@ -115,11 +131,23 @@ export const OUTPUT: Rules = { name: NAME, binary: FLAG, classification: COUNT, 
 export const SEQUENCE: Rules = { id: SEQUENCE_ID, start: FLAG, end: FLAG, version: VERSION }
 export const REGION: Rules = { shared_memory_region: NAME, shared_memory_offset: WHOLE, shared_memory_byte_size: WHOLE }
 export const SYSTEM: Rules = { key: NAME, offset: WHOLE, byte_size: WHOLE }
-export const CUDA: Rules = { raw_handle: [(value) => value instanceof Uint8Array, 'a Uint8Array'], device_id: WHOLE, byte_size: WHOLE }
+export const CUDA: Rules = {
+  raw_handle: [(value) => value instanceof Uint8Array, 'a Uint8Array'], device_id: WHOLE, byte_size: WHOLE,
+}
 
-const isSetting = (value: unknown): boolean => value === null || isText(value) || (Array.isArray(value) && value.every(isText))
+const isSetting = (value: unknown): boolean =>
+  value === null || isText(value) || (Array.isArray(value) && value.every(isText))
 export const TRACE_UPDATE: Rule = [every(isSetting), 'an object of strings, lists of strings and null']
-export const LOG_UPDATE: Rule = [every((value) => value === undefined || isText(value) || typeof value === 'boolean' || (typeof value === 'number' && isWhole(value, 0, 2n ** 32n - 1n))), 'an object of strings, booleans and integers from 0']
+export const LOG_UPDATE: Rule = [
+  every(
+    (value) =>
+      value === undefined ||
+      isText(value) ||
+      typeof value === 'boolean' ||
+      (typeof value === 'number' && isWhole(value, 0, 2n ** 32n - 1n)),
+  ),
+  'an object of strings, booleans and integers from 0'
+]
 /** @throws {ClientError} `INVALID_ARG` for a cyclic object, which JSON cannot represent */
 export function jsonOf(name: string, value: object): string {
   try {

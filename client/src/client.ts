@@ -2,14 +2,20 @@
 /** The client, the same over HTTP and gRPC: defaults, checks, retries and deadlines. A `Wire` has the protocol. */
 
 import { Call } from './call.js'
-import { check, checkMembers, CUDA, jsonOf, LOG_UPDATE, NAME, OBJECT, OPTIONS, OUTPUT, REGION, SEQUENCE, SYSTEM, TEXT, TRACE_UPDATE } from './check.js'
+import {
+  check, checkMembers, CUDA, jsonOf, LOG_UPDATE, NAME, OBJECT, OPTIONS, OUTPUT, REGION, SEQUENCE, SYSTEM, TEXT,
+  TRACE_UPDATE,
+} from './check.js'
 import { ClientError, invalid } from './errors.js'
 import { entriesOf, isComplete, prepare, type Input } from './inputs.js'
 import { Metadata } from './metadata.js'
 import { Retries } from './retry.js'
 import { Sequence } from './sequence.js'
 import { InferStream } from './stream.js'
-import { modelsOf, type AnyModels, type InferName, type InputsOf, type ModelName, type OptionsOf, type ResultOf, type TypedModels } from './models.js'
+import {
+  modelsOf, type AnyModels, type InferName, type InputsOf, type ModelName, type OptionsOf, type ResultOf,
+  type TypedModels,
+} from './models.js'
 import type {
   CallOptions,
   ConnectOptions,
@@ -73,7 +79,8 @@ export class Client<M = AnyModels> {
     this.#wire = wire
     this.#options = options
     this.#retries = options.retry === false ? null : new Retries(options.retry)
-    this.#metadata = options.check === false ? null : new Metadata((call, model, version) => wire.modelMetadata(call, model, version))
+    this.#metadata =
+      options.check === false ? null : new Metadata((call, model, version) => wire.modelMetadata(call, model, version))
   }
 
   /** The URL without user, password and query. */
@@ -158,26 +165,30 @@ export class Client<M = AnyModels> {
 
   /** Registers, unregisters and lists regions of system shared memory; without a name, all of them. */
   readonly systemSharedMemory = {
-    status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.systemStatus(call, name)),
+    status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> =>
+      this.#ofRegion(name, options, (call) => this.#wire.systemStatus(call, name)),
     register: (name: string, registration: SystemRegistration, options: CallOptions = {}): Promise<void> =>
       this.#ofRegion(name, options, (call) => {
         checkMembers('registration', registration, SYSTEM, ['key', 'byte_size'])
         const { key, offset = 0, byte_size } = registration
         return this.#wire.systemRegister(call, { name, key, offset, byte_size })
       }),
-    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#ofRegion(name, options, (call) => this.#wire.systemUnregister(call, name)),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> =>
+      this.#ofRegion(name, options, (call) => this.#wire.systemUnregister(call, name)),
   }
 
   /** Registers, unregisters and lists regions of device memory; without a name, all of them. */
   readonly cudaSharedMemory = {
-    status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.cudaStatus(call, name)),
+    status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> =>
+      this.#ofRegion(name, options, (call) => this.#wire.cudaStatus(call, name)),
     register: (name: string, registration: CudaRegistration, options: CallOptions = {}): Promise<void> =>
       this.#ofRegion(name, options, (call) => {
         checkMembers('registration', registration, CUDA, ['raw_handle', 'device_id', 'byte_size'])
         const { raw_handle, device_id, byte_size } = registration
         return this.#wire.cudaRegister(call, { name, device_id, byte_size }, raw_handle)
       }),
-    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#ofRegion(name, options, (call) => this.#wire.cudaUnregister(call, name)),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> =>
+      this.#ofRegion(name, options, (call) => this.#wire.cudaUnregister(call, name)),
   }
 
   /**
@@ -190,11 +201,15 @@ export class Client<M = AnyModels> {
    */
   infer<N extends InferName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): Promise<ResultOf<M, N>>
   infer(model: string, inputs: unknown, options: InferOptions = {}): Promise<unknown> {
-    return this.#call(options, async (call) => this.#wire.infer(call, await this.#request(call, model, inputs as Inputs, options)))
+    return this.#call(options, async (call) =>
+      this.#wire.infer(call, await this.#request(call, model, inputs as Inputs, options)),
+    )
   }
 
   /** A sequence of requests; sets their id, START and END. */
-  sequence<N extends InferName<M>>(model: N, options: { id?: number | bigint | string; version?: string | number } = {}): Sequence<M, N> {
+  sequence<N extends InferName<M>>(
+    model: N, options: { id?: number | bigint | string; version?: string | number } = {},
+  ): Sequence<M, N> {
     return new Sequence<M, N>(this, model, options)
   }
 
@@ -205,15 +220,22 @@ export class Client<M = AnyModels> {
    */
   stream(options: CallOptions = {}): InferStream<M> {
     const call = this.#start(options)
-    return new InferStream<M>(call, this.#attempts(call, () => this.#wire.stream(call)), async (model, inputs, more) => {
+    return new InferStream<M>(
+      call,
+      this.#attempts(call, () => this.#wire.stream(call)),
+      async (model, inputs, more) => {
       checkMembers('options', more, OPTIONS)
       return await this.#request(call, model, inputs, more)
     })
   }
 
   /** Sends one request to a decoupled model and yields its responses. gRPC only. Leaving the loop cancels it. */
-  inferStream<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): AsyncGenerator<ResultOf<M, N>, void, undefined>
-  async *inferStream(model: string, inputs: unknown, options: InferOptions = {}): AsyncGenerator<unknown, void, undefined> {
+  inferStream<N extends ModelName<M>>(
+    model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>,
+  ): AsyncGenerator<ResultOf<M, N>, void, undefined>
+  async *inferStream(
+    model: string, inputs: unknown, options: InferOptions = {},
+  ): AsyncGenerator<unknown, void, undefined> {
     const stream = this.stream(options) as unknown as InferStream
     try {
       await stream.send(model, inputs as Inputs, options)
@@ -236,7 +258,9 @@ export class Client<M = AnyModels> {
   }
 
   /** Yields each response as it arrives. HTTP only. Leaving the loop cancels the request. */
-  async *generateStream(model: ModelName<M>, body: object, options: ModelOptions = {}): AsyncGenerator<Record<string, unknown>, void, undefined> {
+  async *generateStream(
+    model: ModelName<M>, body: object, options: ModelOptions = {},
+  ): AsyncGenerator<Record<string, unknown>, void, undefined> {
     const call = this.#start(options)
     check('model', model, NAME)
     check('body', body, OBJECT)
@@ -268,7 +292,8 @@ export class Client<M = AnyModels> {
       parameters: Object.entries(parameters),
       sequence,
       priority,
-      timeoutUs: options.timeoutUs ?? (call.remainingMs === Infinity ? null : Math.max(1, Math.round(call.remainingMs * 1000))),
+      timeoutUs:
+        options.timeoutUs ?? (call.remainingMs === Infinity ? null : Math.max(1, Math.round(call.remainingMs * 1000))),
       compress: options.compress ?? this.#options.compress ?? null,
     }
   }
@@ -277,7 +302,8 @@ export class Client<M = AnyModels> {
   async #inputs(call: Call, model: string, version: string, inputs: Inputs): Promise<Input[]> {
     const entries = entriesOf(inputs)
     if (this.#metadata === null) return prepare(model, entries, null)
-    const { metadata, isFresh } = this.#metadata.known(model, version) ?? (await this.#metadata.ask(call, model, version, isComplete(entries)))
+    const { metadata, isFresh } =
+      this.#metadata.known(model, version) ?? (await this.#metadata.ask(call, model, version, isComplete(entries)))
     try {
       return prepare(model, entries, metadata)
     } catch (error) {
@@ -336,6 +362,7 @@ function outputOf(output: string | OutputRequest, i: number): OutputRequest {
   const place = `outputs[${i}]`
   if (typeof output === 'string') return { name: output }
   checkMembers(place, output, OUTPUT, ['name'])
-  if (output.parameters !== undefined) checkMembers(`${place}.parameters`, output.parameters, REGION, ['shared_memory_region', 'shared_memory_byte_size'])
+  if (output.parameters !== undefined)
+    checkMembers(`${place}.parameters`, output.parameters, REGION, ['shared_memory_region', 'shared_memory_byte_size'])
   return output
 }

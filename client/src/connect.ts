@@ -24,7 +24,10 @@ export function connectBy<M>(platform: Platform, address: string | URL, options:
   if (options.retry !== undefined && options.retry !== false) checkMembers('retry', options.retry, RETRY)
   const headers = headersOf(url, options)
   if (url.protocol.startsWith('grpc')) return new Client<M>(platform.grpc(url, options, headers), options)
-  return new Client<M>(new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }), options)
+  return new Client<M>(
+    new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }),
+    options,
+  )
 }
 
 function parse(address: string): URL {
@@ -32,16 +35,24 @@ function parse(address: string): URL {
   const scheme = /^([a-z+]+:)\/\//i.exec(address)?.[1]?.toLowerCase()
   // Without the address, which may include a password.
   if (scheme === undefined || !SCHEMES.includes(scheme)) {
-    throw invalid(`an address begins with http://, https://, grpc:// or grpcs://${scheme === undefined ? '' : `; this one begins with ${scheme}//`}`)
+    throw invalid(
+      'an address begins with http://, https://, grpc:// or ' +
+        `grpcs://${scheme === undefined ? '' : `; this one begins with ${scheme}//`}`,
+    )
   }
   // The parser does not check hosts and ports of other schemes.
   if (!URL.canParse(address) || !URL.canParse(address.replace(/^grpc/i, 'http'))) {
-    throw invalid(`an address is ${scheme}//HOST:PORT with a port up to 65535; what is behind ${scheme}// in this one has no such form`)
+    throw invalid(
+      `an address is ${scheme}//HOST:PORT with a port up to 65535; what is behind ${scheme}// in this one ` +
+        'has no such form',
+    )
   }
   return new URL(address)
 }
 
-function headersOf(url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions): Readonly<Record<string, string>> {
+function headersOf(
+  url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions,
+): Readonly<Record<string, string>> {
   const all: Record<string, string> = { ...headers }
   if (url.username !== '' || url.password !== '') {
     all['authorization'] = `Basic ${basic(`${url.username}:${url.password}`)}`
@@ -55,6 +66,9 @@ function basic(escaped: string): string {
   try {
     return btoa(String.fromCharCode(...encodeText(decodeURIComponent(escaped))))
   } catch {
-    throw invalid('user and password of an address are written with %XX for what an address cannot have; these have a % that is no such escape')
+    throw invalid(
+      'user and password of an address are written with %XX for what an address cannot have; these have a % ' +
+        'that is no such escape',
+    )
   }
 }

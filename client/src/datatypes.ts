@@ -58,7 +58,8 @@ export const sizeOf = (datatype: string): number => classOf(datatype)?.BYTES_PER
 export function datatypeOf(array: ArrayBufferView): Datatype | null {
   // Compared by name, because older platforms lack the class.
   if (array.constructor.name === 'Float16Array') return 'FP16'
-  for (const name of Object.keys(CLASSES)) if (array instanceof CLASSES[name as keyof typeof CLASSES]) return name as Datatype
+  for (const name of Object.keys(CLASSES))
+    if (array instanceof CLASSES[name as keyof typeof CLASSES]) return name as Datatype
   return null
 }
 

@@ -52,7 +52,8 @@ function roundEven(value: number): number {
 
 /** Converts whole arrays in one direction. */
 const each = (convert: (value: number) => number) => (values: ArrayLike<number>) => {
-  if (typeof values !== 'object' || values === null || typeof values.length !== 'number') throw wrong('values', 'an array of numbers', values)
+  if (typeof values !== 'object' || values === null || typeof values.length !== 'number')
+    throw wrong('values', 'an array of numbers', values)
   return Uint16Array.from({ length: values.length }, (_, i) => {
     const value = values[i]
     if (typeof value !== 'number') throw wrong(`values[${i}]`, 'a number', value)

@@ -9,7 +9,9 @@ import { bytesOf, classOf, datatypeOf, isDatatype, sizeOf, type Datatype } from 
 import { invalid } from './errors.js'
 import { fromList } from './lists.js'
 import { checkDims, checkShape, fillShape, shapeText } from './shapes.js'
-import type { Inputs, ModelMetadata, RegionParameters, RegionTensor, TensorData, TensorInput, TensorMetadata, TensorObject } from './types.js'
+import type {
+  Inputs, ModelMetadata, RegionParameters, RegionTensor, TensorData, TensorInput, TensorMetadata, TensorObject,
+} from './types.js'
 
 /** An input, ready for both protocols. */
 export interface Input {
@@ -39,7 +41,8 @@ export function entriesOf(inputs: Inputs): [string, TensorInput][] {
 }
 
 function checkObject(place: string, input: TensorObject | RegionTensor): void {
-  if (typeof input !== 'object' || input === null) throw wrong(place, 'a typed array, an ArrayBuffer, an array, or an object that has one of these as data', input)
+  if (typeof input !== 'object' || input === null)
+    throw wrong(place, 'a typed array, an ArrayBuffer, an array, or an object that has one of these as data', input)
   if ('parameters' in input) {
     checkMembers(`${place}: parameters`, input.parameters, REGION, ['shared_memory_region', 'shared_memory_byte_size'])
     check(`${place}: datatype`, input.datatype, NAME)
@@ -53,11 +56,19 @@ function checkObject(place: string, input: TensorObject | RegionTensor): void {
 
 /** True if sending needs no metadata of the model. */
 export function isComplete(inputs: readonly [string, TensorInput][]): boolean {
-  return inputs.every(([, input]) => !isData(input) && 'shape' in input && input.shape !== undefined && ('parameters' in input || known(input) !== null))
+  return inputs.every(
+    ([, input]) =>
+      !isData(input) &&
+      'shape' in input &&
+      input.shape !== undefined &&
+      ('parameters' in input || known(input) !== null),
+  )
 }
 
 /** @throws {ClientError} `INVALID_ARG` naming the input, its value and what the model expects */
-export function prepare(model: string, inputs: readonly [string, TensorInput][], metadata: ModelMetadata | null): Input[] {
+export function prepare(
+  model: string, inputs: readonly [string, TensorInput][], metadata: ModelMetadata | null,
+): Input[] {
   return inputs.map(([name, given]) => {
     const expected = metadata === null ? null : find(model, name, metadata)
     if (isRegion(given)) return inRegion(model, name, given, expected)
@@ -65,10 +76,15 @@ export function prepare(model: string, inputs: readonly [string, TensorInput][],
     const datatype = datatypeFor(model, name, whole, expected)
     const { raw, count } = encode(name, datatype, whole)
     const shape = whole.shape ?? (expected === null ? null : fillShape(model, name, expected, count))
-    if (shape === null) throw invalid(`input '${name}': it has no shape, and the metadata of model '${model}' are not known: give it one`)
+    if (shape === null)
+      throw invalid(`input '${name}': it has no shape, and the metadata of model '${model}' are not known: give it one`)
     if (expected !== null) checkShape(model, name, expected, shape)
     const elements = shape.reduce<number>((product, dim) => product * Number(dim), 1)
-    if (elements !== count) throw invalid(`input '${name}': ${count} elements of ${datatype} do not fill its shape ${shapeText(shape)}, which has ${elements}`)
+    if (elements !== count)
+      throw invalid(
+        `input '${name}': ${count} elements of ${datatype} do not fill its shape ${shapeText(shape)}, which ` +
+          `has ${elements}`,
+      )
     return { name, datatype, shape, raw, region: null }
   })
 }
@@ -80,7 +96,9 @@ function find(model: string, name: string, metadata: ModelMetadata): TensorMetad
   throw invalid(`input '${name}': model '${model}' has no such input; it has ${there}`)
 }
 
-function inRegion(model: string, name: string, { datatype, shape, parameters }: RegionTensor, expected: TensorMetadata | null): Input {
+function inRegion(
+  model: string, name: string, { datatype, shape, parameters }: RegionTensor, expected: TensorMetadata | null,
+): Input {
   if (expected !== null) {
     if (expected.datatype !== datatype) throw wrongType(model, name, datatype, expected)
     checkShape(model, name, expected, shape)
@@ -114,23 +132,35 @@ function datatypeFor(model: string, name: string, input: TensorObject, expected:
     throw invalid(`input '${name}': its datatype is not known: give it one, or a typed array`)
   }
   // An array class with several datatypes takes the model's.
-  const matches = own === null || own === expected.datatype || (input.datatype === undefined && classOf(own) === classOf(expected.datatype) && (own === 'UINT8' || own === 'UINT16'))
+  const matches =
+    own === null ||
+    own === expected.datatype ||
+    (input.datatype === undefined &&
+      classOf(own) === classOf(expected.datatype) &&
+      (own === 'UINT8' || own === 'UINT16'))
   if (!matches) throw wrongType(model, name, own, expected)
   return expected.datatype
 }
 
-function encode(name: string, datatype: Datatype, { data, datatype: given }: TensorObject): { raw: Uint8Array; count: number } {
+function encode(
+  name: string, datatype: Datatype, { data, datatype: given }: TensorObject,
+): { raw: Uint8Array; count: number } {
   if (Array.isArray(data)) return { raw: fromList(name, datatype, data), count: data.length }
   const view = data instanceof ArrayBuffer ? new Uint8Array(data) : (data as ArrayBufferView)
   const raw = bytesOf(view)
   if (datatype === 'BYTES') return { raw, count: countElements(name, raw) }
   // Bytes match any given datatype; another array must have the right class.
   const own = datatypeOf(view)
-  if (!(view instanceof Uint8Array && given !== undefined) && !(data instanceof ArrayBuffer) && (own === null || classOf(own) !== classOf(datatype))) {
+  if (
+    !(view instanceof Uint8Array && given !== undefined) &&
+    !(data instanceof ArrayBuffer) &&
+    (own === null || classOf(own) !== classOf(datatype))
+  ) {
     throw invalid(`input '${name}': a ${view.constructor.name} does not hold ${datatype}`)
   }
   const count = raw.byteLength / sizeOf(datatype)
-  if (!Number.isInteger(count)) throw invalid(`input '${name}': ${raw.byteLength} bytes are no whole number of elements of ${datatype}`)
+  if (!Number.isInteger(count))
+    throw invalid(`input '${name}': ${raw.byteLength} bytes are no whole number of elements of ${datatype}`)
   return { raw, count }
 }
 
@@ -140,6 +170,7 @@ function countElements(name: string, raw: Uint8Array): number {
   let count = 0
   let at = 0
   for (; at + 4 <= raw.length; count += 1) at += 4 + view.getUint32(at, true)
-  if (at !== raw.length) throw invalid(`input '${name}': element ${count} of BYTES reaches past its ${raw.length} bytes`)
+  if (at !== raw.length)
+    throw invalid(`input '${name}': element ${count} of BYTES reaches past its ${raw.length} bytes`)
   return count
 }

@@ -29,7 +29,9 @@ export class Metadata {
   }
 
   /** Fetches metadata. With `isOptional` the inputs suffice, so a refusal is no error. */
-  async ask(call: Call, model: string, version: string, isOptional: boolean): Promise<{ metadata: ModelMetadata | null; isFresh: boolean }> {
+  async ask(
+    call: Call, model: string, version: string, isOptional: boolean,
+  ): Promise<{ metadata: ModelMetadata | null; isFresh: boolean }> {
     const { asked } = call
     try {
       const metadata = await this.#ask(call, model, version)
@@ -38,7 +40,10 @@ export class Metadata {
       this.#keep(model, version, { metadata, until: Infinity })
       return { metadata, isFresh: true }
     } catch (error) {
-      const isRefused = error instanceof ClientError && (error.code === 'PERMISSION_DENIED' || error.code === 'UNAUTHENTICATED' || error.code === 'UNAVAILABLE') && error.status !== 0
+      const isRefused =
+        error instanceof ClientError &&
+        (error.code === 'PERMISSION_DENIED' || error.code === 'UNAUTHENTICATED' || error.code === 'UNAVAILABLE') &&
+        error.status !== 0
       if (!isOptional || !isRefused) throw error
       this.#keep(model, version, { metadata: null, until: performance.now() + REFUSED_MS })
       return { metadata: null, isFresh: true }

@@ -53,7 +53,9 @@ type OutputName<M extends ModelType> = keyof M['outputs'] & string
 
 export interface TypedInferOptions<M extends ModelType> extends Omit<InferOptions, 'outputs'> {
   /** All outputs by default. `region.outputs('A')` of `nereid/shm` lists those in a region. */
-  outputs?: readonly (OutputName<M> | (OutputRequest & { name: OutputName<M> }) | { name: string; parameters: RegionParameters })[]
+  outputs?: readonly (
+    OutputName<M> | (OutputRequest & { name: OutputName<M> }) | { name: string; parameters: RegionParameters }
+  )[]
 }
 
 interface AnyModel<M extends ModelType> {
@@ -75,7 +77,9 @@ export type TypedModel<M extends ModelType> = M['decoupled'] extends true ? AnyM
 export type TypedModels<M> = { readonly [K in keyof M]: M[K] extends ModelType ? TypedModel<M[K]> : never }
 
 /** Default type of `connect`: any model, with any inputs and outputs. */
-export type AnyModels = Readonly<Record<string, { inputs: object; outputs: Readonly<Record<string, Datatype>>; decoupled: boolean }>>
+export type AnyModels = Readonly<
+  Record<string, { inputs: object; outputs: Readonly<Record<string, Datatype>>; decoupled: boolean }>
+>
 
 /** Names of the models. */
 export type ModelName<M> = keyof M & string
@@ -83,19 +87,39 @@ export type ModelName<M> = keyof M & string
 export type InferName<M> = { [K in ModelName<M>]: M[K] extends { decoupled: true } ? never : K }[ModelName<M>]
 
 /** Inputs, options and response of a model by name, or any if no models are known. */
-export type InputsOf<M, N extends keyof M> = string extends keyof M ? Inputs : M[N] extends ModelType ? TypedInputs<M[N]> : never
-export type OptionsOf<M, N extends keyof M> = string extends keyof M ? InferOptions : M[N] extends ModelType ? TypedInferOptions<M[N]> : never
-export type ResultOf<M, N extends keyof M> = string extends keyof M ? InferResult : M[N] extends ModelType ? TypedResult<M[N]> : never
+export type InputsOf<M, N extends keyof M> = string extends keyof M
+  ? Inputs
+  : M[N] extends ModelType
+    ? TypedInputs<M[N]>
+    : never
+export type OptionsOf<M, N extends keyof M> = string extends keyof M
+  ? InferOptions
+  : M[N] extends ModelType
+    ? TypedInferOptions<M[N]>
+    : never
+export type ResultOf<M, N extends keyof M> = string extends keyof M
+  ? InferResult
+  : M[N] extends ModelType
+    ? TypedResult<M[N]>
+    : never
 
 /** Makes a client's models, each on first access. */
-export function modelsOf<M>(client: Pick<Client, 'modelReady' | 'modelMetadata' | 'infer' | 'inferStream'>): TypedModels<M> {
+export function modelsOf<M>(
+  client: Pick<Client, 'modelReady' | 'modelMetadata' | 'infer' | 'inferStream'>,
+): TypedModels<M> {
   const made = new Map<string, OneAnswer<ModelType>>()
   const model = (name: string): OneAnswer<ModelType> => ({
     name,
     ready: (options) => client.modelReady(name, options),
     metadata: (options) => client.modelMetadata(name, options),
-    infer: (inputs, options) => client.infer(name, inputs as never, options as InferOptions) as Promise<TypedResult<ModelType>>,
-    stream: (inputs, options) => client.inferStream(name, inputs as never, options as InferOptions) as AsyncGenerator<TypedResult<ModelType>, void, undefined>,
+    infer: (inputs, options) =>
+      client.infer(name, inputs as never, options as InferOptions) as Promise<TypedResult<ModelType>>,
+    stream: (inputs, options) =>
+      client.inferStream(name, inputs as never, options as InferOptions) as AsyncGenerator<
+        TypedResult<ModelType>,
+        void,
+        undefined
+      >,
   })
   const get = (_: object, name: string | symbol): OneAnswer<ModelType> | undefined => {
     // Consoles and promises read symbols of an object.

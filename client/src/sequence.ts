@@ -13,7 +13,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   readonly #version: string | number
   #state: 'new' | 'open' | 'ended' = 'new'
 
-  constructor(client: Pick<Client<M>, 'infer'>, model: N, options: { id?: number | bigint | string; version?: string | number }) {
+  constructor(
+    client: Pick<Client<M>, 'infer'>, model: N, options: { id?: number | bigint | string; version?: string | number },
+  ) {
     check('model', model, NAME)
     checkMembers('options', options, SEQUENCE)
     const { id = freshId(), version = '' } = options
@@ -28,7 +30,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
    *
    * @throws {ClientError} `INVALID_ARG` after the last
    */
-  async infer(inputs: InputsOf<M, N>, given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never): Promise<ResultOf<M, N>> {
+  async infer(
+    inputs: InputsOf<M, N>, given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never,
+  ): Promise<ResultOf<M, N>> {
     check('options', given, OBJECT)
     const { end = false, ...options } = given
     if (this.#state === 'ended') throw invalid(`sequence ${this.id} of model '${this.#model}' has ended`)
@@ -36,7 +40,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
     this.#state = end ? 'ended' : 'open'
     const sequence = { id: this.id, start, end }
     try {
-      return await this.#client.infer(this.#model, inputs, { version: this.#version, ...options, sequence } as unknown as OptionsOf<M, N>)
+      return await this.#client.infer(this.#model, inputs, {
+        version: this.#version, ...options, sequence,
+      } as unknown as OptionsOf<M, N>)
     } catch (error) {
       // The server did not get it, so the next request starts the sequence.
       if (start && (error as { mayHaveRun?: boolean }).mayHaveRun === false) this.#state = 'new'

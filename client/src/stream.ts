@@ -30,7 +30,10 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   readonly #prepare: (model: string, inputs: Inputs, options: InferOptions) => Promise<InferRequest>
   #isCancelled = false
 
-  constructor(call: Call, wire: Promise<WireStream>, prepare: (model: string, inputs: Inputs, options: InferOptions) => Promise<InferRequest>) {
+  constructor(
+    call: Call, wire: Promise<WireStream>,
+    prepare: (model: string, inputs: Inputs, options: InferOptions) => Promise<InferRequest>,
+  ) {
     this.#call = call
     this.#wire = wire
     this.#prepare = prepare
@@ -39,7 +42,9 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   }
 
   /** Resolves when the next request may be sent. */
-  send<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>): Promise<void>
+  send<N extends ModelName<M>>(
+    model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>,
+  ): Promise<void>
   async send(model: string, inputs: unknown, given: unknown = {}): Promise<void> {
     check('options', given, OBJECT)
     const { emptyFinal = false, ...options } = given as StreamOptions
@@ -64,7 +69,11 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
       for await (const { result, error } of wire.answers) {
         if (result !== null) yield { result, error: null }
         // The protocol does not transfer the class of such an error.
-        else yield { result: null, error: new ClientError('UNKNOWN', error.text, { status: 2, requestId: error.id, asked: this.#call.asked }) }
+        else
+          yield {
+            result: null,
+            error: new ClientError('UNKNOWN', error.text, { status: 2, requestId: error.id, asked: this.#call.asked }),
+          }
       }
     } catch (error) {
       if (!this.#isCancelled) throw error

@@ -46,7 +46,8 @@ export class Tensor {
    * @throws {ClientError} `INVALID_ARG` if the datatype differs
    */
   as<D extends Datatype>(datatype: D): Arrays[D] {
-    if (this.datatype !== (datatype as Datatype)) throw invalid(`output '${this.name}' is ${this.datatype}, not ${datatype}`)
+    if (this.datatype !== (datatype as Datatype))
+      throw invalid(`output '${this.name}' is ${this.datatype}, not ${datatype}`)
     return this.data as Arrays[D]
   }
 
@@ -84,7 +85,10 @@ export class InferResult {
   readonly parameters: Readonly<Record<string, ParameterValue>>
   readonly outputs: readonly Tensor[]
 
-  constructor(head: { model: string; version: string; id: string; parameters: Readonly<Record<string, ParameterValue>> }, outputs: readonly Tensor[]) {
+  constructor(
+    head: { model: string; version: string; id: string; parameters: Readonly<Record<string, ParameterValue>> },
+    outputs: readonly Tensor[],
+  ) {
     this.model = head.model
     this.version = head.version
     this.id = head.id
@@ -106,6 +110,9 @@ export class InferResult {
     const found = this.outputs.find((output) => output.name === name)
     if (found !== undefined) return found
     const names = this.outputs.map((output) => output.name).join(', ')
-    throw new ClientError('NOT_FOUND', `there is no output '${name}' in the answer of '${this.model}', which has ${names === '' ? 'none' : names}`)
+    throw new ClientError(
+      'NOT_FOUND',
+      `there is no output '${name}' in the answer of '${this.model}', which has ${names === '' ? 'none' : names}`,
+    )
   }
 }

@@ -37,7 +37,8 @@ export interface RegionTensor {
 export type TensorInput = TensorData | TensorObject | RegionTensor
 
 /** Inputs by name; or a list, as `region.inputs('A', 'B')` of `nereid/shm` returns it. */
-export type Inputs = Readonly<Record<string, TensorInput>> | readonly ({ name: string } & (TensorObject | RegionTensor))[]
+export type Inputs =
+  Readonly<Record<string, TensorInput>> | readonly ({ name: string } & (TensorObject | RegionTensor))[]
 
 /** An integral number is sent as an integer, any other as a double. */
 export type ParameterValue = string | number | bigint | boolean
@@ -162,9 +163,17 @@ export interface ModelStatistics {
   last_inference: Count
   inference_count: Count
   execution_count: Count
-  inference_stats: Record<'success' | 'fail' | 'queue' | 'compute_input' | 'compute_infer' | 'compute_output' | 'cache_hit' | 'cache_miss', StatisticDuration>
+  inference_stats: Record<
+    'success' | 'fail' | 'queue' | 'compute_input' | 'compute_infer' | 'compute_output' | 'cache_hit' | 'cache_miss',
+    StatisticDuration
+  >
   response_stats: Record<string, Record<string, StatisticDuration>>
-  batch_stats: { batch_size: Count; compute_input: StatisticDuration; compute_infer: StatisticDuration; compute_output: StatisticDuration }[]
+  batch_stats: {
+    batch_size: Count
+    compute_input: StatisticDuration
+    compute_infer: StatisticDuration
+    compute_output: StatisticDuration
+  }[]
   memory_usage: { type: string; id: Count; byte_size: Count }[]
 }
 

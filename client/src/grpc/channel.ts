@@ -4,7 +4,10 @@
  * and 3,500 against 1,800 for 1 MiB (on a busy machine of two cores; tritonclient 165 and 3,300).
  */
 
-import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type SecureClientSessionOptions } from 'node:http2'
+import {
+  connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders,
+  type SecureClientSessionOptions,
+} from 'node:http2'
 import { connect as connectSocket } from 'node:net'
 import type { Call } from '../call.js'
 import { ClientError, codeOfGrpc, codeOfHttp, invalid, textOf } from '../errors.js'
@@ -59,11 +62,17 @@ export class Channel {
     this.#authority = `${isSecure ? 'https' : 'http'}://${host}`
     this.#options = options
     this.#max = options.answerBytesMax ?? MESSAGE_BYTES_MAX
-    this.#headers = { ...headers, 'content-type': 'application/grpc', te: 'trailers', ...(options.acceptCompressed === true ? { 'grpc-accept-encoding': 'gzip,deflate' } : {}) }
+    this.#headers = {
+      ...headers, 'content-type': 'application/grpc', te: 'trailers',
+      ...(options.acceptCompressed === true ? { 'grpc-accept-encoding': 'gzip,deflate' } : {}),
+    }
   }
 
   /** Sends one message and returns one response; `about` is a name in it, for errors. */
-  async unary<T>(call: Call, method: string, about: string, parts: readonly Uint8Array[], decode: (bytes: Buffer) => T, compress: Compression | null = null): Promise<T> {
+  async unary<T>(
+    call: Call, method: string, about: string, parts: readonly Uint8Array[], decode: (bytes: Buffer) => T,
+    compress: Compression | null = null,
+  ): Promise<T> {
     call.asked = about === '' ? `${method} ${this.url}` : `${method}(${about}) ${this.url}`
     const message = compress === null ? framed(parts) : await compressed(compress, parts)
     const started = this.#start(call, method, compress)
@@ -83,7 +92,8 @@ export class Channel {
         const outcome = status()
         if (outcome === 'ok' && answer !== null) resolve(answer)
         else if (outcome instanceof ClientError) reject(outcome)
-        else if (stream.destroyed) reject(wrap(new Error(outcome === 'ok' ? 'the answer has no message' : 'there is no status')))
+        else if (stream.destroyed)
+          reject(wrap(new Error(outcome === 'ok' ? 'the answer has no message' : 'there is no status')))
       }
       stream.on('error', (error) => reject(wrap(error)))
       // The status precedes this event; the stream closes one turn later.
@@ -95,14 +105,22 @@ export class Channel {
   }
 
   /** Sends and receives any number of messages. */
-  duplex<T>(call: Call, method: string, compress: Compression | null, decode: (bytes: Buffer) => T): { send: (parts: readonly Uint8Array[]) => Promise<void>; end: () => void; cancel: () => void; answers: AsyncIterable<T> } {
+  duplex<T>(
+    call: Call, method: string, compress: Compression | null, decode: (bytes: Buffer) => T,
+  ): {
+    send: (parts: readonly Uint8Array[]) => Promise<void>
+    end: () => void
+    cancel: () => void
+    answers: AsyncIterable<T>
+  } {
     call.asked = `${method} ${this.url}`
     const started = this.#start(call, method, compress)
     const { stream, wrap, status } = started
     let failed: unknown = null
     stream.on('error', (error) => (failed = error))
     // The sender fails with the status that arrived instead.
-    const failure = () => (status() instanceof ClientError ? (status() as ClientError) : wrap(failed ?? new Error('the stream has ended')))
+    const failure = () =>
+      status() instanceof ClientError ? (status() as ClientError) : wrap(failed ?? new Error('the stream has ended'))
     const max = this.#max
     return {
       async send(parts) {
@@ -126,7 +144,8 @@ export class Channel {
         try {
           for await (const chunk of stream) {
             frames.push(chunk as Buffer, (frame) => ready.push(frame))
-            for (const frame of ready) yield decode(frame.isCompressed ? await plain(call, frame, started.encoding(), max) : frame.bytes)
+            for (const frame of ready)
+              yield decode(frame.isCompressed ? await plain(call, frame, started.encoding(), max) : frame.bytes)
             ready.length = 0
           }
         } catch (error) {
@@ -149,7 +168,9 @@ export class Channel {
     const failure = call.ended(false)
     if (failure !== null) throw failure
     const session = this.#open()
-    const headers: Record<string, string> = { ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...call.headers }
+    const headers: Record<string, string> = {
+      ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...call.headers,
+    }
     if (compress !== null) headers['grpc-encoding'] = compress
     const { remainingMs } = call
     if (remainingMs !== Infinity) headers['grpc-timeout'] = timeoutOf(remainingMs)
@@ -187,7 +208,8 @@ export class Channel {
   #open(): Session {
     if (this.#session !== null) return this.#session
     const { tls = {}, socketPath } = this.#options
-    const pem = (name: string, text: string | Uint8Array | undefined) => (text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) })
+    const pem = (name: string, text: string | Uint8Array | undefined) =>
+      text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) }
     const http2 = connected(this.#authority, {
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES, maxFrameSize: FRAME_BYTES_MAX },
       maxSessionMemory: SESSION_MEMORY_MB_MAX,
@@ -250,7 +272,9 @@ function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeade
   const http = Number(head[':status'] ?? 200)
   // A call that fails at once has its status in its only headers.
   const code = tail?.['grpc-status'] ?? head['grpc-status']
-  if (code === undefined) return http === 200 ? null : call.error(codeOfHttp(http), `the answer is ${http}, which is not of gRPC`, { status: http })
+  if (code === undefined)
+    return http === 200 ? null
+      : call.error(codeOfHttp(http), `the answer is ${http}, which is not of gRPC`, { status: http })
   const status = Number(code)
   if (status === 0) return 'ok'
   if (status === DEADLINE_EXCEEDED && call.remainingMs !== Infinity) return call.expired({ status })
@@ -264,7 +288,10 @@ function failureOf(call: Call, session: Session, stream: ClientHttp2Stream, erro
   const cause = session.failure ?? error
   if (!session.isConnected) return call.error('UNREACHABLE', `there is no connection: ${text}`, { cause })
   const isRefused = stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || (stream.id ?? 0) > session.lastStream
-  return call.error(isRefused ? 'UNREACHABLE' : 'DISCONNECTED', isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`, { cause })
+  return call.error(
+    isRefused ? 'UNREACHABLE' : 'DISCONNECTED',
+    isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`, { cause },
+  )
 }
 
 /** At most eight digits and a unit. */

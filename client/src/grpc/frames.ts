@@ -40,9 +40,12 @@ export interface Frame {
 }
 
 /** @throws {ClientError} `PROTOCOL` if it cannot be decompressed */
-export async function plain(call: Call, { isCompressed, bytes }: Frame, encoding: string | undefined, max: number): Promise<Buffer> {
+export async function plain(
+  call: Call, { isCompressed, bytes }: Frame, encoding: string | undefined, max: number,
+): Promise<Buffer> {
   if (!isCompressed) return bytes
-  if (encoding !== 'gzip' && encoding !== 'deflate') throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not asked for`)
+  if (encoding !== 'gzip' && encoding !== 'deflate')
+    throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not asked for`)
   try {
     return await INFLATE[encoding](bytes, { maxOutputLength: max })
   } catch (error) {
@@ -82,7 +85,10 @@ export class Frames {
         at += taken
         if (this.#prefixed < PREFIX_BYTES) return
         const length = this.#prefix.readUInt32BE(1)
-        if (length > this.#max) throw new ClientError('RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`)
+        if (length > this.#max)
+          throw new ClientError(
+            'RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`,
+          )
         // A complete message needs no buffer of its own.
         if (at + length <= chunk.length && length <= ONE_PIECE_BYTES) {
           this.#prefixed = 0

@@ -60,7 +60,8 @@ function writeParameters({ parameters, sequence, priority, timeoutUs }: InferReq
     writeParameter(4, 'sequence_start', sequence.start === true)
     writeParameter(4, 'sequence_end', sequence.end === true)
   }
-  if (priority !== null) head.message(4, (entry) => entry.requiredString(1, 'priority').message(2, (value) => value.integer(5, priority)))
+  if (priority !== null)
+    head.message(4, (entry) => entry.requiredString(1, 'priority').message(2, (value) => value.integer(5, priority)))
   if (timeoutUs !== null) writeParameter(4, 'timeout', timeoutUs)
   if (emptyFinal) writeParameter(4, 'triton_enable_empty_final_response', true)
 }
@@ -108,10 +109,13 @@ function readInfer(reader: Reader): InferResult {
   return new InferResult(
     answer,
     outputs.map(({ name, datatype, shape }, i) => {
-      if (!isDatatype(datatype)) throw new ClientError('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
+      if (!isDatatype(datatype))
+        throw new ClientError('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
       const raw = raws[i]
       // A tensor in a region has an empty entry, and so has one without elements.
-      return new Tensor(name, datatype, shape, raw === undefined || (raw.length === 0 && !shape.includes(0)) ? null : raw)
+      return new Tensor(
+        name, datatype, shape, raw === undefined || (raw.length === 0 && !shape.includes(0)) ? null : raw,
+      )
     }),
   )
 }
@@ -135,7 +139,8 @@ function readParameter(reader: Reader, parameters: Record<string, ParameterValue
     else if (field === 2) value = readChoice(reader.message())
     else reader.skip()
   }
-  if (value !== null) Object.defineProperty(parameters, key, { value, enumerable: true, configurable: true, writable: true })
+  if (value !== null)
+    Object.defineProperty(parameters, key, { value, enumerable: true, configurable: true, writable: true })
 }
 
 function readChoice(reader: Reader): ParameterValue | null {

@@ -35,7 +35,10 @@ export class Reader {
 
   skip(): void {
     if (this.#type === VARINT) this.#pair()
-    else this.#move(this.#type === EIGHT ? 8 : this.#type === FOUR ? 4 : this.#type === LENGTH ? this.#small() : this.#fail())
+    else
+      this.#move(
+        this.#type === EIGHT ? 8 : this.#type === FOUR ? 4 : this.#type === LENGTH ? this.#small() : this.#fail(),
+      )
   }
 
   bool(): boolean {
@@ -140,7 +143,9 @@ export class Reader {
   }
 
   #fail(): never {
-    throw new ClientError('PROTOCOL', `a message of ${this.#bytes.length} bytes is cut off, or is none of this protocol`)
+    throw new ClientError(
+      'PROTOCOL', `a message of ${this.#bytes.length} bytes is cut off, or is none of this protocol`,
+    )
   }
 }
 

@@ -29,8 +29,15 @@ function parsed(): NonNullable<typeof tables> {
   for (const line of SCHEMA.split('\n')) {
     const [name = '', rest = ''] = line.split(/: ?/)
     const words = rest === '' ? [] : rest.split(', ').map((part) => part.split(' '))
-    if (name.startsWith('#')) tables.enums.set(name, new Map(words.map(([value = '', number]) => [Number(number), value])))
-    else tables.messages.set(name, words.map(([field = '', number, kind = '']): Field => ({ name: field, number: Number(number), ...labelOf(kind) })))
+    if (name.startsWith('#'))
+      tables.enums.set(name, new Map(words.map(([value = '', number]) => [Number(number), value])))
+    else
+      tables.messages.set(
+        name,
+        words.map(([field = '', number, kind = '']): Field => ({
+          name: field, number: Number(number), ...labelOf(kind),
+        })),
+      )
   }
   return tables
 }
@@ -71,7 +78,8 @@ function read(message: Message, reader: Reader): Fields {
 function readField({ name, kind, label }: Field, reader: Reader, out: Fields): void {
   if (label === '{}') readEntry(kind, reader.message(), out[name] as Fields)
   else if (label !== '*') out[name] = readOne(kind, reader)
-  else if (kind === 'string' || kind === 'bytes' || isMessage(kind)) (out[name] as unknown[]).push(readOne(kind, reader))
+  else if (kind === 'string' || kind === 'bytes' || isMessage(kind))
+    (out[name] as unknown[]).push(readOne(kind, reader))
   else reader.each((each) => (out[name] as unknown[]).push(readOne(kind, each)))
 }
 
@@ -122,7 +130,8 @@ const nameOf = (kind: string, value: number): string | number => parsed().enums.
 
 /** The number with the fewest digits that rounds to this float. */
 function shortest(value: number): number {
-  for (let digits = 6; digits < 9; digits += 1) if (Math.fround(Number(value.toPrecision(digits))) === value) return Number(value.toPrecision(digits))
+  for (let digits = 6; digits < 9; digits += 1)
+    if (Math.fround(Number(value.toPrecision(digits))) === value) return Number(value.toPrecision(digits))
   return value
 }
 
@@ -138,7 +147,9 @@ function write(message: Message, value: Fields, writer: Writer): void {
     const found = value[name]
     if (found === undefined) continue
     if (label === '*') for (const one of found as unknown[]) writeOne(number, kind, one, writer)
-    else if (label === '{}') for (const [key, one] of Object.entries(found as Fields)) writer.message(number, (entry) => writeOne(2, kind, one, entry.requiredString(1, key)))
+    else if (label === '{}')
+      for (const [key, one] of Object.entries(found as Fields))
+        writer.message(number, (entry) => writeOne(2, kind, one, entry.requiredString(1, key)))
     else writeOne(number, kind, found, writer)
   }
 }

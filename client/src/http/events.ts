@@ -45,7 +45,8 @@ async function* linesOf(parts: AsyncIterable<Uint8Array>): AsyncIterable<string>
     if (from < part.length) {
       rest.push(part.subarray(from))
       waiting += part.length - from
-      if (waiting > EVENT_BYTES_MAX) throw new ClientError('RESOURCE_EXHAUSTED', `an event has more than ${EVENT_BYTES_MAX} bytes`)
+      if (waiting > EVENT_BYTES_MAX)
+        throw new ClientError('RESOURCE_EXHAUSTED', `an event has more than ${EVENT_BYTES_MAX} bytes`)
     }
   }
   if (rest.length > 0) yield decodeText(joined(rest))

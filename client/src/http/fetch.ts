@@ -23,9 +23,14 @@ export class FetchTransport implements Transport {
     for await (const part of parts) {
       all.push(part)
       length += part.length
-      if (length > this.#answerBytesMax) throw call.error('RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`)
+      if (length > this.#answerBytesMax)
+        throw call.error(
+          'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+        )
     }
-    return { status, header, body: joined(all, length, padding(Number(header('inference-header-content-length') ?? 0))) }
+    return {
+      status, header, body: joined(all, length, padding(Number(header('inference-header-content-length') ?? 0))),
+    }
   }
 
   async open(call: Call, { method, path, headers, body }: HttpRequest): Promise<HttpEvents> {
@@ -36,10 +41,13 @@ export class FetchTransport implements Transport {
       abort.abort(error)
     })
     // Fetch does not report whether it connected, so every failed request may have run.
-    const disconnected = (error: unknown) => reason ?? call.error('DISCONNECTED', `there is no answer: ${textOf(error)}`, { cause: error })
+    const disconnected = (error: unknown) =>
+      reason ?? call.error('DISCONNECTED', `there is no answer: ${textOf(error)}`, { cause: error })
     try {
       const bytes = body === null ? {} : { body: joined(body) as Uint8Array<ArrayBuffer> }
-      const answer = await fetch(`${this.#origin}${path}`, { method, headers, signal: abort.signal, redirect: 'error', ...bytes })
+      const answer = await fetch(`${this.#origin}${path}`, {
+        method, headers, signal: abort.signal, redirect: 'error', ...bytes,
+      })
       const parts = partsOf(answer.body, disconnected, () => {
         stop()
         abort.abort()
@@ -59,7 +67,9 @@ export class FetchTransport implements Transport {
   close(): void {}
 }
 
-async function* partsOf(body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => ClientError, stop: () => void): AsyncIterable<Uint8Array> {
+async function* partsOf(
+  body: ReadableStream<Uint8Array> | null, disconnected: (error: unknown) => ClientError, stop: () => void,
+): AsyncIterable<Uint8Array> {
   // Safari's streams do not support `for await`.
   const reader = body?.getReader()
   try {

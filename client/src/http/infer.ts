@@ -21,7 +21,8 @@ export interface InferBody {
 export function encodeInfer(request: InferRequest): InferBody {
   const raws: Uint8Array[] = []
   const inputs = request.inputs.map((input) => {
-    const isBinary = input.region === null && (request.binaryInputs || input.datatype === 'FP16' || input.datatype === 'BF16')
+    const isBinary =
+      input.region === null && (request.binaryInputs || input.datatype === 'FP16' || input.datatype === 'BF16')
     if (isBinary && input.raw !== null) raws.push(input.raw)
     return printInput(input, isBinary)
   })
@@ -31,7 +32,9 @@ export function encodeInfer(request: InferRequest): InferBody {
   const parameters = printParameters(request)
   if (parameters !== '') members.push(`"parameters":{${parameters}}`)
   const header = encodeText(`{${members.join(',')}}`)
-  return { parts: [header, ...raws.filter((raw) => raw.length > 0)], headerLength: raws.length > 0 ? header.length : null }
+  return {
+    parts: [header, ...raws.filter((raw) => raw.length > 0)], headerLength: raws.length > 0 ? header.length : null,
+  }
 }
 
 function printInput({ name, datatype, shape, raw, region }: Input, isBinary: boolean): string {
@@ -56,7 +59,10 @@ function printOutput({ name, binary = true, classification, parameters }: Output
 function printParameters({ parameters, sequence, priority, timeoutUs, outputs }: InferRequest): string {
   const members = parameters.map(([key, value]) => `${JSON.stringify(key)}:${printJson(value)}`)
   if (outputs.length === 0) members.push('"binary_data_output":true')
-  if (sequence !== null) members.push(`"sequence_id":${printJson(sequence.id)},"sequence_start":${sequence.start === true},"sequence_end":${sequence.end === true}`)
+  if (sequence !== null) {
+    members.push(`"sequence_id":${printJson(sequence.id)}`, `"sequence_start":${sequence.start === true}`)
+    members.push(`"sequence_end":${sequence.end === true}`)
+  }
   if (priority !== null) members.push(`"priority":${priority}`)
   if (timeoutUs !== null) members.push(`"timeout":${timeoutUs}`)
   return members.join(',')
@@ -67,28 +73,46 @@ interface JsonAnswer {
   model_name: string
   model_version: string
   parameters?: Record<string, ParameterValue>
-  outputs?: { name: string; datatype: string; shape: number[]; parameters?: { binary_data_size?: number }; data?: unknown[] }[]
+  outputs?: {
+    name: string
+    datatype: string
+    shape: number[]
+    parameters?: { binary_data_size?: number }
+    data?: unknown[]
+  }[]
 }
 
 /** @throws {ClientError} `PROTOCOL` if the parts do not match */
 export function decodeInfer(call: Call, { body, header }: HttpAnswer): InferResult {
   const headerLength = header('inference-header-content-length')
   if (headerLength === undefined && /octet-stream/.test(header('content-type') ?? '')) {
-    throw call.error('PROTOCOL', 'the answer has tensors, and no header Inference-Header-Content-Length: a server asked across origins has to expose it (Access-Control-Expose-Headers)')
+    throw call.error(
+      'PROTOCOL',
+      'the answer has tensors, and no header Inference-Header-Content-Length: a server asked across origins ' +
+        'has to expose it (Access-Control-Expose-Headers)',
+    )
   }
   const end = headerLength === undefined ? body.length : Number(headerLength)
-  if (!(end >= 0 && end <= body.length)) throw call.error('PROTOCOL', `the answer has ${body.length} bytes, and says that its JSON has ${headerLength}`)
+  if (!(end >= 0 && end <= body.length))
+    throw call.error('PROTOCOL', `the answer has ${body.length} bytes, and says that its JSON has ${headerLength}`)
   const answer = parseAnswer(call, body.subarray(0, end))
   let at = end
   const outputs = (answer.outputs ?? []).map(({ name, datatype, shape, parameters, data }) => {
-    if (!isDatatype(datatype)) throw call.error('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
+    if (!isDatatype(datatype))
+      throw call.error('PROTOCOL', `output '${name}' has the datatype ${datatype}, which is none`)
     const size = parameters?.binary_data_size
-    if (size === undefined) return new Tensor(name, datatype, shape, data === undefined ? null : listed(call, name, datatype, data))
-    if (at + size > body.length) throw call.error('PROTOCOL', `output '${name}' reaches past the end of the answer, which has ${body.length} bytes`)
+    if (size === undefined)
+      return new Tensor(name, datatype, shape, data === undefined ? null : listed(call, name, datatype, data))
+    if (at + size > body.length)
+      throw call.error(
+        'PROTOCOL', `output '${name}' reaches past the end of the answer, which has ${body.length} bytes`,
+      )
     at += size
     return new Tensor(name, datatype, shape, body.subarray(at - size, at))
   })
-  const head = { model: answer.model_name, version: answer.model_version, id: answer.id ?? '', parameters: answer.parameters ?? {} }
+  const head = {
+    model: answer.model_name, version: answer.model_version, id: answer.id ?? '', parameters: answer.parameters ?? {},
+  }
   return new InferResult(head, outputs)
 }
 

@@ -49,11 +49,21 @@ export class NodeTransport implements Transport {
       }
       this.#begin(call, connection, request, {
         head: (head) => {
-          if (!whole.begin(head)) fail(call.error('RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`))
+          if (!whole.begin(head))
+            fail(
+              call.error(
+                'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+              ),
+            )
         },
         room: () => whole.room(),
         body: (bytes) => {
-          if (!whole.add(bytes)) fail(call.error('RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`))
+          if (!whole.add(bytes))
+            fail(
+              call.error(
+                'RESOURCE_EXHAUSTED', `the answer is longer than ${this.#answerBytesMax} bytes, see answerBytesMax`,
+              ),
+            )
         },
         end: () => {
           stop()
@@ -65,7 +75,10 @@ export class NodeTransport implements Transport {
     })
     const header = (name: string) => headers.get(name)
     const encoding = header('content-encoding')
-    return { status, header, body: encoding === undefined || body.length === 0 ? body : await this.#decompress(call, encoding, body, header) }
+    return {
+      status, header,
+      body: encoding === undefined || body.length === 0 ? body : await this.#decompress(call, encoding, body, header),
+    }
   }
 
   async open(call: Call, request: HttpRequest): Promise<HttpEvents> {
@@ -110,8 +123,11 @@ export class NodeTransport implements Transport {
     write(connection.socket, `${head}\r\n`, body ?? [], length)
   }
 
-  async #decompress(call: Call, encoding: string, body: Uint8Array, header: (name: string) => string | undefined): Promise<Uint8Array> {
-    if (encoding !== 'gzip' && encoding !== 'deflate') throw call.error('PROTOCOL', `the answer is compressed as '${encoding}', which was not asked for`)
+  async #decompress(
+    call: Call, encoding: string, body: Uint8Array, header: (name: string) => string | undefined,
+  ): Promise<Uint8Array> {
+    if (encoding !== 'gzip' && encoding !== 'deflate')
+      throw call.error('PROTOCOL', `the answer is compressed as '${encoding}', which was not asked for`)
     try {
       const plain = await INFLATE[encoding](body, { maxOutputLength: this.#answerBytesMax })
       return joined([plain], plain.length, padding(Number(header('inference-header-content-length') ?? 0)))
@@ -158,7 +174,8 @@ class WholeBody {
     this.head = head
     const { length, headers } = head
     if (length !== null && length > this.#max) return false
-    if (!headers.has('content-encoding')) this.#pad = padding(Number(headers.get('inference-header-content-length') ?? 0))
+    if (!headers.has('content-encoding'))
+      this.#pad = padding(Number(headers.get('inference-header-content-length') ?? 0))
     if (length !== null) this.#place = Buffer.allocUnsafe(this.#pad + length).subarray(this.#pad)
     return true
   }

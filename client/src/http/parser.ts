@@ -161,8 +161,12 @@ function parseHead(text: string): Head {
     headers.set(name, before === undefined ? value : `${before}, ${value}`)
   }
   const contentLength = headers.get('content-length')
-  if (contentLength !== undefined && !/^\d{1,15}$/.test(contentLength)) throw new Error('the length of the answer is no number')
+  if (contentLength !== undefined && !/^\d{1,15}$/.test(contentLength))
+    throw new Error('the length of the answer is no number')
   const connection = headers.get('connection')?.toLowerCase()
   const isKept = first[7] === '1' ? connection !== 'close' : connection === 'keep-alive'
-  return { status, headers, length: contentLength === undefined || headers.has('transfer-encoding') ? null : Number(contentLength), isKept }
+  return {
+    status, headers,
+    length: contentLength === undefined || headers.has('transfer-encoding') ? null : Number(contentLength), isKept,
+  }
 }

@@ -6,7 +6,10 @@ import { jsonOf } from '../check.js'
 import { codeOfHttp, textOf, type ClientError } from '../errors.js'
 import { parseJson } from '../json.js'
 import type { InferResult } from '../tensor.js'
-import type { CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings, TraceUpdate } from '../types.js'
+import type {
+  CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings,
+  TraceUpdate,
+} from '../types.js'
 import type { InferRequest, Wire, WireStream } from '../wire.js'
 import { eventsOf } from './events.js'
 import { decodeInfer, encodeInfer } from './infer.js'
@@ -68,13 +71,19 @@ export class HttpWire implements Wire {
     return (await this.#json(call, 'POST', '/v2/repository/index', { ready })) as IndexRow[]
   }
 
-  async load(call: Call, model: string, config: string | null, files: readonly (readonly [string, Uint8Array])[]): Promise<void> {
+  async load(
+    call: Call, model: string, config: string | null, files: readonly (readonly [string, Uint8Array])[],
+  ): Promise<void> {
     const parameters = Object.fromEntries(files.map(([path, content]) => [`file:${path}`, base64(content)]))
-    await this.#json(call, 'POST', `/v2/repository/models/${encodeURIComponent(model)}/load`, { parameters: config === null ? parameters : { config, ...parameters } })
+    await this.#json(call, 'POST', `/v2/repository/models/${encodeURIComponent(model)}/load`, {
+      parameters: config === null ? parameters : { config, ...parameters },
+    })
   }
 
   async unload(call: Call, model: string, dependents: boolean): Promise<void> {
-    await this.#json(call, 'POST', `/v2/repository/models/${encodeURIComponent(model)}/unload`, { parameters: { unload_dependents: dependents } })
+    await this.#json(call, 'POST', `/v2/repository/models/${encodeURIComponent(model)}/unload`, {
+      parameters: { unload_dependents: dependents },
+    })
   }
 
   async trace(call: Call, model: string, update: TraceUpdate | null): Promise<TraceSettings> {
@@ -103,7 +112,9 @@ export class HttpWire implements Wire {
   }
 
   async cudaRegister(call: Call, { name, ...more }: CudaRegion, handle: Uint8Array): Promise<void> {
-    await this.#json(call, 'POST', `/v2/cudasharedmemory${region(name)}/register`, { raw_handle: { b64: base64(handle) }, ...more })
+    await this.#json(call, 'POST', `/v2/cudasharedmemory${region(name)}/register`, {
+      raw_handle: { b64: base64(handle) }, ...more,
+    })
   }
 
   async cudaUnregister(call: Call, name: string): Promise<void> {
@@ -112,7 +123,9 @@ export class HttpWire implements Wire {
 
   async infer(call: Call, request: InferRequest): Promise<InferResult> {
     const { parts, headerLength } = encodeInfer(request)
-    const headers: Record<string, string> = { 'content-type': headerLength === null ? 'application/json' : 'application/octet-stream' }
+    const headers: Record<string, string> = {
+      'content-type': headerLength === null ? 'application/json' : 'application/octet-stream',
+    }
     if (headerLength !== null) headers['inference-header-content-length'] = String(headerLength)
     if (this.#options.acceptCompressed) headers['accept-encoding'] = 'gzip, deflate'
     let body: readonly Uint8Array[] = parts
@@ -120,24 +133,39 @@ export class HttpWire implements Wire {
       headers['content-encoding'] = request.compress
       body = [await this.#transport.compress(request.compress, parts)]
     }
-    const answer = await this.#transport.send(call, this.#request(call, 'POST', this.#model(request.model, request.version, '/infer'), body, headers))
+    const answer = await this.#transport.send(
+      call, this.#request(call, 'POST', this.#model(request.model, request.version, '/infer'), body, headers),
+    )
     if (answer.status !== 200) throw this.#error(call, answer)
     return decodeInfer(call, answer)
   }
 
   async stream(call: Call): Promise<WireStream> {
     call.asked = this.url
-    throw call.error('UNSUPPORTED', 'HTTP has no streams of tensors: connect to the gRPC port of the server (grpc://HOST:8001), or use generateStream')
+    throw call.error(
+      'UNSUPPORTED',
+      'HTTP has no streams of tensors: connect to the gRPC port of the server (grpc://HOST:8001), or use ' +
+        'generateStream',
+    )
   }
 
   async generate(call: Call, model: string, version: string, body: object): Promise<Record<string, unknown>> {
-    const answer = (await this.#json(call, 'POST', this.#model(model, version, '/generate'), body)) as Record<string, unknown>
-    if (typeof answer['error'] === 'string' && !('model_name' in answer)) throw call.error('INTERNAL', answer['error'], { status: 200 })
+    const answer = (await this.#json(call, 'POST', this.#model(model, version, '/generate'), body)) as Record<
+      string,
+      unknown
+    >
+    if (typeof answer['error'] === 'string' && !('model_name' in answer))
+      throw call.error('INTERNAL', answer['error'], { status: 200 })
     return answer
   }
 
-  async *generateStream(call: Call, model: string, version: string, body: object): AsyncIterable<Record<string, unknown>> {
-    const request = this.#request(call, 'POST', this.#model(model, version, '/generate_stream'), [encodeText(jsonOf('body', body))], { 'content-type': 'application/json' })
+  async *generateStream(
+    call: Call, model: string, version: string, body: object,
+  ): AsyncIterable<Record<string, unknown>> {
+    const request = this.#request(
+      call, 'POST', this.#model(model, version, '/generate_stream'), [encodeText(jsonOf('body', body))],
+      { 'content-type': 'application/json' },
+    )
     const answer = await this.#transport.open(call, request)
     if (!/event-stream/.test(answer.header('content-type') ?? '')) {
       let text = ''
@@ -146,7 +174,10 @@ export class HttpWire implements Wire {
     }
     for await (const event of eventsOf(answer.parts)) {
       const value = this.#parse(call, event) as Record<string, unknown>
-      if (typeof value['error'] === 'string' && !('model_name' in value)) throw call.error(codeOfHttp(answer.status === 200 ? 500 : answer.status), value['error'], { status: answer.status })
+      if (typeof value['error'] === 'string' && !('model_name' in value))
+        throw call.error(codeOfHttp(answer.status === 200 ? 500 : answer.status), value['error'], {
+          status: answer.status,
+        })
       yield value
     }
   }
@@ -160,17 +191,23 @@ export class HttpWire implements Wire {
     const key = `${model}\0${version}\0${what}`
     const known = this.#paths.get(key)
     if (known !== undefined) return known
-    const path = `/v2/models/${encodeURIComponent(model)}${version === '' ? '' : `/versions/${encodeURIComponent(version)}`}${what}`
+    const versions = version === '' ? '' : `/versions/${encodeURIComponent(version)}`
+    const path = `/v2/models/${encodeURIComponent(model)}${versions}${what}`
     if (this.#paths.size < PATHS_MAX) this.#paths.set(key, path)
     return path
   }
 
-  #request(call: Call, method: 'GET' | 'POST', path: string, body: readonly Uint8Array[] | null, headers: Record<string, string>): HttpRequest {
+  #request(
+    call: Call, method: 'GET' | 'POST', path: string, body: readonly Uint8Array[] | null,
+    headers: Record<string, string>,
+  ): HttpRequest {
     call.asked = `${method} ${this.url}${path}`
     // The call may have ended while a body was compressed.
     const ended = call.ended(false)
     if (ended !== null) throw ended
-    return { method, path: `${this.#base}${path}`, headers: { ...this.#options.headers, ...headers, ...call.headers }, body }
+    return {
+      method, path: `${this.#base}${path}`, headers: { ...this.#options.headers, ...headers, ...call.headers }, body,
+    }
   }
 
   async #send(call: Call, method: 'GET' | 'POST', path: string, body?: object): Promise<HttpAnswer> {
@@ -199,12 +236,15 @@ export class HttpWire implements Wire {
     }
   }
 
-  #error(call: Call, answer: HttpAnswer | HttpEvents, body = 'body' in answer ? decodeText(answer.body) : ''): ClientError {
+  #error(
+    call: Call, answer: HttpAnswer | HttpEvents, body = 'body' in answer ? decodeText(answer.body) : '',
+  ): ClientError {
     const { status } = answer
     const after = Number(answer.header('retry-after') ?? NaN)
     const retryAfterMs = after >= 0 ? after * 1000 : null
     // The server checks quotas first, and a server out of memory closes the connection without reading the request.
-    const isRefused = retryAfterMs !== null && (status === 429 || (status === 503 && answer.header('connection') === 'close'))
+    const isRefused =
+      retryAfterMs !== null && (status === 429 || (status === 503 && answer.header('connection') === 'close'))
     return call.error(codeOfHttp(status), errorText(status, body), { status, retryAfterMs, mayHaveRun: !isRefused })
   }
 }
