@@ -37,7 +37,10 @@ export function readAudit(text, packed) {
   if (report?.vulnerabilities === undefined) return { notRun: reason(report?.message ?? text), bad: [], tools: [] }
   const found = Object.values(report.vulnerabilities)
   const line = ({ name, severity, via }) => `${name}: ${severity}: ${via.map((one) => one.title ?? one).join('; ')}`
-  return { bad: found.filter(({ name }) => packed.has(name)).map(line), tools: found.filter(({ name }) => !packed.has(name)).map(line) }
+  return {
+    bad: found.filter(({ name }) => packed.has(name)).map(line),
+    tools: found.filter(({ name }) => !packed.has(name)).map(line),
+  }
 }
 
 /**
@@ -59,13 +62,18 @@ export function readDeny(text) {
   }
   const found = records.filter(({ type }) => type === 'diagnostic').map(({ fields }) => fields)
   const line = ({ code, message, advisory }) => `${advisory?.id ?? code}: ${advisory?.package ?? ''} ${message}`
-  return { bad: found.filter(({ severity }) => severity === 'error').map(line), tools: found.filter(({ severity }) => severity !== 'error').map(line) }
+  return {
+    bad: found.filter(({ severity }) => severity === 'error').map(line),
+    tools: found.filter(({ severity }) => severity !== 'error').map(line),
+  }
 }
 
 const reason = (text) => text.trim().split('\n').at(-1)?.slice(0, 200) || 'it said nothing'
 
 async function audit(directory, packed) {
-  const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], { cwd: join(ROOT, directory), quiet: true, timeout: MS_MAX })
+  const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], {
+    cwd: join(ROOT, directory), quiet: true, timeout: MS_MAX,
+  })
   return readAudit(text, new Set(packed))
 }
 
@@ -79,7 +87,9 @@ const CHECKS = {
   async 'cargo-deny advisories'() {
     const deny = await cargoDeny()
     if (deny === null) return { notRun: 'cargo-deny cannot be built here', bad: [], tools: [] }
-    const { text } = await capture(deny, ['--format', 'json', 'check', '--hide-inclusion-graph', 'advisories'], { cwd: ROOT, quiet: true, timeout: MS_MAX })
+    const { text } = await capture(deny, ['--format', 'json', 'check', '--hide-inclusion-graph', 'advisories'], {
+      cwd: ROOT, quiet: true, timeout: MS_MAX,
+    })
     return readDeny(text)
   },
 }

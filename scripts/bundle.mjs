@@ -21,7 +21,8 @@ const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
 const DOCTOR = /\/src\/commands\/doctor\/|\/node_modules\/(?:diff|dockerfile-ast|vscode-languageserver-\w+)\//
 
 /** Modules that the command line needs before it loads the server. */
-const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
+const EARLY =
+  /\/src\/(cli\/|(api\/(identity|json|onnxruntime|trace_settings)|repository\/settings|trace\/exporter_options)\.ts$)/
 
 function chunkOf(id) {
   // Entries keep their own paths; nothing else imports src/shm.
@@ -41,7 +42,9 @@ function chunkOf(id) {
 /** A chunk includes its imports, unless an earlier one has them: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands other than serving are read when they are called.
-const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
+const CHUNKS = SHARED.concat(
+  'cli_version', 'yaml', 'commands', 'doctor', 'metrics_process', 'metrics_server', 'trace_opentelemetry',
+)
 
 /** Bundles one set of entries. Fails on an unresolved dependency, which users' machines could not import. */
 async function pack(options, output) {
@@ -65,7 +68,10 @@ async function pack(options, output) {
 export async function bundle(root) {
   const options = {
     cwd: root,
-    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts', 'cli/main': 'src/cli/main.ts' },
+    input: {
+      index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts',
+      'cli/main': 'src/cli/main.ts',
+    },
     // Prefer a package's ES modules: unused parts of CommonJS cannot be dropped.
     resolve: {
       extensionAlias: { '.js': ['.ts', '.js'] },
@@ -90,19 +96,27 @@ export async function bundle(root) {
 
 /** The thread that reads a cloud repository: one file, read only by starts with such a repository. */
 export async function bundleStoreThread(root) {
-  await pack({ cwd: root, input: { store_thread: 'src/stores/worker.ts' } }, { dir: join(root, 'dist/lib'), comments: { legal: true, annotation: false, jsdoc: false } })
+  await pack(
+    { cwd: root, input: { store_thread: 'src/stores/worker.ts' } },
+    { dir: join(root, 'dist/lib'), comments: { legal: true, annotation: false, jsdoc: false } },
+  )
 }
 
 /** The client: two entries and a shared chunk, because the browser entry must not import anything of Node. */
 export async function bundleClient(root) {
-  const output = await pack({ cwd: root, input: { index: 'client/src/index.ts', node: 'client/src/node.ts' }, platform: 'neutral' }, {
+  const output = await pack(
+    { cwd: root, input: { index: 'client/src/index.ts', node: 'client/src/node.ts' }, platform: 'neutral' },
+    {
     dir: join(root, 'client/dist'),
     comments: { legal: true, annotation: true, jsdoc: false },
     chunkFileNames: '[name].js',
     codeSplitting: {
       groups: [
         { name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 },
-        { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/, priority: 2 },
+          {
+            name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/,
+            priority: 2,
+          },
       ],
     },
   })

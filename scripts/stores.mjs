@@ -37,7 +37,10 @@ async function bundle() {
     })
     try {
       // The map is for scripts/package/licences.mjs: it names the libraries in the file.
-      await bundled.write({ file: join(ROOT, `dist/stores/${scheme}.mjs`), format: 'esm', minify: true, sourcemap: 'hidden', codeSplitting: false, comments: { legal: true, annotation: false, jsdoc: false } })
+      await bundled.write({
+        file: join(ROOT, `dist/stores/${scheme}.mjs`), format: 'esm', minify: true, sourcemap: 'hidden',
+        codeSplitting: false, comments: { legal: true, annotation: false, jsdoc: false },
+      })
     } finally {
       await bundled.close()
     }
@@ -62,7 +65,9 @@ export async function stores() {
   await setup(['npm packages'])
   await storePackages()
   const stamps = new Stamps(ROOT, STAMPS)
-  const inputs = filesBelow(ROOT, [CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'])
+  const inputs = filesBelow(ROOT, [
+    CLOUD, 'src/stores/client.ts', 'tsconfig.json', 'package-lock.json', 'scripts/stores.mjs'
+  ])
   if (!stamps.isFresh('stores', inputs, outputs)) {
     await must('the check of the types of src/stores/cloud', join(ROOT, 'node_modules/.bin/tsc'), ['-p', CLOUD], ROOT)
     await bundle()

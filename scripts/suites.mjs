@@ -79,7 +79,10 @@ async function vitest(name, ...places) {
     const args = ['run', ...at, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
     return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
   }
-  return { ...(await run(places)), again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))], `again-${name}`) }
+  return {
+    ...(await run(places)),
+    again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))], `again-${name}`),
+  }
 }
 
 /** Runs a failed row of the suite attacks again, alone. */
@@ -104,8 +107,11 @@ export const SUITES = {
     lane: 'compile',
     async run({ nightly }) {
       const smoke = await program(ROOT, 'smoke')
-      if (smoke === null) return { passed: 0, failed: 1, failures: ['the fuzz targets could not be compiled: see the lines above'] }
-      const { code, text } = await capture(smoke, ['--seconds', String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)], { cwd: ROOT })
+      if (smoke === null)
+        return { passed: 0, failed: 1, failures: ['the fuzz targets could not be compiled: see the lines above'] }
+      const { code, text } = await capture(
+        smoke, ['--seconds', String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)], { cwd: ROOT },
+      )
       return lastLineCounts(code, text)
     },
   },
@@ -114,7 +120,8 @@ export const SUITES = {
     lane: 'compile',
     async run() {
       const code = await show('bash', ['scripts/generate.sh', '--check'], { cwd: ROOT })
-      return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1, failures: ['a generated file is not what scripts/generate.sh writes'] }
+      return code === 0 ? { passed: 1, failed: 0 }
+        : { passed: 0, failed: 1, failures: ['a generated file is not what scripts/generate.sh writes'] }
     },
   },
   lint: { lane: 'compile', asked: 'lint', run: () => lint() },
@@ -136,7 +143,9 @@ export const SUITES = {
     lane: 'compile',
     async run() {
       if (ask('cargo', ['+nightly', 'miri', '--version']) === null) {
-        return { passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src' }
+        return {
+          passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src',
+        }
       }
       // The thread that unmaps memory lives as long as the process, which Miri reports as a leak.
       const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'miri'), MIRIFLAGS: '-Zmiri-ignore-leaks' }
@@ -147,7 +156,10 @@ export const SUITES = {
     },
   },
   python: { lane: 'serve', clocks: true, python: true, run: () => pytest('pytest.xml', 'test/python') },
-  vitest: { lane: 'serve', clocks: true, python: true, run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**', '--exclude=test/stores/**') },
+  vitest: {
+    lane: 'serve', clocks: true, python: true,
+    run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**', '--exclude=test/stores/**'),
+  },
   /** Triton's recorded responses. */
   golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
   /** Pages, README.md and ARCHITECTURE.md: named things exist, links work, examples do what they say. */
@@ -161,7 +173,10 @@ export const SUITES = {
   /** The tables of SECURITY.md: every verb with its origin, its credentials and the response. */
   exposed: { lane: 'serve', python: true, run: () => exposed() },
   /** The npm packages: packed, published on loopback, installed and used. `--tarballs` uses those of a release. */
-  package: { lane: 'serve', python: true, fetches: true, run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }) },
+  package: {
+    lane: 'serve', python: true, fetches: true,
+    run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }),
+  },
   /** Recorded responses from other servers that embed the API: a sample, or all. */
   embed: { lane: 'serve', python: true, run: ({ nightly }) => embedded(undefined, { all: nightly }) },
   /** HTTP/2 against the specification's test suite, on the gRPC port or on both; needs Go. */
@@ -173,7 +188,8 @@ export const SUITES = {
     async run({ triton, nightly }) {
       // Without a network it counts as missing.
       const say = (text) => process.stdout.write(`${text}\n`)
-      if (triton || nightly) await peerEnvironment(ROOT, 'pytriton', [PYTRITON], say).catch((error) => say(error.message))
+      if (triton || nightly)
+        await peerEnvironment(ROOT, 'pytriton', [PYTRITON], say).catch((error) => say(error.message))
       const absent = report('client-absent.txt')
       const counts = await vitest('client.json', 'test/client')
       const reasons = existsSync(absent) ? readFileSync(absent, 'utf8').trim().split('\n') : []
@@ -189,7 +205,9 @@ export const SUITES = {
         await storePackages()
         await motoEnvironment()
       } catch (error) {
-        return { passed: 0, failed: 0, skipped: `npm or pip cannot fetch what it needs: ${error.message.split('\n')[0]}` }
+        return {
+          passed: 0, failed: 0, skipped: `npm or pip cannot fetch what it needs: ${error.message.split('\n')[0]}`,
+        }
       }
       await stores()
       return vitest('stores.json', 'test/stores')
@@ -220,13 +238,17 @@ export const SUITES = {
     lane: 'serve',
     clocks: true,
     async run({ nightly, only, together }) {
-      return { ...(await attacks({ only, nightly, phase: together ? 'beside' : null })), again: attacksAgain({ nightly }) }
+      return {
+        ...(await attacks({ only, nightly, phase: together ? 'beside' : null })), again: attacksAgain({ nightly }),
+      }
     },
   },
   /** Then those that measure memory, latency, or how long a reactor is held. */
   measured: {
     lane: 'alone',
     clocks: true,
-    run: async ({ nightly, only }) => ({ ...(await attacks({ only, nightly, phase: 'alone' })), again: attacksAgain({ nightly }) }),
+    run: async ({ nightly, only }) => ({
+      ...(await attacks({ only, nightly, phase: 'alone' })), again: attacksAgain({ nightly }),
+    }),
   },
 }

@@ -36,17 +36,28 @@ const PROGRESS_MS = 30_000
 const flags = process.argv.slice(2).filter((argument) => argument.startsWith('--'))
 const has = (name) => flags.includes(`--${name}`)
 const valueOf = (name) => flags.find((flag) => flag.startsWith(`--${name}=`))?.slice(name.length + 3) ?? null
-const options = { nightly: has('nightly'), all: has('all'), strict: has('strict'), triton: has('triton'), only: valueOf('only'), tarballs: valueOf('tarballs'), together: valueOf('suite-report') !== null }
+const options = {
+  nightly: has('nightly'), all: has('all'), strict: has('strict'), triton: has('triton'), only: valueOf('only'),
+  tarballs: valueOf('tarballs'), together: valueOf('suite-report') !== null,
+}
 
 const KNOWN_FLAGS = ['lint', 'nightly', 'all', 'strict', 'triton', 'record', 'suite-report']
 
 /** Names of the suites to run. @throws {SetupError} for unknown names and flags */
 function chosen() {
-  const unknownFlags = flags.filter((flag) => !KNOWN_FLAGS.includes(flag.slice(2)) && !/^--(only|tarballs|suite-report)=/.test(flag))
-  if (unknownFlags.length > 0) throw new SetupError(`no flag ${unknownFlags.join(', ')}: there are ${KNOWN_FLAGS.filter((name) => name !== 'suite-report').map((name) => `--${name}`).join(', ')}, --only=TEXT, --tarballs=DIR`)
+  const unknownFlags = flags.filter(
+    (flag) => !KNOWN_FLAGS.includes(flag.slice(2)) && !/^--(only|tarballs|suite-report)=/.test(flag),
+  )
+  if (unknownFlags.length > 0)
+    throw new SetupError(
+      `no flag ${unknownFlags.join(', ')}: there are ${KNOWN_FLAGS.filter((name) => name !== 'suite-report')
+        .map((name) => `--${name}`)
+        .join(', ')}, --only=TEXT, --tarballs=DIR`,
+    )
   const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('--'))
   const unknown = asked.filter((name) => !(name in SUITES))
-  if (unknown.length > 0) throw new SetupError(`no suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
+  if (unknown.length > 0)
+    throw new SetupError(`no suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
   if (asked.length > 0) return asked
   return Object.keys(SUITES).filter((name) => {
     const { asked: onlyAsked, nightly } = SUITES[name]
@@ -94,7 +105,14 @@ function runApart(name, running) {
       try {
         resolve(JSON.parse(readFileSync(report, 'utf8')))
       } catch {
-        resolve({ name, counts: { passed: 0, failed: 1, failures: [`the process of the suite ended with ${signal ?? code} and left no report`] }, seconds })
+        resolve({
+          name,
+          counts: {
+            passed: 0, failed: 1,
+            failures: [`the process of the suite ended with ${signal ?? code} and left no report`],
+          },
+          seconds,
+        })
       }
     })
   })
@@ -103,7 +121,12 @@ function runApart(name, running) {
 /** Runs suites in their lanes. `results` receives each result. */
 async function inLanes(names, results) {
   const running = new Map()
-  const line = () => process.stdout.write(`test: running ${[...running].map(([name, from]) => `${name} ${Math.round((Date.now() - from) / 1000)} s`).join(', ')}\n`)
+  const line = () =>
+    process.stdout.write(
+      `test: running ${[...running]
+        .map(([name, from]) => `${name} ${Math.round((Date.now() - from) / 1000)} s`)
+        .join(', ')}\n`,
+    )
   const timer = setInterval(line, PROGRESS_MS)
   const lane = (kind) => names.filter((name) => SUITES[name].lane === kind)
   const drain = async (queue) => {
@@ -125,14 +148,18 @@ function printTable(results, record) {
     total.failed += failed
     if (failed > 0) failures.push(...failureLines(name, failed, named))
     if (unsteady.length > 0) second.push(...failureLines(name, unsteady.length, unsteady))
-    const numbers = [passed, failed, known, seconds.toFixed(0), record[name]?.toFixed(0) ?? '-', cpu?.toFixed(0) ?? '-'].map((n) => String(n).padStart(7)).join(' ')
+    const numbers = [passed, failed, known, seconds.toFixed(0), record[name]?.toFixed(0) ?? '-', cpu?.toFixed(0) ?? '-']
+      .map((n) => String(n).padStart(7))
+      .join(' ')
     rows.push(`${name.padEnd(12)}${numbers}  ${skipped === '' ? '' : `skipped: ${skipped}`}`)
   }
-  const head = `${'suite'.padEnd(12)}${['passed', 'failed', 'known', 'seconds', 'record', 'CPU s'].map((n) => n.padStart(7)).join(' ')}`
+  const columns = ['passed', 'failed', 'known', 'seconds', 'record', 'CPU s'].map((name) => name.padStart(7))
+  const head = `${'suite'.padEnd(12)}${columns.join(' ')}`
   process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n`)
   // At the very end, because CI may show only the end of a long log.
   if (failures.length > 0) process.stdout.write(`failed:\n${failures.join('\n')}\n\n`)
-  if (second.length > 0) process.stdout.write(`passed at the second attempt, to be looked into:\n${second.join('\n')}\n\n`)
+  if (second.length > 0)
+    process.stdout.write(`passed at the second attempt, to be looked into:\n${second.join('\n')}\n\n`)
   process.stdout.write(`${total.passed} passed, ${total.failed} failed\n`)
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
 }
@@ -158,7 +185,9 @@ async function main() {
   const from = Date.now()
   // Prepare the suites' needs first: a test that waits for pip fails by its time limit.
   await Promise.all([setup(), names.some((name) => SUITES[name].python) ? pythonEnvironment() : null])
-  const results = [{ name: 'setup', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000, cpu: cpuSeconds() }]
+  const results = [
+    { name: 'setup', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000, cpu: cpuSeconds() },
+  ]
   if (names.length === 1) results.push(await run(names[0]))
   else await inLanes(names, results)
   results.push({ name: 'all', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000 })

@@ -34,20 +34,24 @@ async function main() {
   if (words.includes('--pack')) return (await import('../test/gpu/pack/pack.mjs')).pack(words)
   const isMock = words.includes('--mock')
   const probed = isMock ? null : ask('python3', [join(ROOT, 'test/gpu/probe.py')])
-  if (!isMock && probed === null) throw new SetupError('python3 is not on the PATH, or the probe failed: python3 test/gpu/probe.py')
+  if (!isMock && probed === null)
+    throw new SetupError('python3 is not on the PATH, or the probe failed: python3 test/gpu/probe.py')
   const hasGpu = isMock || JSON.parse(probed).driver === null
   if (hasGpu) {
     // Rows over the stand-in measure nothing; a build of another profile would also replace the module under tests that
     // run at the same time.
     await setup(undefined, isMock ? {} : { profile: 'release' })
     if (!existsSync(join(ROOT, 'target/release/nereid-bench')) && !isMock) {
-      if ((await show('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT })) !== 0) throw new SetupError('the load generator does not build')
+      if ((await show('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT })) !== 0)
+        throw new SetupError('the load generator does not build')
     }
   }
   const python = hasGpu ? await interpreter(words, !isMock) : (given(words, 'python') ?? 'python3')
   const rest = words.filter((word) => !word.startsWith('--python='))
   const out = isMock || given(words, 'out') !== undefined ? [] : [`--out=${join(ROOT, 'test/gpu/results')}`]
-  process.exitCode = await show(python, [RUN, ...rest, ...out], { cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } })
+  process.exitCode = await show(python, [RUN, ...rest, ...out], {
+    cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+  })
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(main)

@@ -10,7 +10,13 @@ import { capture } from './run.mjs'
 const WORKSPACE = ['--workspace', '--exclude=nereid-node']
 
 /** Prints the compiler's messages without the lines of compiled crates. */
-const complain = (errors) => process.stdout.write(errors.split('\n').filter((line) => !/^\s+(?:Compiling|Finished|Running|Download|Locking|Blocking)/.test(line)).join('\n'))
+const complain = (errors) =>
+  process.stdout.write(
+    errors
+      .split('\n')
+      .filter((line) => !/^\s+(?:Compiling|Finished|Running|Download|Locking|Blocking)/.test(line))
+      .join('\n'),
+  )
 
 /**
  * Compiles with `cargo COMMAND --message-format=json`; resolves with the executables, or with null after printing the
@@ -26,17 +32,22 @@ export async function compiled(root, command, args) {
     // `cargo test` also builds programs and examples that tests may start.
     if (command === 'test' && !message.profile.test) return
     const { manifest_path: manifest, executable, target } = message
-    const kind = target.kind[0] === 'test' ? `--test ${target.name}` : target.kind[0] === 'bin' ? `--bin ${target.name}` : '--lib'
+    const kind =
+      target.kind[0] === 'test' ? `--test ${target.name}` : target.kind[0] === 'bin' ? `--bin ${target.name}` : '--lib'
     const crate = /([^/#]+)(?:#|@)[\d.]+$/.exec(message.package_id)?.[1] ?? target.name
     found.push({ crate, target: kind, name: target.name, executable, directory: dirname(manifest) })
   }
-  const { code, errors } = await capture('cargo', [command, '--message-format=json-render-diagnostics', ...args], { cwd: root, quiet: true, onLine })
+  const { code, errors } = await capture('cargo', [command, '--message-format=json-render-diagnostics', ...args], {
+    cwd: root, quiet: true, onLine,
+  })
   if (code === 0) return found
   complain(errors)
   return null
 }
 
-const BROKEN = (what) => ({ passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`] })
+const BROKEN = (what) => ({
+  passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`],
+})
 
 /** Runs one test binary like `cargo test` does, with arguments `filters`. Names of failures begin with the binary's. */
 async function runOne({ crate, target, executable, directory }, filters = []) {
@@ -44,8 +55,18 @@ async function runOne({ crate, target, executable, directory }, filters = []) {
   const from = Date.now()
   const { code, text } = await capture(executable, filters, { cwd: directory, env, quiet: true })
   const counts = cargoCounts(code, text)
-  if (code !== 0) process.stdout.write(`${crate} ${target}:\n${text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-400).join('\n')}\n`)
-  return { ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`), seconds: (Date.now() - from) / 1000 }
+  if (code !== 0)
+    process.stdout.write(
+      `${crate} ${target}:\n${text
+        .split('\n')
+        .filter((line) => !line.endsWith('... ok'))
+        .slice(-400)
+        .join('\n')}\n`,
+    )
+  return {
+    ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`),
+    seconds: (Date.now() - from) / 1000,
+  }
 }
 
 /** Runs all tests of the workspace, those of documentation included; continues after failures. */
@@ -54,7 +75,9 @@ export async function rustTests(root) {
   if (binaries === null) return BROKEN('the Rust tests')
   const all = []
   for (const one of binaries) all.push({ one, counts: await runOne(one) })
-  const slow = all.filter(({ counts }) => counts.seconds > 3).map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
+  const slow = all
+    .filter(({ counts }) => counts.seconds > 3)
+    .map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
   if (slow.length > 0) process.stdout.write(`slow: ${slow.join(', ')}\n`)
   const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], { cwd: root, quiet: true })
   if (code !== 0) process.stdout.write(text)
@@ -77,7 +100,9 @@ export async function rustTests(root) {
 
 /** Runs every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
 export async function loomTests(root) {
-  const binaries = await compiled(root, 'test', [...WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'])
+  const binaries = await compiled(root, 'test', [
+    ...WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'
+  ])
   if (binaries === null) return BROKEN('the loom tests')
   return sumOf(await Promise.all(binaries.map((one) => runOne(one))))
 }
@@ -91,6 +116,13 @@ export async function program(root, name) {
 /** Runs the tests of some crates, by arguments of `cargo test`. */
 export async function cargoTests(root, args) {
   const { code, text } = await capture('cargo', ['test', '--no-fail-fast', ...args], { cwd: root, quiet: true })
-  if (code !== 0) process.stdout.write(`${text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-400).join('\n')}\n`)
+  if (code !== 0)
+    process.stdout.write(
+      `${text
+        .split('\n')
+        .filter((line) => !line.endsWith('... ok'))
+        .slice(-400)
+        .join('\n')}\n`,
+    )
   return cargoCounts(code, text)
 }

@@ -7,7 +7,11 @@ import { existsSync, readFileSync } from 'node:fs'
 /** Counts a runner that failed without naming a failed test (it could not compile, say) as one failure. */
 function orOne(code, { passed, failed, failures }) {
   if (failed > 0 || code === 0) return { passed, failed, failures }
-  return { passed, failed: 1, failures: failures.length > 0 ? failures : [`the runner ended with ${code} and named no test: what it said is above`] }
+  return {
+    passed, failed: 1,
+    failures:
+      failures.length > 0 ? failures : [`the runner ended with ${code} and named no test: what it said is above`],
+  }
 }
 
 /** Adds up several runs. */
@@ -36,7 +40,10 @@ export function cargoCounts(code, text) {
   // A binary that a signal ended names no test, and neither does a crate that does not compile.
   const targets = [...text.matchAll(/^ {4}`(-p [^`]+)`$/gm)].map(([, target]) => target)
   const broken = [...text.matchAll(/^error: could not compile (.*)$/gm)].map(([, what]) => `could not compile ${what}`)
-  return { ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), unran, skipped: ignored(unran) }
+  return {
+    ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), unran,
+    skipped: ignored(unran),
+  }
 }
 
 /** Note of the table about tests with `#[ignore]`. */
@@ -59,7 +66,9 @@ export function vitestCounts(code, file) {
   )
   const failures = [...bad, ...unread.map((r) => `${shortPath(r.name)}: cannot be read`)]
   const skipped = report.numPendingTests > 0 ? `${report.numPendingTests} of its tests; the lines above say why` : ''
-  return { ...orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread.length, failures }), skipped }
+  return {
+    ...orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread.length, failures }), skipped,
+  }
 }
 
 const shortPath = (path) => path.slice(Math.max(0, path.lastIndexOf('/test/') + 1))
@@ -67,7 +76,8 @@ const shortPath = (path) => path.slice(Math.max(0, path.lastIndexOf('/test/') + 
 const XML_NAMES = { lt: '<', gt: '>', quot: '"', apos: "'", amp: '&' }
 const unescaped = (text) =>
   text.replaceAll(/&(?:#(\d+)|#x([0-9a-fA-F]+)|(\w+));/g, (whole, decimal, hex, name) =>
-    name === undefined ? String.fromCodePoint(decimal === undefined ? Number.parseInt(hex, 16) : Number(decimal)) : (XML_NAMES[name] ?? whole),
+    name === undefined ? String.fromCodePoint(decimal === undefined ? Number.parseInt(hex, 16) : Number(decimal))
+      : (XML_NAMES[name] ?? whole),
   )
 
 /** Reads pytest's JUnit report. */

@@ -15,9 +15,14 @@ export function deviceTests(root) {
   })
   const places = ['test/devices', 'test/gpu']
   return {
-    rust: [['-p', 'nereid-device'], ...others, ['--workspace', '--exclude', 'nereid-node', '--exclude', 'nereid-device', '--lib', '--', 'device']],
+    rust: [
+      ['-p', 'nereid-device'], ...others,
+      ['--workspace', '--exclude', 'nereid-node', '--exclude', 'nereid-device', '--lib', '--', 'device']
+    ],
     vitest: places.filter((place) => existsSync(join(root, place))),
-    python: namesIn(join(root, 'test/python')).filter((name) => /^test_(?:cuda|device).*\.py$/.test(name)).map((name) => `test/python/${name}`),
+    python: namesIn(join(root, 'test/python'))
+      .filter((name) => /^test_(?:cuda|device).*\.py$/.test(name))
+      .map((name) => `test/python/${name}`),
   }
 }
 

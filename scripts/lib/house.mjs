@@ -88,13 +88,18 @@ const folderOf = (file) => (file.split('/').length > 2 ? file.split('/')[1] : 's
 
 /** Imports between folders of `src` that the settings do not permit. */
 function wrongImports(sources, { folders, loads }) {
-  const wrong = circles(new Map(Object.entries(folders))).map((circle) => `${LIMITS}: folders import each other: ${circle.join(', ')}`)
+  const wrong = circles(new Map(Object.entries(folders))).map(
+    (circle) => `${LIMITS}: folders import each other: ${circle.join(', ')}`,
+  )
   const compare = (file, text, pattern, allowed, verb) => {
     const from = folderOf(file)
     for (const to of importsOf(file, text, pattern)) {
       const folder = to.startsWith('src/') ? folderOf(to) : 'what is outside of src'
       if (folder === from || allowed[from]?.includes(folder)) continue
-      wrong.push(`${file} ${verb}s ${to}: files of ${from} may ${verb} from ${allowed[from]?.join(', ') || 'no other folder'} (${LIMITS})`)
+      wrong.push(
+        `${file} ${verb}s ${to}: files of ${from} may ${verb} from ` +
+          `${allowed[from]?.join(', ') || 'no other folder'} (${LIMITS})`,
+      )
     }
   }
   for (const [file, text] of sources) {
@@ -113,14 +118,18 @@ export function count(root, records = {}) {
   const circular = new Map()
   for (const crate of crates) {
     const base = `crates/${crate}/src`
-    const modules = productModules(new Map(filesBelow(root, base, '.rs').map((file) => [file.slice(base.length + 1), read(file)])))
+    const modules = productModules(
+      new Map(filesBelow(root, base, '.rs').map((file) => [file.slice(base.length + 1), read(file)])),
+    )
     for (const { file, text } of modules.values()) texts.Rust.set(`${base}/${file}`, text)
     circular.set(`crates/${crate}`, circles(usesOf(modules)))
   }
   for (const file of filesBelow(root, 'src', '.ts')) texts.TypeScript.set(file, read(file))
   for (const file of filesBelow(root, 'crates/backend-python/runtime', '.py')) texts.Python.set(file, read(file))
   // A dynamic import runs after both files were read, so it closes no circle.
-  circular.set('src', circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))))
+  circular.set(
+    'src', circles(new Map([...texts.TypeScript].map(([file, text]) => [file, importsOf(file, text, STATIC)]))),
+  )
 
   const long = []
   const parts = new Map()
@@ -142,12 +151,18 @@ export function count(root, records = {}) {
   counts.set(`files of more than ${LINES_MAX} lines`, { value: long.length, list: long })
   const structs = [...texts.Rust].flatMap(([file, text]) => (isGenerated(file, text) ? [] : largeStructs(file, text)))
   const counted = structs.filter(({ id }) => records[id] === undefined)
-  counts.set(`structs of more than ${FIELDS_MAX} fields`, { value: counted.length, list: counted.map(({ id, fields }) => `${id}: ${fields}`) })
+  counts.set(`structs of more than ${FIELDS_MAX} fields`, {
+    value: counted.length, list: counted.map(({ id, fields }) => `${id}: ${fields}`),
+  })
   for (const [place, groups] of circular) {
     if (groups.length === 0) continue
-    counts.set(`files in circles, ${place}`, { value: groups.flat().length, list: groups.map((group) => group.map((one) => one || 'lib').join(' ')) })
+    counts.set(`files in circles, ${place}`, {
+      value: groups.flat().length, list: groups.map((group) => group.map((one) => one || 'lib').join(' ')),
+    })
   }
-  const model = [...texts.Rust].filter(([file]) => file.startsWith('crates/backend/')).map(([, text]) => methodsOf(text, 'Model'))
+  const model = [...texts.Rust]
+    .filter(([file]) => file.startsWith('crates/backend/'))
+    .map(([, text]) => methodsOf(text, 'Model'))
   counts.set('methods of the trait Model', { value: Math.max(0, ...model) })
   const engine = [...texts.Rust].filter(([file]) => file.startsWith('crates/engine/'))
   const ensembles = engine.flatMap(([file, text]) => (text.match(/\.ensemble\b/g) ?? []).map(() => file))
@@ -155,13 +170,17 @@ export function count(root, records = {}) {
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }
 
-const table = (head, rows) => [`| ${head.join(' | ')} |`, `|${head.map(() => '---|').join('')}`, ...rows.map((row) => `| ${row.join(' | ')} |`)].join('\n')
+const table = (head, rows) =>
+  [
+    `| ${head.join(' | ')} |`, `|${head.map(() => '---|').join('')}`, ...rows.map((row) => `| ${row.join(' | ')} |`)
+  ].join('\n')
 
 /** The section of CONTRIBUTING.md: the limits, and the exempt structs. */
 export function section({ limits, records }) {
   const exempt = Object.entries(records).map(([id, reason]) => [`\`${id}\``, reason])
   const rows = Object.entries(limits).map(([name, limit]) => [name, limit])
-  return `${table(['counted', 'limit'], rows)}\n\n${table([`struct with more than ${FIELDS_MAX} fields`, 'why it may'], exempt)}\n`
+  const structs = table([`struct with more than ${FIELDS_MAX} fields`, 'why it may'], exempt)
+  return `${table(['counted', 'limit'], rows)}\n\n${structs}\n`
 }
 
 /** Compares the code below `root` with its limits. `wrong` lists errors, `table` the counts with their limits. */
@@ -171,7 +190,8 @@ export function house(root, { write = false } = {}) {
   const wrong = wrongImports(sources, settings)
   for (const [name, { value, list = [] }] of counts) {
     const limit = settings.limits[name] ?? 0
-    if (value > limit) wrong.push(`${name}: ${value}, and the limit is ${limit} (${LIMITS})`, ...list.map((one) => `  ${one}`))
+    if (value > limit)
+      wrong.push(`${name}: ${value}, and the limit is ${limit} (${LIMITS})`, ...list.map((one) => `  ${one}`))
   }
   const obsolete = Object.keys(settings.records).filter((id) => !structs.includes(id))
   const path = join(root, PAGE)
@@ -189,10 +209,14 @@ export function house(root, { write = false } = {}) {
     writeFileSync(join(root, LIMITS), `${JSON.stringify(settings, null, 2)}\n`)
     writeFileSync(path, `${before}${BEGIN}\n${section(settings)}${END}${after}`)
   } else {
-    for (const id of obsolete) wrong.push(`${LIMITS}: ${id} is exempt, and there is no such struct of more than ${FIELDS_MAX} fields`)
-    if (current.trim() !== section(settings).trim()) wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
+    for (const id of obsolete)
+      wrong.push(`${LIMITS}: ${id} is exempt, and there is no such struct of more than ${FIELDS_MAX} fields`)
+    if (current.trim() !== section(settings).trim())
+      wrong.push(`${PAGE} has other limits than ${LIMITS}: npm run lint -- --house --write`)
   }
-  const rows = [...counts].map(([name, { value, list = [] }]) => [name, value, settings.limits[name] ?? 0, name.startsWith('lines of') ? list[0] : ''])
+  const rows = [...counts].map(([name, { value, list = [] }]) => [
+    name, value, settings.limits[name] ?? 0, name.startsWith('lines of') ? list[0] : ''
+  ])
   const lines = [...parts].map(([part, value]) => [part, value])
   return { wrong, table: `${table(['counted', 'now', 'limit', ''], rows)}\n\n${table(['part', 'lines'], lines)}\n` }
 }

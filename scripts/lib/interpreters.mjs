@@ -23,7 +23,9 @@ function found() {
   const installed = existsSync(pyenv) ? readdirSync(pyenv).map((version) => join(pyenv, version, 'bin', 'python')) : []
   const out = new Map()
   for (const python of [...MINORS.map((minor) => `python3.${minor}`), ...installed]) {
-    const version = ask(python, ['-c', 'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])'])
+    const version = ask(python, [
+      '-c', 'import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])'
+    ])
     const [, minor] = /^cpython 3 (\d+)$/.exec(version ?? '') ?? []
     if (minor !== undefined && !out.has(Number(minor))) out.set(Number(minor), python)
   }
@@ -38,7 +40,9 @@ async function environment(python, name, requirements) {
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(join(ROOT, 'target', 'interpreters'), { recursive: true })
   if ((await capture(python, ['-m', 'venv', directory], { quiet: true })).code !== 0) return null
-  const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--only-binary=:all:', 'pytest', ...requirements]
+  const pip = [
+    '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--only-binary=:all:', 'pytest', ...requirements
+  ]
   return (await capture(own, pip, { quiet: true })).code === 0 ? own : null
 }
 
@@ -46,8 +50,12 @@ export async function interpreters() {
   const pythons = found()
   const total = { passed: 0, failed: 0, failures: [] }
   const without = MINORS.filter((minor) => !pythons.has(minor)).map((minor) => `3.${minor} is not here`)
-  const usual = Number(/^3\.(\d+)/.exec(ask(PYTHON, ['-c', 'import platform; print(platform.python_version())']) ?? '')?.[1] ?? -1)
-  const runs = [...pythons].filter(([minor]) => MINORS.includes(minor)).map(([minor, python]) => ({ minor, python, numpy: 'numpy' }))
+  const usual = Number(
+    /^3\.(\d+)/.exec(ask(PYTHON, ['-c', 'import platform; print(platform.python_version())']) ?? '')?.[1] ?? -1,
+  )
+  const runs = [...pythons]
+    .filter(([minor]) => MINORS.includes(minor))
+    .map(([minor, python]) => ({ minor, python, numpy: 'numpy' }))
   if (pythons.has(OLDEST[0])) runs.push({ minor: OLDEST[0], python: pythons.get(OLDEST[0]), numpy: OLDEST[1] })
   for (const { minor, python, numpy } of runs) {
     // The suite python covers this combination.
@@ -61,7 +69,9 @@ export async function interpreters() {
     const file = join(ROOT, 'target', 'interpreters', `${name}.xml`)
     rmSync(file, { force: true })
     const args = ['-m', 'pytest', '-c', `${TESTS}/pytest.ini`, '--confcutdir', TESTS, TESTS, `--junitxml=${file}`]
-    const { code, text } = await capture(own, args, { cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }, quiet: true })
+    const { code, text } = await capture(own, args, {
+      cwd: ROOT, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }, quiet: true,
+    })
     const counts = junitCounts(code, file)
     process.stdout.write(`Python ${name}: ${counts.passed} passed, ${counts.failed} failed\n`)
     if (counts.failed > 0) process.stdout.write(`${text.split('\n').slice(-60).join('\n')}\n`)

@@ -11,7 +11,11 @@ import { capture } from './run.mjs'
 export const moduleIn = (directory) => join(directory, moduleName(here()))
 
 /** The module can also be built on platforms without a package. */
-const here = () => ownTarget() ?? { suffix: `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`, built: TARGETS.find(({ manifest }) => manifest.os.includes(process.platform))?.built }
+const here = () =>
+  ownTarget() ?? {
+    suffix: `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`,
+    built: TARGETS.find(({ manifest }) => manifest.os.includes(process.platform))?.built,
+  }
 
 /** Number of crates in the module, itself included; null if Cargo fails. */
 async function cratesOf(root) {
@@ -37,7 +41,8 @@ export async function buildModule(root, profile, onProgress) {
     if (message.reason !== 'compiler-artifact') return
     crates.add(message.package_id)
     onProgress(`${crates.size}${total === null ? '' : ` of ${Math.max(total, crates.size)}`} crates`)
-    if (message.target.name === 'nereid_node') library = message.filenames.find((name) => name.endsWith(here().built)) ?? library
+    if (message.target.name === 'nereid_node')
+      library = message.filenames.find((name) => name.endsWith(here().built)) ?? library
   }
   const args = ['build', `--profile=${profile}`, '--package=nereid-node', '--message-format=json-render-diagnostics']
   const { code, errors } = await capture('cargo', args, { cwd: root, quiet: true, onLine })

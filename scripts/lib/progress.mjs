@@ -39,7 +39,9 @@ export class Progress {
   }
 
   #show() {
-    const parts = [...this.#running].map(([job, { from, done }]) => `${job}: ${done === '' ? '' : `${done}, `}${Math.round((Date.now() - from) / 1000)} s`)
+    const parts = [...this.#running].map(
+      ([job, { from, done }]) => `${job}: ${done === '' ? '' : `${done}, `}${Math.round((Date.now() - from) / 1000)} s`,
+    )
     if (parts.length === 0) return
     const text = `${this.#name}: ${parts.join(' · ')}`
     if (!this.#out.isTTY) this.#out.write(`${text}\n`)

@@ -7,19 +7,30 @@ import { dirname, join } from 'node:path'
 
 const HEAD = `# TypeScript reference
 
-<!-- Made from the declarations of the package by scripts/lib/reference.mjs; run the tests of test/docs with \`-u\` after a change of src. -->
+<!-- Made from the package's declarations by scripts/lib/reference.mjs: run the tests of test/docs with \`-u\`. -->
 
-What the package exports, as its declarations say. [TypeScript](typescript.md) shows how it is used; options of \`ServerOptions\` that are not named here are
-the [flags](flags.md) in camelCase.
+The package's exports, from its declarations. [TypeScript](typescript.md) shows how to use them; options of
+\`ServerOptions\` that are not named here are the [flags](flags.md) in camelCase.
 `
 
 /** The exports of a module in order: `[name, file that declares it]`. */
 function exportsOf(file) {
   const text = readFileSync(file, 'utf8')
   const found = []
-  for (const [, names, from, kind] of text.matchAll(/^export (?:type )?\{ ([^}]*) \}(?: from '([^']*)')?;|^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) (\w+)/gm)) {
+  for (const [, names, from, kind] of text.matchAll(
+    new RegExp(
+      String.raw`^export (?:type )?\{ ([^}]*) \}(?: from '([^']*)')?;|` +
+        String.raw`^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) (\w+)`,
+      'gm',
+    ),
+  )) {
     if (kind !== undefined) found.push([kind, file])
-    else for (const name of names.split(',')) found.push([name.trim().replace(/^type /, ''), from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from)])
+    else
+      for (const name of names.split(','))
+        found.push([
+          name.trim().replace(/^type /, ''),
+          from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from)
+        ])
   }
   for (const [, from] of text.matchAll(/^export \* from '([^']*)';/gm)) found.push(...exportsOf(resolve(file, from)))
   return found
@@ -38,7 +49,9 @@ function imported(text, file, name) {
 /** The comment above a declaration, and the whole declaration; follows modules that re-export the name. */
 function declarationOf(name, file) {
   const text = readFileSync(file, 'utf8')
-  const start = new RegExp(`^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`, 'm').exec(text)
+  const start = new RegExp(
+    `^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`, 'm',
+  ).exec(text)
   if (start === null) {
     const onward = exportsOf(file).find(([other, from]) => other === name && from !== file)
     if (onward === undefined) throw new Error(`${name} is not declared in ${file}`)
@@ -50,10 +63,17 @@ function declarationOf(name, file) {
   const comment = /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\s*$/.exec(text.slice(0, start.index))?.[1] ?? ''
   const code = lines.slice(0, last + 1).join('\n')
   // A type that lists the items of a constant is meaningless without them.
-  return { comment: prose(comment), code: code.replaceAll(/\(typeof (\w+)\)\[number\]/g, (all, constant) => itemsOf(text, constant) ?? all) }
+  return {
+    comment: prose(comment),
+    code: code.replaceAll(/\(typeof (\w+)\)\[number\]/g, (all, constant) => itemsOf(text, constant) ?? all),
+  }
 }
 
-const itemsOf = (text, constant) => new RegExp(`const ${constant}: readonly \\[([^\\]]*)\\]`).exec(text)?.[1].replaceAll(/,\s*/g, ' | ').replaceAll('"', "'")
+const itemsOf = (text, constant) =>
+  new RegExp(`const ${constant}: readonly \\[([^\\]]*)\\]`)
+    .exec(text)?.[1]
+    .replaceAll(/,\s*/g, ' | ')
+    .replaceAll('"', "'")
 
 const prose = (comment) =>
   comment
@@ -73,7 +93,10 @@ const shown = (code) =>
 function section(title, file, except = []) {
   const parts = exportsOf(file).filter(([name]) => !except.includes(name)).map(([name, from]) => {
     const { comment, code } = declarationOf(name, from)
-    return `### ${name}\n\n${comment === '' ? '' : `${comment}\n\n`}<!-- not run: a declaration -->\n\`\`\`ts\n${shown(code)}\n\`\`\`\n`
+      return (
+        `### ${name}\n\n${comment === '' ? '' : `${comment}\n\n`}<!-- not run: a declaration ` +
+        `-->\n\`\`\`ts\n${shown(code)}\n\`\`\`\n`
+      )
   })
   return `## ${title}\n\n${parts.join('\n')}`
 }
@@ -83,5 +106,8 @@ export function reference(dist) {
   const main = join(dist, 'index.d.ts')
   // Shared exports are listed once.
   const shared = exportsOf(main).map(([name]) => name)
-  return [HEAD, section("import from 'nereid'", main), section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared)].join('\n')
+  return [
+    HEAD, section("import from 'nereid'", main),
+    section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared)
+  ].join('\n')
 }

@@ -57,7 +57,11 @@ export function capture(command, args, { quiet = false, onLine = () => {}, ...op
     })
     child.stdout.on('data', take(process.stdout))
     child.stderr.on('data', take(process.stderr))
-    child.on('error', (error) => resolve({ code: 127, text: `${text}${command}: ${error.message}\n`, errors: `${errors}${command}: ${error.message}\n` }))
+    child.on('error', (error) =>
+      resolve({
+        code: 127, text: `${text}${command}: ${error.message}\n`, errors: `${errors}${command}: ${error.message}\n`,
+      }),
+    )
     child.on('close', (code) => resolve({ code: code ?? 1, text, errors }))
   })
 }

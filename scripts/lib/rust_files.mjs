@@ -19,10 +19,13 @@ const moduleOf = (file) => file.replace(/\.rs$/, '').replace(/(^|\/)(mod|lib|mai
 
 /** Files of a crate by module, without those compiled only for tests. `files` maps a path below `src` to its text. */
 export function productModules(files) {
-  const ofTests = [...files].flatMap(([file, text]) => [...text.matchAll(TEST_FILE)].map((found) => inside(moduleOf(file), found[1])))
+  const ofTests = [...files].flatMap(([file, text]) =>
+    [...text.matchAll(TEST_FILE)].map((found) => inside(moduleOf(file), found[1])),
+  )
   const isOfTests = (module) => ofTests.some((one) => module === one || module.startsWith(`${one}::`))
   const modules = new Map()
-  for (const [file, text] of files) if (!isOfTests(moduleOf(file))) modules.set(moduleOf(file), { file, text: withoutTests(text) })
+  for (const [file, text] of files)
+    if (!isOfTests(moduleOf(file))) modules.set(moduleOf(file), { file, text: withoutTests(text) })
   return modules
 }
 
@@ -78,7 +81,8 @@ export function usesOf(modules) {
       }
       const elsewhere = exported.get(module)?.get(name)
       // A chain of re-exports ends; two that name each other do not compile.
-      return elsewhere === undefined || depth === 0 ? module : follow('', [...elsewhere, ...path.slice(at + 1)], depth - 1)
+      return elsewhere === undefined || depth === 0 ? module
+        : follow('', [...elsewhere, ...path.slice(at + 1)], depth - 1)
     }
     return module
   }
@@ -92,11 +96,15 @@ export function usesOf(modules) {
   const uses = new Map()
   for (const [module, { text }] of modules) {
     if (module === '') continue
-    const children = [...modules.keys()].filter((one) => one !== '' && one !== module && parentOf(one) === module).map((one) => one.split('::').at(-1))
+    const children = [...modules.keys()]
+      .filter((one) => one !== '' && one !== module && parentOf(one) === module)
+      .map((one) => one.split('::').at(-1))
     // Re-exports count where they are used, not in the module that has them.
     const code = text.replace(COMMENT, '').replace(/^pub(?:\([^)]*\))? use [^;]*;/gm, '')
     const found = new Set()
-    for (const start of code.matchAll(new RegExp(`(?<![\\w:$.])(?=(?:${['crate', 'self', 'super', ...children].join('|')})::)`, 'g')))
+    for (const start of code.matchAll(
+      new RegExp(`(?<![\\w:$.])(?=(?:${['crate', 'self', 'super', ...children].join('|')})::)`, 'g'),
+    ))
       for (const path of pathsAt(code, start.index)[0]) found.add(target(module, path))
     uses.set(module, [...found].filter((one) => one !== module && one !== ''))
   }

@@ -54,7 +54,12 @@ export class Stamps {
   /** True if `files` are unchanged since the last `record`, all outputs exist, and `variants` has the recorded one. */
   isFresh(step, files, outputs, variants = [undefined]) {
     const last = this.known[step]
-    if (last === undefined || !variants.includes(last.variant) || !outputs.every((path) => existsSync(join(this.root, path)))) return false
+    if (
+      last === undefined ||
+      !variants.includes(last.variant) ||
+      !outputs.every((path) => existsSync(join(this.root, path)))
+    )
+      return false
     if (last.fingerprint === fingerprint(files)) return true
     if (last.contents !== contents(this.root, files)) return false
     this.record(step, files, last.variant)
@@ -64,7 +69,9 @@ export class Stamps {
   /** Records `files` as the inputs of the existing output; `variant` distinguishes outputs of the same inputs. */
   record(step, files, variant) {
     // Read again: another process may have recorded another step.
-    this.known = { ...this.#read(), [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant } }
+    this.known = {
+      ...this.#read(), [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant },
+    }
     mkdirSync(dirname(this.file), { recursive: true })
     // Renamed into place: two concurrent set-ups must not leave half a file.
     const temporary = `${this.file}.${process.pid}`

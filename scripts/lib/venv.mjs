@@ -21,7 +21,8 @@ const LOCK = join(ROOT, 'target/python.lock')
 async function locked(run) {
   mkdirSync(dirname(LOCK), { recursive: true })
   for (let isReported = false; !taken(); isReported = true) {
-    if (!isReported) process.stderr.write(`setup: process ${owner()} makes the Python test environment: waiting for it …\n`)
+    if (!isReported)
+      process.stderr.write(`setup: process ${owner()} makes the Python test environment: waiting for it …\n`)
     await sleep(200)
   }
   try {
@@ -101,6 +102,7 @@ async function make() {
     if ((await show('python3', ['-m', 'venv', DIRECTORY])) !== 0) throw new SetupError('python3 -m venv failed')
   }
   const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '-r', REQUIREMENTS]
-  if ((await show(PYTHON, pip, { cwd: ROOT })) !== 0) throw new SetupError('pip could not install the test requirements')
+  if ((await show(PYTHON, pip, { cwd: ROOT })) !== 0)
+    throw new SetupError('pip could not install the test requirements')
   stamps.record('python', inputs)
 }

@@ -66,10 +66,15 @@ export function writeExamples(root) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { positionals, values } = parseArgs({ allowPositionals: true, options: { help: { type: 'boolean', short: 'h' } } })
+  const { positionals, values } = parseArgs({
+    allowPositionals: true, options: { help: { type: 'boolean', short: 'h' } },
+  })
   const [root = fileURLToPath(new URL('../../examples/models', import.meta.url)), ...more] = positionals
   if (values.help || more.length > 0) {
-    process.stdout.write('usage: node scripts/models/examples.mjs [DIR]\nWrites the example models into DIR, by default examples/models.\n')
+    process.stdout.write(
+      'usage: node scripts/models/examples.mjs [DIR]\nWrites the example models into DIR, by default ' +
+        'examples/models.\n',
+    )
     process.exit(values.help ? 0 : 1)
   }
   writeExamples(root)

@@ -100,7 +100,9 @@ export const subgraph = ({ nodes, inputs, outputs, initializers = [] }) => [
 
 /** Bytes of a `.onnx` file. */
 export function model(graph) {
-  return Buffer.concat([int(1, IR_VERSION), bytes(2, 'nereid'), message(7, subgraph(graph)), message(8, bytes(1, ''), int(2, OPSET))])
+  return Buffer.concat([
+    int(1, IR_VERSION), bytes(2, 'nereid'), message(7, subgraph(graph)), message(8, bytes(1, ''), int(2, OPSET))
+  ])
 }
 
 /** Raw contents of numbers, for `initializer`. */

@@ -42,12 +42,16 @@ export function tensors(kind, rows) {
 
 /** `config.pbtxt` of a model of one backend. */
 export function config(backend, batch, inputs, outputs, more = '') {
-  return `backend: "${backend}"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}${more}`
+  return (
+    `backend: "${backend}"\nmax_batch_size: ` +
+    `${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}${more}`
+  )
 }
 
 /** An ensemble's step that calls a model with one input and one output. */
 export const step = (model, version, from, to) =>
-  `{ model_name: "${model}" model_version: ${version} input_map { key: "INPUT0" value: "${from}" } output_map { key: "OUTPUT0" value: "${to}" } }`
+  `{ model_name: "${model}" model_version: ${version} input_map { key: "INPUT0" value: "${from}" } ` +
+  `output_map { key: "OUTPUT0" value: "${to}" } }`
 
 /** Steps that call these models in turn, each with the output of the previous one. */
 export function chained(models) {
@@ -57,7 +61,11 @@ export function chained(models) {
 
 /** `config.pbtxt` of an ensemble. */
 export function ensemble(batch, inputs, outputs, steps) {
-  return `platform: "ensemble"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}ensemble_scheduling {\n  step [\n    ${steps.join(',\n    ')}\n  ]\n}\n`
+  return (
+    'platform: "ensemble"\nmax_batch_size: ' +
+    `${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}ensemble_scheduling {\n  step [\n ` +
+    `   ${steps.join(',\n    ')}\n  ]\n}\n`
+  )
 }
 
 /** Any number of responses per request. */

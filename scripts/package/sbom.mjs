@@ -17,7 +17,9 @@ const licences = (expression) => [{ expression: expression.replaceAll(/\s*\/\s*/
 /** Checksums in Cargo.lock: those of the crates' archives. */
 function crateChecksums() {
   const text = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8')
-  const found = text.matchAll(/\[\[package\]\]\nname = "([^"]+)"\nversion = "([^"]+)"\nsource = "[^"]+"\nchecksum = "([^"]+)"/g)
+  const found = text.matchAll(
+    /\[\[package\]\]\nname = "([^"]+)"\nversion = "([^"]+)"\nsource = "[^"]+"\nchecksum = "([^"]+)"/g,
+  )
   return new Map([...found].map(([, name, version, checksum]) => [`${name} ${version}`, checksum]))
 }
 
@@ -46,7 +48,9 @@ function crateComponents(triple) {
       name: one.name,
       version: one.version,
       hashes: [{ alg: 'SHA-256', content: sum }],
-      licenses: one.license === null ? [{ license: { name: `see ${basename(one.license_file)} of the crate` } }] : licences(one.license),
+      licenses:
+        one.license === null ? [{ license: { name: `see ${basename(one.license_file)} of the crate` } }]
+          : licences(one.license),
       purl: `pkg:cargo/${one.name}@${one.version}`,
     }
   })
@@ -69,7 +73,10 @@ function npmComponents(libraries) {
 function bill({ name, version, license }, components) {
   const ref = `npm:${name}@${version}`
   const sorted = components.toSorted((a, b) => (a['bom-ref'] < b['bom-ref'] ? -1 : 1))
-  const self = { type: 'application', 'bom-ref': ref, name, version, licenses: licences(license), purl: `pkg:npm/${name.replace('@', '%40')}@${version}` }
+  const self = {
+    type: 'application', 'bom-ref': ref, name, version, licenses: licences(license),
+    purl: `pkg:npm/${name.replace('@', '%40')}@${version}`,
+  }
   const json = {
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
     bomFormat: 'CycloneDX',
@@ -90,7 +97,9 @@ export const clientBill = (manifest) => bill(manifest, [])
 
 /** Bill of a platform's package: crates linked into its module, and ONNX Runtime with the digest of its library. */
 export function platformBill(manifest, target, library, onnxruntime) {
-  const [archive] = npmComponents([{ name: 'onnxruntime-node', version: onnxruntime.version, license: onnxruntime.license }])
+  const [archive] = npmComponents([
+    { name: 'onnxruntime-node', version: onnxruntime.version, license: onnxruntime.license },
+  ])
   const file = {
     type: 'file',
     'bom-ref': `file:${basename(library)}`,

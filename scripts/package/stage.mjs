@@ -3,7 +3,9 @@
  * licences for a platform's. `npm pack` makes their tarballs, sorted and without times, so that equal directories give
  * equal bytes.
  */
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync,
+} from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
 import { capture } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
@@ -26,7 +28,8 @@ export function fresh(name) {
 }
 
 const write = (directory, name, text) => writeFileSync(join(directory, name), text)
-const writeManifest = (directory, manifest) => write(directory, 'package.json', `${JSON.stringify(manifest, null, 2)}\n`)
+const writeManifest = (directory, manifest) =>
+  write(directory, 'package.json', `${JSON.stringify(manifest, null, 2)}\n`)
 
 /** The published `package.json`, without tools and dependencies: npm libraries are bundled or copied. */
 export function publishedManifest() {
@@ -46,11 +49,13 @@ export function stageMain() {
     if (/\.(map|pyc)$/.test(path) || (path.endsWith('.d.ts') && !declarations.has(path))) continue
     const to = join(directory, path)
     mkdirSync(dirname(to), { recursive: true })
-    if (path.endsWith('.js')) writeFileSync(to, readFileSync(join(ROOT, path), 'utf8').replace(/\n\/\/# sourceMappingURL=.*\n?$/, '\n'))
+    if (path.endsWith('.js'))
+      writeFileSync(to, readFileSync(join(ROOT, path), 'utf8').replace(/\n\/\/# sourceMappingURL=.*\n?$/, '\n'))
     else copyFileSync(join(ROOT, path), to)
     chmodSync(to, 0o644)
   }
-  for (const name of ['README.md', 'CHANGELOG.md', 'LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
+  for (const name of ['README.md', 'CHANGELOG.md', 'LICENSE', 'NOTICE'])
+    copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', librariesText())
   write(directory, SBOM, mainBill(manifest))
   writeManifest(directory, {
@@ -79,7 +84,10 @@ export function stageClient() {
   const { version, repository } = manifestOf(ROOT)
   const manifest = manifestOf(source)
   write(directory, SBOM, clientBill({ ...manifest, version }))
-  writeManifest(directory, { ...manifest, version, ...(repository === undefined ? {} : { repository }), files: [...manifest.files, 'NOTICE', SBOM], publishConfig: { access: 'public' } })
+  writeManifest(directory, {
+    ...manifest, version, ...(repository === undefined ? {} : { repository }),
+    files: [...manifest.files, 'NOTICE', SBOM], publishConfig: { access: 'public' },
+  })
   return directory
 }
 
@@ -94,7 +102,9 @@ function reachableDeclarations(root = ROOT) {
     if (found.has(path)) return
     found.add(path)
     const text = readFileSync(join(root, path), 'utf8')
-    for (const [, plain, inline] of text.matchAll(/^(?:import|export)\b[^;]*?\bfrom ["']([^"']+)["']|\bimport\(["']([^"']+)["']\)/gm)) {
+    for (const [, plain, inline] of text.matchAll(
+      /^(?:import|export)\b[^;]*?\bfrom ["']([^"']+)["']|\bimport\(["']([^"']+)["']\)/gm,
+    )) {
       const from = plain ?? inline
       if (from.startsWith('.')) visit(join(dirname(path), from.replace(/\.js$/, '.d.ts')))
       else if (!from.startsWith('node:')) outside.push(`${path} needs the types of ${from}`)
@@ -111,12 +121,19 @@ export function stagePlatform(target, module) {
   const directory = fresh(target.suffix)
   const library = join(ONNXRUNTIME, 'bin', 'napi-v6', target.library)
   if (!existsSync(library)) throw new SetupError(`onnxruntime-node has no ${target.library}: run npm ci`)
-  const files = [moduleName(target), basename(library), 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM, 'onnxruntime']
+  const files = [
+    moduleName(target), basename(library), 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM, 'onnxruntime'
+  ]
   copyFileSync(module, join(directory, moduleName(target)))
   copyFileSync(library, join(directory, basename(library)))
   for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', cratesText(target.triple))
-  write(directory, SBOM, platformBill({ name: packageName(target), version, license: `${license} AND MIT` }, target, library, manifestOf(ONNXRUNTIME)))
+  write(
+    directory, SBOM,
+    platformBill(
+      { name: packageName(target), version, license: `${license} AND MIT` }, target, library, manifestOf(ONNXRUNTIME),
+    ),
+  )
   cpSync(onnxruntimeLicences(), join(directory, 'onnxruntime'), { recursive: true })
   for (const { path } of filesBelow(directory, ['.'])) chmodSync(join(directory, path), 0o644)
   writeManifest(directory, {
@@ -132,7 +149,11 @@ export function stagePlatform(target, module) {
     files,
     publishConfig: { access: 'public' },
   })
-  write(directory, 'README.md', `The native core of the inference server \`nereid\` for ${target.name}, and ONNX Runtime ${onnxruntimeVersion()}.\nInstall \`nereid\`, which brings this along.\n`)
+  write(
+    directory, 'README.md',
+    `The native core of the inference server \`nereid\` for ${target.name}, and ONNX Runtime ` +
+      `${onnxruntimeVersion()}.\nInstall \`nereid\`, which brings this along.\n`,
+  )
   return directory
 }
 
@@ -144,13 +165,19 @@ const onnxruntimeVersion = () => manifestOf(ONNXRUNTIME).version
 function onnxruntimeLicences() {
   const directory = join(ROOT, 'scripts', 'package', 'onnxruntime', onnxruntimeVersion())
   if (existsSync(directory)) return directory
-  throw new SetupError(`there are no licences of onnxruntime ${onnxruntimeVersion()}: put LICENSE and ThirdPartyNotices.txt of the wheel of that version into ${relative(ROOT, directory)}`)
+  throw new SetupError(
+    `there are no licences of onnxruntime ${onnxruntimeVersion()}: put LICENSE and ThirdPartyNotices.txt of ` +
+      `the wheel of that version into ${relative(ROOT, directory)}`,
+  )
 }
 
 /** Packs a directory into `out`. Returns path, download size and size on disk, in bytes. */
 export async function pack(directory, out) {
   mkdirSync(out, { recursive: true })
-  const { code, text } = await capture('npm', ['pack', '--json', '--ignore-scripts', '--loglevel=error', '--pack-destination', out], { cwd: directory, quiet: true })
+  const { code, text } = await capture(
+    'npm', ['pack', '--json', '--ignore-scripts', '--loglevel=error', '--pack-destination', out],
+    { cwd: directory, quiet: true },
+  )
   if (code !== 0) throw new SetupError(`npm pack failed in ${directory}: ${text}`)
   const [{ filename, unpackedSize }] = JSON.parse(text.slice(text.indexOf('[')))
   const path = join(out, filename)

@@ -25,14 +25,18 @@ export async function differences(one, other, scratch) {
   const names = [...new Set([one, other].flatMap((directory) => readdirSync(directory)))].sort()
   const found = []
   for (const name of names) {
-    const [a, b] = [one, other].map((directory) => (readdirSync(directory).includes(name) ? digest(join(directory, name)) : null))
+    const [a, b] = [one, other].map((directory) =>
+      readdirSync(directory).includes(name) ? digest(join(directory, name)) : null,
+    )
     if (a === b) continue
     if (a === null || b === null) {
       found.push(`${name} is in one of them only`)
       continue
     }
     const before = found.length
-    const unpacked = await Promise.all([one, other].map((directory, i) => unpack(join(directory, name), join(scratch, `${i}-${name}`))))
+    const unpacked = await Promise.all(
+      [one, other].map((directory, i) => unpack(join(directory, name), join(scratch, `${i}-${name}`))),
+    )
     for (const path of [...new Set(unpacked.flatMap((files) => [...files.keys()]))].sort()) {
       if (unpacked[0].get(path) !== unpacked[1].get(path)) found.push(`${name}: ${path} differs`)
     }
@@ -62,10 +66,15 @@ async function main() {
     mkdirSync(join(clone, 'target', 'package'), { recursive: true })
     symlinkSync(join(ROOT, 'target', 'package', 'zig'), join(clone, 'target', 'package', 'zig'))
     const outs = [ROOT, clone].map((directory, i) => [directory, join(scratch, `tarballs-${i}`)])
-    for (const [directory, out] of outs) await must(process.execPath, ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)], directory)
+    for (const [directory, out] of outs)
+      await must(
+        process.execPath, ['scripts/package/run.mjs', '--out', out, '--wheel', ...process.argv.slice(2)], directory,
+      )
     const found = await differences(outs[0][1], outs[1][1], join(scratch, 'unpacked'))
     for (const sentence of found) process.stdout.write(`${sentence}\n`)
-    process.stdout.write(found.length === 0 ? `equal: ${readdirSync(outs[0][1]).join(', ')}\n` : `${found.length} differences\n`)
+    process.stdout.write(
+      found.length === 0 ? `equal: ${readdirSync(outs[0][1]).join(', ')}\n` : `${found.length} differences\n`,
+    )
     process.exitCode = found.length === 0 ? 0 : 1
   } finally {
     rmSync(scratch, { recursive: true, force: true })

@@ -22,14 +22,20 @@ export async function packWheel(target, { main, platform }, out) {
   const npm = join(directory, 'nereid', 'npm')
   cpSync(main, npm, { recursive: true })
   cpSync(platform, join(npm, 'node_modules', packageName(target)), { recursive: true })
-  const unpacked = filesBelow(directory, ['nereid']).concat(filesBelow(platform, ['.'])).reduce((sum, { size }) => sum + size, 0)
+  const unpacked = filesBelow(directory, ['nereid'])
+    .concat(filesBelow(platform, ['.']))
+    .reduce((sum, { size }) => sum + size, 0)
 
-  const [, backend] = /^requires = \["(hatchling==[\d.]+)"\]$/m.exec(readFileSync(join(SOURCE, 'pyproject.toml'), 'utf8')) ?? []
+  const [, backend] =
+    /^requires = \["(hatchling==[\d.]+)"\]$/m.exec(readFileSync(join(SOURCE, 'pyproject.toml'), 'utf8')) ?? []
   if (backend === undefined) throw new SetupError('packaging/wheel/pyproject.toml pins no hatchling')
   const { bin } = await toolsOfPypi('wheel', [backend], 'the builder of wheels')
   const tag = wheelTag(target, glibcNeeded(readFileSync(join(platform, moduleName(target)))))
   const env = { ...process.env, NEREID_WHEEL_TAG: tag }
-  const { code, text } = await capture(join(bin, 'python'), ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out], { cwd: directory, env, quiet: true })
+  const { code, text } = await capture(
+    join(bin, 'python'), ['-m', 'hatchling', 'build', '--target', 'wheel', '--directory', out],
+    { cwd: directory, env, quiet: true },
+  )
   const path = resolve(directory, text.trim().split('\n').at(-1) ?? '')
   if (code !== 0 || !path.endsWith('.whl')) throw new SetupError(`the wheel could not be built: ${text}`)
   return { path, bytes: statSync(path).size, unpacked }

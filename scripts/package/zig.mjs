@@ -15,5 +15,8 @@ const PINNED = ['cargo-zigbuild==0.24.0', 'ziglang==0.17.1']
  */
 export async function zigbuild() {
   const { bin, packages } = await toolsOfPypi('zig', PINNED, 'the cross compiler')
-  return { command: join(bin, 'cargo-zigbuild'), zig: packages.map((one) => join(one, 'ziglang', 'zig')).find((path) => existsSync(path)) ?? null }
+  return {
+    command: join(bin, 'cargo-zigbuild'),
+    zig: packages.map((one) => join(one, 'ziglang', 'zig')).find((path) => existsSync(path)) ?? null,
+  }
 }
