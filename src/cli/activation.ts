@@ -37,7 +37,8 @@ export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): N
   if (count === undefined || owner === undefined) return []
   if (owner !== String(pid)) return null
   const given = /^\d{1,9}$/.test(count) ? Number(count) : -1
-  if (given < 0 || given > SOCKETS_MAX) throw new OptionError(`LISTEN_FDS is '${count}': it has to be a number of sockets, ${SOCKETS_MAX} at most`)
+  if (given < 0 || given > SOCKETS_MAX)
+    throw new OptionError(`LISTEN_FDS is '${count}': it has to be a number of sockets, ${SOCKETS_MAX} at most`)
   const list = names === undefined || names === '' ? [] : names.split(':')
   return Array.from({ length: given }, (_, i) => ({ fd: FIRST_FD + i, name: list[i] ?? '' }))
 }
@@ -49,25 +50,36 @@ export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): N
  * @throws {OptionError} naming the socket that belongs to no service, that belongs to a service which has one already,
  * or that is no listening TCP socket
  */
-export function assignSockets(sockets: readonly NamedSocket[], describe: (fd: number) => GivenSocket, { settings }: Resolved): void {
+export function assignSockets(
+  sockets: readonly NamedSocket[], describe: (fd: number) => GivenSocket, { settings }: Resolved,
+): void {
   for (const { fd, name } of sockets) {
     const socket = describe(fd)
     const where = socket.port === 0 ? socket.family : `port ${socket.port}`
-    const what = `socket ${fd} that the service manager gave (${name === '' ? 'without a name' : `'${name}'`}, ${where})`
+    const quotedName = name === '' ? 'without a name' : `'${name}'`
+    const what = `socket ${fd} that the service manager gave (${quotedName}, ${where})`
     const byName = SERVICES.find(([service]) => service === name)
-    const hasPort = (service: (typeof SERVICES)[number][0]): boolean => socket.port !== 0 && settings[service]?.port === socket.port && !isUnix(settings[service].address)
+    const hasPort = (service: (typeof SERVICES)[number][0]): boolean =>
+      socket.port !== 0 && settings[service]?.port === socket.port && !isUnix(settings[service].address)
     const found = byName ?? SERVICES.find(([service]) => hasPort(service))
     if (!socket.isStream || !socket.isListening || socket.port === 0) {
-      throw new OptionError(`${what} can not be served: it has to be a TCP socket over IPv4 or IPv6 that listens (ListenStream=PORT)`)
+      throw new OptionError(
+        `${what} can not be served: it has to be a TCP socket over IPv4 or IPv6 that listens (ListenStream=PORT)`,
+      )
     }
     if (found === undefined) {
-      throw new OptionError(`${what} is for no service: name it (FileDescriptorName=) http, grpc or metrics, or give it the port of --http-port, --grpc-port or --metrics-port`)
+      throw new OptionError(
+        `${what} is for no service: name it (FileDescriptorName=) http, grpc or metrics, or give it the port ` +
+          'of --http-port, --grpc-port or --metrics-port',
+      )
     }
     const [service, title] = found
     const endpoint = settings[service]
     if (endpoint === null) throw new OptionError(`${what} is for ${title}, which --allow-${service}=false turns off`)
-    if (isUnix(endpoint.address)) throw new OptionError(`${what} is for ${title}, which listens at ${endpoint.address} (--${service}-address)`)
-    if (endpoint.givenFd !== null) throw new OptionError(`${what} is for ${title}, which has socket ${endpoint.givenFd} already`)
+    if (isUnix(endpoint.address))
+      throw new OptionError(`${what} is for ${title}, which listens at ${endpoint.address} (--${service}-address)`)
+    if (endpoint.givenFd !== null)
+      throw new OptionError(`${what} is for ${title}, which has socket ${endpoint.givenFd} already`)
     endpoint.givenFd = fd
   }
 }

@@ -45,10 +45,17 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'check',
     usage: '[REPOSITORY | MODEL | config.pbtxt ...] [options]',
-    meaning: 'Print every mistake in model repositories with its place: in configurations, ONNX graphs, code and named files. Starts no server, but takes its options.',
+    meaning:
+      'Print every mistake in model repositories with its place: in configurations, ONNX graphs, code and ' +
+      'named files. Starts no server, but takes its options.',
     options: [
-      { name: 'load', meaning: 'Load the models once, as a server does, and print the mistakes that only a load shows.' },
-      { name: 'format', value: 'text|json|github', meaning: 'Form of the output; github prints annotations for GitHub Actions.' },
+      {
+        name: 'load', meaning: 'Load the models once, as a server does, and print the mistakes that only a load shows.',
+      },
+      {
+        name: 'format', value: 'text|json|github',
+        meaning: 'Form of the output; github prints annotations for GitHub Actions.',
+      },
     ],
     takesFlags: true,
     files: ['.pbtxt'],
@@ -57,11 +64,27 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'init',
     usage: '(MODEL.onnx | MODEL.pt | MODEL.xml | TREES | DIRECTORY | --python NAME) [options]',
-    meaning: 'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, .ubj), LightGBM (.txt) or treelite (.tl).',
+    meaning:
+      'Make a model repository from a model, or from a directory with a model.onnx or a model.py, try it, ' +
+      'and print the command that serves it and a request that works. TREES is a file of XGBoost (.json, ' +
+      '.ubj), LightGBM (.txt) or treelite (.tl).',
     options: [
-      { name: 'name', value: 'name', meaning: 'Name of the model. Default: that of the file or, where it says nothing (model.onnx, model.txt, saved_model.pb, 1), of the directory above.' },
-      { name: 'out', value: 'path', meaning: 'Model repository for the result, created if it is missing. Default: models.' },
-      { name: 'batch', value: 'rows', isValueOptional: true, meaning: 'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which always batch; the first dimension of all inputs and outputs is the batch then.' },
+      {
+        name: 'name', value: 'name',
+        meaning:
+          'Name of the model. Default: that of the file or, where it says nothing (model.onnx, model.txt, ' +
+          'saved_model.pb, 1), of the directory above.',
+      },
+      {
+        name: 'out', value: 'path',
+        meaning: 'Model repository for the result, created if it is missing. Default: models.',
+      },
+      {
+        name: 'batch', value: 'rows', isValueOptional: true,
+        meaning:
+          'Let requests run together in batches, of 4 rows unless said otherwise, or 4096 of trees, which ' +
+          'always batch; the first dimension of all inputs and outputs is the batch then.',
+      },
       { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace existing files. The file of another model is named, and stays.' },
@@ -72,7 +95,9 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'doctor',
     usage: '[REPOSITORY | FILE | DIRECTORY | - ...] [options] [-- tritonserver ...]',
-    meaning: 'Print, line by line, which parts of a Triton deployment run unchanged, differ, or need a change. Reads repositories, command lines, docker run, Dockerfiles, compose files and Kubernetes manifests.',
+    meaning:
+      'Print, line by line, which parts of a Triton deployment run unchanged, differ, or need a change. ' +
+      'Reads repositories, command lines, docker run, Dockerfiles, compose files and Kubernetes manifests.',
     options: [
       { name: 'image', value: 'name', meaning: 'Image of Nereid to put into the files.' },
       { name: 'format', value: 'text|json', meaning: 'How it is printed.' },
@@ -81,32 +106,47 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/doctor/index.js'),
   },
   {
-    name: 'gpu',
-    usage: '[--json] [options]',
-    meaning: 'Print what this machine has for models on GPUs (driver, devices, CUDA, TensorRT), what is missing, and the commands that install it. Starts no server, but takes its options.',
-    options: [{ name: 'json', meaning: 'Print it as JSON.' }],
-    takesFlags: true,
+    name: 'gpu', usage: '[--json] [options]',
+    meaning:
+      'Print what this machine has for models on GPUs (driver, devices, CUDA, TensorRT), what is missing, ' +
+      'and the commands that install it. Starts no server, but takes its options.',
+    options: [{ name: 'json', meaning: 'Print it as JSON.' }], takesFlags: true,
     load: () => import('../commands/gpu/index.js'),
   },
   {
-    name: 'config',
-    usage: '[--format=json] [options]',
-    meaning: 'Print every effective option of a server and its source: the command line, a variable, a line of the file of --config, or nothing. The output is such a file, with masked secrets. Starts no server, but takes its options.',
-    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }],
-    takesFlags: true,
+    name: 'config', usage: '[--format=json] [options]',
+    meaning:
+      'Print every effective option of a server and its source: the command line, a variable, a line of the ' +
+      'file of --config, or nothing. The output is such a file, with masked secrets. Starts no server, but ' +
+      'takes its options.',
+    options: [{ name: 'format', value: 'text|json', meaning: 'How it is printed.' }], takesFlags: true,
     load: () => import('../commands/config/index.js'),
   },
   {
     name: 'gen',
     usage: 'ts (--url=URL | --model-repository=PATH) [options]',
-    meaning: 'Write the models of a server, or of a repository, as TypeScript types for nereid-client. A key for the server is read from NEREID_KEY.',
+    meaning:
+      'Write the models of a server, or of a repository, as TypeScript types for nereid-client. A key for ' +
+      'the server is read from NEREID_KEY.',
     options: [
       { name: 'url', value: 'url', meaning: 'HTTP address of the server, such as http://localhost:8000.' },
-      { name: 'model-repository', value: 'path', meaning: 'A repository instead of a server; its models are loaded once.' },
+      {
+        name: 'model-repository', value: 'path',
+        meaning: 'A repository instead of a server; its models are loaded once.',
+      },
       { name: 'models', value: 'names', meaning: 'Names of models, joined by commas. Default: all ready models.' },
       { name: 'out', value: 'path', meaning: 'The file to write. Default: standard output.' },
-      { name: 'check', value: 'path', meaning: 'Write nothing; print the differences between this file and the models, and exit with 1 if there are any.' },
-      { name: 'import', value: 'module', meaning: 'Where the client is imported from. Default: nereid-client or nereid/client, whichever is installed where the file is written.' },
+      {
+        name: 'check', value: 'path',
+        meaning:
+          'Write nothing; print the differences between this file and the models, and exit with 1 if there are any.',
+      },
+      {
+        name: 'import', value: 'module',
+        meaning:
+          'Where the client is imported from. Default: nereid-client or nereid/client, whichever is ' +
+          'installed where the file is written.',
+      },
       { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
     ],
     words: () => ['ts'],
@@ -115,14 +155,26 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'key',
     usage: '[KEYS_FILE] --name=NAME --scope=SCOPE ... [options]',
-    meaning: 'Make a random key, print it once, and add its hash to a keys file, which is created if it is missing; without a file, print the entry. Servers with --keys-file accept it within a second.',
+    meaning:
+      'Make a random key, print it once, and add its hash to a keys file, which is created if it is missing; ' +
+      'without a file, print the entry. Servers with --keys-file accept it within a second.',
     options: [
       { name: 'name', value: 'name', meaning: 'Name of the key in logs, metrics and errors.' },
-      { name: 'scope', value: 'verbs[:models]', meaning: 'What the key may do, such as inference,metadata:resnet* or all, or all:read for reading alone. May be given several times.' },
-      { name: 'expires', value: 'time', meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.' },
+      {
+        name: 'scope', value: 'verbs[:models]',
+        meaning:
+          'What the key may do, such as inference,metadata:resnet* or all, or all:read for reading alone. ' +
+          'May be given several times.',
+      },
+      {
+        name: 'expires', value: 'time',
+        meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.',
+      },
       { name: 'concurrency', value: 'count', meaning: 'Requests of the key in flight at once.' },
       { name: 'requests-per-second', value: 'count', meaning: 'Requests of the key in a second.' },
-      { name: 'burst', value: 'count', meaning: 'Requests that may arrive at once. Default: the requests in a second.' },
+      {
+        name: 'burst', value: 'count', meaning: 'Requests that may arrive at once. Default: the requests in a second.',
+      },
       { name: 'bytes-per-second', value: 'count', meaning: 'Bytes of requests of the key in a second.' },
       { name: 'hash', meaning: 'Read the key from stdin instead of making one.' },
     ],
@@ -130,23 +182,17 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/key/index.js'),
   },
   {
-    name: 'completion',
-    usage: '(bash | zsh | fish)',
-    meaning: 'Print a script that completes commands, options and their values in a shell; its comments name the place where the shell looks for it.',
-    words: () => ['bash', 'zsh', 'fish'],
-    load: () => import('../commands/completion/index.js'),
+    name: 'completion', usage: '(bash | zsh | fish)',
+    meaning:
+      'Print a script that completes commands, options and their values in a shell; its comments name the ' +
+      'place where the shell looks for it.',
+    words: () => ['bash', 'zsh', 'fish'], load: () => import('../commands/completion/index.js'),
   },
   {
-    name: 'help',
-    usage: '[TOPIC | COMMAND]',
+    name: 'help', usage: '[TOPIC | COMMAND]',
     meaning: 'Print an overview, the options of a topic, or a command; all prints every option.',
     words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
     load: () => import('../commands/help/index.js'),
   },
-  {
-    name: 'version',
-    usage: '',
-    meaning: 'Print the version.',
-    load: () => import('./version.js'),
-  },
+  { name: 'version', usage: '', meaning: 'Print the version.', load: () => import('./version.js') },
 ]

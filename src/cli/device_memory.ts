@@ -16,12 +16,19 @@ export function readDeviceMemory(options: Options): DeviceMemoryOptions {
     ...passedTo('deviceMemory', options),
     devicePools: options.cudaMemoryPoolByteSize.map((text) => {
       const { device, value } = readPair('cuda-memory-pool-byte-size', text, '<GPU device>:<bytes>', /^\d+$/)
-      if (!Number.isSafeInteger(value)) throw badOption('cuda-memory-pool-byte-size', `Provided option value is out of bound. Got ${text}; the bytes are from 0 to ${Number.MAX_SAFE_INTEGER}`)
+      if (!Number.isSafeInteger(value))
+        throw badOption(
+          'cuda-memory-pool-byte-size',
+          `Provided option value is out of bound. Got ${text}; the bytes are from 0 to ${Number.MAX_SAFE_INTEGER}`,
+        )
       return { device, bytes: value }
     }),
     loadLimits: options.modelLoadGpuLimit.map((text) => {
-      const { device, value } = readPair('model-load-gpu-limit', text, '<GPU device>:<fraction>', /^(?:\d+\.?\d*|\.\d+)$/)
-      if (value > 1) throw badOption('model-load-gpu-limit', `the fraction must be in the range [0.0, 1.0]. Got ${text}`)
+      const { device, value } = readPair(
+        'model-load-gpu-limit', text, '<GPU device>:<fraction>', /^(?:\d+\.?\d*|\.\d+)$/,
+      )
+      if (value > 1)
+        throw badOption('model-load-gpu-limit', `the fraction must be in the range [0.0, 1.0]. Got ${text}`)
       return { device, fraction: value }
     }),
   }
@@ -29,7 +36,9 @@ export function readDeviceMemory(options: Options): DeviceMemoryOptions {
 
 function readPair(flag: string, text: string, form: string, number: RegExp): { device: number; value: number } {
   const [device = '', value = '', ...more] = text.split(':')
-  if (!/^\d+$/.test(device) || !number.test(value) || more.length > 0) throw badOption(flag, `--${flag} option format is '${form}'. Got ${text}`)
-  if (Number(device) > DEVICE_MAX) throw badOption(flag, `Provided option value is out of bound. Got ${text}; the device is from 0 to ${DEVICE_MAX}`)
+  if (!/^\d+$/.test(device) || !number.test(value) || more.length > 0)
+    throw badOption(flag, `--${flag} option format is '${form}'. Got ${text}`)
+  if (Number(device) > DEVICE_MAX)
+    throw badOption(flag, `Provided option value is out of bound. Got ${text}; the device is from 0 to ${DEVICE_MAX}`)
   return { device: Number(device), value: Number(value) }
 }

@@ -95,155 +95,397 @@ const INT32_MAX = 2147483647
 
 export const FLAGS = [
   // Global
-  { name: 'help', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print this text; -h is the same.' },
-  { name: 'version', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active', meaning: 'Print the version; -v is the same. Not in Triton.' },
-  { name: 'config', kind: 'string', value: 'path', default: '', outside: 'environment', group: 'Global', state: 'active', meaning: 'YAML file of options: their names without dashes, and values. Variables such as NEREID_HTTP_PORT override it, and the command line overrides both. Not in Triton.' },
+  { name: 'help', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active',
+    meaning: 'Print this text; -h is the same.' },
+  { name: 'version', kind: 'switch', default: false, outside: 'nowhere', group: 'Global', state: 'active',
+    meaning: 'Print the version; -v is the same. Not in Triton.' },
+  { name: 'config', kind: 'string', value: 'path', default: '', outside: 'environment', group: 'Global',
+    state: 'active',
+    meaning: 'YAML file of options: their names without dashes, and values. Variables such as NEREID_HTTP_PORT ' +
+      'override it, and the command line overrides both. Not in Triton.' },
 
   // Server
-  { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', to: 'core.serverId', meaning: 'Name of the server in its metadata.' },
-  { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
-  { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'After SIGTERM, seconds during which new connections are still accepted and answered that the server is not ready, since load balancers go on sending for a moment. They are part of --exit-timeout-secs. Left out after SIGINT, and when no client is connected and none was in the last minute. Not in Triton.' },
-  { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'End the process when a model fails to load at start. When false, serve the models that loaded.' },
-  { name: 'listen-early', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Open the ports while models load at start: the server is live but not ready, and models answer as they become ready. Otherwise connections are refused until the first loads are over, as in Triton. Not in Triton.' },
-  { name: 'exit-on-device-error', kind: 'boolean', default: false, group: 'Server', state: 'active', to: 'core.exitOnDeviceError', meaning: 'End the process when a GPU fails, with code 3, once requests that it does not concern are answered: after an illegal address, an ECC error or the like no context of a process works any more, and only another process can use the GPU. Liveness is false at once. When false, models of that GPU are not ready and the others are served. Not in Triton.' },
-  { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', to: 'core.strictReadiness', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
-  { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', to: 'core.allowClientShm', meaning: 'Let clients register regions of shared memory and use them in requests.' },
-  { name: 'allow-remote-settings', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let log and trace settings be changed from anywhere, as in Triton. Otherwise that takes a connection of this machine (loopback or a Unix socket, and no proxy in between), or a secret for them. Not in Triton.' },
-  { name: 'control-address', kind: 'string', value: 'address', default: '', group: 'Server', state: 'active', meaning: 'HOST:PORT or unix:PATH: answer operations that manage the server (repository, shared memory, log and trace settings) there and nowhere else, over HTTP and, on the same address, gRPC. Health, metadata, configurations and statistics are answered at both, inferences at the others. Not in Triton.' },
-  { name: 'unix-socket-mode', kind: 'string', value: 'mode', default: '0660', group: 'Server', state: 'active', meaning: 'Mode of Unix socket files, in octal; it decides who can connect. Not in Triton.' },
-  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', to: 'listen.reactorThreads', meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
-  { name: 'keys-file', kind: 'string', value: 'path', default: '', group: 'Server', state: 'active', meaning: 'JSON file of keys, written by nereid key and read again when it changes. Both ports answer only requests that a key allows; without a key, only health. Not in Triton.' },
-  { name: 'oidc-issuer', kind: 'string', value: 'url', default: '', group: 'Server', state: 'active', meaning: 'Accept tokens (JWT) with this iss in addition to keys. The keys file has their permissions. Not in Triton.' },
-  { name: 'oidc-audience', kind: 'string', value: 'name', default: '', group: 'Server', state: 'active', meaning: 'Required aud of the tokens. Not in Triton.' },
-  { name: 'oidc-keys', kind: 'string', value: 'path or url', default: '', group: 'Server', state: 'active', meaning: 'JWK set of the issuer: a file, which is read again when it changes, or an https URL. Not in Triton.' },
-  { name: 'oidc-scopes', kind: 'string', value: 'claim', default: 'scope', group: 'Server', state: 'active', meaning: 'Claim for rules of the keys file that name no claim. Not in Triton.' },
-  { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'active', to: 'deviceMemory.peerAccess', meaning: "Let the used GPUs access each other's memory, if the machine supports it. Otherwise copies between them go through the host." },
+  { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', to: 'core.serverId',
+    meaning: 'Name of the server in its metadata.' },
+  { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server',
+    state: 'active',
+    meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
+  { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server',
+    state: 'active',
+    meaning: 'After SIGTERM, seconds during which new connections are still accepted and answered that the server ' +
+      'is not ready, since load balancers go on sending for a moment. They are part of --exit-timeout-secs. Left ' +
+      'out after SIGINT, and when no client is connected and none was in the last minute. Not in Triton.' },
+  { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active',
+    meaning: 'End the process when a model fails to load at start. When false, serve the models that loaded.' },
+  { name: 'listen-early', kind: 'boolean', default: false, group: 'Server', state: 'active',
+    meaning: 'Open the ports while models load at start: the server is live but not ready, and models answer as ' +
+      'they become ready. Otherwise connections are refused until the first loads are over, as in Triton. Not in ' +
+      'Triton.' },
+  { name: 'exit-on-device-error', kind: 'boolean', default: false, group: 'Server', state: 'active',
+    to: 'core.exitOnDeviceError',
+    meaning: 'End the process when a GPU fails, with code 3, once requests that it does not concern are answered: ' +
+      'after an illegal address, an ECC error or the like no context of a process works any more, and only another ' +
+      'process can use the GPU. Liveness is false at once. When false, models of that GPU are not ready and the ' +
+      'others are served. Not in Triton.' },
+  { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active',
+    to: 'core.strictReadiness',
+    meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
+  { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active',
+    to: 'core.allowClientShm',
+    meaning: 'Let clients register regions of shared memory and use them in requests.' },
+  { name: 'allow-remote-settings', kind: 'boolean', default: false, group: 'Server', state: 'active',
+    meaning: 'Let log and trace settings be changed from anywhere, as in Triton. Otherwise that takes a connection ' +
+      'of this machine (loopback or a Unix socket, and no proxy in between), or a secret for them. Not in Triton.' },
+  { name: 'control-address', kind: 'string', value: 'address', default: '', group: 'Server', state: 'active',
+    meaning: 'HOST:PORT or unix:PATH: answer operations that manage the server (repository, shared memory, log and ' +
+      'trace settings) there and nowhere else, over HTTP and, on the same address, gRPC. Health, metadata, ' +
+      'configurations and statistics are answered at both, inferences at the others. Not in Triton.' },
+  { name: 'unix-socket-mode', kind: 'string', value: 'mode', default: '0660', group: 'Server', state: 'active',
+    meaning: 'Mode of Unix socket files, in octal; it decides who can connect. Not in Triton.' },
+  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active',
+    to: 'listen.reactorThreads',
+    meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
+  { name: 'keys-file', kind: 'string', value: 'path', default: '', group: 'Server', state: 'active',
+    meaning: 'JSON file of keys, written by nereid key and read again when it changes. Both ports answer only ' +
+      'requests that a key allows; without a key, only health. Not in Triton.' },
+  { name: 'oidc-issuer', kind: 'string', value: 'url', default: '', group: 'Server', state: 'active',
+    meaning: 'Accept tokens (JWT) with this iss in addition to keys. The keys file has their permissions. Not in ' +
+      'Triton.' },
+  { name: 'oidc-audience', kind: 'string', value: 'name', default: '', group: 'Server', state: 'active',
+    meaning: 'Required aud of the tokens. Not in Triton.' },
+  { name: 'oidc-keys', kind: 'string', value: 'path or url', default: '', group: 'Server', state: 'active',
+    meaning: 'JWK set of the issuer: a file, which is read again when it changes, or an https URL. Not in Triton.' },
+  { name: 'oidc-scopes', kind: 'string', value: 'claim', default: 'scope', group: 'Server', state: 'active',
+    meaning: 'Claim for rules of the keys file that name no claim. Not in Triton.' },
+  { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'active',
+    to: 'deviceMemory.peerAccess',
+    meaning: "Let the used GPUs access each other's memory, if the machine supports it. Otherwise copies between " +
+      "them go through the host." },
 
   // Logging
-  { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active', meaning: 'Level of verbose lines; 0 or false is none, true is 1.' },
-  { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log informational lines.' },
+  { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active',
+    meaning: 'Level of verbose lines; 0 or false is none, true is 1.' },
+  { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active',
+    meaning: 'Log informational lines.' },
   { name: 'log-warning', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log warnings.' },
   { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
-  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
-  { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append log lines to this file instead of writing to the console.' },
-  { name: 'access-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', to: 'log.access', meaning: 'Append a line of JSON for each HTTP and gRPC request to this file, with its phases, its size and how it ended; - is standard output. Opened again after it was moved away. Lines that cannot be written are lost and counted; no request waits for them. Not in Triton.' },
-  { name: 'access-log-rate', kind: 'number', default: 1, min: 0, max: 1, group: 'Logging', state: 'active', to: 'log.accessRate', meaning: 'Share of the requests that succeed which have a line in --access-log, from 0 to 1. Those that fail always have one. Not in Triton.' },
-  { name: 'audit-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', to: 'log.audit', meaning: 'Append a line of JSON for each call that changes the server, including rejected ones: loads, unloads, registered and unregistered memory, settings; - is standard output. Not in Triton.' },
+  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default',
+    group: 'Logging', state: 'active',
+    meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
+  { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active',
+    meaning: 'Append log lines to this file instead of writing to the console.' },
+  { name: 'access-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', to: 'log.access',
+    meaning: 'Append a line of JSON for each HTTP and gRPC request to this file, with its phases, its size and how ' +
+      'it ended; - is standard output. Opened again after it was moved away. Lines that cannot be written are lost ' +
+      'and counted; no request waits for them. Not in Triton.' },
+  { name: 'access-log-rate', kind: 'number', default: 1, min: 0, max: 1, group: 'Logging', state: 'active',
+    to: 'log.accessRate',
+    meaning: 'Share of the requests that succeed which have a line in --access-log, from 0 to 1. Those that fail ' +
+      'always have one. Not in Triton.' },
+  { name: 'audit-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', to: 'log.audit',
+    meaning: 'Append a line of JSON for each call that changes the server, including rejected ones: loads, ' +
+      'unloads, registered and unregistered memory, settings; - is standard output. Not in Triton.' },
 
   // Model Repository
-  { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Directory whose subdirectories are models; also s3://bucket/path, s3://https://host:port/bucket/path, gs://bucket/path or as://account/container/path.' },
-  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only. Requests may bring files then, and a model.py among them is code that this server runs: restrict them (--http-restricted-api) where clients are not trusted.' },
-  { name: 'repository-poll-secs', kind: 'integer', default: 15, min: 0, max: INT32_MAX, group: 'Model Repository', state: 'active', meaning: 'Interval between two looks at the repository in mode poll, in seconds; 0 never looks again after the start.' },
-  { name: 'repository-cache-directory', kind: 'string', value: 'path', default: '', group: 'Model Repository', state: 'active', meaning: 'Where models of repositories in clouds are downloaded to, in a directory of the user that servers share; without it TRITON_AWS_MOUNT_DIRECTORY, TRITON_GCS_MOUNT_DIRECTORY or TRITON_AZURE_MOUNT_DIRECTORY, else the directory for temporary files.' },
-  { name: 'repository-cache-bytes', kind: 'integer', default: 0, min: 0, group: 'Model Repository', state: 'active', meaning: 'Maximum bytes of downloaded models; those that no server uses are removed first. 0 is the size of the file system.' },
-  { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Model to load at start in mode explicit; * alone loads all.' },
-  { name: 'model-config-name', kind: 'string', value: 'name', default: '', notEmpty: 'Error: empty argument for --model-config-name', group: 'Model Repository', state: 'active', meaning: 'Use configs/<name>.pbtxt of a model where it exists, instead of config.pbtxt.' },
-  { name: 'disable-auto-complete-config', kind: 'switch', default: false, group: 'Model Repository', state: 'active', meaning: 'Use configurations as they are written, without completing them from the model file.' },
-  { name: 'model-load-thread-count', kind: 'integer', default: 4, min: 1, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Versions that load at the same time.' },
-  { name: 'model-load-retry-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Further attempts after a version failed to load.' },
-  { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'active', meaning: 'Let repositories hold models of the same name. One that is not unique is called <repository>/<name>, over gRPC; ensembles take models of their own repository first.' },
+  { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true,
+    group: 'Model Repository', state: 'active',
+    meaning: 'Directory whose subdirectories are models; also s3://bucket/path, ' +
+      's3://https://host:port/bucket/path, gs://bucket/path or as://account/container/path.' },
+  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none',
+    group: 'Model Repository', state: 'active',
+    meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only. ' +
+      'Requests may bring files then, and a model.py among them is code that this server runs: restrict them ' +
+      '(--http-restricted-api) where clients are not trusted.' },
+  { name: 'repository-poll-secs', kind: 'integer', default: 15, min: 0, max: INT32_MAX, group: 'Model Repository',
+    state: 'active',
+    meaning: 'Interval between two looks at the repository in mode poll, in seconds; 0 never looks again after the ' +
+      'start.' },
+  { name: 'repository-cache-directory', kind: 'string', value: 'path', default: '', group: 'Model Repository',
+    state: 'active',
+    meaning: 'Where models of repositories in clouds are downloaded to, in a directory of the user that servers ' +
+      'share; without it TRITON_AWS_MOUNT_DIRECTORY, TRITON_GCS_MOUNT_DIRECTORY or TRITON_AZURE_MOUNT_DIRECTORY, ' +
+      'else the directory for temporary files.' },
+  { name: 'repository-cache-bytes', kind: 'integer', default: 0, min: 0, group: 'Model Repository', state: 'active',
+    meaning: 'Maximum bytes of downloaded models; those that no server uses are removed first. 0 is the size of ' +
+      'the file system.' },
+  { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository',
+    state: 'active',
+    meaning: 'Model to load at start in mode explicit; * alone loads all.' },
+  { name: 'model-config-name', kind: 'string', value: 'name', default: '',
+    notEmpty: 'Error: empty argument for --model-config-name', group: 'Model Repository', state: 'active',
+    meaning: 'Use configs/<name>.pbtxt of a model where it exists, instead of config.pbtxt.' },
+  { name: 'disable-auto-complete-config', kind: 'switch', default: false, group: 'Model Repository', state: 'active',
+    meaning: 'Use configurations as they are written, without completing them from the model file.' },
+  { name: 'model-load-thread-count', kind: 'integer', default: 4, min: 1, max: INT32_MAX, clamp: true,
+    group: 'Model Repository', state: 'active',
+    meaning: 'Versions that load at the same time.' },
+  { name: 'model-load-retry-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, clamp: true,
+    group: 'Model Repository', state: 'active',
+    meaning: 'Further attempts after a version failed to load.' },
+  { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'active',
+    meaning: 'Let repositories hold models of the same name. One that is not unique is called <repository>/<name>, ' +
+      'over gRPC; ensembles take models of their own repository first.' },
 
   // HTTP
   { name: 'allow-http', kind: 'boolean', default: true, group: 'HTTP', state: 'active', meaning: 'Serve HTTP.' },
-  { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active', to: 'http.address', meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
-  { name: 'http-port', kind: 'integer', default: 8000, min: 0, max: 65535, group: 'HTTP', state: 'active', to: 'http.port', meaning: 'Port to bind; 0 picks a free one.' },
-  { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', to: 'http.reusePort', meaning: 'Bind with SO_REUSEPORT.' },
-  { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', to: 'http.headerForwardPattern', meaning: 'Request headers whose name matches become request parameters. Any case.' },
-  { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
-  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', to: 'core.httpInputBytesMax', meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 GiB.' },
-  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
-  { name: 'http-cors-origin', kind: 'string', value: 'origins', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Origins of web pages (a comma-separated list) that may ask over HTTP and read the answers, as https://app.example; * for any, without credentials. Not in Triton.' },
-  { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
-  { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active', meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, of which a client is shown the first with the name it asks for. It, its key and the roots are read again when they change. Not in Triton.' },
-  { name: 'http-server-key', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active', meaning: 'PEM key of the server; or as many as certificates. Not in Triton.' },
-  { name: 'http-root-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active', meaning: 'PEM certificates: with --http-use-ssl, clients must show one of them, or one they signed. Not in Triton.' },
+  { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active',
+    to: 'http.address',
+    meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
+  { name: 'http-port', kind: 'integer', default: 8000, min: 0, max: 65535, group: 'HTTP', state: 'active',
+    to: 'http.port',
+    meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', to: 'http.reusePort',
+    meaning: 'Bind with SO_REUSEPORT.' },
+  { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active',
+    to: 'http.headerForwardPattern',
+    meaning: 'Request headers whose name matches become request parameters. Any case.' },
+  { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted',
+    meaning: 'Threads; see --reactor-threads.' },
+  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1,
+    outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active',
+    to: 'core.httpInputBytesMax',
+    meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and ' +
+      'of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 ' +
+      'GiB.' },
+  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true,
+    group: 'HTTP', state: 'active',
+    meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with ' +
+      'this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, ' +
+      'trace, logging.' },
+  { name: 'http-cors-origin', kind: 'string', value: 'origins', default: null, list: true, group: 'HTTP',
+    state: 'active',
+    meaning: 'Origins of web pages (a comma-separated list) that may ask over HTTP and read the answers, as ' +
+      'https://app.example; * for any, without credentials. Not in Triton.' },
+  { name: 'http-use-ssl', kind: 'boolean', default: false, group: 'HTTP', state: 'active',
+    meaning: 'Serve HTTP over TLS. Needs --http-server-cert and --http-server-key. Not in Triton.' },
+  { name: 'http-server-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',
+    meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, ' +
+      'of which a client is shown the first with the name it asks for. It, its key and the roots are read again ' +
+      'when they change. Not in Triton.' },
+  { name: 'http-server-key', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',
+    meaning: 'PEM key of the server; or as many as certificates. Not in Triton.' },
+  { name: 'http-root-cert', kind: 'string', value: 'path', default: '', group: 'HTTP', state: 'active',
+    meaning: 'PEM certificates: with --http-use-ssl, clients must show one of them, or one they signed. Not in ' +
+      'Triton.' },
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },
-  { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active', to: 'grpc.address', meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
-  { name: 'grpc-port', kind: 'integer', default: 8001, min: 0, max: 65535, group: 'GRPC', state: 'active', to: 'grpc.port', meaning: 'Port to bind; 0 picks a free one.' },
-  { name: 'reuse-grpc-port', kind: 'boolean', default: false, group: 'GRPC', state: 'active', to: 'grpc.reusePort', meaning: 'Bind with SO_REUSEPORT.' },
-  { name: 'grpc-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'GRPC', state: 'active', to: 'grpc.headerForwardPattern', meaning: 'Request metadata whose key matches becomes request parameters. Any case.' },
-  { name: 'grpc-infer-thread-count', kind: 'integer', default: 2, min: 2, max: 128, outOfBound: 'invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.', group: 'GRPC', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
-  { name: 'grpc-infer-allocation-pool-size', kind: 'integer', default: 8, min: 0, max: INT32_MAX, group: 'GRPC', state: 'accepted', meaning: 'Request objects kept for reuse.' },
-  { name: 'grpc-max-response-pool-size', kind: 'integer', default: INT32_MAX, min: 1, max: INT32_MAX, outOfBound: 'Error: --grpc-max-response-pool-size must be greater than 0.', group: 'GRPC', state: 'accepted', meaning: 'Responses of a stream held at the same time.' },
-  { name: 'grpc-use-ssl', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Serve gRPC over TLS. Needs --grpc-server-cert and --grpc-server-key.' },
-  { name: 'grpc-use-ssl-mutual', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Clients must show a certificate of --grpc-root-cert; implies --grpc-use-ssl.' },
-  { name: 'grpc-server-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, of which a client is shown the first with the name it asks for. It, its key and the roots are read again when they change.' },
-  { name: 'grpc-server-key', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM key of the server; or as many as certificates.' },
-  { name: 'grpc-root-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active', meaning: 'PEM certificates that clients are checked against; see --grpc-use-ssl-mutual.' },
-  { name: 'grpc-infer-response-compression-level', kind: 'choice', choices: ['none', 'low', 'medium', 'high'], anyCase: true, default: 'none', group: 'GRPC', state: 'active', to: 'grpc.inferResponseCompressionLevel', meaning: 'Compression of inference responses.' },
-  { name: 'grpc-keepalive-time', kind: 'integer', default: 7200000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.keepaliveTimeMs', meaning: 'Quiet time before the server pings a connection, in ms.' },
-  { name: 'grpc-keepalive-timeout', kind: 'integer', default: 20000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.keepaliveTimeoutMs', meaning: 'Time a ping may stay unanswered, in ms.' },
-  { name: 'grpc-keepalive-permit-without-calls', kind: 'boolean', default: false, group: 'GRPC', state: 'active', to: 'grpc.keepalivePermitWithoutCalls', meaning: 'Ping connections without calls too.' },
-  { name: 'grpc-http2-max-pings-without-data', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.http2MaxPingsWithoutData', meaning: 'Pings that may be sent without data between them; 0 is unlimited.' },
-  { name: 'grpc-http2-min-recv-ping-interval-without-data', kind: 'integer', default: 300000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.http2MinRecvPingIntervalWithoutDataMs', meaning: 'Shortest interval between the pings of a client while no data is sent, in ms.' },
-  { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.http2MaxPingStrikes', meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
-  { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.maxConnectionAgeMs', meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
-  { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', to: 'grpc.maxConnectionAgeGraceMs', meaning: 'Time for calls to finish after --grpc-max-connection-age, in ms; 0 is unlimited.' },
-  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, isSecret: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
+  { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active',
+    to: 'grpc.address',
+    meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
+  { name: 'grpc-port', kind: 'integer', default: 8001, min: 0, max: 65535, group: 'GRPC', state: 'active',
+    to: 'grpc.port',
+    meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'reuse-grpc-port', kind: 'boolean', default: false, group: 'GRPC', state: 'active', to: 'grpc.reusePort',
+    meaning: 'Bind with SO_REUSEPORT.' },
+  { name: 'grpc-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'GRPC', state: 'active',
+    to: 'grpc.headerForwardPattern',
+    meaning: 'Request metadata whose key matches becomes request parameters. Any case.' },
+  { name: 'grpc-infer-thread-count', kind: 'integer', default: 2, min: 2, max: 128,
+    outOfBound: 'invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.', group: 'GRPC',
+    state: 'accepted',
+    meaning: 'Threads; see --reactor-threads.' },
+  { name: 'grpc-infer-allocation-pool-size', kind: 'integer', default: 8, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'accepted',
+    meaning: 'Request objects kept for reuse.' },
+  { name: 'grpc-max-response-pool-size', kind: 'integer', default: INT32_MAX, min: 1, max: INT32_MAX,
+    outOfBound: 'Error: --grpc-max-response-pool-size must be greater than 0.', group: 'GRPC', state: 'accepted',
+    meaning: 'Responses of a stream held at the same time.' },
+  { name: 'grpc-use-ssl', kind: 'boolean', default: false, group: 'GRPC', state: 'active',
+    meaning: 'Serve gRPC over TLS. Needs --grpc-server-cert and --grpc-server-key.' },
+  { name: 'grpc-use-ssl-mutual', kind: 'boolean', default: false, group: 'GRPC', state: 'active',
+    meaning: 'Clients must show a certificate of --grpc-root-cert; implies --grpc-use-ssl.' },
+  { name: 'grpc-server-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active',
+    meaning: 'PEM certificate of the server, with those that lead to its root; or several files, joined by commas, ' +
+      'of which a client is shown the first with the name it asks for. It, its key and the roots are read again ' +
+      'when they change.' },
+  { name: 'grpc-server-key', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active',
+    meaning: 'PEM key of the server; or as many as certificates.' },
+  { name: 'grpc-root-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'active',
+    meaning: 'PEM certificates that clients are checked against; see --grpc-use-ssl-mutual.' },
+  { name: 'grpc-infer-response-compression-level', kind: 'choice', choices: ['none', 'low', 'medium', 'high'],
+    anyCase: true, default: 'none', group: 'GRPC', state: 'active', to: 'grpc.inferResponseCompressionLevel',
+    meaning: 'Compression of inference responses.' },
+  { name: 'grpc-keepalive-time', kind: 'integer', default: 7200000, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.keepaliveTimeMs',
+    meaning: 'Quiet time before the server pings a connection, in ms.' },
+  { name: 'grpc-keepalive-timeout', kind: 'integer', default: 20000, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.keepaliveTimeoutMs',
+    meaning: 'Time a ping may stay unanswered, in ms.' },
+  { name: 'grpc-keepalive-permit-without-calls', kind: 'boolean', default: false, group: 'GRPC', state: 'active',
+    to: 'grpc.keepalivePermitWithoutCalls',
+    meaning: 'Ping connections without calls too.' },
+  { name: 'grpc-http2-max-pings-without-data', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.http2MaxPingsWithoutData',
+    meaning: 'Pings that may be sent without data between them; 0 is unlimited.' },
+  { name: 'grpc-http2-min-recv-ping-interval-without-data', kind: 'integer', default: 300000, min: 0, max: INT32_MAX,
+    group: 'GRPC', state: 'active', to: 'grpc.http2MinRecvPingIntervalWithoutDataMs',
+    meaning: 'Shortest interval between the pings of a client while no data is sent, in ms.' },
+  { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.http2MaxPingStrikes',
+    meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
+  { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.maxConnectionAgeMs',
+    meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
+  { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC',
+    state: 'active', to: 'grpc.maxConnectionAgeGraceMs',
+    meaning: 'Time for calls to finish after --grpc-max-connection-age, in ms; 0 is unlimited.' },
+  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true,
+    isSecret: true, group: 'GRPC', state: 'active',
+    meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
 
   // Metrics
-  { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Serve Prometheus metrics.' },
-  { name: 'allow-gpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Include GPU metrics. Linux.' },
-  { name: 'allow-cpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Include CPU and memory metrics of the host. Linux.' },
-  { name: 'metrics-address', kind: 'string', value: 'address', default: '', group: 'Metrics', state: 'active', meaning: 'Address to bind; that of HTTP when not given.' },
-  { name: 'metrics-port', kind: 'integer', default: 8002, min: 0, max: 65535, group: 'Metrics', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
-  { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics', state: 'active', meaning: 'Interval between two samples of the CPU and GPU metrics, in ms.' },
-  { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics', state: 'active', meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles (quantile:error,...).' },
+  { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active',
+    meaning: 'Serve Prometheus metrics.' },
+  { name: 'allow-gpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active',
+    meaning: 'Include GPU metrics. Linux.' },
+  { name: 'allow-cpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active',
+    meaning: 'Include CPU and memory metrics of the host. Linux.' },
+  { name: 'metrics-address', kind: 'string', value: 'address', default: '', group: 'Metrics', state: 'active',
+    meaning: 'Address to bind; that of HTTP when not given.' },
+  { name: 'metrics-port', kind: 'integer', default: 8002, min: 0, max: 65535, group: 'Metrics', state: 'active',
+    meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics',
+    state: 'active',
+    meaning: 'Interval between two samples of the CPU and GPU metrics, in ms.' },
+  { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics',
+    state: 'active',
+    meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles ' +
+      '(quantile:error,...).' },
 
   // Tracing
-  { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing', state: 'active', meaning: 'Traces of requests. mode=triton (the default) with triton,file=<path> and triton,log-frequency=<n> writes files; mode=opentelemetry with opentelemetry,url=<collector>, resource=<key>=<value>, bsp_max_queue_size, bsp_schedule_delay (ms) and bsp_max_export_batch_size sends spans. level=TIMESTAMPS or TENSORS, rate=<n> (every n-th request) and count=<n> say what is traced, and may be changed while the server runs.' },
+  { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing',
+    state: 'active',
+    meaning: 'Traces of requests. mode=triton (the default) with triton,file=<path> and triton,log-frequency=<n> ' +
+      'writes files; mode=opentelemetry with opentelemetry,url=<collector>, resource=<key>=<value>, ' +
+      'bsp_max_queue_size, bsp_schedule_delay (ms) and bsp_max_export_batch_size sends spans. level=TIMESTAMPS or ' +
+      'TENSORS, rate=<n> (every n-th request) and count=<n> say what is traced, and may be changed while the ' +
+      'server runs.' },
 
   // Backend
-  { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
-  { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', to: 'core.strictBatchingDelay', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
-  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'active', meaning: 'Directory of backends in Python: <name>/model.py for each. This release does not load backend libraries.' },
-  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', group: 'Backend', state: 'active', meaning: 'Instance groups for a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
-  { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'active', meaning: 'Models do not use GPUs below it.' },
-  { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
-  { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Share of the memory of a GPU, from 0 to 1: with more in use, or more needed by models, no further model is loaded there. Without it all of the memory.' },
+  { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true,
+    group: 'Backend', state: 'active',
+    meaning: 'Setting of one backend, or of all.' },
+  { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active',
+    to: 'core.strictBatchingDelay',
+    meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
+  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend',
+    state: 'active',
+    meaning: 'Directory of backends in Python: <name>/model.py for each. This release does not load backend ' +
+      'libraries.' },
+  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', group: 'Backend',
+    state: 'active',
+    meaning: 'Instance groups for a GPU on a machine without one. error: the model fails to load, as in Triton. ' +
+      'cpu: it is served on the CPU, with a warning. Not in Triton.' },
+  { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'active',
+    meaning: 'Models do not use GPUs below it.' },
+  { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend',
+    state: 'accepted',
+    meaning: 'CPU affinity of instances.' },
+  { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend',
+    state: 'active',
+    meaning: 'Share of the memory of a GPU, from 0 to 1: with more in use, or more needed by models, no further ' +
+      'model is loaded there. Without it all of the memory.' },
 
   // Repository Agent
-  { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Directory of repository agents; the agent of this release, checksum, is built in.' },
+  { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents',
+    notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted',
+    meaning: 'Directory of repository agents; the agent of this release, checksum, is built in.' },
 
   // Response Cache
-  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'active', meaning: 'Response cache; local,size=<bytes> is in the memory of the server, redis,host=<host> and redis,port=<port> in a Redis that several servers may share. Its password is better kept in TRITONCACHE_REDIS_PASSWORD: every user of the machine can read a command line. It serves models with response_cache { enable: true }.' },
-  { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Directory of caches.' },
+  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true,
+    group: 'Response Cache', state: 'active',
+    meaning: 'Response cache; local,size=<bytes> is in the memory of the server, redis,host=<host> and ' +
+      'redis,port=<port> in a Redis that several servers may share. Its password is better kept in ' +
+      'TRITONCACHE_REDIS_PASSWORD: every user of the machine can read a command line. It serves models with ' +
+      'response_cache { enable: true }.' },
+  { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches',
+    group: 'Response Cache', state: 'accepted',
+    meaning: 'Directory of caches.' },
 
   // Rate Limiter
-  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', group: 'Rate Limiter', state: 'active', meaning: 'execution_count: instances run when the resources of their rate_limiter are free, in the order of executions times priority.' },
-  { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'active', meaning: 'Units of a resource. With any given, there is nothing of others; with none, as much as an instance needs at most.' },
+  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off',
+    group: 'Rate Limiter', state: 'active',
+    meaning: 'execution_count: instances run when the resources of their rate_limiter are free, in the order of ' +
+      'executions times priority.' },
+  { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true,
+    group: 'Rate Limiter', state: 'active',
+    meaning: 'Units of a resource. With any given, there is nothing of others; with none, as much as an instance ' +
+      'needs at most.' },
 
   // Memory Management
-  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', to: 'core.memoryLimitBytes', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. The default, 0, is half of the memory of the machine or the container, for all of these together; weights and runs of models, the response cache and the process itself come on top, and have the other half. Not in Triton.' },
-  { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management', state: 'active', to: 'core.sequenceLimit', meaning: 'Maximum sequences of a model, in progress or waiting for a slot; a request that starts one more is rejected with 503 or UNAVAILABLE. Not in Triton.' },
-  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'active', to: 'deviceMemory.pinnedPoolBytes', meaning: 'Bytes of page-locked memory for copies to and from GPUs. Allocated when it is first needed, and never without a GPU; 0 is none. Where it is used up, ordinary memory is used.' },
-  { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'active', meaning: 'Bytes of a GPU for outputs, and for tensors between the steps of ensembles; 67108864 without it. Allocated when it is first needed; 0 is none, and of several for a GPU the last counts. Where it is used up, pinned memory is used.' },
-  { name: 'pinned-region-byte-size', kind: 'integer', default: 1073741824, min: 0, group: 'Memory Management', state: 'active', to: 'deviceMemory.lockedRegionBytesMax', meaning: 'Bytes of system shared memory whose pages are locked when clients register it, all regions together, on a machine with a GPU: copies between them and the GPU are direct then. Regions beyond it are served too; 0 locks none. Not in Triton.' },
-  { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },
-  { name: 'buffer-manager-thread-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'Memory Management', state: 'accepted', meaning: 'Threads for copies.' },
+  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active',
+    to: 'core.memoryLimitBytes',
+    meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection ' +
+      'holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up ' +
+      'to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. The default, 0, is half ' +
+      'of the memory of the machine or the container, for all of these together; weights and runs of models, the ' +
+      'response cache and the process itself come on top, and have the other half. Not in Triton.' },
+  { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management',
+    state: 'active', to: 'core.sequenceLimit',
+    meaning: 'Maximum sequences of a model, in progress or waiting for a slot; a request that starts one more is ' +
+      'rejected with 503 or UNAVAILABLE. Not in Triton.' },
+  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management',
+    state: 'active', to: 'deviceMemory.pinnedPoolBytes',
+    meaning: 'Bytes of page-locked memory for copies to and from GPUs. Allocated when it is first needed, and ' +
+      'never without a GPU; 0 is none. Where it is used up, ordinary memory is used.' },
+  { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true,
+    group: 'Memory Management', state: 'active',
+    meaning: 'Bytes of a GPU for outputs, and for tensors between the steps of ensembles; 67108864 without it. ' +
+      'Allocated when it is first needed; 0 is none, and of several for a GPU the last counts. Where it is used ' +
+      'up, pinned memory is used.' },
+  { name: 'pinned-region-byte-size', kind: 'integer', default: 1073741824, min: 0, group: 'Memory Management',
+    state: 'active', to: 'deviceMemory.lockedRegionBytesMax',
+    meaning: 'Bytes of system shared memory whose pages are locked when clients register it, all regions together, ' +
+      'on a machine with a GPU: copies between them and the GPU are direct then. Regions beyond it are served too; ' +
+      '0 locks none. Not in Triton.' },
+  { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true,
+    group: 'Memory Management', state: 'accepted',
+    meaning: 'Virtual address space for growing state on a GPU.' },
+  { name: 'buffer-manager-thread-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX,
+    group: 'Memory Management', state: 'accepted',
+    meaning: 'Threads for copies.' },
 
   // Sagemaker
-  { name: 'allow-sagemaker', kind: 'boolean', default: false, group: 'Sagemaker', state: 'accepted', meaning: 'Serve the Sagemaker endpoint.' },
-  { name: 'sagemaker-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Sagemaker', state: 'accepted', meaning: 'Port to bind.' },
-  { name: 'sagemaker-safe-port-range', kind: 'string', value: 'from-to', default: '', group: 'Sagemaker', state: 'accepted', meaning: 'Ports that may be used.' },
-  { name: 'sagemaker-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Sagemaker', state: 'accepted', meaning: 'Threads.' },
+  { name: 'allow-sagemaker', kind: 'boolean', default: false, group: 'Sagemaker', state: 'accepted',
+    meaning: 'Serve the Sagemaker endpoint.' },
+  { name: 'sagemaker-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Sagemaker', state: 'accepted',
+    meaning: 'Port to bind.' },
+  { name: 'sagemaker-safe-port-range', kind: 'string', value: 'from-to', default: '', group: 'Sagemaker',
+    state: 'accepted',
+    meaning: 'Ports that may be used.' },
+  { name: 'sagemaker-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Sagemaker',
+    state: 'accepted',
+    meaning: 'Threads.' },
 
   // Vertex
-  { name: 'allow-vertex-ai', kind: 'boolean', default: false, group: 'Vertex', state: 'accepted', meaning: 'Serve the Vertex AI endpoint.' },
-  { name: 'vertex-ai-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Vertex', state: 'accepted', meaning: 'Port to bind.' },
-  { name: 'vertex-ai-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Vertex', state: 'accepted', meaning: 'Threads.' },
-  { name: 'vertex-ai-default-model', kind: 'string', value: 'name', default: '', group: 'Vertex', state: 'accepted', meaning: 'Model of redirected predictions.' },
+  { name: 'allow-vertex-ai', kind: 'boolean', default: false, group: 'Vertex', state: 'accepted',
+    meaning: 'Serve the Vertex AI endpoint.' },
+  { name: 'vertex-ai-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Vertex', state: 'accepted',
+    meaning: 'Port to bind.' },
+  { name: 'vertex-ai-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Vertex',
+    state: 'accepted',
+    meaning: 'Threads.' },
+  { name: 'vertex-ai-default-model', kind: 'string', value: 'name', default: '', group: 'Vertex', state: 'accepted',
+    meaning: 'Model of redirected predictions.' },
 
   // Deprecated
-  { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active', meaning: 'Use --disable-auto-complete-config.' },
-  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'active', meaning: 'Use --cache-config=local,size=<bytes>.' },
-  { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=triton,file=<path>.' },
-  { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=level=<level>.' },
-  { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=rate=<n>.' },
-  { name: 'trace-count', kind: 'integer', default: null, min: -1, max: INT32_MAX, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=count=<n>.' },
-  { name: 'trace-log-frequency', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=triton,log-frequency=<n>.' },
+  { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active',
+    meaning: 'Use --disable-auto-complete-config.' },
+  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'active',
+    meaning: 'Use --cache-config=local,size=<bytes>.' },
+  { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'active',
+    meaning: 'Use --trace-config=triton,file=<path>.' },
+  { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated',
+    state: 'active',
+    meaning: 'Use --trace-config=level=<level>.' },
+  { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'active',
+    meaning: 'Use --trace-config=rate=<n>.' },
+  { name: 'trace-count', kind: 'integer', default: null, min: -1, max: INT32_MAX, group: 'Deprecated', state: 'active',
+    meaning: 'Use --trace-config=count=<n>.' },
+  { name: 'trace-log-frequency', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated',
+    state: 'active',
+    meaning: 'Use --trace-config=triton,log-frequency=<n>.' },
 ] as const satisfies readonly Flag[]
 
 type Row = (typeof FLAGS)[number]
@@ -255,7 +497,11 @@ type Scalar<F> = F extends { kind: 'switch' | 'boolean' }
     : F extends { kind: 'string' }
       ? string
       : number
-type OptionValue<F> = F extends { list: true } ? Scalar<F>[] : F extends { default: null } ? Scalar<F> | null : Scalar<F>
+type OptionValue<F> = F extends { list: true }
+  ? Scalar<F>[]
+  : F extends { default: null }
+    ? Scalar<F> | null
+    : Scalar<F>
 
 /** Option names without dashes: `modelRepository`, `httpPort`, …. */
 export type OptionName = Camel<Row['name']>
@@ -270,14 +516,20 @@ export function optionName(flag: string): OptionName {
 
 export function defaultOptions(): Options {
   const flags: readonly Flag[] = FLAGS
-  return Object.fromEntries(flags.map((f) => [optionName(f.name), f.list === true ? [] : f.default])) as unknown as Options
+  return Object.fromEntries(
+    flags.map((f) => [optionName(f.name), f.list === true ? [] : f.default]),
+  ) as unknown as Options
 }
 
-type PassedTo<P extends Part> = { [F in Row as F extends { to: `${P}.${infer Field}` } ? Field : never]: OptionValue<F> }
+type PassedTo<P extends Part> = {
+  [F in Row as F extends { to: `${P}.${infer Field}` } ? Field : never]: OptionValue<F>
+}
 
 /** The values that a part of the core receives unchanged. */
 export function passedTo<P extends Part>(part: P, options: Options): PassedTo<P> {
   const flags: readonly Flag[] = FLAGS
-  const fields = flags.flatMap(({ name, to = '' }) => (to.startsWith(`${part}.`) ? [[to.slice(part.length + 1), options[optionName(name)]]] : []))
+  const fields = flags.flatMap(({ name, to = '' }) =>
+    to.startsWith(`${part}.`) ? [[to.slice(part.length + 1), options[optionName(name)]]] : [],
+  )
   return Object.fromEntries(fields) as PassedTo<P>
 }

@@ -12,8 +12,7 @@ const EVERY_BACKEND = ['default-max-batch-size', 'min-compute-capability', 'auto
 /** Flags whose settings do not depend on a backend. */
 export const SETTINGS = {
   'metrics-config': ['counter_latencies', 'histogram_latencies', 'summary_latencies', 'summary_quantiles'],
-  'host-policy': ['numa-node', 'cpu-cores'],
-  trace: ['mode', 'level', 'rate', 'count'],
+  'host-policy': ['numa-node', 'cpu-cores'], trace: ['mode', 'level', 'rate', 'count'],
   'trace triton': ['file', 'log-frequency'],
   'trace opentelemetry': ['url', 'resource', 'bsp_max_queue_size', 'bsp_schedule_delay', 'bsp_max_export_batch_size'],
 } as const
@@ -24,9 +23,14 @@ export function warnOfUnknown(owner: string, key: string, known: readonly string
 }
 
 /** Warns of an unknown setting of `--backend-config`, and of a backend whose name is close to a known one. */
-export function warnOfBackendSetting({ backend, key }: { backend: string | null; key: string }, warnings: string[]): void {
+export function warnOfBackendSetting(
+  { backend, key }: { backend: string | null; key: string }, warnings: string[],
+): void {
   if (backend === null) {
-    warnOfUnknown('--backend-config without the name of a backend', key, [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)], warnings)
+    warnOfUnknown(
+      '--backend-config without the name of a backend', key,
+      [...EVERY_BACKEND, ...BACKENDS.flatMap(({ settings = [] }) => settings)], warnings,
+    )
     return
   }
   const settings = backendRow(backend)?.settings
@@ -35,6 +39,7 @@ export function warnOfBackendSetting({ backend, key }: { backend: string | null;
   } else {
     // A backend written in Python may have any other name.
     const meant = backendMeant(backend)
-    if (meant !== null && meant !== backend) warnings.push(`Warning: --backend-config names no backend of this server: '${backend}'; did you mean '${meant}'?`)
+    if (meant !== null && meant !== backend)
+      warnings.push(`Warning: --backend-config names no backend of this server: '${backend}'; did you mean '${meant}'?`)
   }
 }

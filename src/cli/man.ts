@@ -9,13 +9,21 @@ const DATE = '2026-11-26'
 const TABLE: readonly Flag[] = FLAGS
 
 const ENVIRONMENT: readonly [name: string, meaning: string][] = [
-  ['NEREID_HTTP_PORT and the like', 'Values of options: the name in capitals with _ for - behind NEREID_, such as NEREID_CONFIG for --config; those of a repeatable option on a line each. The command line goes before them, and they go before the file of --config.'],
+  [
+    'NEREID_HTTP_PORT and the like',
+    'Values of options: the name in capitals with _ for - behind NEREID_, such as NEREID_CONFIG for ' +
+      '--config; those of a repeatable option on a line each. The command line goes before them, and they go ' +
+      'before the file of --config.',
+  ],
   ['NEREID_PYTHON, VIRTUAL_ENV, CONDA_PREFIX', 'The interpreter of Python models, before those on PATH.'],
   ['OTEL_*', 'Settings of the exporter of spans, where --trace-config does not say otherwise.'],
   ['TRITONCACHE_REDIS_USERNAME, TRITONCACHE_REDIS_PASSWORD', 'Who asks the Redis of --cache-config.'],
   ['TRITON_SERVER_ESCAPE_LOG_MESSAGES', '0 leaves control characters in log messages as they are.'],
   ['NOTIFY_SOCKET, WATCHDOG_USEC', 'Where systemd wants to hear that the server is ready, stops, and is alive.'],
-  ['LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES', 'Sockets that systemd opened: named http, grpc or metrics, or else known by the ports of the options.'],
+  [
+    'LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES',
+    'Sockets that systemd opened: named http, grpc or metrics, or else known by the ports of the options.'
+  ],
 ]
 
 const EXAMPLES: readonly [command: string, meaning: string][] = [
@@ -29,16 +37,21 @@ const EXAMPLES: readonly [command: string, meaning: string][] = [
 export function manPage(): string {
   const lines = [
     '.\\" Made from src/cli/flags.ts and src/cli/commands.ts;',
-    '.\\" run the tests of test/cli with `-u` after a change there.',
-    `.TH NEREID 1 ${DATE} Nereid`,
-    '.SH NAME',
-    'nereid, tritonserver \\- inference server with the network API of Triton',
-    '.SH SYNOPSIS',
-    ...['[\\fBserve\\fR] \\fB\\-\\-model\\-repository=\\fIpath\\fR [\\fIoption\\fR ...]', '\\fIcommand\\fR ...'].flatMap((usage) => [`.B nereid`, usage, '.br']).slice(0, -1),
+    '.\\" run the tests of test/cli with `-u` after a change there.', `.TH NEREID 1 ${DATE} Nereid`, '.SH NAME',
+    'nereid, tritonserver \\- inference server with the network API of Triton', '.SH SYNOPSIS',
+    ...['[\\fBserve\\fR] \\fB\\-\\-model\\-repository=\\fIpath\\fR [\\fIoption\\fR ...]', '\\fIcommand\\fR ...']
+      .flatMap((usage) => [`.B nereid`, usage, '.br'])
+      .slice(0, -1),
     '.SH DESCRIPTION',
-    ...text('Serves the models of a model repository over HTTP, gRPC and shared memory, as NVIDIA Triton Inference Server does: same API, same repository, same options.'),
+    ...text(
+      'Serves the models of a model repository over HTTP, gRPC and shared memory, as NVIDIA Triton Inference ' +
+        'Server does: same API, same repository, same options.',
+    ),
     '.PP',
-    ...text('Options are written --name=value or --name value; booleans take true, false, on, off, 1 or 0. A beginning of a name that fits one option only stands for it.'),
+    ...text(
+      'Options are written --name=value or --name value; booleans take true, false, on, off, 1 or 0. A ' +
+        'beginning of a name that fits one option only stands for it.',
+    ),
     '.SH COMMANDS',
   ]
   for (const { name, usage, meaning, options = [], takesFlags } of COMMANDS) {
@@ -46,7 +59,8 @@ export function manPage(): string {
     if (options.length > 0) {
       lines.push('.RS')
       for (const option of options) {
-        const value = option.value === undefined ? '' : option.isValueOptional === true ? `[=${option.value}]` : `=${option.value}`
+        const value =
+          option.value === undefined ? '' : option.isValueOptional === true ? `[=${option.value}]` : `=${option.value}`
         lines.push('.TP', `.B ${escaped(`--${option.name}`)}\\fI${escaped(value)}\\fR`, ...text(option.meaning))
       }
       lines.push('.RE')
@@ -57,7 +71,9 @@ export function manPage(): string {
   for (const group of GROUPS) {
     lines.push(`.SS ${escaped(group)}`)
     for (const flag of TABLE.filter((f) => f.group === group)) {
-      const names = [flag.name, ...(flag.aliases ?? [])].map((name) => `${escaped(`--${name}`)}\\fI${escaped(valueOf(flag))}\\fB`)
+      const names = [flag.name, ...(flag.aliases ?? [])].map(
+        (name) => `${escaped(`--${name}`)}\\fI${escaped(valueOf(flag))}\\fB`,
+      )
       lines.push('.TP', `.B ${names.join(', ')}`, ...text(describe(flag)))
     }
   }
@@ -65,14 +81,17 @@ export function manPage(): string {
   for (const [name, meaning] of ENVIRONMENT) lines.push('.TP', `.B ${escaped(name)}`, ...text(meaning))
   lines.push(
     '.SH SIGNALS',
-    ...text('SIGTERM and SIGINT end the server: it is not ready at once, answers the requests in flight for up to --exit-timeout-secs, and ends. A second signal ends it at once.'),
-    '.SH EXIT STATUS',
-    '.TP',
-    '.B 0',
-    ...text('All requests were answered; of a command, it did what it was asked and found nothing wrong.'),
-    '.TP',
+    ...text(
+      'SIGTERM and SIGINT end the server: it is not ready at once, answers the requests in flight for up to ' +
+        '--exit-timeout-secs, and ends. A second signal ends it at once.',
+    ),
+    '.SH EXIT STATUS', '.TP', '.B 0',
+    ...text('All requests were answered; of a command, it did what it was asked and found nothing wrong.'), '.TP',
     '.B 1',
-    ...text('The command line or a model was wrong, a port was taken, or requests were left when the time was up. Of --help too, as scripts expect of tritonserver; nereid --help ends with 0.'),
+    ...text(
+      'The command line or a model was wrong, a port was taken, or requests were left when the time was up. ' +
+        'Of --help too, as scripts expect of tritonserver; nereid --help ends with 0.',
+    ),
     '.SH EXAMPLES',
   )
   for (const [command, meaning] of EXAMPLES) lines.push('.TP', `.B ${escaped(command)}`, ...text(meaning))
@@ -98,5 +117,10 @@ function text(words: string): string[] {
 }
 
 function escaped(words: string): string {
-  return words.replaceAll('\\', '\\e').replaceAll('-', '\\-').replaceAll('"', '\\(dq').replaceAll('~', '\\(ti').replaceAll('^', '\\(ha')
+  return words
+    .replaceAll('\\', '\\e')
+    .replaceAll('-', '\\-')
+    .replaceAll('"', '\\(dq')
+    .replaceAll('~', '\\(ti')
+    .replaceAll('^', '\\(ha')
 }

@@ -63,7 +63,12 @@ export function parseArguments(args: readonly string[], operands: string[] | nul
     if (text === null && flag.kind !== 'switch') {
       i += 1
       text = args[i] ?? null
-      if (text === null) throw badOption(flag.name, `The option needs a value${flag.kind === 'boolean' || flag.kind === 'verbosity' ? `, such as --${flag.name}=true` : '.'}`)
+      if (text === null)
+        throw badOption(
+          flag.name,
+          'The option needs a ' +
+            `value${flag.kind === 'boolean' || flag.kind === 'verbosity' ? `, such as --${flag.name}=true` : '.'}`,
+        )
     }
     assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''), COMMAND_LINE)
   }
@@ -84,7 +89,8 @@ export function parseObject(object: Readonly<Record<string, unknown>>): Parsed {
     if (flag === undefined) {
       throw new OptionError(`unrecognized option '${key}'${suggestion(key, byName.keys())}`)
     }
-    for (const one of Array.isArray(value) ? value : [value]) assign(parsed, flag, readValue(flag, String(one)), COMMAND_LINE)
+    for (const one of Array.isArray(value) ? value : [value])
+      assign(parsed, flag, readValue(flag, String(one)), COMMAND_LINE)
   }
   return parsed
 }
@@ -100,7 +106,11 @@ export function assign(parsed: Parsed, flag: Flag, value: string | number | bool
   if (!parsed.given.has(flag.name)) parsed.given.set(flag.name, origin)
   const least = 'clamp' in flag && flag.clamp === true ? flag.min : undefined
   const isLess = typeof value === 'number' && least !== undefined && value < least
-  if (isLess) parsed.warnings.push(`Warning: --${flag.name} is ${least} at least, and is taken as that. Got ${value}${origin === COMMAND_LINE ? '' : ` (${origin})`}`)
+  if (isLess)
+    parsed.warnings.push(
+      `Warning: --${flag.name} is ${least} at least, and is taken as that. Got ` +
+        `${value}${origin === COMMAND_LINE ? '' : ` (${origin})`}`,
+    )
   if (flag.list === true) (options[key] as unknown[]).push(value)
   else options[key] = isLess ? least : value
 }
@@ -117,7 +127,9 @@ export function findFlag(name: string): Flag {
   const only = fitting[0]
   if (only !== undefined && fitting.length === 1) return only
   if (fitting.length > 1) {
-    throw new OptionError(`option '--${name}' is ambiguous; possibilities: ${fitting.map((f) => `--${f.name}`).join(' ')}`)
+    throw new OptionError(
+      `option '--${name}' is ambiguous; possibilities: ${fitting.map((f) => `--${f.name}`).join(' ')}`,
+    )
   }
   throw new OptionError(`unrecognized option '--${name}'${suggestion(name, FLAG_NAMES, '--')}`)
 }
@@ -146,7 +158,11 @@ export function readValue(flag: Flag, text: string): string | number | boolean {
     case 'choice': {
       const folded = flag.anyCase ? text.toLowerCase() : text
       if (!flag.choices.includes(folded)) {
-        throw badOption(flag.name, `invalid argument for --${flag.name}; it takes ${flag.choices.join(', ')}. Got ${text}${suggestion(text, flag.choices)}`)
+        throw badOption(
+          flag.name,
+          `invalid argument for --${flag.name}; it takes ${flag.choices.join(', ')}. Got ` +
+            `${text}${suggestion(text, flag.choices)}`,
+        )
       }
       return folded
     }
@@ -172,10 +188,7 @@ function booleanOf(text: string): boolean | null {
 }
 
 function readNumber(
-  name: string,
-  text: string,
-  form: RegExp,
-  bounds: { min?: number; max?: number; clamp?: true; outOfBound?: string },
+  name: string, text: string, form: RegExp, bounds: { min?: number; max?: number; clamp?: true; outOfBound?: string },
 ): number {
   const trimmed = text.trim()
   if (!form.test(trimmed)) throw badOption(name, `Invalid option value. Got ${text}`)
@@ -185,7 +198,8 @@ function readNumber(
   if (value >= min && value <= max) return value
   // The caller moves the value to the bound and warns.
   if (bounds.clamp === true && value < min) return value
-  if (bounds.outOfBound === undefined) throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
+  if (bounds.outOfBound === undefined)
+    throw badOption(name, `Provided option value is out of bound. Got ${text}; it is from ${min} to ${max}`)
   // The custom text describes only the lower bound.
   throw badOption(name, `${bounds.outOfBound} Got ${text}${value > max ? `; it is at most ${max}` : ''}`)
 }

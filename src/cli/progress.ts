@@ -43,12 +43,18 @@ export class SlowLoads {
     this.#loading.delete(key)
     if (event.phase === 'loading') {
       const sinceMs = performance.now()
-      const timer = setInterval(() => this.#info(`still loading ${key}, ${Math.round((performance.now() - sinceMs) / 1000)} s`), SLOW_MS)
+      const timer = setInterval(
+        () => this.#info(`still loading ${key}, ${Math.round((performance.now() - sinceMs) / 1000)} s`), SLOW_MS,
+      )
       timer.unref()
       this.#loading.set(key, { sinceMs, timer })
     } else if (before !== undefined) {
       const seconds = (performance.now() - before.sinceMs) / 1000
-      if (seconds * 1000 >= SLOW_MS) this.#info(event.phase === 'ready' ? `loaded ${key} in ${seconds.toFixed(1)} s` : `gave up loading ${key} after ${seconds.toFixed(1)} s`)
+      if (seconds * 1000 >= SLOW_MS)
+        this.#info(
+          event.phase === 'ready' ? `loaded ${key} in ${seconds.toFixed(1)} s`
+            : `gave up loading ${key} after ${seconds.toFixed(1)} s`,
+        )
     }
   }
 }
@@ -110,8 +116,10 @@ export class Progress {
     const lines = [...this.#loading]
       .slice(0, Math.max(1, Math.min(LINES_MAX, this.#terminal.rows - 2)))
       .map(([key, since]) => `${frame} loading ${key}  ${((now - since) / 1000).toFixed(1)} s`)
-    if (this.#loading.size > lines.length) lines.push(`  and ${this.#loading.size - lines.length} more, ${this.#done} done`)
-    for (const line of lines) this.#terminal.write(`${line.slice(0, fittingEnd(line, Math.max(1, this.#terminal.columns - 1)))}\n`)
+    if (this.#loading.size > lines.length)
+      lines.push(`  and ${this.#loading.size - lines.length} more, ${this.#done} done`)
+    for (const line of lines)
+      this.#terminal.write(`${line.slice(0, fittingEnd(line, Math.max(1, this.#terminal.columns - 1)))}\n`)
     this.#drawn = lines.length
   }
 

@@ -33,7 +33,9 @@ function readNumber(text: string): number {
   if (!/^[+-]?\d+$/.test(text)) throw badOption('rate-limit-resource', `Invalid option value. Got ${text}`)
   const number = Number(text)
   if (number < 0 || number > INT32_MAX) {
-    throw badOption('rate-limit-resource', `Provided option value is out of bound. Got ${text}; it is from 0 to ${INT32_MAX}`)
+    throw badOption(
+      'rate-limit-resource', `Provided option value is out of bound. Got ${text}; it is from 0 to ${INT32_MAX}`,
+    )
   }
   return number
 }

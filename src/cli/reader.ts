@@ -29,24 +29,35 @@ const CELL_MIN = 8
 /** A table that is at most as wide as the terminal: longer cells continue on the next line. */
 export function fitTable(rows: Rows, columns: number): string {
   const count = Math.max(0, ...rows.map((row) => row.length))
-  const widths = Array.from({ length: count }, (_, i) => Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => textWidth(cleanCell(part))))))
+  const widths = Array.from({ length: count }, (_, i) =>
+    Math.max(0, ...rows.flatMap((row) => (row[i] ?? '').split('\n').map((part) => textWidth(cleanCell(part))))),
+  )
   // A bar and two blanks for each column, and a last bar.
   let over = widths.reduce((sum, width) => sum + width + 3, 1) - Math.max(COLUMNS_MIN, columns)
   while (over > 0) {
     const widest = widths.indexOf(Math.max(...widths))
     const width = widths[widest] ?? 0
     if (width <= CELL_MIN) break
-    const next = Math.max(CELL_MIN, width - over, ...widths.filter((_, i) => i !== widest).map((other) => Math.min(other, width - 1)))
+    const next = Math.max(
+      CELL_MIN, width - over, ...widths.filter((_, i) => i !== widest).map((other) => Math.min(other, width - 1)),
+    )
     over -= width - next
     widths[widest] = next
   }
-  return formatTable(rows.map((row) => row.map((cell, i) => cell.split('\n').flatMap((part) => fold(part, widths[i] ?? CELL_MIN, true)).join('\n'))))
+  return formatTable(
+    rows.map((row) => row.map((cell, i) => cell
+          .split('\n')
+          .flatMap((part) => fold(part, widths[i] ?? CELL_MIN, true))
+          .join('\n'))),
+  )
 }
 
 /** Log lines, broken at blanks to fit the terminal. Words stay whole, so that a path can be copied. */
 export function foldLines(text: string, columns: number): string {
   if (columns < COLUMNS_MIN) return text
-  const lines = text.split('\n').map((line) => (textWidth(line) <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
+  const lines = text
+    .split('\n')
+    .map((line) => (textWidth(line) <= columns ? line : fold(line, columns - INDENT.length, false).join(`\n${INDENT}`)))
   return lines.join('\n')
 }
 
@@ -73,18 +84,28 @@ function fold(text: string, width: number, cuts: boolean): string[] {
  */
 export function colourStates(table: string, environment: NodeJS.ProcessEnv = process.env): string {
   if ((environment['NO_COLOR'] ?? '') !== '') return table
-  const coloured = (colour: number) => (_: string, before: string, state: string): string => `${before}\u001B[${colour}m${state}\u001B[0m`
-  return table.replace(/^(.*\| )(READY)(?= *\|$)/gm, coloured(32)).replace(/^(.*\| )(UNAVAILABLE|Not loaded)(?=[:\s][^|]*\|$)/gm, coloured(31))
+  const coloured =
+    (colour: number) =>
+    (_: string, before: string, state: string): string =>
+      `${before}\u001B[${colour}m${state}\u001B[0m`
+  return table
+    .replace(/^(.*\| )(READY)(?= *\|$)/gm, coloured(32))
+    .replace(/^(.*\| )(UNAVAILABLE|Not loaded)(?=[:\s][^|]*\|$)/gm, coloured(31))
 }
 
 /** The last lines of a start, which began at `beganMs` on the clock of the process. */
-export async function summary(resolved: Resolved, ports: Ports, { models, ready }: StartReport, beganMs: number): Promise<string> {
+export async function summary(
+  resolved: Resolved, ports: Ports, { models, ready }: StartReport, beganMs: number,
+): Promise<string> {
   const { http, grpc, metrics } = resolved.settings
   const { packageVersion } = await import('./version.js')
   const seconds = ((performance.now() - beganMs) / 1000).toFixed(1)
   const loaded = models === 0 ? 'no models' : `${ready.length} of ${models} models ready`
-  const lines = [`Nereid ${packageVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`]
-  if (http !== null) lines.push(`  http     ${isUnix(http.address) ? http.address : `${scheme(http)}://${place(http, ports.http)}`}`)
+  const lines = [
+    `Nereid ${packageVersion()} (Triton ${SERVER_VERSION.replace(/\.\d+$/, '')} API): ${loaded} in ${seconds} s`,
+  ]
+  if (http !== null)
+    lines.push(`  http     ${isUnix(http.address) ? http.address : `${scheme(http)}://${place(http, ports.http)}`}`)
   if (grpc !== null) lines.push(`  grpc     ${isUnix(grpc.address) ? grpc.address : place(grpc, ports.grpc)}`)
   if (metrics !== null) lines.push(`  metrics  http://${place(metrics, ports.metrics)}/metrics`)
   const command = request(resolved, ports, ready)
@@ -101,14 +122,21 @@ function place({ address }: { address: string }, port: number): string {
 }
 
 /** A request that succeeds with any models and without a key; null if there is none. */
-function request({ settings: { http, metrics, keys } }: Resolved, ports: Ports, ready: readonly string[]): string | null {
+function request(
+  { settings: { http, metrics, keys } }: Resolved, ports: Ports, ready: readonly string[],
+): string | null {
   const isOpen = (api: string): boolean => http?.restrictions.every(({ apis }) => !apis.includes(api)) === true
-  const path = keys === null && isOpen('metadata') ? `/v2${ready[0] === undefined ? '' : `/models/${encodeURIComponent(ready[0])}`}` : isOpen('health') ? '/v2/health/ready' : null
+  const path =
+    keys === null && isOpen('metadata')
+      ? `/v2${ready[0] === undefined ? '' : `/models/${encodeURIComponent(ready[0])}`}`
+      : isOpen('health') ? '/v2/health/ready' : null
   // Mutual TLS would require a certificate of the client.
   if (http !== null && path !== null && http.tls?.mutual !== true) {
     const shown = path.includes('health') ? ' -i' : ''
-    if (isUnix(http.address)) return `curl${shown} --unix-socket ${shellWord(unixPath(http.address))} http://localhost${path}`
-    return http.tls === null ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}` : `curl${shown} --insecure ${shellWord(`https://${place(http, ports.http)}${path}`)}`
+    if (isUnix(http.address))
+      return `curl${shown} --unix-socket ${shellWord(unixPath(http.address))} http://localhost${path}`
+    return http.tls === null ? `curl${shown} ${shellWord(`${place(http, ports.http)}${path}`)}`
+      : `curl${shown} --insecure ${shellWord(`https://${place(http, ports.http)}${path}`)}`
   }
   return metrics === null ? null : `curl ${place(metrics, ports.metrics)}/metrics`
 }

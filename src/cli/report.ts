@@ -15,7 +15,9 @@ import type { Resolved } from './settings.js'
  * Logs the tables that users of Triton know, with its headings. On a terminal they fit its width, and settings common
  * to all backends appear once.
  */
-export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null): StartReport {
+export function reportStart(
+  logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[], reader: Terminal | null,
+): StartReport {
   reportDefaults(logger, resolved.settings)
   const models = repository.table(failures)
   const written = repository.pythonBackends()
@@ -26,7 +28,9 @@ export function reportStart(logger: Logger, resolved: Resolved, repository: Repo
     logger.table([['Option', 'Value'], ...optionRows(resolved)])
   } else {
     const format = (rows: Rows): string => fitTable(rows, reader.columns)
-    const own = backends(resolved.settings, written, ({ own }) => own).map(([name = '', path = '', config = '']) => [name, config === '' ? path : `${path}\n${config}`])
+    const own = backends(resolved.settings, written, ({ own }) => own).map(([name = '', path = '', config = '']) => [
+      name, config === '' ? path : `${path}\n${config}`
+    ])
     logger.table([['Backend', 'Path'], ...own, ['(all)', pairsText(commonSettings(resolved.settings))]], format)
     logger.table([['Model', 'Version', 'Status'], ...models], (rows) => colourStates(format(rows)))
     logger.table([['Option', 'Value'], ...optionRows(resolved)], format)
@@ -42,13 +46,19 @@ function failureLines(failures: readonly LoadFailure[], models: number, exitOnEr
   const lines = failures.map(({ model, reason }) => `model '${model}': ${rootReason(reason)}`)
   const others = models - failures.length
   if (lines.length === 0 || !exitOnError || others <= 0) return lines
-  const advice = `${failures.length} of ${models} models failed to load; --exit-on-error=false serves the other${others === 1 ? '' : ` ${others}`}`
+  const advice =
+    `${failures.length} of ${models} models failed to load; --exit-on-error=false serves the ` +
+    `other${others === 1 ? '' : ` ${others}`}`
   return lines.length === 1 ? [`${lines[0]}; ${advice}`] : [...lines, advice]
 }
 
 /** The reason on one line, without the prefix `load failed for model 'm': …`, which the list shows already. */
 function rootReason(reason: string): string {
-  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd().replace(/\s*\n\s*/g, ' ').replace(/[.;]+$/, '')
+  return reason
+    .replace(/^load failed for model '[^']*': /, '')
+    .trimEnd()
+    .replace(/\s*\n\s*/g, ' ')
+    .replace(/[.;]+$/, '')
 }
 
 /** Default of every backend. */
@@ -59,7 +69,8 @@ function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
   const given = repository.backendConfig.filter((one) => one.key === key)
   for (const one of given) logger.verbose(1, `Found overwritten default setting: ${key},${one.value}`)
-  if (!given.some((one) => one.backend === null)) logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
+  if (!given.some((one) => one.backend === null))
+    logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
 }
 
 /** Settings of a backend: in Triton's form, and those given for it alone. */
@@ -71,11 +82,8 @@ interface BackendSettings {
 function commonSettings({ repository }: ServerSettings): Record<string, string> {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
   return {
-    'auto-complete-config': String(repository.autoComplete),
-    'backend-directory': repository.backendDirectory,
-    'min-compute-capability': repository.minComputeCapability.toFixed(6),
-    [key]: value,
-    ...givenFor(repository, null),
+    'auto-complete-config': String(repository.autoComplete), 'backend-directory': repository.backendDirectory,
+    'min-compute-capability': repository.minComputeCapability.toFixed(6), [key]: value, ...givenFor(repository, null),
   }
 }
 
@@ -91,37 +99,42 @@ const cmdline = ({ all }: BackendSettings): string => JSON.stringify({ cmdline: 
 /** Paths of the backends that need more than the core. */
 const PATHS: Readonly<Record<string, () => string>> = {
   onnxruntime: () => findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it',
-  python: pythonRuntime,
-  fil: () => 'trees, run by ONNX Runtime',
-  tensorrt: () => 'plans, run by ONNX Runtime',
+  python: pythonRuntime, fil: () => 'trees, run by ONNX Runtime', tensorrt: () => 'plans, run by ONNX Runtime',
 }
 
-function backends(settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string): string[][] {
+function backends(
+  settings: ServerSettings, written: { name: string; file: string }[], show: (settings: BackendSettings) => string,
+): string[][] {
   const config = (backend: string): string => {
     const own = givenFor(settings.repository, backend)
     // Settings of one backend override those for all.
     return show({ all: { ...commonSettings(settings), ...own }, own: pairsText(own) })
   }
-  const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [name, PATHS[name]?.() ?? 'built in', config(settingsOwner(name))])
-  return [...builtIn.sort(([a = ''], [b = '']) => (a < b ? -1 : 1)), ...written.map(({ name, file }) => [name, file, config(name)])]
+  const builtIn = BACKENDS.filter(({ name, written }) => isBuiltIn(name) && written === undefined).map(({ name }) => [
+    name, PATHS[name]?.() ?? 'built in', config(settingsOwner(name))
+  ])
+  return [
+    ...builtIn.sort(([a = ''], [b = '']) => (a < b ? -1 : 1)),
+    ...written.map(({ name, file }) => [name, file, config(name)])
+  ]
 }
 
 function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
   const { repository } = settings
   return [
-    ['server_id', settings.core.serverId],
-    ['server_version', SERVER_VERSION],
+    ['server_id', settings.core.serverId], ['server_version', SERVER_VERSION],
     ['server_extensions', EXTENSIONS.join(' ')],
     ...repository.paths.map((path, i) => [`model_repository_path[${i}]`, path]),
     ['model_control_mode', `MODE_${repository.mode.toUpperCase()}`],
     ...repository.loadModels.map((name, i) => [`startup_models_${i}`, name]),
-    ['strict_model_config', repository.autoComplete ? '0' : '1'],
-    ['model_config_name', repository.configName ?? ''],
+    ['strict_model_config', repository.autoComplete ? '0' : '1'], ['model_config_name', repository.configName ?? ''],
     ['model_load_thread_count', String(repository.loadThreads)],
     ['strict_readiness', settings.core.strictReadiness ? '1' : '0'],
     ['http_max_input_size', String(settings.core.httpInputBytesMax)],
-    ['allow_client_shm', settings.core.allowClientShm ? '1' : '0'],
-    ['exit_timeout', String(exitTimeoutSecs)],
-    ['cache_enabled', settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null ? '0' : '1'],
+    ['allow_client_shm', settings.core.allowClientShm ? '1' : '0'], ['exit_timeout', String(exitTimeoutSecs)],
+    [
+      'cache_enabled',
+      settings.core.responseCacheBytes === null && settings.core.responseCacheRedis === null ? '0' : '1'
+    ],
   ]
 }

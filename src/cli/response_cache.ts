@@ -21,11 +21,15 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
   const bytes = options.responseCacheByteSize
   if (bytes !== null && options.cacheConfig.length > 0) {
     throw new OptionError(
-      'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or the other.',
+      'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide ' +
+        'one or the other.',
     )
   }
   if (bytes !== null) {
-    warnings.push(`Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size=${bytes}' instead.`)
+    warnings.push(
+      "Warning: '--response-cache-byte-size' has been deprecated! Please use " +
+        `'--cache-config=local,size=${bytes}' instead.`,
+    )
     return { bytes: bytes === 0 ? null : bytes, redis: null }
   }
   const settings = new Map<string, string>()
@@ -33,7 +37,9 @@ export function readResponseCache(options: Options, warnings: string[]): Respons
   for (const text of options.cacheConfig) {
     const [cache, ...given] = splitSettings(text)
     if (name !== null && name !== cache) {
-      throw badOption('cache-config', 'found multiple cache configurations, but only a single cache is currently supported')
+      throw badOption(
+        'cache-config', 'found multiple cache configurations, but only a single cache is currently supported',
+      )
     }
     name = cache
     for (const [key, value] of given) settings.set(key, value)
@@ -67,7 +73,9 @@ function splitSettings(text: string): [cache: string, ...settings: [key: string,
 }
 
 /** Settings of Redis, and those of TLS. */
-const REDIS_SETTINGS = ['host', 'port', 'user', 'password', 'db', 'connect_timeout', 'socket_timeout', 'pool_size', 'wait_timeout']
+const REDIS_SETTINGS = [
+  'host', 'port', 'user', 'password', 'db', 'connect_timeout', 'socket_timeout', 'pool_size', 'wait_timeout'
+]
 const TLS_SETTINGS = ['tls_enabled', 'cert', 'key', 'cacert', 'cacert_dir', 'sni']
 /** A comma before the name of a setting; a password may contain others. */
 const NEXT_SETTING = new RegExp(`,(?=(?:${[...REDIS_SETTINGS, ...TLS_SETTINGS].join('|')})=)`)
@@ -89,14 +97,19 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
   if (host === undefined || port === undefined) {
     throw badOption(
       'cache-config',
-      "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. " +
+      "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' " +
+        'in the configuration - e.g. ' +
         'tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...',
     )
   }
   if (host.includes(',')) {
-    throw badOption('cache-config', `Failed to initialize RedisCache: 'host' has to be a name or an address, got '${shown(host)}'`)
+    throw badOption(
+      'cache-config', `Failed to initialize RedisCache: 'host' has to be a name or an address, got '${shown(host)}'`,
+    )
   }
-  const tls = TLS_SETTINGS.filter((key) => settings.has(key) && !(key === 'tls_enabled' && settings.get(key) === 'false'))
+  const tls = TLS_SETTINGS.filter(
+    (key) => settings.has(key) && !(key === 'tls_enabled' && settings.get(key) === 'false'),
+  )
   if (tls.length > 0) {
     const found = tls.map((key) => `'${key}'`).join(', ')
     const advice = 'put a TLS proxy such as stunnel beside the server and name its address'
@@ -107,21 +120,23 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     if (text === undefined) return otherwise
     if (/^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
     // Triton reads a malformed port as 0, which cannot connect: its users and its QA look for this text.
-    const refused = key === 'port' && (Number.parseInt(text, 10) || 0) === 0 ? `failed to connect to Redis (${host}:0): Connection refused; ` : ''
-    throw badOption('cache-config', `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
+    const refused =
+      key === 'port' && (Number.parseInt(text, 10) || 0) === 0
+        ? `failed to connect to Redis (${host}:0): Connection refused; ` : ''
+    throw badOption(
+      'cache-config',
+      `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got ` +
+        `'${shown(text)}'`,
+    )
   }
   const timeout = (key: string, otherwise: number): number => number(key, otherwise, 0, TIMEOUT_MS_MAX) || TIMEOUT_MS
-  for (const key of settings.keys()) warnOfUnknown("the response cache 'redis'", key, [...REDIS_SETTINGS, ...TLS_SETTINGS], warnings)
+  for (const key of settings.keys())
+    warnOfUnknown("the response cache 'redis'", key, [...REDIS_SETTINGS, ...TLS_SETTINGS], warnings)
   return {
-    host,
-    port: number('port', 0, 1, 65_535),
-    user: settings.get('user') ?? null,
-    password: settings.get('password') ?? null,
-    database: number('db', 0, 0, 999_999),
-    connectTimeoutMs: timeout('connect_timeout', 0),
-    socketTimeoutMs: timeout('socket_timeout', 0),
-    waitTimeoutMs: timeout('wait_timeout', 100),
-    poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
+    host, port: number('port', 0, 1, 65_535), user: settings.get('user') ?? null,
+    password: settings.get('password') ?? null, database: number('db', 0, 0, 999_999),
+    connectTimeoutMs: timeout('connect_timeout', 0), socketTimeoutMs: timeout('socket_timeout', 0),
+    waitTimeoutMs: timeout('wait_timeout', 100), poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
   }
 }
 

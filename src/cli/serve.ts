@@ -14,7 +14,9 @@ import { BindError } from '../api/bind_error.js'
 import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { cleanCell, createLogger, openSink, type Logger, type Sink } from '../log/index.js'
-import { asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName } from '../native/index.js'
+import {
+  asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName,
+} from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { assignSockets, takeGivenSockets } from './activation.js'
@@ -38,11 +40,18 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     parsed = await readOptions(args, process.env)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
     resolved = resolveSettings(parsed)
-    if (sockets === null) resolved.warnings.push('Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, without a shell or npx between')
+    if (sockets === null)
+      resolved.warnings.push(
+        'Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, ' +
+          'without a shell or npx between',
+      )
     else assignSockets(sockets, describeSocket, resolved)
     const { http, grpc, control, metrics } = resolved.settings
     if (http === null && grpc === null && control === null) {
-      resolved.warnings.push(`Warning: no client can reach this server: --allow-http and --allow-grpc are false${metrics === null ? '' : '; only metrics are served'}`)
+      resolved.warnings.push(
+        'Warning: no client can reach this server: --allow-http and --allow-grpc are ' +
+          `false${metrics === null ? '' : '; only metrics are served'}`,
+      )
     }
   } catch (error) {
     if (error instanceof ServerError) return fail('creating server', error)
@@ -61,7 +70,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   let sink: Sink
   try {
     sink = openSink(resolved.settings.log.file)
-    const shared: Sink = (line, problem) => progress?.around(() => sink(reader === null || (problem && !isatty(2)) ? line : foldLines(line, reader.columns), problem))
+    const shared: Sink = (line, problem) =>
+      progress?.around(() =>
+        sink(reader === null || (problem && !isatty(2)) ? line : foldLines(line, reader.columns), problem),
+      )
     logger = createLogger(resolved.settings.log, progress === null ? sink : shared)
   } catch (error) {
     return fail('creating server', error)
@@ -79,24 +91,22 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   signals.onHangUp = () => {
     // Several ports may share a certificate. Each file that could not be used has a line of its own.
     const files = [...new Set([...reread(), ...(sink.reopen === undefined ? [] : [sink.reopen()])])]
-    logger.info(`Signal (1) received: ${files.length === 0 ? 'no keys, certificate or log was read or opened again' : `read or opened again: ${files.join(', ')}`}`)
+    const nothing = 'no keys, certificate or log was read or opened again'
+    const outcome = files.length === 0 ? nothing : `read or opened again: ${files.join(', ')}`
+    logger.info(`Signal (1) received: ${outcome}`)
   }
   let ports: Ports | null = null
   let server: RunningServer
   try {
     const { startServer } = await import('../api/server.js')
-    server = await startServer(resolved.settings, logger, {
-      observe(event) {
+    server = await startServer(resolved.settings, logger, { observe(event) {
         progress?.observe(event)
         manager.observe(event)
         slow.observe(event)
-      },
-      bound: (release) => (signals.release = release),
-      listening(open) {
+      }, bound: (release) => (signals.release = release), listening(open) {
         ports = open
         announce(logger, resolved, open)
-      },
-    })
+      } })
   } catch (error) {
     progress?.end()
     if (error instanceof BindError) return failToListen(logger, resolved, [...error.lines, ...error.advice])
@@ -111,7 +121,8 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     const text = 'failed to load all models'
     if (resolved.settings.exitOnError) {
       await server.stop(0)
-      if (resolved.settings.log.file !== '' || !resolved.settings.log.error) process.stderr.write(start.failures.map((line) => `error: ${cleanCell(line)}\n`).join(''))
+      if (resolved.settings.log.file !== '' || !resolved.settings.log.error)
+        process.stderr.write(start.failures.map((line) => `error: ${cleanCell(line)}\n`).join(''))
       process.stderr.write(`error: creating server: Internal - ${text}\n`)
       return exit(1)
     }
@@ -162,7 +173,8 @@ function loadAhead(settings: RepositorySettings): void {
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   const { http, grpc, metrics, control } = settings
   const at = ({ address, givenFd }: { address: string; givenFd: number | null }, port: number): string =>
-    givenFd === null ? (isUnix(address) ? address : `${address}:${port}`) : `port ${port} of socket ${givenFd}, which the service manager gave`
+    givenFd === null ? (isUnix(address) ? address : `${address}:${port}`)
+      : `port ${port} of socket ${givenFd}, which the service manager gave`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
   if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)
@@ -188,7 +200,9 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
   const left = await server.stop(timeoutSecs * 1000, {
     graceMs,
     leaving: (ms) =>
-      logger.info(`Not ready and refusing inferences; still accepting connections for ${ms / 1000} s (--exit-grace-secs)`),
+      logger.info(
+        `Not ready and refusing inferences; still accepting connections for ${ms / 1000} s (--exit-grace-secs)`,
+      ),
     progress: (seconds, inFlight) => logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
   })
   if (left === 0) {

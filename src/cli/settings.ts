@@ -48,13 +48,18 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   if (options.modelRepository.length === 0) throw new OptionError('Error: --model-repository must be specified')
   const mode = options.modelControlMode
   if (options.loadModel.length > 0 && mode !== 'explicit') {
-    throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", 'load-model')
+    throw new OptionError(
+      "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.", 'load-model',
+    )
   }
   checkHostPolicies(options.hostPolicy, warnings)
   const backendConfig = options.backendConfig.map(readBackendConfig)
   for (const setting of backendConfig) warnOfBackendSetting(setting, warnings)
   if (options.memoryLimit > 0 && options.memoryLimit < MEMORY_LIMIT_SMALL) {
-    warnings.push(`Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than of ${Math.floor(options.memoryLimit / 4)} bytes are refused. Got ${options.memoryLimit}`)
+    warnings.push(
+      'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests ' +
+        `than of ${Math.floor(options.memoryLimit / 4)} bytes are refused. Got ${options.memoryLimit}`,
+    )
   }
   const http = options.allowHttp ? httpOptions(options) : null
   const grpc = options.allowGrpc ? grpcOptions(options) : null
@@ -65,64 +70,46 @@ function resolve({ options, given, warnings: before }: Parsed, environment: Envi
   const cache = readResponseCache(options, warnings)
   const metricsConfig = readMetricsConfig(options.metricsConfig, warnings)
   const settings: ServerSettings = {
-    exitOnError: options.exitOnError,
-    listenEarly: options.listenEarly,
+    exitOnError: options.exitOnError, listenEarly: options.listenEarly,
     core: {
-      ...passedTo('core', options),
-      summaryLatencies: metricsConfig.summaryLatencies,
-      histogramLatencies: metricsConfig.histogramLatencies,
-      summaryQuantiles: metricsConfig.summaryQuantiles,
-      deviceMemory: readDeviceMemory(options),
-      responseCacheBytes: cache.bytes,
-      responseCacheRedis: cache.redis,
+      ...passedTo('core', options), summaryLatencies: metricsConfig.summaryLatencies,
+      histogramLatencies: metricsConfig.histogramLatencies, summaryQuantiles: metricsConfig.summaryQuantiles,
+      deviceMemory: readDeviceMemory(options), responseCacheBytes: cache.bytes, responseCacheRedis: cache.redis,
       rateLimit: readRateLimit(options),
     },
     listen: {
-      ...passedTo('listen', options),
-      unixSocketMode: socketMode(options.unixSocketMode),
+      ...passedTo('listen', options), unixSocketMode: socketMode(options.unixSocketMode),
       gate: { allowRemoteSettings: options.allowRemoteSettings },
     },
-    requestLog: passedTo('log', options),
-    control,
-    keys: keysSettings(options),
-    http,
-    embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
-    grpc,
-    embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }),
-    metrics,
-    metricsConfig,
+    requestLog: passedTo('log', options), control, keys: keysSettings(options), http,
+    embeddedHttp: httpOptions({ ...options, httpUseSsl: false }), grpc,
+    embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }), metrics, metricsConfig,
     trace,
     log: {
-      file: options.logFile,
-      info: options.logInfo,
-      warning: options.logWarning,
-      error: options.logError,
-      verbose: options.logVerbose,
-      format: options.logFormat,
+      file: options.logFile, info: options.logInfo, warning: options.logWarning, error: options.logError,
+      verbose: options.logVerbose, format: options.logFormat,
     },
     repository: {
-      paths: options.modelRepository,
-      hasNamespaces: options.modelNamespacing,
-      mode,
+      paths: options.modelRepository, hasNamespaces: options.modelNamespacing, mode,
       pollSecs: mode === 'poll' ? options.repositoryPollSecs : 0,
       cacheDirectory: options.repositoryCacheDirectory === '' ? null : options.repositoryCacheDirectory,
-      cacheBytesMax: options.repositoryCacheBytes,
-      loadModels: options.loadModel,
+      cacheBytesMax: options.repositoryCacheBytes, loadModels: options.loadModel,
       configName: options.modelConfigName === '' ? null : options.modelConfigName,
-      autoComplete: autoComplete(options, warnings),
-      loadThreads: options.modelLoadThreadCount,
-      loadRetries: options.modelLoadRetryCount,
-      backendConfig,
-      minComputeCapability: options.minSupportedComputeCapability,
-      gpuFallback: options.gpuFallback,
-      backendDirectory: options.backendDirectory,
-      agentDirectory: options.repoagentDirectory,
+      autoComplete: autoComplete(options, warnings), loadThreads: options.modelLoadThreadCount,
+      loadRetries: options.modelLoadRetryCount, backendConfig,
+      minComputeCapability: options.minSupportedComputeCapability, gpuFallback: options.gpuFallback,
+      backendDirectory: options.backendDirectory, agentDirectory: options.repoagentDirectory,
     },
   }
-  warnings.push(...unusedTlsFiles('http', options.httpUseSsl, given), ...unusedTlsFiles('grpc', options.grpcUseSsl || options.grpcUseSslMutual, given))
+  warnings.push(
+    ...unusedTlsFiles('http', options.httpUseSsl, given),
+    ...unusedTlsFiles('grpc', options.grpcUseSsl || options.grpcUseSslMutual, given),
+  )
   const table: readonly Flag[] = FLAGS
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
-  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive }
+  return {
+    settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive,
+  }
 }
 
 /** A `--memory-limit` below this many bytes rejects most requests: the user meant MiB or GiB. */
@@ -136,7 +123,8 @@ function autoComplete(options: Options, warnings: string[]): boolean {
     )
     if (!strict && options.disableAutoCompleteConfig) {
       warnings.push(
-        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!",
+        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of " +
+          "'--disable-auto-complete-config'!",
       )
     }
   }
@@ -145,9 +133,7 @@ function autoComplete(options: Options, warnings: string[]): boolean {
 
 function httpOptions(options: Options): FrontendOptions {
   const http = {
-    ...passedTo('http', options),
-    givenFd: null,
-    tls: httpTls(options),
+    ...passedTo('http', options), givenFd: null, tls: httpTls(options),
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
     corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
@@ -156,8 +142,14 @@ function httpOptions(options: Options): FrontendOptions {
 
 /** Warnings about certificates of a port without TLS: the user expects TLS there. */
 function unusedTlsFiles(service: 'http' | 'grpc', isUsed: boolean, given: ReadonlyMap<string, string>): string[] {
-  const named = ['server-cert', 'server-key', 'root-cert'].map((file) => `${service}-${file}`).filter((flag) => given.has(flag))
-  return isUsed || named.length === 0 ? [] : [`Warning: ${named.map((flag) => `--${flag}`).join(', ')} has no effect: without --${service}-use-ssl=true the port serves plain text`]
+  const named = ['server-cert', 'server-key', 'root-cert']
+    .map((file) => `${service}-${file}`)
+    .filter((flag) => given.has(flag))
+  return isUsed || named.length === 0 ? []
+    : [
+        `Warning: ${named.map((flag) => `--${flag}`).join(', ')} has no effect: without ` +
+          `--${service}-use-ssl=true the port serves plain text`,
+      ]
 }
 
 function httpTls(options: Options): TlsOptions | null {
@@ -174,17 +166,20 @@ function grpcTls(options: Options): TlsOptions | null {
 
 /** The given files, or an error that names the missing one. */
 function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
-  const missing = tls.certificate === '' ? 'server-cert' : tls.key === '' ? 'server-key' : tls.mutual && tls.roots === '' ? 'root-cert' : null
+  const missing =
+    tls.certificate === '' ? 'server-cert'
+      : tls.key === '' ? 'server-key' : tls.mutual && tls.roots === '' ? 'root-cert' : null
   if (missing === null) return tls
-  const what = { 'server-cert': 'the file of its certificate', 'server-key': 'the file of its key', 'root-cert': 'the file of the roots that clients are checked against' }[missing]
+  const what = {
+    'server-cert': 'the file of its certificate', 'server-key': 'the file of its key',
+    'root-cert': 'the file of the roots that clients are checked against',
+  }[missing]
   throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
 }
 
 function grpcOptions(options: Options): FrontendOptions {
   return {
-    ...passedTo('grpc', options),
-    givenFd: null,
-    tls: grpcTls(options),
+    ...passedTo('grpc', options), givenFd: null, tls: grpcTls(options),
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
   }
 }
@@ -203,7 +198,8 @@ function controlOptions(options: Options): ControlOptions | null {
 }
 
 function socketMode(text: string): number {
-  if (!/^0?[0-7]{3}$/.test(text)) throw badOption('unix-socket-mode', `--unix-socket-mode is the mode of a file in octal, as 0660. Got ${text}`)
+  if (!/^0?[0-7]{3}$/.test(text))
+    throw badOption('unix-socket-mode', `--unix-socket-mode is the mode of a file in octal, as 0660. Got ${text}`)
   return Number.parseInt(text, 8)
 }
 
@@ -213,7 +209,8 @@ function keysSettings(options: Options): KeysSettings | null {
   const given = Object.values(oidc).some((value) => value !== '')
   if (given) {
     for (const [flag, value] of Object.entries(oidc)) {
-      if (value === '') throw badOption(flag, 'Tokens of an issuer need --oidc-issuer, --oidc-audience and --oidc-keys.')
+      if (value === '')
+        throw badOption(flag, 'Tokens of an issuer need --oidc-issuer, --oidc-audience and --oidc-keys.')
     }
     if (file === '') throw badOption('keys-file', 'What tokens of an issuer may stands in a keys file, under "oidc".')
     if (claim === '') throw badOption('oidc-scopes', 'The name of a claim is needed.')
@@ -221,7 +218,10 @@ function keysSettings(options: Options): KeysSettings | null {
   if (file === '') return null
   if (!given) return { file, issuer: null, keysUrl: null }
   const keysUrl = /^https?:\/\//i.test(keys) ? keys : null
-  if (keysUrl !== null && !isSafeUrl(keysUrl)) throw badOption('oidc-keys', 'Keys are fetched by https only, unless from this machine (http://localhost). Got ' + keys)
+  if (keysUrl !== null && !isSafeUrl(keysUrl))
+    throw badOption(
+      'oidc-keys', 'Keys are fetched by https only, unless from this machine (http://localhost). Got ' + keys,
+    )
   return { file, issuer: { issuer, audience, claim, keysFile: keysUrl === null ? keys : null }, keysUrl }
 }
 
@@ -241,12 +241,16 @@ function metricsSettings(options: Options, environment: Environment): MetricsSet
 
 /** The metrics address, by default the HTTP one. Metrics always need a port: scrapers do not support Unix sockets. */
 function metricsAddress({ metricsAddress: given, httpAddress }: Options): string {
-  if (isUnix(given)) throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
+  if (isUnix(given))
+    throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
   if (given !== '') return given
   return isUnix(httpAddress) ? '127.0.0.1' : httpAddress
 }
 
-function checkCollisions(http: FrontendOptions | null, grpc: FrontendOptions | null, metrics: MetricsSettings | null, control: ControlOptions | null): void {
+function checkCollisions(
+  http: FrontendOptions | null, grpc: FrontendOptions | null, metrics: MetricsSettings | null,
+  control: ControlOptions | null,
+): void {
   const endpoints = [
     ['HTTP', http],
     ['GRPC', grpc],
@@ -269,14 +273,7 @@ function checkCollisions(http: FrontendOptions | null, grpc: FrontendOptions | n
 }
 
 const RESTRICTABLE = new Set([
-  'health',
-  'metadata',
-  'inference',
-  'shared-memory',
-  'model-config',
-  'model-repository',
-  'statistics',
-  'trace',
+  'health', 'metadata', 'inference', 'shared-memory', 'model-config', 'model-repository', 'statistics', 'trace',
   'logging',
 ])
 
@@ -293,7 +290,12 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
     const [, list = '', key = '', value = ''] = match
     const apis = list.split(',')
     for (const api of apis) {
-      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted ${noun} '${api}' ; there are ${[...RESTRICTABLE].join(', ')}${suggestion(api, RESTRICTABLE)}`)
+      if (!RESTRICTABLE.has(api))
+        throw badOption(
+          flag,
+          `unknown restricted ${noun} '${api}' ; there are ` +
+            `${[...RESTRICTABLE].join(', ')}${suggestion(api, RESTRICTABLE)}`,
+        )
       if (seen.has(api)) {
         throw badOption(flag, `restricted ${noun} '${api}' can not be specified in multiple config groups`)
       }
@@ -329,8 +331,7 @@ export function readBackendConfig(text: string): { backend: string | null; key: 
     throw badOption('backend-config', `No backend specified. --backend-config ${form} Got ${text}`)
   }
   return {
-    backend: named ? text.slice(0, comma) : null,
-    key: text.slice(named ? comma + 1 : 0, equals),
+    backend: named ? text.slice(0, comma) : null, key: text.slice(named ? comma + 1 : 0, equals),
     value: text.slice(equals + 1),
   }
 }
@@ -339,14 +340,11 @@ const QUANTILES = '0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001'
 
 function readMetricsConfig(settings: readonly string[], warnings: string[]): MetricsConfig {
   const config: MetricsConfig = {
-    counterLatencies: true,
-    histogramLatencies: false,
-    summaryLatencies: false,
+    counterLatencies: true, histogramLatencies: false, summaryLatencies: false,
     summaryQuantiles: readQuantiles(QUANTILES, warnings),
   }
   const switches: Record<string, 'counterLatencies' | 'histogramLatencies' | 'summaryLatencies'> = {
-    counter_latencies: 'counterLatencies',
-    histogram_latencies: 'histogramLatencies',
+    counter_latencies: 'counterLatencies', histogram_latencies: 'histogramLatencies',
     summary_latencies: 'summaryLatencies',
   }
   for (const text of settings) {
@@ -359,7 +357,10 @@ function readMetricsConfig(settings: readonly string[], warnings: string[]): Met
     const field = switches[key]
     // Only these exact words count; anything else leaves the default (O 1.1).
     if (field !== undefined && (value === 'true' || value === 'false')) config[field] = value === 'true'
-    else if (field !== undefined) warnings.push(`Warning: --metrics-config=${key} is true or false, and stays ${String(config[field])}. Got ${value}`)
+    else if (field !== undefined)
+      warnings.push(
+        `Warning: --metrics-config=${key} is true or false, and stays ${String(config[field])}. Got ${value}`,
+      )
     if (key === 'summary_quantiles') {
       const quantiles = readQuantiles(value.replace(/^"(.*)"$/, '$1'), warnings)
       if (quantiles.length > 0) config.summaryQuantiles = quantiles
@@ -373,9 +374,7 @@ function readQuantiles(text: string, warnings: string[]): { quantile: number; er
   for (const pair of text.split(',')) {
     const colon = pair.indexOf(':')
     if (colon < 0) {
-      warnings.push(
-        `Invalid option: [${pair}]. No ':' delimiter found. Expected format is <quantile>:<error>`,
-      )
+      warnings.push(`Invalid option: [${pair}]. No ':' delimiter found. Expected format is <quantile>:<error>`)
       continue
     }
     // Reads the longest numeric prefix, as Triton does: `0.0.1` is 0.
@@ -391,7 +390,8 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
   const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [] }
   const exporter: [string, string][] = []
   const fresh = new Set<string>()
-  const bad = (text: string, why: string): OptionError => new OptionError(`Bad option: "--trace-config ${text}".\n${why}`, 'trace-config')
+  const bad = (text: string, why: string): OptionError =>
+    new OptionError(`Bad option: "--trace-config ${text}".\n${why}`, 'trace-config')
   const levels = new Set<string>()
   for (const text of options.traceConfig) {
     const match = /^(?:([^,=]*),)?([^,=]*)(?:=(.*))?$/s.exec(text)
@@ -399,18 +399,25 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
     if (key === '' || value === '') {
       const form = '<trace mode>,<setting>=<value>'
       throw mode === undefined
-        ? bad(text, `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`)
+        ? bad(
+            text, `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`,
+          )
         : bad(text, `--trace-config option format is '${form}'. Got ${text}`)
     }
     const integer = (min: number, max: number): number => {
       const number = Number(value)
-      if (!/^[+-]?\d+$/.test(value) || number < min || number > max) throw bad(text, `Invalid option value. Got ${value}`)
+      if (!/^[+-]?\d+$/.test(value) || number < min || number > max)
+        throw bad(text, `Invalid option value. Got ${value}`)
       return number
     }
     fresh.add(mode === undefined ? key : `${mode},${key}`)
     const owner = mode === undefined ? 'trace' : `trace ${mode}`
-    if (isTraceOwner(owner)) warnOfUnknown(mode === undefined ? '--trace-config' : `--trace-config=${mode}`, key, SETTINGS[owner], warnings)
-    else warnings.push(`Warning: --trace-config has no mode '${mode ?? ''}'${suggestion(mode ?? '', ['triton', 'opentelemetry'])}`)
+    if (isTraceOwner(owner))
+      warnOfUnknown(mode === undefined ? '--trace-config' : `--trace-config=${mode}`, key, SETTINGS[owner], warnings)
+    else
+      warnings.push(
+        `Warning: --trace-config has no mode '${mode ?? ''}'${suggestion(mode ?? '', ['triton', 'opentelemetry'])}`,
+      )
     if (mode === 'opentelemetry') exporter.push([key, value])
     else if (mode === 'triton' && key === 'file') trace.file = value
     else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer(0, 4294967295)
@@ -431,7 +438,10 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
       const short = key.slice(key.indexOf(',') + 1)
       warnings.push(`Warning: Overriding deprecated '--${name}' in favor of provided ${short} value in --trace-config!`)
     } else {
-      warnings.push(`Warning: '--${name}' has been deprecated and will be removed in future releases. Please use '--trace-config' instead.`)
+      warnings.push(
+        `Warning: '--${name}' has been deprecated and will be removed in future releases. Please use ` +
+          "'--trace-config' instead.",
+      )
       set(value)
     }
   }
@@ -440,7 +450,8 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
   old('trace-count', 'count', options.traceCount, (count) => (trace.count = count))
   old('trace-log-frequency', 'triton,log-frequency', options.traceLogFrequency, (n) => (trace.logFrequency = n))
   old('trace-level', 'level', options.traceLevel, (given) => {
-    for (const level of given) for (const one of readTraceLevel(level, (why) => badOption('trace-level', why))) levels.add(one)
+    for (const level of given)
+      for (const one of readTraceLevel(level, (why) => badOption('trace-level', why))) levels.add(one)
   })
   trace.levels = TRACE_LEVELS.filter((level) => levels.has(level))
   try {
@@ -453,7 +464,8 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
   return trace
 }
 
-const isTraceOwner = (text: string): text is 'trace' | 'trace triton' | 'trace opentelemetry' => text.startsWith('trace') && Object.hasOwn(SETTINGS, text)
+const isTraceOwner = (text: string): text is 'trace' | 'trace triton' | 'trace opentelemetry' =>
+  text.startsWith('trace') && Object.hasOwn(SETTINGS, text)
 
 function readTraceLevel(text: string, bad: (why: string) => OptionError): string[] {
   const level = text.toUpperCase()

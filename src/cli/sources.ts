@@ -22,7 +22,8 @@ const NESTED = /(?:[-?:][ \t]+){100}/
 const WORDS: Readonly<Record<string, string>> = {
   MULTIPLE_DOCS: 'a second document begins here; a file of options is one',
   // Values such as the address :: cause it.
-  BLOCK_AS_IMPLICIT_KEY: 'Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes',
+  BLOCK_AS_IMPLICIT_KEY:
+    'Nested mappings are not allowed in compact mappings; a value with a colon in it may need quotes',
 }
 
 /** Value of one flag in a variable or in a line of a file. */
@@ -38,7 +39,9 @@ interface SourceValue {
  * @param operands as for `parseArguments`; any of them replaces a --model-repository that the command line lacks
  * @throws {OptionError} naming the variable, or the file and the line
  */
-export async function readOptions(args: readonly string[], environment: NodeJS.ProcessEnv, operands: string[] | null = null): Promise<Parsed> {
+export async function readOptions(
+  args: readonly string[], environment: NodeJS.ProcessEnv, operands: string[] | null = null,
+): Promise<Parsed> {
   const parsed = parseArguments(args, operands)
   if (parsed.options.help || parsed.options.version) return parsed
   const isNamed = operands !== null && operands.length > 0
@@ -72,14 +75,18 @@ function fromEnvironment(environment: NodeJS.ProcessEnv, warnings: string[]): So
     if (origin === undefined) continue
     if (isLink(text)) {
       const service = origin.replace(/_PORT$/, '').toLowerCase().replaceAll('_', '-')
-      warnings.push(`Warning: ${origin} is ignored: it is ${cleanCell(text)}, as Kubernetes sets it for a Service named ${service} (enableServiceLinks: false in the pod leaves it out)`)
+      warnings.push(
+        `Warning: ${origin} is ignored: it is ${cleanCell(text)}, as Kubernetes sets it for a Service named ` +
+          `${service} (enableServiceLinks: false in the pod leaves it out)`,
+      )
       continue
     }
     const texts = flag.list === true ? text.split(/\r?\n/).filter((line) => line !== '') : [text]
     values.push({ flag, values: texts.map((one) => at(origin, () => readValue(flag, one))), origin })
   }
   for (const [name, text = ''] of Object.entries(environment)) {
-    if (!name.startsWith(PREFIX) || known.has(name) || isLink(text) || /_SERVICE_(?:HOST|PORT)|_PORT_\d+_/.test(name)) continue
+    if (!name.startsWith(PREFIX) || known.has(name) || isLink(text) || /_SERVICE_(?:HOST|PORT)|_PORT_\d+_/.test(name))
+      continue
     const meant = suggestion(name.slice(PREFIX.length), [...known].map((one) => one.slice(PREFIX.length)), PREFIX)
     if (meant !== '') warnings.push(`Warning: nothing reads ${cleanCell(name)}${meant}`)
   }
@@ -94,14 +101,17 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
   const shown = cleanCell(path)
   const library = await import('yaml')
   const lines = new library.LineCounter()
-  const wrong = (offset: number, why: string): OptionError => new OptionError(`${shown}:${lines.linePos(offset).line}: ${cleanCell(why)}`)
+  const wrong = (offset: number, why: string): OptionError =>
+    new OptionError(`${shown}:${lines.linePos(offset).line}: ${cleanCell(why)}`)
   const tooDeep = `${shown}: is nested too deep`
   if ((text.match(/[[{]/g)?.length ?? 0) > BRACKETS_MAX || NESTED.test(text)) throw new OptionError(tooDeep)
   let document: ReturnType<typeof library.parseDocument>
   try {
     // Unique keys are checked below, in linear time: the library compares each with each. With logLevel 'silent' it
     // would ignore a second document, and positions in messages take longer than all the rest.
-    document = library.parseDocument(text, { lineCounter: lines, logLevel: 'error', uniqueKeys: false, prettyErrors: false })
+    document = library.parseDocument(text, {
+      lineCounter: lines, logLevel: 'error', uniqueKeys: false, prettyErrors: false,
+    })
   } catch (error) {
     if (error instanceof RangeError) throw new OptionError(tooDeep)
     throw error
@@ -110,25 +120,31 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
   if (mistake !== undefined) throw wrong(mistake.pos[0], WORDS[mistake.code] ?? mistake.message.split('\n')[0] ?? '')
   const { contents } = document
   if (contents === null || (library.isScalar(contents) && contents.value === null)) return []
-  if (!library.isMap(contents)) throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')
+  if (!library.isMap(contents))
+    throw wrong(contents.range?.[0] ?? 0, 'a file of options has lines such as http-port: 8000')
 
   /** A scalar as it would be written on the command line; `where` is the fallback position. */
   const scalar = (node: unknown, where: number, name: string): { text: string; at: number } => {
     const start = library.isNode(node) ? (node.range?.[0] ?? where) : where
     if (library.isAlias(node)) throw wrong(start, `${name}: write the value itself, aliases (*) are not followed`)
-    if (library.isMap(node) || library.isSeq(node)) throw wrong(start, `${name}: a single value belongs here, not a ${library.isMap(node) ? 'map' : 'list'}`)
+    if (library.isMap(node) || library.isSeq(node))
+      throw wrong(start, `${name}: a single value belongs here, not a ${library.isMap(node) ? 'map' : 'list'}`)
     if (library.isNode(node) && node.tag !== undefined) throw wrong(start, `${name}: write the value without a tag (!)`)
     if (!library.isScalar(node) || node.value === null) throw wrong(start, `${name}: has no value`)
     const value = typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))
     if (value.includes('\0')) throw wrong(start, `${name}: has a NUL byte`)
     return { text: value, at: start }
   }
-  const names = TABLE.filter((flag) => flag.outside === undefined).flatMap((flag) => [flag.name, ...(flag.aliases ?? [])])
+  const names = TABLE.filter((flag) => flag.outside === undefined).flatMap((flag) => [
+    flag.name, ...(flag.aliases ?? [])
+  ])
   const lineOf = new Map<string, number>()
   return contents.items.map(({ key, value }) => {
     const start = library.isNode(key) ? (key.range?.[0] ?? 0) : 0
     const name = library.isScalar(key) ? String(key.value) : ''
-    const flag = TABLE.find((one) => one.outside === undefined && (one.name === name || one.aliases?.includes(name) === true))
+    const flag = TABLE.find(
+      (one) => one.outside === undefined && (one.name === name || one.aliases?.includes(name) === true),
+    )
     if (flag === undefined) {
       const elsewhere = TABLE.some((one) => one.name === name) ? '; it is not for a file' : suggestion(name, names)
       throw wrong(start, `unrecognized option '${name.slice(0, 100)}'${elsewhere}`)
@@ -137,14 +153,21 @@ async function fromFile(path: string, namedBy: string): Promise<SourceValue[]> {
     if (before !== undefined) throw wrong(start, `${name}: is there already, in line ${before}`)
     const { line } = lines.linePos(start)
     lineOf.set(flag.name, line)
-    const texts = flag.list === true && library.isSeq(value) ? value.items.map((item) => scalar(item, start, name)) : [scalar(value, start, name)]
-    return { flag, values: texts.map((one) => at(`${shown}:${lines.linePos(one.at).line}`, () => readValue(flag, one.text))), origin: `${shown}:${line}` }
+    const texts =
+      flag.list === true && library.isSeq(value) ? value.items.map((item) => scalar(item, start, name))
+        : [scalar(value, start, name)]
+    return {
+      flag, values: texts.map((one) => at(`${shown}:${lines.linePos(one.at).line}`, () => readValue(flag, one.text))),
+      origin: `${shown}:${line}`,
+    }
   })
 }
 
 function textOf(path: string): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(readRegularFile(path, FILE_BYTES_MAX, `${path} is too large for a file of options`))
+    return new TextDecoder('utf-8', { fatal: true }).decode(
+      readRegularFile(path, FILE_BYTES_MAX, `${path} is too large for a file of options`),
+    )
   } catch (error) {
     if (error instanceof ConfigError) throw badOption('config', error.message)
     if (error instanceof TypeError) throw badOption('config', `${path} is no text in UTF-8`)

@@ -6,11 +6,17 @@ import { COMMANDS } from './commands.js'
 import { usageLine } from './help.js'
 
 /** Names of the same commands in other programs. */
-const SYNONYMS: Readonly<Record<string, string>> = { start: 'serve', run: 'serve', validate: 'check', verify: 'check', lint: 'check', create: 'init', new: 'init', generate: 'gen', keygen: 'key' }
+const SYNONYMS: Readonly<Record<string, string>> = {
+  start: 'serve', run: 'serve', validate: 'check', verify: 'check', lint: 'check', create: 'init', new: 'init',
+  generate: 'gen', keygen: 'key',
+}
 
 export function unknownText(program: string, word: string): string {
   const meant = meantBy(word)
-  return `${usageLine(program)}\nUnexpected argument: ${word}${meant === null ? '' : `; did you mean '${program} ${meant}'?`}\n`
+  return (
+    `${usageLine(program)}\nUnexpected argument: ` +
+    `${word}${meant === null ? '' : `; did you mean '${program} ${meant}'?`}\n`
+  )
 }
 
 function meantBy(word: string): string | null {
