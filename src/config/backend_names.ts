@@ -10,13 +10,17 @@ const fold = (name: string): string => name.toLowerCase().replaceAll(/[^a-z0-9]/
 /** Backend by normalised spelling. */
 const SPELLINGS: ReadonlyMap<string, string> = new Map(
   BACKENDS.flatMap(({ name, spellings = [], files = [] }) => {
-    const ofFiles = files.flatMap(({ name: file, platform = '', aliases = [] }) => [platform, ...aliases, file.slice(file.lastIndexOf('.') + 1)])
+    const ofFiles = files.flatMap(({ name: file, platform = '', aliases = [] }) => [
+      platform, ...aliases, file.slice(file.lastIndexOf('.') + 1)
+    ])
     return [name, ...spellings, ...ofFiles].filter((word) => word !== '').map((word) => [fold(word), name] as const)
   }),
 )
 
 /** Names that are compared with a misspelled one. Shorter ones (`fil`, `dali`) are close to too many words. */
-const NEAR = BACKENDS.filter(({ name, spellings }) => name.length > 5 && spellings !== undefined).map(({ name }) => name)
+const NEAR = BACKENDS.filter(({ name, spellings }) => name.length > 5 && spellings !== undefined).map(
+  ({ name }) => name,
+)
 
 /** The backend that a name most likely means, or null. */
 export function backendMeant(name: string): string | null {
@@ -39,5 +43,6 @@ export function backendHint(name: string, field: 'backend' | 'platform' = 'backe
   const absent = absentBackend(meant)
   if (absent !== null) return `; ${absent}`
   // No rejected platform has the name of its backend.
-  return name === meant && field === 'backend' ? '' : `; did you mean ${backendRow(meant)?.written ?? `backend: "${meant}"`}?`
+  return name === meant && field === 'backend' ? ''
+    : `; did you mean ${backendRow(meant)?.written ?? `backend: "${meant}"`}?`
 }

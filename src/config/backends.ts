@@ -77,7 +77,9 @@ export interface Backend {
 }
 
 /** Backends of the core for tests and examples. */
-const FOR_TESTS = ['identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 'implicit_state', 'iterative_sequence', 'device_identity']
+const FOR_TESTS = [
+  'identity', 'repeat', 'square', 'sequence', 'dyna_sequence', 'implicit_state', 'iterative_sequence', 'device_identity'
+]
 
 /** A Python literal. */
 const literal = (value: string | readonly string[]): string => JSON.stringify(value)
@@ -90,53 +92,82 @@ export const KERAS: Foreign = {
 export const GRAPHDEF = {
   ends: /\.graphdef$/i, platform: 'tensorflow_graphdef', what: 'a GraphDef, whose inputs and outputs have no signature',
   code: (file, to, inputs, outputs) =>
-    `import tensorflow as tf; v1 = tf.compat.v1; v1.disable_eager_execution(); g = v1.GraphDef(); g.ParseFromString(open(${literal(file)}, "rb").read()); ` +
-    'tf.import_graph_def(g, name=""); s = v1.Session(); t = lambda names: {n: s.graph.get_tensor_by_name(n + ":0") for n in names}; ' +
+    'import tensorflow as tf; v1 = tf.compat.v1; v1.disable_eager_execution(); g = v1.GraphDef(); ' +
+    `g.ParseFromString(open(${literal(file)}, "rb").read()); ` +
+    'tf.import_graph_def(g, name=""); s = v1.Session(); t = lambda names: {n: s.graph.get_tensor_by_name(n + ' +
+    '":0") for n in names}; ' +
     `v1.saved_model.simple_save(s, ${literal(to)}, t(${literal(inputs)}), t(${literal(outputs)}))`,
 } satisfies Foreign
 
 export const BACKENDS: readonly Backend[] = [
   {
-    name: 'tensorflow', spellings: ['tf', 'tensorflow1', 'tensorflow2', 'keras'], cpuInstances: 2, images: ['tf', 'tf1', 'tf2', 'tensorflow'],
+    name: 'tensorflow',
+    spellings: ['tf', 'tensorflow1', 'tensorflow2', 'keras'],
+    cpuInstances: 2,
+    images: ['tf', 'tf1', 'tf2', 'tensorflow'],
     files: [
-      { name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel', holds: ['saved_model.pb', 'saved_model.pbtxt', 'saved_model.cpb'] },
+      {
+        name: 'model.savedmodel', kind: 'directory', platform: 'tensorflow_savedmodel',
+        holds: ['saved_model.pb', 'saved_model.pbtxt', 'saved_model.cpb'],
+      },
       { name: 'model.graphdef', kind: 'file', platform: GRAPHDEF.platform },
     ],
     foreign: [KERAS, GRAPHDEF], settings: [], devices: 'auto', module: 'tensorflow',
-    served: 'python', note: "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef is refused, with the command that converts it: [TensorFlow](tensorflow.md)",
+    served: 'python',
+    note:
+      "the user's `tensorflow` runs SavedModels, whose signature says inputs, outputs and batching; GraphDef " +
+      'is refused, with the command that converts it: [TensorFlow](tensorflow.md)',
   },
   {
-    name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }], settings: [], devices: 'only', providers: ['tensorrt'],
-    opaque: 'a TensorRT plan', served: 'core', note: "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: [GPUs](gpu.md)",
+    name: 'tensorrt', spellings: ['trt'], files: [{ name: 'model.plan', kind: 'file', platform: PLAN_PLATFORM }],
+    settings: [], devices: 'only', providers: ['tensorrt'], opaque: 'a TensorRT plan', served: 'core',
+    note:
+      "plans, run by ONNX Runtime's TensorRT provider; inputs and outputs have to be in the configuration: " +
+      '[GPUs](gpu.md)',
   },
   {
-    name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'], files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
-    settings: ['enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory', 'provider-library', 'cache-directory'],
-    devices: 'auto', providers: ['cuda'], cpuInstances: 2,
-    served: 'core', note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
+    name: 'onnxruntime', spellings: ['ort', 'onnxrt', 'onnxmodel', 'onnxruntimegpu', 'microsoftonnxruntime'],
+    files: [{ name: 'model.onnx', kind: 'any', platform: 'onnxruntime_onnx' }],
+    settings: [
+      'enable-global-threadpool', 'intra_op_thread_count', 'inter_op_thread_count', 'library', 'provider-directory',
+      'provider-library', 'cache-directory'
+    ],
+    devices: 'auto', providers: ['cuda'], cpuInstances: 2, served: 'core',
+    note: 'inputs, outputs and batching are read from the file; a directory holds `model.onnx` and its external data',
   },
   {
-    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], settings: [], images: ['openvino'], module: 'openvino',
-    served: 'python', note: "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has layouts: [OpenVINO](openvino.md)",
+    name: 'openvino', spellings: ['vino', 'openvinoir'], files: [{ name: 'model.xml', kind: 'any' }], settings: [],
+    images: ['openvino'], module: 'openvino', served: 'python',
+    note:
+      "the user's `openvino` runs them; inputs and outputs are read from the file, and batching where it has " +
+      'layouts: [OpenVINO](openvino.md)',
   },
   {
     name: 'pytorch', spellings: ['torch', 'torchscript', 'pytorchtorchscript', 'jit'], images: ['pyt', 'pytorch'],
-    files: [{ name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] }, { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' }],
+    files: [
+      { name: 'model.pt', kind: 'any', platform: 'pytorch_libtorch', aliases: ['libtorch'] },
+      { name: 'model.pt2', kind: 'any', platform: 'torch_aoti' },
+    ],
     settings: [], devices: 'auto', module: 'torch', opaque: 'a file of PyTorch',
-    served: 'python', note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
+    served: 'python',
+    note: "the user's `torch` runs them; inputs and outputs have to be in the configuration: [PyTorch](pytorch.md)",
   },
   {
-    name: 'python', spellings: ['python2', 'python3', 'pythonbackend'], files: [{ name: 'model.py', kind: 'any' }], devices: 'auto',
+    name: 'python', spellings: ['python2', 'python3', 'pythonbackend'], files: [{ name: 'model.py', kind: 'any' }],
+    devices: 'auto',
     settings: [
-      'python-executable', 'environment-root', 'execute-timeout-ms', 'memory-limit-bytes', 'shm', 'shm-max-byte-size', 'shm-default-byte-size', 'shm-growth-byte-size', 'restart', 'output',
-      'output-bytes-per-second', 'new-privileges', 'stub-timeout-seconds', 'exit-grace-seconds', 'shm-region-prefix-name', 'shm_message_queue_size', 'thread-pool-size',
+      'python-executable', 'environment-root', 'execute-timeout-ms', 'memory-limit-bytes', 'shm', 'shm-max-byte-size',
+      'shm-default-byte-size', 'shm-growth-byte-size', 'restart', 'output', 'output-bytes-per-second', 'new-privileges',
+      'stub-timeout-seconds', 'exit-grace-seconds', 'shm-region-prefix-name', 'shm_message_queue_size',
+      'thread-pool-size'
     ],
     served: 'core', note: "the model's `auto_complete_config` says inputs and outputs: [Python models](python.md)",
   },
   {
-    name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [], devices: 'never', providers: [],
-    chosen: ['xgboost.model', 'xgboost.json', 'xgboost.ubj', 'model.txt', 'checkpoint.tl'],
-    served: 'core', note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
+    name: 'fil', spellings: ['forest', 'xgboost', 'lightgbm', 'treelite'], images: ['fil'], settings: [],
+    devices: 'never', providers: [],
+    chosen: ['xgboost.model', 'xgboost.json', 'xgboost.ubj', 'model.txt', 'checkpoint.tl'], served: 'core',
+    note: 'trees of XGBoost, LightGBM and treelite; the parameter `model_type` says which file: [Trees](trees.md)',
   },
   {
     name: 'ensemble', written: 'platform: "ensemble"', spellings: ['ensembles', 'ensemblescheduling', 'pipeline'],
@@ -144,28 +175,40 @@ export const BACKENDS: readonly Backend[] = [
   },
   ...FOR_TESTS.map((name) => ({ name, served: 'core' as const, note: 'built in, for tests and examples' })),
   {
-    name: 'dali', images: ['dali'],
-    served: 'absent', note: 'DALI pipelines are not in this release; run the pipeline from a model.py (backend: "python") that imports nvidia.dali, or decode and resize there with Pillow or OpenCV',
+    name: 'dali', images: ['dali'], served: 'absent',
+    note:
+      'DALI pipelines are not in this release; run the pipeline from a model.py (backend: "python") that ' +
+      'imports nvidia.dali, or decode and resize there with Pillow or OpenCV',
   },
   {
-    name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'],
-    served: 'absent', note: 'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM (all_models/llmapi or all_models/inflight_batcher_llm) runs the engine with the package tensorrt_llm',
+    name: 'tensorrtllm', spellings: ['trtllm'], images: ['trtllm', 'tensorrtllm'], served: 'absent',
+    note:
+      'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM ' +
+      '(all_models/llmapi or all_models/inflight_batcher_llm) runs the engine with the package tensorrt_llm',
   },
   {
-    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json',
-    served: 'python', note: "the user's `vllm` runs the engine that `model.json` describes; never tried with vLLM itself: [vLLM](vllm.md)",
+    name: 'vllm', images: ['vllm'], devices: 'auto', module: 'vllm', reads: 'model.json', served: 'python',
+    note:
+      "the user's `vllm` runs the engine that `model.json` describes; never tried with vLLM itself: " +
+      '[vLLM](vllm.md)',
   },
   {
-    name: 'fastertransformer', images: ['fastertransformer'],
-    served: 'absent', note: 'FasterTransformer models are not in this release, and nobody maintains that backend; serve the original weights with vLLM (backend: "vllm"), or with the model.py of TensorRT-LLM (backend: "python")',
+    name: 'fastertransformer', images: ['fastertransformer'], served: 'absent',
+    note:
+      'FasterTransformer models are not in this release, and nobody maintains that backend; serve the original ' +
+      'weights with vLLM (backend: "vllm"), or with the model.py of TensorRT-LLM (backend: "python")',
   },
   {
-    name: 'neuron', spellings: ['inferentia', 'awsneuron'], images: ['neuron', 'neuronx'],
-    served: 'absent', note: 'Neuron models are not in this release; load the compiled model in a model.py (backend: "python") that imports torch_neuronx',
+    name: 'neuron', spellings: ['inferentia', 'awsneuron'], images: ['neuron', 'neuronx'], served: 'absent',
+    note:
+      'Neuron models are not in this release; load the compiled model in a model.py (backend: "python") that ' +
+      'imports torch_neuronx',
   },
   {
-    name: 'stateful',
-    served: 'absent', note: 'the stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)',
+    name: 'stateful', served: 'absent',
+    note:
+      'the stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and ' +
+      'write each pair of its state_pairs as a state of sequence_batching (implicit state)',
   },
 ]
 

@@ -6,13 +6,8 @@ import type { TensorIo } from '../native/contract.js'
 import type { ModelIo } from './complete.js'
 import { ConfigError, invalid } from './error.js'
 import {
-  DataType,
-  ModelSequenceBatching_Control_Kind as Control,
-  type ModelConfig,
-  type ModelInput,
-  type ModelOutput,
-  type ModelSequenceBatching,
-  type ModelSequenceBatching_Control,
+  DataType, ModelSequenceBatching_Control_Kind as Control, type ModelConfig, type ModelInput, type ModelOutput,
+  type ModelSequenceBatching, type ModelSequenceBatching_Control,
 } from './generated/model_config_pb.js'
 import { onnxName, shapeText, typeName } from './names.js'
 import { controlOf } from './validate_scheduling.js'
@@ -28,35 +23,55 @@ export function checkAgainstModel(config: ModelConfig, io: ModelIo): void {
 export function checksAgainstModel(config: ModelConfig, io: ModelIo): (() => void)[] {
   return [
     () => checkCount(config, io),
-    ...config.input.flatMap((input) => [() => checkType(input, find(input.name, io.inputs, 'input'), 'input', config.name), () => checkInput(input, config, io)]),
-    ...config.output.flatMap((output) => [() => checkType(output, find(output.name, io.outputs, 'output'), 'output', config.name), () => checkOutput(output, config, io)]),
+    ...config.input.flatMap((input) => [
+      () => checkType(input, find(input.name, io.inputs, 'input'), 'input', config.name),
+      () => checkInput(input, config, io)
+    ]),
+    ...config.output.flatMap((output) => [
+      () => checkType(output, find(output.name, io.outputs, 'output'), 'output', config.name),
+      () => checkOutput(output, config, io)
+    ]),
   ]
 }
 
 function checkCount(config: ModelConfig, io: ModelIo): void {
   const sequence = config.schedulingChoice.case === 'sequenceBatching' ? config.schedulingChoice.value : null
   const controls = sequence === null ? 0 : checkControls(sequence, config, io)
-  const expected = config.input.filter((i) => !i.optional).length + config.batchInput.length + controls + (sequence?.state.length ?? 0)
+  const expected =
+    config.input.filter((i) => !i.optional).length + config.batchInput.length + controls + (sequence?.state.length ?? 0)
   const provided = io.inputs.filter((i) => !i.optional).length
-  if (expected !== provided) throw invalid(`unable to load model '${config.name}', configuration expects ${expected} inputs, model provides ${provided}`)
+  if (expected !== provided)
+    throw invalid(
+      `unable to load model '${config.name}', configuration expects ${expected} inputs, model provides ${provided}`,
+    )
 }
 
 /** Checks the control tensors and returns the number of inputs they use. */
 function checkControls(sequence: ModelSequenceBatching, config: ModelConfig, io: ModelIo): number {
   let count = 0
-  const kinds = [Control.CONTROL_SEQUENCE_START, Control.CONTROL_SEQUENCE_END, Control.CONTROL_SEQUENCE_READY, Control.CONTROL_SEQUENCE_CORRID]
+  const kinds = [
+    Control.CONTROL_SEQUENCE_START, Control.CONTROL_SEQUENCE_END, Control.CONTROL_SEQUENCE_READY,
+    Control.CONTROL_SEQUENCE_CORRID
+  ]
   for (const kind of kinds) {
     const found = controlOf(sequence, kind, config.name)
     if (found === null) continue
     count++
     const tensor = io.inputs.find((i) => i.name === found.name)
-    if (tensor === undefined) throw new ConfigError('INTERNAL', `configuration specified sequence control '${found.name}', but model does not provide that input`)
+    if (tensor === undefined)
+      throw new ConfigError(
+        'INTERNAL', `configuration specified sequence control '${found.name}', but model does not provide that input`,
+      )
     const where = `unable to load model '${config.name}', sequence control '${found.name}'`
     const dims = config.maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape
-    if (dims.length !== 1 || dims[0] !== 1) throw invalid(`${where} in model has dims ${shapeText(dims)} but dims [1] is expected`)
+    if (dims.length !== 1 || dims[0] !== 1)
+      throw invalid(`${where} in model has dims ${shapeText(dims)} but dims [1] is expected`)
     const type = controlType(found.control)
     if (type !== tensor.datatype) {
-      throw invalid(`${where}, the model expects data-type ${onnxName(tensor.datatype) ?? '<invalid>'} but the model configuration specifies data-type ${typeName(type)}`)
+      throw invalid(
+        `${where}, the model expects data-type ${onnxName(tensor.datatype) ?? '<invalid>'} but the model ` +
+          `configuration specifies data-type ${typeName(type)}`,
+      )
     }
   }
   return count
@@ -73,10 +88,15 @@ function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
   const model = config.name
   const tensor = find(input.name, io.inputs, 'input')
   if (input.optional) {
-    if (config.maxBatchSize !== 0) throw invalid(`unable to load model '${model}', optional input '${input.name}' is not supported for models that support batching`)
+    if (config.maxBatchSize !== 0)
+      throw invalid(
+        `unable to load model '${model}', optional input '${input.name}' is not supported for models that ` +
+          'support batching',
+      )
     if (input.allowRaggedBatch) {
       throw invalid(
-        `unable to load model '${model}', configuration expects model provides input with shape [-1] for ragged input '${input.name}', ` +
+        `unable to load model '${model}', configuration expects model provides input with shape [-1] for ` +
+          `ragged input '${input.name}', ` +
           'which is not supported for optional input',
       )
     }
@@ -85,7 +105,8 @@ function checkInput(input: ModelInput, config: ModelConfig, io: ModelIo): void {
     // Requests of a batch are concatenated, so the graph must accept any length.
     if (tensor.shape.length !== 1 || tensor.shape[0] !== -1) {
       throw invalid(
-        `unable to load model '${model}', configuration expects model provides input with shape [-1]  for ragged input '${input.name}', ` +
+        `unable to load model '${model}', configuration expects model provides input with shape [-1]  for ` +
+          `ragged input '${input.name}', ` +
           `model provides ${shapeText(tensor.shape)}`,
       )
     }
@@ -110,11 +131,14 @@ function find(name: string, tensors: TensorIo[], word: string): TensorIo {
 
 function checkType(io: ModelInput | ModelOutput, tensor: TensorIo, word: string, model: string): void {
   if (onnxName(io.dataType) === null) {
-    throw new ConfigError('INTERNAL', `unsupported datatype ${typeName(io.dataType)} for ${word} '${io.name}' for model '${model}'`)
+    throw new ConfigError(
+      'INTERNAL', `unsupported datatype ${typeName(io.dataType)} for ${word} '${io.name}' for model '${model}'`,
+    )
   }
   if (io.dataType !== tensor.datatype) {
     throw invalid(
-      `unable to load model '${model}', configuration expects datatype ${typeName(io.dataType)} for ${word} '${io.name}', ` +
+      `unable to load model '${model}', configuration expects datatype ${typeName(io.dataType)} for ${word} ` +
+        `'${io.name}', ` +
         `model provides ${typeName(tensor.datatype)}`,
     )
   }
@@ -125,18 +149,22 @@ function checkShape(io: ModelInput | ModelOutput, tensor: TensorIo, config: Mode
   const dims = (io.reshape?.shape ?? io.dims).map(Number)
   const graph = tensor.shape
   const who = `model '${config.name}', tensor '${io.name}'`
-  const rank = `the model expects ${graph.length} dimensions (shape ${shapeText(graph)}) but the model configuration specifies`
+  const rank =
+    `the model expects ${graph.length} dimensions (shape ${shapeText(graph)}) but the model configuration ` +
+    'specifies'
   if (config.maxBatchSize > 0) {
     if (graph[0] !== -1) {
       throw invalid(
-        `${who}: for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; ` +
+        `${who}: for the model to support batching the shape should have at least 1 dimension and the first ` +
+          'dimension must be -1; ' +
           `but shape expected by the model is ${shapeText(graph)}`,
       )
     }
     const full = [-1, ...dims]
     if (!matches(graph, full, exact)) {
       throw invalid(
-        `${who}: ${rank} ${full.length} dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, ` +
+        `${who}: ${rank} ${full.length} dimensions (an initial batch dimension because max_batch_size > 0 ` +
+          'followed by the explicit tensor shape, ' +
           `making complete shape ${shapeText(full)})`,
       )
     }
@@ -144,7 +172,8 @@ function checkShape(io: ModelInput | ModelOutput, tensor: TensorIo, config: Mode
     // Triton compares each with 1, regardless of their number.
     if (dims.some((dim) => dim !== 1)) {
       throw invalid(
-        `unable to load model '${config.name}', scalar tensor '${io.name}', should only provide 1 in the model configuration when the model ` +
+        `unable to load model '${config.name}', scalar tensor '${io.name}', should only provide 1 in the ` +
+          'model configuration when the model ' +
           `doesn't support batching. Model configuration provided: ${shapeText(dims)}.`,
       )
     }

@@ -7,13 +7,8 @@ import type { TensorIo } from '../native/contract.js'
 import { copy } from './binary.js'
 import { invalid, noLog, type Log } from './error.js'
 import {
-  ModelDynamicBatchingSchema,
-  ModelInputSchema,
-  ModelOutputSchema,
-  ModelTensorReshapeSchema,
-  type DataType,
-  type ModelConfig,
-  type ModelTensorReshape,
+  ModelDynamicBatchingSchema, ModelInputSchema, ModelOutputSchema, ModelTensorReshapeSchema, type DataType,
+  type ModelConfig, type ModelTensorReshape,
 } from './generated/model_config_pb.js'
 
 /** Inputs and outputs of a model file. */
@@ -31,7 +26,9 @@ export const DEFAULT_MAX_BATCH_SIZE = 4
  * @param defaultMaxBatchSize backend setting `default-max-batch-size`
  * @throws {ConfigError} INVALID_ARG if a model that cannot batch is configured to batch
  */
-export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog): ModelConfig {
+export function completeFromModel(
+  config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog,
+): ModelConfig {
   if (isComplete(config)) {
     log('info', `skipping model configuration auto-complete for '${config.name}': inputs and outputs already specified`)
     return config
@@ -41,8 +38,10 @@ export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBa
   const inputs = io.inputs.filter((tensor) => !tensor.optional)
   completeBatching(full, [...inputs, ...io.outputs].every(canBatch), defaultMaxBatchSize, log)
 
-  if (full.input.length === 0) full.input = inputs.map((tensor) => create(ModelInputSchema, describe(tensor, full.maxBatchSize)))
-  if (full.output.length === 0) full.output = io.outputs.map((tensor) => create(ModelOutputSchema, describe(tensor, full.maxBatchSize)))
+  if (full.input.length === 0)
+    full.input = inputs.map((tensor) => create(ModelInputSchema, describe(tensor, full.maxBatchSize)))
+  if (full.output.length === 0)
+    full.output = io.outputs.map((tensor) => create(ModelOutputSchema, describe(tensor, full.maxBatchSize)))
   return full
 }
 
@@ -58,14 +57,18 @@ function canBatch(tensor: TensorIo): boolean {
 function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatchSize: number, log: Log): void {
   if (!capable) {
     if (config.maxBatchSize === 0) return
-    throw invalid(`autofill failed for model '${config.name}': model does not support batching while non-zero max_batch_size is specified`)
+    throw invalid(
+      `autofill failed for model '${config.name}': model does not support batching while non-zero ` +
+        'max_batch_size is specified',
+    )
   }
   if (config.maxBatchSize === 0) {
     config.maxBatchSize = Math.max(0, defaultMaxBatchSize)
     // Triton's spelling, which log filters know.
     log(
       'warning',
-      `autofilled max_batch_size to ${config.maxBatchSize} for model '${config.name}' since batching is supporrted but no max_batch_size is specified in model ` +
+      `autofilled max_batch_size to ${config.maxBatchSize} for model '${config.name}' since batching is ` +
+        'supporrted but no max_batch_size is specified in model ' +
         'configuration. Must specify max_batch_size to utilize autofill with a larger max batch size',
     )
   }
@@ -74,7 +77,9 @@ function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatch
   }
 }
 
-function describe(tensor: TensorIo, maxBatchSize: number): { name: string; dataType: DataType; dims: bigint[]; reshape?: ModelTensorReshape } {
+function describe(
+  tensor: TensorIo, maxBatchSize: number,
+): { name: string; dataType: DataType; dims: bigint[]; reshape?: ModelTensorReshape } {
   const dims = (maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape).map(BigInt)
   // Numbers of `inference.DataType`; 0, which fails validation, for an unknown type.
   const base = { name: tensor.name, dataType: tensor.datatype as DataType }

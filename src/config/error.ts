@@ -26,7 +26,8 @@ export class ConfigSyntaxError extends ConfigError {
 
   constructor(path: string, line: number, column: number, reason: string, hint: string, span: Span) {
     // Clients match on the part before the path; the rest is for the person who corrects the file.
-    super('INTERNAL', `failed to read text proto from ${path}: ${line}:${column}: ${reason}${hint === '' ? '' : ` ${hint}`}`)
+    const advice = hint === '' ? '' : ` ${hint}`
+    super('INTERNAL', `failed to read text proto from ${path}: ${line}:${column}: ${reason}${advice}`)
     this.path = path
     this.line = line
     this.column = column

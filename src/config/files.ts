@@ -65,7 +65,8 @@ export function readRegularFile(path: string, limit: number, tooLarge: string): 
     const stat = fstatSync(file)
     if (stat.isDirectory()) throw unreadable(path, 'Is a directory')
     if (!stat.isFile()) throw unreadable(path, 'Not a regular file')
-    if (stat.size > limit) throw new ConfigError('INTERNAL', `${tooLarge}: ${stat.size} bytes, at most ${limit} are read`)
+    if (stat.size > limit)
+      throw new ConfigError('INTERNAL', `${tooLarge}: ${stat.size} bytes, at most ${limit} are read`)
     return readAll(file, stat.size, limit, tooLarge)
   } catch (error) {
     if (error instanceof ConfigError) throw error

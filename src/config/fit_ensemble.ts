@@ -35,21 +35,31 @@ export function fitEnsemble(config: ModelConfig, models: readonly (ModelConfig |
     const { name } = model
     if (model.maxBatchSize !== 0 && model.maxBatchSize < config.maxBatchSize) {
       throw invalid(
-        `ensemble ${config.name} allows maximum batch size ${config.maxBatchSize}, but it contains model ${name} which only allows maximum batch size to be ${model.maxBatchSize}`,
+        `ensemble ${config.name} allows maximum batch size ${config.maxBatchSize}, but it contains model ` +
+          `${name} which only allows maximum batch size to be ${model.maxBatchSize}`,
       )
     }
     for (const [input, tensor] of Object.entries(step.inputMap)) {
       if (model.input.some((one) => one.name === input)) continue
-      throw invalid(`in ensemble ${config.name}, ensemble tensor ${tensor} is mapping to non-existing input ${input} in model ${name}`)
+      throw invalid(
+        `in ensemble ${config.name}, ensemble tensor ${tensor} is mapping to non-existing input ${input} in ` +
+          `model ${name}`,
+      )
     }
     for (const input of model.input) {
       const tensor = Object.hasOwn(step.inputMap, input.name) ? step.inputMap[input.name] : undefined
       if (tensor !== undefined) meet(tensor, model, input.dataType, input.dims)
-      else if (!input.optional) throw invalid(`in ensemble ${config.name}, input ${input.name} in model ${name} is not mapped to any ensemble tensors`)
+      else if (!input.optional)
+        throw invalid(
+          `in ensemble ${config.name}, input ${input.name} in model ${name} is not mapped to any ensemble tensors`,
+        )
     }
     for (const [output, tensor] of Object.entries(step.outputMap)) {
       if (model.output.some((one) => one.name === output)) continue
-      throw invalid(`in ensemble ${config.name}, ensemble tensor ${tensor} is mapped from non-existing output ${output} in model ${name}`)
+      throw invalid(
+        `in ensemble ${config.name}, ensemble tensor ${tensor} is mapped from non-existing output ${output} ` +
+          `in model ${name}`,
+      )
     }
     for (const output of model.output) {
       const tensor = Object.hasOwn(step.outputMap, output.name) ? step.outputMap[output.name] : undefined
@@ -62,12 +72,14 @@ export function fitEnsemble(config: ModelConfig, models: readonly (ModelConfig |
 function requireAgreement(first: End, other: End, what: string): void {
   if (first.datatype !== other.datatype) {
     throw invalid(
-      `${what}: inconsistent data type: ${typeName(first.datatype)} is inferred from model ${first.model} while ${typeName(other.datatype)} is inferred from model ${other.model}`,
+      `${what}: inconsistent data type: ${typeName(first.datatype)} is inferred from model ${first.model} ` +
+        `while ${typeName(other.datatype)} is inferred from model ${other.model}`,
     )
   }
   if (fits(first.dims, other.dims) || fits(first.full, other.full)) return
   throw invalid(
-    `${what}: inconsistent shape: ${shapeText(first.full)} is inferred from model ${first.model} while ${shapeText(other.full)} is inferred from model ${other.model}`,
+    `${what}: inconsistent shape: ${shapeText(first.full)} is inferred from model ${first.model} while ` +
+      `${shapeText(other.full)} is inferred from model ${other.model}`,
   )
 }
 

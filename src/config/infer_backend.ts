@@ -23,7 +23,10 @@ export function nameOr(config: ModelConfig, directoryName: string): ModelConfig 
 /** @throws {ConfigError} if the configuration has another name than its directory */
 export function requireName(config: ModelConfig, directoryName: string): void {
   if (config.name !== directoryName) {
-    throw invalid(`unexpected directory name '${directoryName}' for model '${quoted(config.name)}', directory name must equal model name`)
+    throw invalid(
+      `unexpected directory name '${directoryName}' for model '${quoted(config.name)}', directory name must ` +
+        'equal model name',
+    )
   }
 }
 
@@ -49,9 +52,13 @@ function list(directory: string): Listing {
 /** Files that identify a backend. Several rows may belong to one backend; the first is its default. */
 type Rule = ModelFile & { backend: string }
 
-const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) => files.map((file) => ({ backend: name, ...file })))
+const RULES: readonly Rule[] = BACKENDS.flatMap(({ name, files = [] }) =>
+  files.map((file) => ({ backend: name, ...file })),
+)
 const FOREIGN = BACKENDS.flatMap(({ foreign = [] }) => foreign)
-const [TENSORFLOW, OTHERS] = [RULES.filter(({ backend }) => backend === 'tensorflow'), RULES.filter(({ backend }) => backend !== 'tensorflow')]
+const [TENSORFLOW, OTHERS] = [
+  RULES.filter(({ backend }) => backend === 'tensorflow'), RULES.filter(({ backend }) => backend !== 'tensorflow')
+]
 
 /**
  * Completes backend, platform and file name, each from the others or from the files.
@@ -60,7 +67,9 @@ const [TENSORFLOW, OTHERS] = [RULES.filter(({ backend }) => backend === 'tensorf
  * @param hint text about a model without files, which ends the error
  * @throws {ConfigError} INVALID_ARG if nothing identifies the backend
  */
-export function inferBackend(config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => ''): ModelConfig {
+export function inferBackend(
+  config: ModelConfig, files: Listing, modelName: string, hint: () => string = () => '',
+): ModelConfig {
   const found = copy(config)
   if (inferTensorflow(found, files)) return found
 
@@ -68,8 +77,16 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
     if (found.backend === '' && matches(rule, found, files)) found.backend = rule.backend
     if (found.backend !== rule.backend) continue
     const own = OTHERS.filter((r) => r.backend === found.backend)
-    const fitting = own.find((r) => (found.platform !== '' && r.platform === found.platform) || (found.platform === '' && r.name === found.defaultModelFilename))
-    const chosen = fitting ?? own.find((r) => found.platform === '' && found.defaultModelFilename === '' && exists(r, files)) ?? own[0] ?? rule
+    const fitting = own.find(
+      (r) =>
+        (found.platform !== '' && r.platform === found.platform) ||
+        (found.platform === '' && r.name === found.defaultModelFilename),
+    )
+    const chosen =
+      fitting ??
+      own.find((r) => found.platform === '' && found.defaultModelFilename === '' && exists(r, files)) ??
+      own[0] ??
+      rule
     if (found.platform === '') found.platform = chosen.platform ?? ''
     if (found.defaultModelFilename === '') found.defaultModelFilename = chosen.name
     return found
@@ -80,8 +97,10 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
     if (dot < 0) {
       const known = files.size === 0 ? hint() : ''
       throw invalid(
-        `Invalid model name: Could not determine backend for model '${modelName}' with no backend in model configuration. ` +
-          `Expected model name of the form 'model.<backend_name>'.${filesHint(files)}${known === '' ? '' : ` ${known}`}`,
+        `Invalid model name: Could not determine backend for model '${modelName}' with no backend in model ` +
+          'configuration. ' +
+          'Expected model name of the form ' +
+          `'model.<backend_name>'.${filesHint(files)}${known === '' ? '' : ` ${known}`}`,
       )
     }
     found.backend = modelName.slice(dot + 1)
@@ -94,14 +113,24 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
 function filesHint(files: Listing): string {
   for (const name of [...files.keys()].sort()) {
     const row = FOREIGN.find(({ ends }) => ends.test(name))
-    if (row !== undefined) return ` '${quoted(name)}' is ${row.what}: make a SavedModel of it, which is served: python -c ${shellWord(row.code(name, 'model.savedmodel', [], []))}.`
+    if (row !== undefined)
+      return (
+        ` '${quoted(name)}' is ${row.what}: make a SavedModel of it, which is served: python -c ` +
+        `${shellWord(row.code(name, 'model.savedmodel', [], []))}.`
+      )
     const part = TENSORFLOW.find(({ holds }) => holds?.includes(name))
-    if (part !== undefined) return ` '${name}' and what belongs to it have to be in a directory '${part.name}' of the version.`
+    if (part !== undefined)
+      return ` '${name}' and what belongs to it have to be in a directory '${part.name}' of the version.`
   }
-  const foreign = [...files.keys()].sort().find((file) => OTHERS.some((rule) => extension(rule.name) === extension(file)))
+  const foreign = [...files.keys()]
+    .sort()
+    .find((file) => OTHERS.some((rule) => extension(rule.name) === extension(file)))
   const rule = foreign === undefined ? undefined : OTHERS.find((one) => extension(one.name) === extension(foreign))
   if (foreign === undefined || rule === undefined) return ''
-  return ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.name}', or name it in the configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
+  return (
+    ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.name}', or name it in the ` +
+    `configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
+  )
 }
 
 function extension(file: string): string {
@@ -124,7 +153,8 @@ function inferTensorflow(config: ModelConfig, files: Listing): boolean {
 }
 
 function matches(rule: Rule, config: ModelConfig, files: Listing): boolean {
-  if (config.platform !== '' && (config.platform === rule.platform || rule.aliases?.includes(config.platform) === true)) return true
+  if (config.platform !== '' && (config.platform === rule.platform || rule.aliases?.includes(config.platform) === true))
+    return true
   if (config.defaultModelFilename === rule.name) return true
   return config.platform === '' && config.defaultModelFilename === '' && exists(rule, files)
 }

@@ -9,14 +9,23 @@ import { shellWord } from './shell_word.js'
  * @param path the PATH; npx adds directories of packages, which a shell does not have
  * @param script the running file, in `dist/cli` of its package, or the console script of pip
  */
-export function invocation(program: string, path: string = process.env['PATH'] ?? '', cwd: string = process.cwd(), script: string = process.argv[1] ?? ''): string {
-  const directories = path.split(delimiter).filter((directory) => directory !== '' && !/(?:^|\/)node_modules\/\.bin\/?$|\/@npmcli\/run-script\//.test(directory))
+export function invocation(
+  program: string, path: string = process.env['PATH'] ?? '', cwd: string = process.cwd(),
+  script: string = process.argv[1] ?? '',
+): string {
+  const directories = path
+    .split(delimiter)
+    .filter(
+      (directory) => directory !== '' && !/(?:^|\/)node_modules\/\.bin\/?$|\/@npmcli\/run-script\//.test(directory),
+    )
   const isThere = directories.some((directory) => statIfAny(join(directory, program))?.isFile() === true)
   if (isThere) return program
   // In a clone, npx makes a link to it in its own cache.
   const file = existsSync(script) ? realpathSync(script) : script
   for (let directory = cwd; ; directory = dirname(directory)) {
-    const isInstalled = statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined || file === join(directory, 'dist/cli/main.js')
+    const isInstalled =
+      statIfAny(join(directory, 'node_modules/.bin', program)) !== undefined ||
+      file === join(directory, 'dist/cli/main.js')
     // If it is not installed, npx would download a package of that name, which is another one.
     if (isInstalled) return `npx ${program}`
     if (dirname(directory) !== directory) continue

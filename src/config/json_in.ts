@@ -22,11 +22,13 @@ import { emptyConfig } from './pbtxt.js'
  */
 export function parseJsonConfig(text: string): ModelConfig {
   const config = emptyConfig()
-  if (text.length > CONFIG_BYTES_MAX) throw invalid(`Invalid config override: ${text.length} characters, at most ${CONFIG_BYTES_MAX} are read`)
+  if (text.length > CONFIG_BYTES_MAX)
+    throw invalid(`Invalid config override: ${text.length} characters, at most ${CONFIG_BYTES_MAX} are read`)
   try {
     readMessage(reflect(ModelConfigSchema, config), readJson(text), '')
   } catch (error) {
-    if (error instanceof Mismatch || error instanceof JsonSyntaxError) throw invalid(`Invalid config override: ${error.message}`)
+    if (error instanceof Mismatch || error instanceof JsonSyntaxError)
+      throw invalid(`Invalid config override: ${error.message}`)
     throw error
   }
   return config
@@ -36,8 +38,7 @@ export function parseJsonConfig(text: string): ModelConfig {
 class Mismatch extends Error {}
 
 const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
-  [ScalarType.INT32]: [-2147483648n, 2147483647n, 'TYPE_INT32'],
-  [ScalarType.UINT32]: [0n, 4294967295n, 'TYPE_UINT32'],
+  [ScalarType.INT32]: [-2147483648n, 2147483647n, 'TYPE_INT32'], [ScalarType.UINT32]: [0n, 4294967295n, 'TYPE_UINT32'],
   [ScalarType.INT64]: [-9223372036854775808n, 9223372036854775807n, 'TYPE_INT64'],
   [ScalarType.UINT64]: [0n, 18446744073709551615n, 'TYPE_UINT64'],
 }
@@ -83,7 +84,8 @@ function readField(message: ReflectMessage, field: DescField, value: JsonValue, 
       const keys = new Set<string>()
       for (const [key, item] of value.members) {
         // Another object of the same map may repeat a key, one object may not.
-        if (keys.has(key)) throw new Mismatch(`${at(path)}${quoted(key)}: Repeated map key: '${quoted(key)}' is already set.`)
+        if (keys.has(key))
+          throw new Mismatch(`${at(path)}${quoted(key)}: Repeated map key: '${quoted(key)}' is already set.`)
         keys.add(key)
         // Maps are plain objects in memory, in which this one key is no property.
         if (key === '__proto__') throw mismatch(path, key, 'map key')
@@ -149,7 +151,8 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
 
 function readInteger(type: ScalarType, value: JsonValue, path: string): bigint {
   const [min, max, name] = INTEGER_RANGES[type] ?? [0n, 0n, String(type)]
-  const number = value instanceof JsonNumber ? integerOf(value.text) : typeof value === 'string' ? integerInQuotes(value) : null
+  const number =
+    value instanceof JsonNumber ? integerOf(value.text) : typeof value === 'string' ? integerInQuotes(value) : null
   if (number === null || number < min || number > max) throw mismatch(path, value, name)
   return number
 }
@@ -174,7 +177,9 @@ function readFloat(value: JsonValue, path: string, type: string, max: number): n
     if (text === 'Infinity') return Number.POSITIVE_INFINITY
     if (text === '-Infinity') return Number.NEGATIVE_INFINITY
   }
-  const number = typeof text === 'string' && /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text) : Number.NaN
+  const number =
+    typeof text === 'string' && /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text)
+      : Number.NaN
   if (!(Math.abs(number) <= max)) throw mismatch(path, value, type)
   return type === 'TYPE_FLOAT' ? Math.fround(number) : number
 }

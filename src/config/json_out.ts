@@ -11,8 +11,7 @@ import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb
 /** 64-bit fields that stay strings. */
 const STRING_INTEGERS = new Set([
   'inference.ModelInstanceGroup.SecondaryDevice.device_id',
-  'inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim',
-  'inference.ModelSequenceBatching.InitialState.dims',
+  'inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim', 'inference.ModelSequenceBatching.InitialState.dims'
 ])
 
 /** The JSON form, on one line without spaces. */
@@ -34,7 +33,8 @@ function printMessage(message: ReflectMessage): string {
 function printOrder(desc: DescMessage): DescField[] {
   const rank = (field: DescField): number => {
     if (field.oneof !== undefined && field.fieldKind !== 'message') return 2
-    return desc.typeName === 'inference.ModelOutput' && ['name', 'data_type', 'dims', 'reshape'].includes(field.name) ? 0 : 1
+    return desc.typeName === 'inference.ModelOutput' && ['name', 'data_type', 'dims', 'reshape'].includes(field.name)
+      ? 0 : 1
   }
   return desc.fields.toSorted((a, b) => rank(a) - rank(b))
 }
@@ -53,8 +53,10 @@ function printField(message: ReflectMessage, field: DescField): string {
       return printScalar(field, field.scalar, message.get(field))
     case 'list':
       return `[${[...message.get(field)].map((item) => printItem(field, item)).join(',')}]`
-    case 'map':
-      return `{${[...message.get(field)].map(([key, value]) => `${printString(String(key))}:${printItem(field, value)}`).join(',')}}`
+    case 'map': {
+      const print = ([key, value]: [unknown, unknown]) => `${printString(String(key))}:${printItem(field, value)}`
+      return `{${[...message.get(field)].map(print).join(',')}}`
+    }
   }
 }
 
@@ -101,5 +103,7 @@ function printFloat(value: number): string {
 
 /** Like `JSON.stringify`, with Triton's capital hex digits. */
 function printString(value: string): string {
-  return JSON.stringify(value).replaceAll(/(\\\\)|(\\u[0-9a-f]{4})/g, (all, _slash, escape?: string) => (escape === undefined ? all : `\\u${escape.slice(2).toUpperCase()}`))
+  return JSON.stringify(value).replaceAll(/(\\\\)|(\\u[0-9a-f]{4})/g, (all, _slash, escape?: string) =>
+    escape === undefined ? all : `\\u${escape.slice(2).toUpperCase()}`,
+  )
 }

@@ -68,8 +68,10 @@ class Reader {
   }
 
   private checkNumber(number: string): string {
-    if (/^-?0[0-9x]/.test(number) && !/[.eE]/.test(number)) this.fail(`octal and hex numbers are no JSON: ${quoted(number)}`)
-    if (!/^-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(number)) this.fail(`not a number: ${quoted(number)}`)
+    if (/^-?0[0-9x]/.test(number) && !/[.eE]/.test(number))
+      this.fail(`octal and hex numbers are no JSON: ${quoted(number)}`)
+    if (!/^-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(number))
+      this.fail(`not a number: ${quoted(number)}`)
     return number
   }
 
@@ -91,7 +93,8 @@ class Reader {
     const c = this.text[this.position]
     if (c === '"' || c === "'") return this.string(c)
     const bare = this.match(/[A-Za-z_$][A-Za-z0-9_$]*/y)
-    if (bare === null || bare === 'true' || bare === 'false' || bare === 'null') return this.fail("expected a key or '}'")
+    if (bare === null || bare === 'true' || bare === 'false' || bare === 'null')
+      return this.fail("expected a key or '}'")
     return bare
   }
 

@@ -22,8 +22,13 @@ export function readLabels(config: ModelConfig, modelDirectory: string): Labels[
       const path = `${modelDirectory}/${output.labelFilename}`
       const inside = relative(resolve(modelDirectory), resolve(path))
       if (inside === '..' || inside.startsWith(`..${sep}`)) {
-        throw new ConfigError('UNSUPPORTED', `label file path '${path}' for output '${output.name}' in model '${config.name}' is outside model directory`)
+        throw new ConfigError(
+          'UNSUPPORTED',
+          `label file path '${path}' for output '${output.name}' in model '${config.name}' is outside model directory`,
+        )
       }
-      return { output: output.name, text: readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`) }
+      return {
+        output: output.name, text: readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`),
+      }
     })
 }

@@ -49,7 +49,8 @@ export function loadConfigFile(modelDirectory: string, flags: ConfigFlags, log: 
     const bytes = readRegularFile(path, CONFIG_BYTES_MAX, `failed to read text proto from ${path}`)
     return { config: parsePbtxt(bytes, path), path, provided: true }
   } catch (error) {
-    if (error instanceof ConfigSyntaxError) log('error', `Error parsing text-format inference.ModelConfig: ${error.line}:${error.column}: ${error.reason}`)
+    if (error instanceof ConfigSyntaxError)
+      log('error', `Error parsing text-format inference.ModelConfig: ${error.line}:${error.column}: ${error.reason}`)
     throw error
   }
 }
@@ -68,8 +69,11 @@ function exists(path: string): boolean {
  *
  * @param overrideJson the load parameter `config`, which replaces the file; null if there is none
  */
-export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog): LoadedConfig {
-  return overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
+export function readConfig(
+  modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog,
+): LoadedConfig {
+  return overrideJson === null ? loadConfigFile(modelDirectory, flags, log)
+    : { config: parseJsonConfig(overrideJson), path: null, provided: true }
 }
 
 /**
@@ -77,9 +81,13 @@ export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJ
  *
  * @param name the model's name, which is that of its directory unless the repository was registered with another one
  */
-export function completeConfig(loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
+export function completeConfig(
+  loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog,
+): LoadedConfig {
   const named = nameOr(loaded.config, name)
-  const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name, () => unversionedHint(modelDirectory, name)))
+  const config = normalise(
+    inferBackend(named, listFirstDirectory(modelDirectory), name, () => unversionedHint(modelDirectory, name)),
+  )
   validate(config, { io: !flags.autoComplete }, log)
   // Last, as in Triton: a configuration with two mistakes reports the other one first.
   requireName(config, name)
@@ -90,7 +98,9 @@ export function completeConfig(loaded: LoadedConfig, modelDirectory: string, nam
  * Checks a configuration before its file is opened: resolves instance groups, and validates inputs and outputs if none
  * will be completed. Its mistakes take precedence over a missing or broken file.
  */
-export function prepareConfig(config: ModelConfig, flags: ConfigFlags, devices: Devices, log: Log = noLog): ModelConfig {
+export function prepareConfig(
+  config: ModelConfig, flags: ConfigFlags, devices: Devices, log: Log = noLog,
+): ModelConfig {
   const prepared = resolveInstanceGroups(config, devices)
   if (!flags.autoComplete || isComplete(config)) validate(prepared, { io: true }, log)
   return prepared
@@ -115,12 +125,15 @@ export interface FinishContext {
  *
  * @param io inputs and outputs of the opened file; null for a backend that serves any configuration
  */
-export function finishConfig(config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog): ModelConfig {
+export function finishConfig(
+  config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog,
+): ModelConfig {
   let full = config
   if (context.flags.autoComplete) {
     if (typeof context.completed === 'string') full = takeCompleted(config, context.completed)
     else if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
-    else if (context.provided === false) throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${config.name}'`)
+    else if (context.provided === false)
+      throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${config.name}'`)
   }
   full = normalise(full)
   validate(full, { io: true }, log)
@@ -131,7 +144,9 @@ export function finishConfig(config: ModelConfig, io: ModelIo | null, context: F
     // Models are identified by name alone.
     if (graph.case === 'ensembleScheduling') for (const step of graph.value.step) step.modelNamespace = ''
     // An ensemble is decoupled if one of its models is, regardless of its own configuration.
-    ensemble.modelTransactionPolicy = create(ModelTransactionPolicySchema, { decoupled: context.composingDecoupled ?? false })
+    ensemble.modelTransactionPolicy = create(ModelTransactionPolicySchema, {
+      decoupled: context.composingDecoupled ?? false,
+    })
     // Again, with the transaction policy set.
     validate(ensemble, { io: false }, log)
     return ensemble
@@ -146,6 +161,7 @@ export function defaultMaxBatchSize(settings: FinishContext['settings']): number
   const value = settings.findLast((s) => s.key === 'default-max-batch-size')?.value
   if (value === undefined) return DEFAULT_MAX_BATCH_SIZE
   const number = /^\s*[+-]?[0-9]+$/.test(value) ? Number(value) : Number.NaN
-  if (!Number.isInteger(number) || Math.abs(number) > 2147483647) throw invalid(`failed to convert '${value}' to integral number`)
+  if (!Number.isInteger(number) || Math.abs(number) > 2147483647)
+    throw invalid(`failed to convert '${value}' to integral number`)
   return number
 }

@@ -16,50 +16,92 @@ import { nearest } from './suggest.js'
 const init = (): string => `${invocation('nereid')} init`
 
 /** Names of files whose models are served. */
-const SERVED: ReadonlySet<string> = new Set(BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))))
+const SERVED: ReadonlySet<string> = new Set(
+  BACKENDS.flatMap(({ served, files = [] }) => (served === 'absent' ? [] : files.map(({ name }) => name))),
+)
 
 /** Hint after the error about a repository that is a file. */
 export function fileHint(path: string): string {
-  if (isForInit(path)) return `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for --model-repository=models`
-  return `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} MODEL.onnx makes it`
+  if (isForInit(path))
+    return (
+      `; '${quoted(path)}' is a model: ${init()} ${shellWord(path)} puts it into the repository models, for ` +
+      '--model-repository=models'
+    )
+  return (
+    `; '${quoted(path)}' is no directory, and a repository is one with a directory for each model: ${init()} ` +
+    'MODEL.onnx makes it'
+  )
 }
 
 /** Hint after the error about a missing repository: the likely meaning, judged by existing files. */
 export function absentHint(path: string): string {
   const isDirectory = (one: string): boolean => statIfAny(one)?.isDirectory() === true
-  if (path.startsWith('--')) return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
+  if (path.startsWith('--'))
+    return `; --model-repository takes what stands behind it for its value: --model-repository=PATH ${shellWord(path)}`
   const [, cloud] = /^(s3|gs|as)(?::|\/\/)/.exec(path) ?? []
   if (cloud !== undefined) return `; a repository in a cloud is written ${cloud}://…`
-  if (/^~(?:\/|$)/.test(path)) return `; ~ stays as it is behind = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
+  if (/^~(?:\/|$)/.test(path))
+    return `; ~ stays as it is behind = and in files: --model-repository=${shellWord(homedir() + path.slice(1))}`
   const bare = path.trim().replace(/^(['"])(.*)\1$/, '$2')
-  if (bare !== path && isDirectory(bare)) return `; without blanks and quotes it is there: --model-repository=${shellWord(bare)}`
+  if (bare !== path && isDirectory(bare))
+    return `; without blanks and quotes it is there: --model-repository=${shellWord(bare)}`
   const parts = path.split(/[,:;]/)
-  if (parts.length > 1 && parts.every(isDirectory)) return `; each repository has an option of its own: ${parts.map((part) => `--model-repository=${shellWord(part)}`).join(' ')}`
+  if (parts.length > 1 && parts.every(isDirectory))
+    return (
+      '; each repository has an option of its own: ' +
+      `${parts.map((part) => `--model-repository=${shellWord(part)}`).join(' ')}`
+    )
   const above = dirname(path)
   const near = nearest(basename(path), directoriesOf(above))
   return near === null ? '' : `; did you mean '${quoted(join(above, near))}'?`
 }
 
 /** One-line hint about the files of a repository, or null. `expectsModels` is false if it may be empty at first. */
-export function repositoryHint(repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean): string | null {
+export function repositoryHint(
+  repository: string, models: ReadonlyMap<string, string>, expectsModels: boolean,
+): string | null {
   const shown = quoted(repository)
   const files = filesOf(repository)
   // The directory is a version of a model that can be served from its parent.
   const model = dirname(resolve(repository))
-  if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file))) return `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve --model-repository=${shellWord(dirname(model))}`
-  if (files.includes('config.pbtxt')) return `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(repository))}`
+  if (/^\d+$/.test(basename(repository)) && files.some((file) => SERVED.has(file)))
+    return (
+      `model repository '${shown}' is a version of the model '${quoted(basename(model))}': serve ` +
+      `--model-repository=${shellWord(dirname(model))}`
+    )
+  if (files.includes('config.pbtxt'))
+    return (
+      `model repository '${shown}' has a config.pbtxt: if it is a model itself, serve the directory above it, ` +
+      `--model-repository=${shellWord(dirname(repository))}`
+    )
   const [first] = models.keys()
-  if (first !== undefined && [...models.keys()].every((name) => /^\d+$/.test(name)) && filesOf(join(repository, first)).some((file) => SERVED.has(file))) {
-    return `model repository '${shown}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${shellWord(dirname(resolve(repository)))}`
+  if (
+    first !== undefined &&
+    [...models.keys()].every((name) => /^\d+$/.test(name)) &&
+    filesOf(join(repository, first)).some((file) => SERVED.has(file))
+  ) {
+    return (
+      `model repository '${shown}' has only directories of versions: if it is a model itself, serve the ` +
+      `directory above it, --model-repository=${shellWord(dirname(resolve(repository)))}`
+    )
   }
-  const strays = files.filter((file) => extname(file) === '.onnx' && !models.has(basename(file, '.onnx')) && !isServed(join(repository, file), models))
+  const strays = files.filter(
+    (file) =>
+      extname(file) === '.onnx' && !models.has(basename(file, '.onnx')) && !isServed(join(repository, file), models),
+  )
   const [stray] = strays
   if (stray !== undefined) {
     const more = strays.length === 1 ? '' : ` (and ${strays.length - 1} more)`
-    return `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a directory: ${init()} ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
+    return (
+      `'${quoted(stray)}'${more} lies in the model repository itself and is not served, as a model is a ` +
+      `directory: ${init()} ${shellWord(join(repository, stray))} --out=${shellWord(repository)} makes one of it`
+    )
   }
   if (models.size > 0 || !expectsModels) return null
-  return `model repository '${shown}' has no models: ${init()} MODEL.onnx --out=${shellWord(repository)} puts one there, ${init()} --python hello --out=${shellWord(repository)} one to start from`
+  return (
+    `model repository '${shown}' has no models: ${init()} MODEL.onnx --out=${shellWord(repository)} puts one ` +
+    `there, ${init()} --python hello --out=${shellWord(repository)} one to start from`
+  )
 }
 
 /** True if a served model is a copy of the file: `init` copies it. */
@@ -121,15 +163,23 @@ export function unversionedHint(directory: string, name: string): string {
   const path = join(directory, file)
   const makes = `'${quoted(file)}' has to be in the directory of a version`
   // An existing configuration must not be overwritten, and for other files `init` writes none.
-  if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py')) return `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ${shellWord(join(directory, '1/'))}`
+  if (files.includes('config.pbtxt') || (extname(file) !== '.onnx' && file !== 'model.py'))
+    return (
+      `${makes}: mkdir ${shellWord(join(directory, '1'))} && mv ${shellWord(path)} ` +
+      `${shellWord(join(directory, '1/'))}`
+    )
   const named = file.startsWith('model.') ? '' : ` --name=${shellWord(name)}`
-  return `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} --out=${shellWord(dirname(directory))} makes one`
+  return (
+    `${makes}: ${init()} ${shellWord(file === 'model.py' ? directory : path)}${named} ` +
+    `--out=${shellWord(dirname(directory))} makes one`
+  )
 }
 
 /** Hint after the error about a model that has neither a configuration nor a file. */
 function emptyHint(directory: string): string {
   const [version] = directoriesOf(directory).filter((name) => /^\d+$/.test(name)).sort()
-  return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1` : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`
+  return version === undefined ? `There is no directory of a version in '${quoted(directory)}', such as 1`
+    : `There is no model.onnx, model.py or other file of a model in '${quoted(join(directory, version))}'`
 }
 
 /** Names of directories, for a hint; none if unreadable. */
@@ -141,7 +191,10 @@ function directoriesOf(directory: string): string[] {
 function filesOf(directory: string): string[] {
   try {
     return readdirSync(directory, { withFileTypes: true })
-      .filter((entry) => entry.isFile() || (entry.isSymbolicLink() && statIfAny(join(directory, entry.name))?.isFile() === true))
+      .filter(
+        (entry) =>
+          entry.isFile() || (entry.isSymbolicLink() && statIfAny(join(directory, entry.name))?.isFile() === true),
+      )
       .map((entry) => entry.name)
       .sort()
   } catch {

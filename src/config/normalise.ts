@@ -5,9 +5,7 @@
 import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import {
-  ModelOptimizationPolicy_PinnedMemoryBufferSchema,
-  ModelOptimizationPolicySchema,
-  ModelVersionPolicySchema,
+  ModelOptimizationPolicy_PinnedMemoryBufferSchema, ModelOptimizationPolicySchema, ModelVersionPolicySchema,
   type ModelConfig,
 } from './generated/model_config_pb.js'
 
@@ -16,13 +14,16 @@ const SEQUENCE_IDLE_US_DEFAULT = 1_000_000n
 
 export function normalise(config: ModelConfig): ModelConfig {
   const normal = copy(config)
-  normal.versionPolicy ??= create(ModelVersionPolicySchema, { policyChoice: { case: 'latest', value: { numVersions: 1 } } })
+  normal.versionPolicy ??= create(ModelVersionPolicySchema, {
+    policyChoice: { case: 'latest', value: { numVersions: 1 } },
+  })
 
   const choice = normal.schedulingChoice
   if (choice.case === 'dynamicBatching') {
     fillPreferred(choice.value.preferredBatchSize, normal.maxBatchSize)
   } else if (choice.case === 'sequenceBatching') {
-    if (choice.value.maxSequenceIdleMicroseconds === 0n) choice.value.maxSequenceIdleMicroseconds = SEQUENCE_IDLE_US_DEFAULT
+    if (choice.value.maxSequenceIdleMicroseconds === 0n)
+      choice.value.maxSequenceIdleMicroseconds = SEQUENCE_IDLE_US_DEFAULT
     const strategy = choice.value.strategyChoice
     if (strategy.case === 'oldest') fillPreferred(strategy.value.preferredBatchSize, normal.maxBatchSize)
   }
@@ -31,7 +32,9 @@ export function normalise(config: ModelConfig): ModelConfig {
   if (choice.case !== 'ensembleScheduling') {
     normal.optimization ??= create(ModelOptimizationPolicySchema)
     normal.optimization.inputPinnedMemory ??= create(ModelOptimizationPolicy_PinnedMemoryBufferSchema, { enable: true })
-    normal.optimization.outputPinnedMemory ??= create(ModelOptimizationPolicy_PinnedMemoryBufferSchema, { enable: true })
+    normal.optimization.outputPinnedMemory ??= create(ModelOptimizationPolicy_PinnedMemoryBufferSchema, {
+      enable: true,
+    })
   }
   return normal
 }

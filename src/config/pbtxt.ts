@@ -44,7 +44,9 @@ export function pbtxtProblems(text: string | Uint8Array, path: string): ConfigSy
   return parse(text, path, reflect(ModelConfigSchema, emptyConfig()), SYNTAX_PROBLEMS_MAX)
 }
 
-function parse(text: string | Uint8Array, path: string, message: ReflectMessage, problemsMax: number): ConfigSyntaxError[] {
+function parse(
+  text: string | Uint8Array, path: string, message: ReflectMessage, problemsMax: number,
+): ConfigSyntaxError[] {
   const parser = new Parser(typeof text === 'string' ? Buffer.from(text) : text, path, problemsMax)
   parser.parseTop(message)
   return parser.problems
@@ -92,7 +94,9 @@ class Parser {
       while (this.current.kind !== 'end') {
         // An extra closing bracket: the rest may still be valid.
         this.guarded(message.desc, () => this.field(message, null))
-        if (this.problems.length > 0) while (CLOSING.has(this.current.text) && this.current.kind === 'symbol') this.guarded(message.desc, () => this.advance())
+        if (this.problems.length > 0)
+          while (CLOSING.has(this.current.text) && this.current.kind === 'symbol')
+            this.guarded(message.desc, () => this.advance())
       }
     } catch (error) {
       if (!(error instanceof StopParsing)) throw error
@@ -136,7 +140,8 @@ class Parser {
           if (depth > 0 && CLOSERS[this.open[depth - 1] ?? ''] !== text) throw new StopParsing()
           return
         }
-        if (!isStuck && kind === 'identifier' && (this.current.line > line || desc.fields.some((f) => f.name === text))) return
+        if (!isStuck && kind === 'identifier' && (this.current.line > line || desc.fields.some((f) => f.name === text)))
+          return
       }
       line = this.current.line
       this.skip()
@@ -173,7 +178,10 @@ class Parser {
     if (token.kind !== 'identifier') this.failBlock(token, opened)
     this.advance()
     const field = desc.fields.find((f) => f.name === token.text)
-    if (field === undefined) this.fail(`Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text), token)
+    if (field === undefined)
+      this.fail(
+        `Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text), token,
+      )
     this.refuseSecond(message, field, token)
     if (field.fieldKind === 'map') {
       this.take(':')
@@ -214,7 +222,11 @@ class Parser {
     if (message.isSet(field) || Object.is(message.get(field), -0)) this.fail(twice(field.name), '', token)
     const other = field.oneof === undefined ? undefined : message.oneofCase(field.oneof)
     if (field.oneof !== undefined && other !== undefined) {
-      this.fail(`Field "${field.name}" is specified along with field "${other.name}", another member of oneof "${field.oneof.name}".`, '', token)
+      this.fail(
+        `Field "${field.name}" is specified along with field "${other.name}", another member of oneof ` +
+          `"${field.oneof.name}".`,
+        '', token,
+      )
     }
   }
 
@@ -243,7 +255,8 @@ class Parser {
     const opened = this.current
     const entryType = `${field.parent.typeName}.${pascal(field.name)}Entry`
     const keyDefault = mapKeyDefault(field.mapKey)
-    const valueDefault: unknown = field.mapKind === 'message' ? reflect(field.message) : field.mapKind === 'enum' ? 0 : ''
+    const valueDefault: unknown =
+      field.mapKind === 'message' ? reflect(field.message) : field.mapKind === 'enum' ? 0 : ''
     let key = keyDefault
     let value = valueDefault
     const close = this.take('<') ? '>' : '}'
@@ -252,7 +265,8 @@ class Parser {
       const token = this.current
       if (token.kind !== 'identifier') this.failBlock(token, opened)
       this.advance()
-      if ((token.text === 'key' && key !== keyDefault) || (token.text === 'value' && value !== valueDefault)) this.fail(twice(token.text), '', token)
+      if ((token.text === 'key' && key !== keyDefault) || (token.text === 'value' && value !== valueDefault))
+        this.fail(twice(token.text), '', token)
       if (token.text === 'key') {
         this.expect(':')
         this.scalarOf('key', field.mapKey, null, (v) => (key = v))
@@ -264,10 +278,16 @@ class Parser {
           value = part
         } else {
           this.expect(':')
-          this.scalarOf('value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null, (v) => (value = v))
+          this.scalarOf(
+            'value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null,
+            (v) => (value = v),
+          )
         }
       } else {
-        this.fail(`Message type "${entryType}" has no field named "${show(token)}".`, 'A map entry has the fields "key" and "value".', token)
+        this.fail(
+          `Message type "${entryType}" has no field named "${show(token)}".`,
+          'A map entry has the fields "key" and "value".', token,
+        )
       }
       if (!this.take(';')) this.take(',')
     }
@@ -278,8 +298,10 @@ class Parser {
   }
 
   private scalar(field: DescField, add: Add): void {
-    const scalar = field.fieldKind === 'scalar' || (field.fieldKind === 'list' && field.listKind === 'scalar') ? field.scalar : null
-    const desc = field.fieldKind === 'enum' || (field.fieldKind === 'list' && field.listKind === 'enum') ? field.enum : null
+    const scalar =
+      field.fieldKind === 'scalar' || (field.fieldKind === 'list' && field.listKind === 'scalar') ? field.scalar : null
+    const desc =
+      field.fieldKind === 'enum' || (field.fieldKind === 'list' && field.listKind === 'enum') ? field.enum : null
     this.scalarOf(field.name, scalar, desc, add)
   }
 
@@ -303,7 +325,9 @@ class Parser {
       case ScalarType.INT32:
         return add(Number(this.signed(INT32_MAX)))
       default:
-        throw new Error(`inference.ModelConfig has a scalar type that the text reader does not know: ${scalar} in ${name}`)
+        throw new Error(
+          `inference.ModelConfig has a scalar type that the text reader does not know: ${scalar} in ${name}`,
+        )
     }
   }
 
@@ -324,23 +348,32 @@ class Parser {
   private boolean(name: string): boolean {
     const token = this.current
     if (token.kind === 'integer') return this.unsigned(1n) === 1n
-    if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, 'A boolean is true or false, without quotes.')
+    if (token.kind !== 'identifier')
+      this.fail(`Expected identifier, got: ${show(token)}`, 'A boolean is true or false, without quotes.')
     this.advance()
     if (token.text === 'true' || token.text === 'True' || token.text === 't') return true
     if (token.text === 'false' || token.text === 'False' || token.text === 'f') return false
-    return this.fail(`Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.', token)
+    return this.fail(
+      `Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.', token,
+    )
   }
 
   private enumeration(name: string, desc: DescEnum): number {
     const token = this.current
     if (token.kind === 'integer' || this.looksAt('-')) return Number(this.signed(INT32_MAX))
     if (token.kind !== 'identifier') {
-      this.fail(`Expected integer or identifier, got: ${show(token)}`, token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '')
+      this.fail(
+        `Expected integer or identifier, got: ${show(token)}`,
+        token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '',
+      )
     }
     this.advance()
     const value = desc.values.find((v) => v.name === token.text)
     if (value !== undefined) return value.number
-    return this.fail(`Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)), token)
+    return this.fail(
+      `Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)),
+      token,
+    )
   }
 
   private signed(max: bigint): bigint {
@@ -417,7 +450,10 @@ class Parser {
     const ends = token.kind === 'end' || (token.kind === 'symbol' && CLOSING.has(token.text))
     const unclosed = ends ? opened : null
     // The text begins with a bracket instead of a field.
-    if (token.text === '{' && opened === null && token.offset === 0) return this.fail('Expected identifier, got: {', 'It looks like JSON: fields stand without quotes and outside of brackets here.')
+    if (token.text === '{' && opened === null && token.offset === 0)
+      return this.fail(
+        'Expected identifier, got: {', 'It looks like JSON: fields stand without quotes and outside of brackets here.',
+      )
     const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
     return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)
   }
@@ -428,8 +464,12 @@ class Parser {
   }
 
   private failAt(token: Token, reason: string, given: string, wrong = token): never {
-    const hint = token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.' : given
-    throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, { start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length) })
+    const hint =
+      token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.'
+        : given
+    throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, {
+      start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length),
+    })
   }
 }
 
@@ -440,7 +480,9 @@ function twice(name: string): string {
 /** A token for an error: of bounded length, its bytes decoded as UTF-8. */
 function show(token: Token): string {
   // Characters are bytes here; one divided by the cut is dropped.
-  const shown = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'), { stream: true })
+  const shown = new TextDecoder('utf-8', { ignoreBOM: true }).decode(
+    Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'), { stream: true },
+  )
   const more = token.text.length - QUOTE_CHARS_MAX
   return more > 0 ? `${shown}… (${more} more bytes)` : shown
 }
@@ -494,7 +536,9 @@ function nearestValue(word: string, desc: DescEnum): string | null {
 function fieldHint(desc: DescMessage, name: string): string {
   const near = nearest(name, desc.fields.map((f) => f.name))
   if (near !== null) return didYouMean(near)
-  const owners = [...messagesWithin(ModelConfigSchema, new Set())].filter((m) => m.fields.some((f) => f.name === name)).map((m) => m.typeName)
+  const owners = [...messagesWithin(ModelConfigSchema, new Set())]
+    .filter((m) => m.fields.some((f) => f.name === name))
+    .map((m) => m.typeName)
   // Shallow messages first: people write those.
   owners.sort((a, b) => a.split('.').length - b.split('.').length)
   return owners.length === 0 ? '' : `It is a field of ${owners.slice(0, 3).join(', ')}.`

@@ -79,7 +79,9 @@ export class Lexer {
     const line = this.line
     const column = this.column()
     const offset = this.skipped + start
-    const token = (kind: TokenKind, content = ''): Token => ({ kind, text: this.text.slice(start, this.position), content, line, column, offset })
+    const token = (kind: TokenKind, content = ''): Token => ({
+      kind, text: this.text.slice(start, this.position), content, line, column, offset,
+    })
     const first = this.text[start]
     if (first === undefined) return token('end')
     if (isLetter(first)) {
@@ -87,7 +89,8 @@ export class Lexer {
       this.identifierEnd = this.position
       return token('identifier')
     }
-    if (first === '.' && isDigit(this.peek(1)) && start === this.identifierEnd) this.fail('Need space between identifier and decimal point.')
+    if (first === '.' && isDigit(this.peek(1)) && start === this.identifierEnd)
+      this.fail('Need space between identifier and decimal point.')
     if (isDigit(first) || (first === '.' && isDigit(this.peek(1)))) return token(this.number())
     if (first === '"' || first === "'") return token('string', this.string(first))
     const code = first.charCodeAt(0)
@@ -167,7 +170,11 @@ export class Lexer {
       }
     }
     if (isLetter(this.peek()) || isDigit(this.peek())) this.fail('Need space between number and identifier.')
-    if (this.peek() === '.') this.fail(kind === 'float' ? "Already saw decimal point or exponent; can't have another one." : 'Hex and octal numbers must be integers.')
+    if (this.peek() === '.')
+      this.fail(
+        kind === 'float' ? "Already saw decimal point or exponent; can't have another one."
+          : 'Hex and octal numbers must be integers.',
+      )
     return kind
   }
 

@@ -33,12 +33,17 @@ function validateFields(config: ModelConfig, log: Log): void {
   const { name, platform, backend } = config
   const ensemble = platform === 'ensemble'
   if (name === '') throw invalid("model configuration must specify 'name'")
-  if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}${backendHint(platform, 'platform')}`)
-  if (backend !== '' && ensemble) throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
+  if (backend === '' && !ensemble)
+    throw invalid(`unexpected platform type '${platform}' for ${name}${backendHint(platform, 'platform')}`)
+  if (backend !== '' && ensemble)
+    throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
   // A backend whose files have no platform accepts any.
   const platforms = backendRow(backend)?.files?.flatMap((file) => file.platform ?? []) ?? []
   if (platforms.length > 0 && !platforms.includes(platform)) {
-    throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}; with backend "${backend}" platform is ${platforms.map((p) => `"${p}"`).join(' or ')}, or left out`)
+    throw invalid(
+      `unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}; with backend "${backend}" ` +
+        `platform is ${platforms.map((p) => `"${p}"`).join(' or ')}, or left out`,
+    )
   }
   if (config.maxBatchSize < 0) throw invalid(`'max_batch_size' must be non-negative value for ${name}`)
   if (config.versionPolicy === undefined) throw invalid(`must specify 'version policy' for ${name}`)
@@ -54,7 +59,10 @@ function validateFields(config: ModelConfig, log: Log): void {
   }
 
   if (config.modelTransactionPolicy?.decoupled === true && config.responseCache?.enable === true) {
-    throw invalid(`Response Cache does not currently support model ${name} with 'decoupled' transaction policy. Please disable the response cache.`)
+    throw invalid(
+      `Response Cache does not currently support model ${name} with 'decoupled' transaction policy. Please ` +
+        'disable the response cache.',
+    )
   }
   if (config.modelMetrics !== undefined) validateMetrics(config.modelMetrics, log)
   validateTags(config)
@@ -62,11 +70,15 @@ function validateFields(config: ModelConfig, log: Log): void {
 
 function validateTags(config: ModelConfig): void {
   const tags = Object.entries(config.metricTags)
-  if (tags.length > METRIC_TAGS_MAX) throw invalid(`${tags.length} metric_tags for ${config.name}, at most ${METRIC_TAGS_MAX} are allowed`)
+  if (tags.length > METRIC_TAGS_MAX)
+    throw invalid(`${tags.length} metric_tags for ${config.name}, at most ${METRIC_TAGS_MAX} are allowed`)
   for (const [key, value] of tags) {
     const longest = Math.max(key.length, value.length)
     if (longest > METRIC_TAG_CHARS_MAX) {
-      throw invalid(`metric tag '${quoted(key)}' has ${longest} characters for ${config.name}, at most ${METRIC_TAG_CHARS_MAX} are allowed`)
+      throw invalid(
+        `metric tag '${quoted(key)}' has ${longest} characters for ${config.name}, at most ` +
+          `${METRIC_TAG_CHARS_MAX} are allowed`,
+      )
     }
   }
 }
@@ -76,8 +88,11 @@ function validateMetrics(metrics: ModelMetrics, log: Log): void {
     if (control.metricIdentifier === undefined) throw invalid("metric control must specify 'metric_identifier'")
     const family = control.metricIdentifier.family
     if (family === '') throw invalid("metric identifier must specify non-empty 'family'")
-    if (control.metricOptions.case !== 'histogramOptions') throw invalid("metric control must specify 'histogram_options'")
-    if (control.metricOptions.value.buckets.length === 0) throw invalid("histogram options must specify non-empty 'buckets'")
-    if (family !== CUSTOM_HISTOGRAM) log('warning', `Metric family '${quoted(family)}' in 'metric_identifier' is not a customizable metric in Nereid.`)
+    if (control.metricOptions.case !== 'histogramOptions')
+      throw invalid("metric control must specify 'histogram_options'")
+    if (control.metricOptions.value.buckets.length === 0)
+      throw invalid("histogram options must specify non-empty 'buckets'")
+    if (family !== CUSTOM_HISTOGRAM)
+      log('warning', `Metric family '${quoted(family)}' in 'metric_identifier' is not a customizable metric in Nereid.`)
   }
 }

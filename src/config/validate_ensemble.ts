@@ -25,10 +25,12 @@ export function validateEnsemble(ensemble: ModelEnsembling, config: ModelConfig)
 
   const nodes = buildGraph(ensemble, config)
   for (const { name: input } of config.input) {
-    if (nodes.get(input)?.consumed !== true) throw invalid(`ensemble input '${input}' for ensemble ${name}' is not used`)
+    if (nodes.get(input)?.consumed !== true)
+      throw invalid(`ensemble input '${input}' for ensemble ${name}' is not used`)
   }
   for (const { name: output } of config.output) {
-    if (nodes.get(output)?.produced !== true && nodes.get(output)?.isInput !== true && !isConsumed(nodes, output)) throw invalid(`ensemble output '${output}' for ensemble ${name}' is not used`)
+    if (nodes.get(output)?.produced !== true && nodes.get(output)?.isInput !== true && !isConsumed(nodes, output))
+      throw invalid(`ensemble output '${output}' for ensemble ${name}' is not used`)
   }
   const connected = connectedTensors(nodes)
   for (const { name: output } of config.output) {
@@ -40,7 +42,8 @@ export function validateEnsemble(ensemble: ModelEnsembling, config: ModelConfig)
     )
   }
   for (const [tensor, node] of nodes) {
-    if (!connected.has(tensor) || !(node.consumed || node.isOutput)) throw invalid(`ensemble tensor '${tensor}' is unused in ensemble '${name}'`)
+    if (!connected.has(tensor) || !(node.consumed || node.isOutput))
+      throw invalid(`ensemble tensor '${tensor}' is unused in ensemble '${name}'`)
   }
 }
 
@@ -80,7 +83,10 @@ function buildGraph(ensemble: ModelEnsembling, config: ModelConfig): Map<string,
     for (const tensor of Object.values(step.outputMap)) {
       const target = node(tensor)
       if (target.produced) {
-        throw invalid(`ensemble tensor '${tensor}' can appear in an output map only once for ensemble '${config.name}' step ${index}`)
+        throw invalid(
+          `ensemble tensor '${tensor}' can appear in an output map only once for ensemble '${config.name}' ` +
+            `step ${index}`,
+        )
       }
       target.produced = true
       target.sources = sources

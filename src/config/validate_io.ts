@@ -2,13 +2,8 @@
 import { PLAN_PLATFORM } from './backends.js'
 import { ConfigError, invalid } from './error.js'
 import {
-  BatchInput_KindSchema,
-  BatchOutput_KindSchema,
-  DataType,
-  ModelInput_Format as Format,
-  type ModelConfig,
-  type ModelInput,
-  type ModelOutput,
+  BatchInput_KindSchema, BatchOutput_KindSchema, DataType, ModelInput_Format as Format, type ModelConfig,
+  type ModelInput, type ModelOutput,
 } from './generated/model_config_pb.js'
 
 const INT64_MAX = 9223372036854775807n
@@ -23,7 +18,8 @@ export function validateIo(config: ModelConfig): void {
     validateBatchInputs(config)
     validateBatchOutputs(config)
   } catch (error) {
-    if (error instanceof ConfigError && !(error instanceof Nameless)) throw new ConfigError(error.code, `${error.message} for ${config.name}`)
+    if (error instanceof ConfigError && !(error instanceof Nameless))
+      throw new ConfigError(error.code, `${error.message} for ${config.name}`)
     throw error
   }
 }
@@ -56,9 +52,11 @@ function validateShape(io: ModelInput | ModelOutput, maxBatchSize: number, prefi
   if (shape?.length === 0 && maxBatchSize === 0) {
     throw invalid(`${who} cannot have empty reshape for non-batching model as scalar tensors are not supported`)
   }
-  if (io.dims.some(isBadDim)) throw invalid(`${who} dimension must be integer >= 1, or -1 to indicate a variable-size dimension`)
+  if (io.dims.some(isBadDim))
+    throw invalid(`${who} dimension must be integer >= 1, or -1 to indicate a variable-size dimension`)
   if (shape === undefined) return
-  if (shape.some(isBadDim)) throw invalid(`${who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension`)
+  if (shape.some(isBadDim))
+    throw invalid(`${who} reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension`)
 
   const dimsCount = elementCount(io.dims, `${io.name} dims`)
   // No dimensions mean one element, and so does an empty reshape.
@@ -67,8 +65,10 @@ function validateShape(io: ModelInput | ModelOutput, maxBatchSize: number, prefi
   if (dimsCount !== null) return
   const dimsParts = fixedParts(io.dims)
   const shapeParts = fixedParts(shape)
-  if (dimsParts.length !== shapeParts.length) throw invalid(`${who} has different number of variable-size dimensions for dims and reshape`)
-  if (dimsParts.some((part, index) => part !== shapeParts[index])) throw invalid(`${who} has different size for dims and reshape`)
+  if (dimsParts.length !== shapeParts.length)
+    throw invalid(`${who} has different number of variable-size dimensions for dims and reshape`)
+  if (dimsParts.some((part, index) => part !== shapeParts[index]))
+    throw invalid(`${who} has different size for dims and reshape`)
 }
 
 function isBadDim(dim: bigint): boolean {
@@ -105,9 +105,11 @@ function validateBatchInputs(config: ModelConfig): void {
   for (const entry of config.batchInput) {
     const kind = BatchInput_KindSchema.value[entry.kind]?.name
     if (kind === undefined) throw invalid(`unknown batch input kind '${entry.kind}'`)
-    if (entry.sourceInput.length !== 1) throw invalid(`batch input kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
+    if (entry.sourceInput.length !== 1)
+      throw invalid(`batch input kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
     // The only text here without the model's name.
-    if (entry.dataType === DataType.TYPE_INVALID) throw new Nameless('INVALID_ARG', "unexpected batch input data type 'TYPE_INVALID'")
+    if (entry.dataType === DataType.TYPE_INVALID)
+      throw new Nameless('INVALID_ARG', "unexpected batch input data type 'TYPE_INVALID'")
     if (entry.dataType !== DataType.TYPE_INT32 && entry.dataType !== DataType.TYPE_FP32) {
       throw invalid('batch input data type must be TYPE_INT32 or TYPE_FP32')
     }
@@ -119,7 +121,8 @@ function validateBatchOutputs(config: ModelConfig): void {
   for (const entry of config.batchOutput) {
     const kind = BatchOutput_KindSchema.value[entry.kind]?.name
     if (kind === undefined) throw invalid(`unknown batch output kind '${entry.kind}'`)
-    if (entry.sourceInput.length !== 1) throw invalid(`batch output kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
+    if (entry.sourceInput.length !== 1)
+      throw invalid(`batch output kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
     validateSources(entry.sourceInput, config)
     const seen = new Set<string>()
     for (const target of entry.targetName) {
