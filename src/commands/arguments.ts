@@ -25,7 +25,8 @@ export function commandNamed(name: string): Command {
 }
 
 /** First line of a usage error. */
-export const usageOf = (program: string, { name, usage }: Command): string => `Usage: ${program} ${name} ${usage}`.trimEnd()
+export const usageOf = (program: string, { name, usage }: Command): string =>
+  `Usage: ${program} ${name} ${usage}`.trimEnd()
 
 /**
  * Reads `--name=value` for every option, and `--name value` if a value is required. The rest goes into `rest`, with the
@@ -33,7 +34,9 @@ export const usageOf = (program: string, { name, usage }: Command): string => `U
  *
  * @throws {CommandError} for an unknown option, and for a missing or unexpected value
  */
-export function readArguments(command: Pick<Command, 'name' | 'options' | 'takesFlags'>, args: readonly string[]): CommandArguments {
+export function readArguments(
+  command: Pick<Command, 'name' | 'options' | 'takesFlags'>, args: readonly string[],
+): CommandArguments {
   const known = command.options ?? []
   const read: CommandArguments = { rest: [], options: new Map(), all: [] }
   for (let i = 0; i < args.length; i += 1) {
@@ -56,7 +59,9 @@ export function readArguments(command: Pick<Command, 'name' | 'options' | 'takes
         read.rest.push(arg)
         continue
       }
-      throw new CommandError(`${command.name} has no option '--${name}'; ${meant === null ? `it has ${known.map((one) => `--${one.name}`).join(', ')}` : `did you mean '--${meant}'?`}`)
+      const all = known.map((one) => `--${one.name}`).join(', ')
+      const advice = meant === null ? `it has ${all}` : `did you mean '--${meant}'?`
+      throw new CommandError(`${command.name} has no option '--${name}'; ${advice}`)
     }
     let value = equals < 0 ? null : arg.slice(equals + 1)
     if (value === null && takes(option) === 'required') {
@@ -64,10 +69,12 @@ export function readArguments(command: Pick<Command, 'name' | 'options' | 'takes
       const next = args[i]
       value = next === undefined || next.startsWith('--') ? null : next
     }
-    if (value === null && takes(option) === 'required') throw new CommandError(`--${name} needs a value: --${name}=<${option.value}>`)
+    if (value === null && takes(option) === 'required')
+      throw new CommandError(`--${name} needs a value: --${name}=<${option.value}>`)
     if (value !== null && takes(option) === 'none') throw new CommandError(`--${name} takes no value`)
     const choices = option.value?.split('|') ?? []
-    if (value !== null && choices.length > 1 && !choices.includes(value)) throw new CommandError(`--${name} is ${choices.join(' or ')}; got '${cleanCell(value)}'`)
+    if (value !== null && choices.length > 1 && !choices.includes(value))
+      throw new CommandError(`--${name} is ${choices.join(' or ')}; got '${cleanCell(value)}'`)
     read.options.set(name, value ?? '')
     read.all.push([name, value ?? ''])
   }

@@ -37,4 +37,5 @@ export function replaceFile(given: string, text: string, modeOfNew: number): voi
   }
 }
 
-const cannotWrite = (path: string, error: unknown): CommandError => new CommandError(`cannot write '${path}': ${reasonOf(error)}`)
+const cannotWrite = (path: string, error: unknown): CommandError =>
+  new CommandError(`cannot write '${path}': ${reasonOf(error)}`)

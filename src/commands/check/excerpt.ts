@@ -28,9 +28,13 @@ export function placeOf(bytes: Uint8Array, span: Span): Place {
   for (let at = file.indexOf(0x0a); at >= 0 && at < lineStart; at = file.indexOf(0x0a, at + 1)) line += 1
   const before = expand(file.toString('utf8', lineStart, start), 0)
   const part = expand(file.toString('utf8', start, Math.min(Math.max(span.end, start), lineEnd)), before.length)
-  const after = expand(file.toString('utf8', Math.min(Math.max(span.end, start), lineEnd), lineEnd), before.length + part.length)
+  const after = expand(
+    file.toString('utf8', Math.min(Math.max(span.end, start), lineEnd), lineEnd), before.length + part.length,
+  )
   const column = [...before].length + 1
-  return { line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd() }
+  return {
+    line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd(),
+  }
 }
 
 /** Place of a line and columns, counted from 1 in characters; without columns, of the text of the line. */
@@ -54,7 +58,9 @@ export function placeInLine(bytes: Uint8Array, line: number, column: number | nu
 /** The line and carets below the place, with line feeds; a long line is cut around it. */
 export function excerpt({ line, column, endColumn, text }: Place): string {
   const characters = [...text]
-  const from = characters.length <= WIDTH_MAX ? 0 : Math.max(0, Math.min(column - 1 - WIDTH_MAX / 2, characters.length - WIDTH_MAX))
+  const from =
+    characters.length <= WIDTH_MAX ? 0
+      : Math.max(0, Math.min(column - 1 - WIDTH_MAX / 2, characters.length - WIDTH_MAX))
   const shown = characters.slice(from, from + WIDTH_MAX).join('')
   const number = String(line).padStart(5)
   const carets = Math.max(1, Math.min(endColumn - column, WIDTH_MAX - (column - 1 - from)))

@@ -44,16 +44,23 @@ export async function run(program: string, args: readonly string[]): Promise<num
     format = (own.options.get('format') ?? format) as Format
     const targets: string[] = []
     const parsed = await readOptions(own.rest, process.env, targets)
-    if (targets.length === 0 && parsed.options.modelRepository.length === 0) throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
+    if (targets.length === 0 && parsed.options.modelRepository.length === 0)
+      throw new OptionError('Nothing to check: name a model repository, a model or a config.pbtxt')
     // The other rules of the command line apply without a repository, too.
-    const needed = parsed.options.modelRepository.length === 0 ? { ...parsed, options: { ...parsed.options, modelRepository: targets } } : parsed
+    const needed =
+      parsed.options.modelRepository.length === 0
+        ? { ...parsed, options: { ...parsed.options, modelRepository: targets } } : parsed
     const { settings, warnings } = resolveSettings(needed)
     const repository = { ...settings.repository, paths: parsed.options.modelRepository }
     const models = await inspectTargets(targets, repository)
-    const problems: Problem[] = warnings.map((message) => ({ severity: 'warning', model: null, path: null, place: null, message, advice: '' }))
-    for (const { path, message } of hintsOf(targets, repository)) problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
+    const problems: Problem[] = warnings.map((message) => ({
+      severity: 'warning', model: null, path: null, place: null, message, advice: '',
+    }))
+    for (const { path, message } of hintsOf(targets, repository))
+      problems.push({ severity: 'warning', model: null, path, place: null, message, advice: '' })
     for (const model of models) problems.push(...problemsOf(model))
-    if (own.options.has('load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
+    if (own.options.has('load'))
+      problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
     return report(problems, models.filter(({ directories }) => directories.length === 1).length, format)
   } catch (error) {
     const isUsage = error instanceof OptionError
@@ -61,25 +68,40 @@ export async function run(program: string, args: readonly string[]): Promise<num
       process.stderr.write(`${usageOf(program, command)}\n${error.message}\n`)
       return 1
     }
-    return report([{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }], 0, format)
+    return report(
+      [{ severity: 'error', model: null, path: null, place: null, message: asServerError(error).message, advice: '' }],
+      0, format,
+    )
   }
 }
 
 /** Problems that only a load finds. Models with known errors fail again; that is not reported twice. */
-async function problemsOfLoad(settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[]): Promise<Problem[]> {
+async function problemsOfLoad(
+  settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[],
+): Promise<Problem[]> {
   const problem = { severity: 'error', path: null, place: null, advice: '' } as const
   const isWrong = new Set(known.filter(({ severity }) => severity === 'error').map(({ model }) => model))
   const outside = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
-  const problems: Problem[] = outside.map(({ key, file }) => ({ ...problem, severity: 'warning', model: key, path: file, message: 'is not loaded: beside it are no versions of a model' }))
+  const problems: Problem[] = outside.map(({ key, file }) => ({
+    ...problem, severity: 'warning', model: key, path: file,
+    message: 'is not loaded: beside it are no versions of a model',
+  }))
   try {
     for (const { model, reason: message } of await loadProblems(settings, targets)) {
       if (isWrong.has(model)) continue
       // An ensemble repeats the errors of its models.
       const reason = message.replace(/ Model '[^']*' (?:loading )?failed with error: .*$/s, '')
       const inspected = models.find(({ key }) => key === model)
-      const about = inspected === undefined ? {} : explain(reason, inspected.directories.map((directory) => resolve(directory)))
+      const about =
+        inspected === undefined ? {}
+          : explain(
+              reason, inspected.directories.map((directory) => resolve(directory)),
+            )
       const finding: Finding = { ...about, severity: 'error', message: reason, error: null }
-      problems.push(inspected === undefined ? { ...problem, model, message: reason } : problemOf(inspected, finding, configOf(inspected)))
+      problems.push(
+        inspected === undefined ? { ...problem, model, message: reason }
+          : problemOf(inspected, finding, configOf(inspected)),
+      )
     }
   } catch (error) {
     problems.push({ ...problem, model: null, message: asServerError(error).message })
@@ -102,7 +124,13 @@ function problemOf({ key, file, directories }: InspectedModel, finding: Finding,
     return { ...problem, path: error.path, place, message: error.reason, advice: error.hint }
   }
   if (finding.file !== undefined) {
-    const place = typeof finding.line === 'number' ? placeInLine(configurationIfAny(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null, finding.endColumn ?? null) : null
+    const place =
+      typeof finding.line === 'number'
+        ? placeInLine(
+            configurationIfAny(finding.file) ?? Buffer.alloc(0), finding.line, finding.column ?? null,
+            finding.endColumn ?? null,
+          )
+        : null
     return { ...problem, path: finding.file, place }
   }
   const span = file === null || bytes === null || near === null ? null : locate(bytes, message, key, near)
@@ -116,30 +144,42 @@ function report(problems: readonly Problem[], models: number, format: Format): n
   if (format === 'github') {
     for (const { severity, path, place, message, advice } of problems) {
       const text = sentences(messageOf(message).join('\n'), advice)
-      for (const file of path?.split(', ') ?? [null]) process.stdout.write(annotation(severity, { file: file === null ? null : shown(file), place, text }))
+      for (const file of path?.split(', ') ?? [null])
+        process.stdout.write(annotation(severity, { file: file === null ? null : shown(file), place, text }))
     }
   } else if (format === 'json') {
-    const rows = problems.map(({ place, ...rest }) => ({ ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null }))
+    const rows = problems.map(({ place, ...rest }) => ({
+      ...rest, line: place?.line ?? null, column: place?.column ?? null, endColumn: place?.endColumn ?? null,
+    }))
     process.stdout.write(`${JSON.stringify({ models, errors, warnings, problems: rows }, null, 2)}\n`)
   } else {
     for (const problem of problems) process.stdout.write(textOf(problem))
   }
-  if (format !== 'json') process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
+  if (format !== 'json')
+    process.stdout.write(`${counted(models, 'model')}, ${counted(errors, 'error')}, ${counted(warnings, 'warning')}\n`)
   return errors === 0 ? 0 : 1
 }
 
 function textOf({ severity, path, model, place, message, advice }: Problem): string {
-  const where = [path === null ? model : path.split(', ').map(shown).join(', '), place?.line, place?.column].filter((part) => part !== null && part !== undefined).join(':')
+  const where = [path === null ? model : path.split(', ').map(shown).join(', '), place?.line, place?.column]
+    .filter((part) => part !== null && part !== undefined)
+    .join(':')
   const head = where === '' ? '' : `${printable(where)}: `
   const lines = messageOf(message).map((line, i) => (i === 0 || line === '' ? line : `    ${line}`))
-  return `${head}${severity}: ${sentences(lines.join('\n'), printable(advice))}\n${place === null ? '' : excerpt(place)}`
+  return (
+    `${head}${severity}: ` +
+    `${sentences(lines.join('\n'), printable(advice))}\n${place === null ? '' : excerpt(place)}`
+  )
 }
 
 /** Joins a message and the advice after it. */
-const sentences = (message: string, advice: string): string => (advice === '' ? message : `${message}${/[.?]$/.test(message) ? '' : '.'} ${advice}`)
+const sentences = (message: string, advice: string): string =>
+  advice === '' ? message : `${message}${/[.?]$/.test(message) ? '' : '.'} ${advice}`
 
 /** Splits the lines of an error of Python: type and text, frames, and the line of source. */
 function messageOf(message: string): string[] {
   const [first = '', ...rest] = message.trimEnd().replace(/\s*\n;$/, '').split(/\r?\n/)
-  return [first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])].map((line) => printable(line))
+  return [
+    first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])
+  ].map((line) => printable(line))
 }

@@ -15,7 +15,9 @@ import { isInModel, isModel } from './targets.js'
  * @throws {ServerError} for a repository that cannot be opened
  */
 export async function loadProblems(settings: ServerSettings, targets: readonly string[]): Promise<LoadFailure[]> {
-  const repositories = new Set(settings.repository.paths.map((path) => resolve(path)).filter((path) => statIfAny(path)?.isDirectory() === true))
+  const repositories = new Set(
+    settings.repository.paths.map((path) => resolve(path)).filter((path) => statIfAny(path)?.isDirectory() === true),
+  )
   // If no whole repository is named, load only the named models.
   let isWhole = repositories.size > 0
   const single: string[] = []
@@ -35,16 +37,26 @@ export async function loadProblems(settings: ServerSettings, targets: readonly s
   }
   if (repositories.size === 0) return []
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
-  const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
+  const chosen = isWhole ? ({ mode: 'none', loadModels: [] } as const)
+    : ({ mode: 'explicit', loadModels: [...new Set(single)] } as const)
   const repository = { ...settings.repository, paths: [...repositories], ...chosen, loadModels: [...chosen.loadModels] }
   // Errors of each version, or of a model that failed before its versions, without the load's own words.
   const failed = new Map<string, Set<string>>()
   const observe = ({ model, phase, detail }: LoadEvent): void => {
-    if (phase === 'failed') failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
+    if (phase === 'failed')
+      failed.set(model, (failed.get(model) ?? new Set()).add(detail.replace(STATUS, '').trimEnd()))
   }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository }, quiet, { observe })
+  const server = await startServer(
+    {
+      ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null,
+      requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository,
+    },
+    quiet, { observe },
+  )
   await server.stop(0)
-  return server.failures.flatMap(({ model, reason }) => [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })))
+  return server.failures.flatMap(({ model, reason }) =>
+    [...(failed.get(model) ?? [reason.trimEnd()])].map((one) => ({ model, reason: one })),
+  )
 }
 
 /** The class of a failure, which precedes its text. */

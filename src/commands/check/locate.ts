@@ -30,7 +30,8 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
     const values = indicesOf(tokens, word)
     const named = values.find((at) => mentioned.has(fieldOf(tokens, at)))
     if (word === model && named === undefined) continue
-    const found = tokens[named ?? values[0] ?? -1] ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
+    const found =
+      tokens[named ?? values[0] ?? -1] ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
     if (found !== undefined) return spanOf(found)
   }
   // `instance group` is the field instance_group, `dynamic batching preferred size` begins with one.
@@ -38,7 +39,9 @@ export function locate(bytes: Uint8Array, message: string, model: string, near?:
   for (const [i, word] of words.entries()) {
     const names = [word, `${word}_${words[i + 1] ?? ''}`]
     const found = tokens.find(
-      (token) => (token.kind === 'identifier' && names.includes(token.text) && word.length > 3) || (token.kind === 'string' && token.content === word && word !== model),
+      (token) =>
+        (token.kind === 'identifier' && names.includes(token.text) && word.length > 3) ||
+        (token.kind === 'string' && token.content === word && word !== model),
     )
     if (found !== undefined) return spanOf(found)
   }
@@ -52,7 +55,8 @@ function placeNear(tokens: readonly Token[], { field, value, nth = 1, beside = [
     // A minus is a separate token.
     const minus = token.kind !== 'string' && tokens[at - 1]?.text === '-' ? tokens[at - 1] : undefined
     const text = token.kind === 'string' ? token.content : `${minus === undefined ? '' : '-'}${token.text}`
-    const isMatch = token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field && isBeside(tokens, at, beside)
+    const isMatch =
+      token.kind !== 'symbol' && text === value && fieldOf(tokens, at) === field && isBeside(tokens, at, beside)
     return isMatch ? [{ ...spanOf(token), start: (minus ?? token).offset }] : []
   })
   return found[nth - 1] ?? (or === undefined ? undefined : placeNear(tokens, or))
@@ -68,7 +72,9 @@ function isBeside(tokens: readonly Token[], at: number, fields: NonNullable<Near
     for (let i = at; missing.size > 0 && i >= 0 && i < tokens.length; i += step) {
       const { kind, text, content } = tokens[i] as Token
       if (kind === 'symbol' && /[{}<>]/.test(text)) depth = Math.max(0, depth + (/[{<]/.test(text) ? step : -step))
-      else if (depth === 0) for (const one of missing) if (kind === 'string' && content === one.value && fieldOf(tokens, i) === one.field) missing.delete(one)
+      else if (depth === 0)
+        for (const one of missing)
+          if (kind === 'string' && content === one.value && fieldOf(tokens, i) === one.field) missing.delete(one)
     }
   }
   return missing.size === 0
@@ -97,7 +103,8 @@ function tokensOf(bytes: Uint8Array): Token[] {
   const lexer = new Lexer(bytes)
   const tokens: Token[] = []
   try {
-    for (let token = lexer.next(); token.kind !== 'end' && tokens.length < TOKENS_MAX; token = lexer.next()) tokens.push(token)
+    for (let token = lexer.next(); token.kind !== 'end' && tokens.length < TOKENS_MAX; token = lexer.next())
+      tokens.push(token)
   } catch {
     // The tokens before the error may suffice.
   }

@@ -3,7 +3,9 @@
 import { basename, dirname, extname, join, resolve } from 'node:path'
 import { fileHint, isForInit, noLog, statIfAny } from '../../config/index.js'
 import { ServerError } from '../../native/errors.js'
-import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import {
+  inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings,
+} from '../../repository/index.js'
 import { misplacedIn } from '../../repository/scan.js'
 import { findVersions } from '../../repository/versions.js'
 
@@ -12,13 +14,16 @@ import { findVersions } from '../../repository/versions.js'
  *
  * @throws {ServerError} for a path that is no target
  */
-export async function inspectTargets(targets: readonly string[], settings: RepositorySettings): Promise<InspectedModel[]> {
+export async function inspectTargets(
+  targets: readonly string[], settings: RepositorySettings,
+): Promise<InspectedModel[]> {
   const repositories = repositoriesOf(targets, settings)
   const models: InspectedModel[] = []
   for (const target of targets) {
     const stat = statIfAny(target)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${target}`)
-    if (!stat.isDirectory() && isForInit(target)) throw new ServerError('INVALID_ARG', `${target} is no configuration${fileHint(target)}`)
+    if (!stat.isDirectory() && isForInit(target))
+      throw new ServerError('INVALID_ARG', `${target} is no configuration${fileHint(target)}`)
     if (!stat.isDirectory()) models.push(await inspectFile(target, settings))
     else if (isModel(target)) models.push(await inspectModel(basename(resolve(target)), [target], settings))
   }
@@ -27,8 +32,7 @@ export async function inspectTargets(targets: readonly string[], settings: Repos
 }
 
 const repositoriesOf = (targets: readonly string[], settings: RepositorySettings): string[] => [
-  ...settings.paths,
-  ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target)),
+  ...settings.paths, ...targets.filter((target) => statIfAny(target)?.isDirectory() === true && !isModel(target))
 ]
 
 /** Warnings of a server's start: repositories without models, and misplaced models. */
@@ -41,7 +45,9 @@ async function inspectFile(path: string, settings: RepositorySettings): Promise<
   const isCustom = isCustomConfig(path)
   const shown = isCustom ? dirname(dirname(path)) : dirname(path)
   if (!isInModel(path)) return inspectModel(null, [shown], settings, path)
-  return inspectModel(basename(resolve(shown)), [shown], { ...settings, configName: isCustom ? basename(path, '.pbtxt') : settings.configName })
+  return inspectModel(basename(resolve(shown)), [shown], {
+    ...settings, configName: isCustom ? basename(path, '.pbtxt') : settings.configName,
+  })
 }
 
 /** True if a file is the configuration of a model, which has its versions in the same directory. */
@@ -51,7 +57,8 @@ export function isInModel(path: string): boolean {
   return (isCustom || basename(path) === 'config.pbtxt') && hasVersions(isCustom ? dirname(parent) : parent)
 }
 
-const isCustomConfig = (path: string): boolean => basename(dirname(resolve(path))) === 'configs' && extname(path) === '.pbtxt'
+const isCustomConfig = (path: string): boolean =>
+  basename(dirname(resolve(path))) === 'configs' && extname(path) === '.pbtxt'
 
 /** True for a directory with a configuration or a version, but not for one whose subdirectories have them. */
 export function isModel(directory: string): boolean {

@@ -3,6 +3,7 @@
 import type { Completed, CompletedCommand, CompletedOption } from './completed.js'
 
 export function bash({ flags, commands }: Completed): string {
+  const optional = [...flags, ...commands.flatMap((c) => c.options)].filter((o) => o.isOptional)
   return `# Completion of nereid for bash: in ~/.bashrc put
 #   eval "$(nereid completion bash)"
 # or write this to /etc/bash_completion.d/nereid.
@@ -17,7 +18,7 @@ _nereid() {
   elif [[ $COMP_CWORD -ge 2 && \${COMP_WORDS[COMP_CWORD-1]} == --* ]]; then
     option=\${COMP_WORDS[COMP_CWORD-1]}
     # A word behind an option that needs no value is something else.
-    case $option in ${alternatives([...flags, ...commands.flatMap((c) => c.options)].filter((o) => o.isOptional))}) option= ;; esac
+    case $option in ${alternatives(optional)}) option= ;; esac
   fi
   COMPREPLY=()
   if [[ -n $option ]]; then
@@ -58,7 +59,8 @@ function alternatives(options: readonly CompletedOption[]): string {
 
 function valueCase(pattern: string, { values }: CompletedOption): string {
   const what =
-    values.kind === 'words' ? `values='${values.words.join(' ')}'` : values.kind === 'path' || values.kind === 'directory' ? `files=${values.kind}` : ':'
+    values.kind === 'words' ? `values='${values.words.join(' ')}'`
+      : values.kind === 'path' || values.kind === 'directory' ? `files=${values.kind}` : ':'
   return `      ${pattern}) ${what} ;;`
 }
 
@@ -66,7 +68,12 @@ function optionNames(options: readonly CompletedOption[]): string {
   return options.map((o) => (o.isOptional ? `--${o.name}` : `--${o.name}=`)).join(' ')
 }
 
-function commandCase({ name, options, takesFlags, words, files }: CompletedCommand, flags: readonly CompletedOption[]): string {
+function commandCase(
+  { name, options, takesFlags, words, files }: CompletedCommand, flags: readonly CompletedOption[],
+): string {
   const all = optionNames(takesFlags ? [...options, ...flags] : options)
-  return `        ${name}) names='${all}' values='${words.join(' ')}' files='${files.map((ending) => `*${ending}`).join('|')}' ;;`
+  return (
+    `        ${name}) names='${all}' values='${words.join(' ')}' ` +
+    `files='${files.map((ending) => `*${ending}`).join('|')}' ;;`
+  )
 }

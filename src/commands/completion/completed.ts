@@ -1,7 +1,12 @@
 /** Input of the completion scripts of all shells. */
 
 /** Values that can follow `--name=`. */
-export type Values = { kind: 'none' } | { kind: 'words'; words: readonly string[] } | { kind: 'path' } | { kind: 'directory' } | { kind: 'any'; what: string }
+export type Values =
+  | { kind: 'none' }
+  | { kind: 'words'; words: readonly string[] }
+  | { kind: 'path' }
+  | { kind: 'directory' }
+  | { kind: 'any'; what: string }
 
 export interface CompletedOption {
   name: string

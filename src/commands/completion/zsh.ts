@@ -4,7 +4,8 @@ import type { Completed, CompletedCommand, CompletedOption } from './completed.j
 
 export function zsh({ flags, commands }: Completed): string {
   return `#compdef nereid tritonserver
-# Completion of nereid for zsh: write this to a file _nereid in a directory of $fpath, or put into ~/.zshrc, behind compinit,
+# Completion of nereid for zsh: write this to a file _nereid in a directory of $fpath,
+# or put into ~/.zshrc, after compinit,
 #   source <(nereid completion zsh)
 
 _nereid() {
@@ -38,8 +39,11 @@ fi
 
 function commandCase({ name, options, takesFlags, words, files }: CompletedCommand): string {
   const rest =
-    words.length > 0 ? `'1:what:(${words.join(' ')})'` : files.length > 0 ? `'*:file:_files -g "*(${files.map((f) => `*${f}`).join('|')})"'` : ''
-  const all = [...options.map((o) => specification(o).trim()), ...(takesFlags ? ['$flags'] : []), ...(rest === '' ? [] : [rest])]
+    words.length > 0 ? `'1:what:(${words.join(' ')})'`
+      : files.length > 0 ? `'*:file:_files -g "*(${files.map((f) => `*${f}`).join('|')})"'` : ''
+  const all = [
+    ...options.map((o) => specification(o).trim()), ...(takesFlags ? ['$flags'] : []), ...(rest === '' ? [] : [rest])
+  ]
   // A name without `=` is still being typed.
   return `    ${name})
       (( CURRENT == 2 )) && { _describe -t commands command commands; return }

@@ -29,10 +29,15 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     const own = readArguments(commandNamed('config'), args)
     const parsed = await readOptions(own.rest, process.env)
     const rows = rowsOf(parsed)
-    process.stdout.write(own.options.get('format') === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n` : textOf(rows))
+    process.stdout.write(
+      own.options.get('format') === 'json' ? `${JSON.stringify(rows, ['name', 'value', 'from', 'isMasked'], 2)}\n`
+        : textOf(rows),
+    )
     // The other rules apply without a repository, too; then only given options are shown.
     const isComplete = parsed.options.modelRepository.length > 0
-    const { warnings } = resolveSettings(isComplete ? parsed : { ...parsed, options: { ...parsed.options, modelRepository: ['.'] } })
+    const { warnings } = resolveSettings(
+      isComplete ? parsed : { ...parsed, options: { ...parsed.options, modelRepository: ['.'] } },
+    )
     for (const warning of warnings) process.stderr.write(`${warning}\n`)
     return 0
   } catch (error) {
@@ -45,8 +50,13 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
 function rowsOf({ options, given }: Parsed): Row[] {
   return TABLE.filter((flag) => flag.outside !== 'nowhere').map((flag) => {
     const value = options[optionName(flag.name)]
-    const shown = Array.isArray(value) ? value.map((one) => masked(flag, String(one))) : typeof value === 'string' ? masked(flag, value) : value
-    return { name: flag.name, value: shown, from: given.get(flag.name) ?? 'default', isMasked: JSON.stringify(shown) !== JSON.stringify(value), isForFile: flag.outside === undefined && given.has(flag.name) }
+    const shown = Array.isArray(value) ? value.map((one) => masked(flag, String(one)))
+      : typeof value === 'string' ? masked(flag, value) : value
+    return {
+      name: flag.name, value: shown, from: given.get(flag.name) ?? 'default',
+      isMasked: JSON.stringify(shown) !== JSON.stringify(value),
+      isForFile: flag.outside === undefined && given.has(flag.name),
+    }
   })
 }
 
@@ -57,7 +67,14 @@ function masked(flag: Flag, text: string): string {
 }
 
 function textOf(rows: readonly Row[]): string {
-  return rows.map((row) => `${linesOf(row).map((line) => (row.isMasked || !row.isForFile ? `# ${line}` : line)).join('\n')}\n`).join('')
+  return rows
+    .map(
+      (row) =>
+        `${linesOf(row)
+          .map((line) => (row.isMasked || !row.isForFile ? `# ${line}` : line))
+          .join('\n')}\n`,
+    )
+    .join('')
 }
 
 function linesOf({ name, value, from }: Row): string[] {
@@ -70,5 +87,6 @@ function linesOf({ name, value, from }: Row): string[] {
 function scalar(value: unknown): string {
   const text = String(value)
   if (typeof value !== 'string') return text
-  return /^[A-Za-z/][\w./@-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text) ? text : JSON.stringify(text)
+  return /^[A-Za-z/][\w./@-]*$/.test(text) && !/^(?:true|false|null|yes|no|on|off|y|n)$/i.test(text) ? text
+    : JSON.stringify(text)
 }

@@ -29,14 +29,18 @@ export interface JudgedArguments {
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
-  'model-repository': (value) => (value === null || writtenScheme(value) === null ? null : schemeOf(value) === null ? 'storage' : 'cloud'),
-  'cuda-virtual-address-size': () => 'noEffect',
-  'http-thread-count': () => 'threads',
-  'grpc-infer-thread-count': () => 'threads',
-  'backend-directory': () => 'backends',
-  'repoagent-directory': () => 'agents',
-  'backend-config': backendConfig,
-  'cache-config': (value) => (value === null ? null : /^redis,(?:tls_enabled|cert|key|cacert|cacert_dir|sni)=/.test(value) ? 'cacheTls' : value.startsWith('redis,') ? 'redis' : null),
+  'model-repository': (value) =>
+    value === null || writtenScheme(value) === null ? null : schemeOf(value) === null ? 'storage' : 'cloud',
+  'cuda-virtual-address-size': () => 'noEffect', 'http-thread-count': () => 'threads',
+  'grpc-infer-thread-count': () => 'threads', 'backend-directory': () => 'backends',
+  'repoagent-directory': () => 'agents', 'backend-config': backendConfig,
+  'cache-config': (value) =>
+    value === null ? null
+      : /^redis,(?:tls_enabled|cert|key|cacert|cacert_dir|sni)=/.test(value)
+        ? 'cacheTls'
+        : value.startsWith('redis,')
+          ? 'redis'
+          : null,
   'trace-config': (value) => (value === 'mode=opentelemetry' ? 'otel' : null),
   'metrics-config': (value) => (value === 'counter_latencies=false' ? 'latencyCounters' : null),
 }
@@ -45,7 +49,8 @@ const isOff = (value: string | null): boolean => value !== null && /^(?:false|of
 
 function backendConfig(value: string | null): FactName | null {
   const [, backend = '', key = ''] = /^([^,=]*),([^=]*)=/.exec(value ?? '') ?? []
-  if (backend === 'python' && /^(?:shm-region-prefix-name|shm_message_queue_size|thread-pool-size)$/.test(key)) return 'shmKeys'
+  if (backend === 'python' && /^(?:shm-region-prefix-name|shm_message_queue_size|thread-pool-size)$/.test(key))
+    return 'shmKeys'
   const meant = backendMeant(backend)
   return meant !== null && absentBackend(meant) !== null ? 'backends' : null
 }
@@ -82,15 +87,24 @@ export function judgeInstalls(commands: readonly (readonly Located[])[], finding
     const subject = words.map(({ text }) => text).join(' ')
     if (first === undefined) continue
     if (INSTALLS_PACKAGES.test(subject)) {
-      findings.add(first.at, subject, 'same', 'packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once')
+      findings.add(
+        first.at, subject, 'same',
+        'packages for Python models, at each start: it needs the network, and a root that can be written; ' +
+          'RUN pip install in an image of your own does it once',
+      )
     } else if (/^(?:sudo )?(?:apt|apt-get|apk|yum|dnf) /.test(subject)) {
-      findings.add(first.at, subject, 'change', 'the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
+      findings.add(
+        first.at, subject, 'change',
+        'the image runs as a user without rights: install it in an image of your own, with USER root before ' +
+          'and USER 1000 behind',
+      )
     }
   }
 }
 
 /** Commands that install Python packages. */
-export const INSTALLS_PACKAGES = /^(?:sudo )?(?:\S+ -m )?(?:\S*\/)?(?:pip[\d.]*|uv pip|uv|conda|mamba|poetry) (?:\S+ )*?(?:install|sync|add)\b/
+export const INSTALLS_PACKAGES =
+  /^(?:sudo )?(?:\S+ -m )?(?:\S*\/)?(?:pip[\d.]*|uv pip|uv|conda|mamba|poetry) (?:\S+ )*?(?:install|sync|add)\b/
 
 /** The commands of `sh -c`, or the words as one command. */
 export function commandsOf(argv: readonly Located[], depth = 0): Located[][] {
@@ -122,7 +136,9 @@ export function judgePrograms(argv: readonly Located[], findings: Findings, hasB
 function scriptOf(script: Located): { words: Located[] }[] {
   try {
     return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({
-      words: words.map(({ text, line, isOpen }) => ({ text, isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line } })),
+      words: words.map(({ text, line, isOpen }) => ({
+        text, isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line },
+      })),
     }))
   } catch (error) {
     if (error instanceof ShellError) return []
@@ -182,14 +198,18 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
       kept.push(...words)
       last = words.length > 1 ? value : arg
     }
-    if (flag.name === 'model-repository' && value !== null && writtenScheme(value.text) === null) repositories.push(value)
+    if (flag.name === 'model-repository' && value !== null && writtenScheme(value.text) === null)
+      repositories.push(value)
   }
-  if (args.every((arg) => !arg.isOpen) && repositories.length > 0) judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)
+  if (args.every((arg) => !arg.isOpen) && repositories.length > 0)
+    judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)
   return { kept, repositories, last }
 }
 
 /** True if the flag stays. */
-function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, arg: Located, findings: Findings): boolean {
+function judgeFlag(
+  flag: Flag, words: readonly string[], value: Located | null, arg: Located, findings: Findings,
+): boolean {
   const { at } = arg
   const subject = words.join(' ')
   const isOpen = arg.isOpen || value?.isOpen === true
@@ -202,7 +222,8 @@ function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, 
       return false
     }
   }
-  const name = Object.hasOwn(SPECIAL, flag.name) ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null) : null
+  const name = Object.hasOwn(SPECIAL, flag.name) ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null)
+    : null
   if (name !== null) {
     const found = flag.state === 'active' && name !== 'storage' ? 'works' : ''
     findings.fact(at, subject, name, name === 'backends' || name === 'shmKeys' ? '' : found)

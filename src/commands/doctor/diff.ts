@@ -15,10 +15,20 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
   for (const edit of edits) {
     const { line } = edit.at
     if (line < 1 || line > lines.length) continue
-    if ('throughLine' in edit) for (let at = line; at <= Math.min(edit.throughLine, lines.length); at += 1) changed.set(at, [])
+    if ('throughLine' in edit)
+      for (let at = line; at <= Math.min(edit.throughLine, lines.length); at += 1) changed.set(at, [])
     else if ('word' in edit) changed.set(line, withWord(now(line), edit.behind, edit.word))
     else if (now(line).some((one) => one.includes(edit.from))) {
-      changed.set(line, now(line).map((one) => tidy(one.replace(edit.from, () => edit.to), edit.to)).filter((one) => one !== null))
+      changed.set(
+        line,
+        now(line)
+          .map((one) =>
+            tidy(
+              one.replace(edit.from, () => edit.to), edit.to,
+            ),
+          )
+          .filter((one) => one !== null),
+      )
     }
   }
   const fresh = lines.flatMap((_, at) => now(at + 1)).join('\n')
@@ -31,7 +41,12 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
 function tidy(line: string, put: string): string | null {
   if (put !== '') return line
   // The word was in a list in brackets, an item of a YAML list, or a line of a continued command.
-  const rest = line.replace(/^\s*(?:ENTRYPOINT|CMD)\s+\[\s*(?:""|'')\s*\]\s*$/, '').replace(/(?:""|''),\s*/, '').replace(/,\s*(?:""|'')/, '').replace(/(\S) {2,}(?=\S)/g, '$1 ').replace(/ +$/, '')
+  const rest = line
+    .replace(/^\s*(?:ENTRYPOINT|CMD)\s+\[\s*(?:""|'')\s*\]\s*$/, '')
+    .replace(/(?:""|''),\s*/, '')
+    .replace(/,\s*(?:""|'')/, '')
+    .replace(/(\S) {2,}(?=\S)/g, '$1 ')
+    .replace(/ +$/, '')
   return /^\s*(?:-\s*)?(?:""|'')?\s*\\?\s*$/.test(rest) ? null : rest
 }
 
@@ -45,6 +60,9 @@ function withWord(lines: readonly string[], behind: string, word: string): strin
     const end = at + behind.length
     const quote = /["']/.exec(line[end] ?? '')?.[0] ?? ''
     const isListed = quote !== '' && line[at - 1] === quote && /\[/.test(line.slice(0, at))
-    return [isListed ? `${line.slice(0, end)}${quote}, ${quote}${word}${line.slice(end)}` : `${line.slice(0, end)} ${word}${line.slice(end)}`]
+    return [
+      isListed ? `${line.slice(0, end)}${quote}, ${quote}${word}${line.slice(end)}`
+        : `${line.slice(0, end)} ${word}${line.slice(end)}`,
+    ]
   })
 }

@@ -6,7 +6,8 @@ import type { Launch, Mount } from './launch.js'
 
 /** Options of `docker run` without a value; all others have one. */
 const SWITCHES = new Set(
-  '-d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck --oom-kill-disable --sig-proxy --disable-content-trust -q --quiet'.split(' '),
+  `-d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck
+  --oom-kill-disable --sig-proxy --disable-content-trust -q --quiet`.split(/\s+/),
 )
 const RUNNERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl'])
 
@@ -20,18 +21,25 @@ function dockerRunStart(words: readonly Located[]): number {
 }
 
 /** Reads the command and judges its options. Null if the words run no container. */
-export function readDockerRun(words: readonly Located[], directory: string, findings: Findings): { launch: Launch; judge: () => void } | null {
+export function readDockerRun(
+  words: readonly Located[], directory: string, findings: Findings,
+): { launch: Launch; judge: () => void } | null {
   const start = dockerRunStart(words)
   const first = words[0]
   if (start < 0 || first === undefined) return null
-  const launch: Launch = { at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true }
+  const launch: Launch = {
+    at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true,
+  }
   const options: { name: string; value: Located | null; at: At; written: string[] }[] = []
   let i = start
   for (; i < words.length; i += 1) {
     const word = words[i]
     if (word === undefined) break
     if (isOptions(words, i)) {
-      findings.add(word.at, word.written ?? word.text, 'same', 'options of docker run that are known when it runs; look at what they are then')
+      findings.add(
+        word.at, word.written ?? word.text, 'same',
+        'options of docker run that are known when it runs; look at what they are then',
+      )
       continue
     }
     if (!word.text.startsWith('-')) break
@@ -39,19 +47,30 @@ export function readDockerRun(words: readonly Located[], directory: string, find
     const name = equals < 0 ? word.text : word.text.slice(0, equals)
     // Short options such as `-it`, `-p8000:8000`.
     const short = /^-([a-zA-Z])(.+)$/.exec(word.text)
-    if (equals >= 0) options.push({ name, value: { ...word, text: word.text.slice(equals + 1) }, at: word.at, written: [word.written ?? word.text] })
-    else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name))) options.push({ name, value: null, at: word.at, written: [word.text] })
-    else if (short !== null && !word.text.startsWith('--')) options.push({ name: `-${short[1]}`, value: { ...word, text: short[2] ?? '' }, at: word.at, written: [word.text] })
+    if (equals >= 0)
+      options.push({
+        name, value: { ...word, text: word.text.slice(equals + 1) }, at: word.at, written: [word.written ?? word.text],
+      })
+    else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name)))
+      options.push({ name, value: null, at: word.at, written: [word.text] })
+    else if (short !== null && !word.text.startsWith('--'))
+      options.push({
+        name: `-${short[1]}`, value: { ...word, text: short[2] ?? '' }, at: word.at, written: [word.text],
+      })
     else {
       const value = words[i + 1] ?? null
-      options.push({ name, value, at: word.at, written: value === null ? [word.text] : [word.text, value.written ?? value.text] })
+      options.push({
+        name, value, at: word.at, written: value === null ? [word.text] : [word.text, value.written ?? value.text],
+      })
       i += 1
     }
   }
   launch.image = words[i] ?? null
   const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
   launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
-  launch.gpus = words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) || options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
+  launch.gpus =
+    words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) ||
+    options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
   // Unknown options may give some.
   if (!launch.gpus && words.slice(start, i).some((word) => isUnknown(word))) delete launch.gpus
   for (const { name, value, at, written } of options) {
@@ -60,7 +79,10 @@ export function readDockerRun(words: readonly Located[], directory: string, find
     if (name === '--mount') launch.mounts.push(longMount(value.text, at, directory))
     if (name === '-e' || name === '--env') {
       const equals = value.text.indexOf('=')
-      launch.env.push({ name: equals < 0 ? value.text : value.text.slice(0, equals), value: equals < 0 ? null : value.text.slice(equals + 1), at, without: [{ at, from: written.join(' '), to: '' }] })
+      launch.env.push({
+        name: equals < 0 ? value.text : value.text.slice(0, equals),
+        value: equals < 0 ? null : value.text.slice(equals + 1), at, without: [{ at, from: written.join(' '), to: '' }],
+      })
     }
   }
   const judge = (): void => {
@@ -70,7 +92,8 @@ export function readDockerRun(words: readonly Located[], directory: string, find
 }
 
 /** True for a word of unknown content: `$ARGS`, `${ARGS[@]}`, `$(…)`, `<options>`. */
-const isUnknown = ({ text, isOpen }: Located): boolean => isOpen && /^(?:<[^<>]*>|\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
+const isUnknown = ({ text, isOpen }: Located): boolean =>
+  isOpen && /^(?:<[^<>]*>|\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
 
 /** True if an unknown word before the image stands for options: the image or another unknown word follows. */
 function isOptions(words: readonly Located[], at: number): boolean {
@@ -86,7 +109,8 @@ function isOptions(words: readonly Located[], at: number): boolean {
 }
 
 /** True if an option of `docker run` gives the container GPUs. */
-const givesGpus = (name: string, value: string): boolean => name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && /nvidia/.test(value))
+const givesGpus = (name: string, value: string): boolean =>
+  name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && /nvidia/.test(value))
 
 function judgeOption(name: string, value: string, written: readonly string[], at: At, findings: Findings): void {
   const subject = written.join(' ')
@@ -137,7 +161,9 @@ export function placed(source: string, directory: string): Pick<Mount, 'source' 
 }
 
 function longMount(text: string, at: At, directory: string): Mount {
-  const fields = new Map(text.split(',').map((field) => [field.split('=')[0] ?? '', field.slice(field.indexOf('=') + 1)]))
+  const fields = new Map(
+    text.split(',').map((field) => [field.split('=')[0] ?? '', field.slice(field.indexOf('=') + 1)]),
+  )
   const source = fields.get('source') ?? fields.get('src') ?? ''
   const target = fields.get('target') ?? fields.get('dst') ?? fields.get('destination') ?? ''
   return { ...(fields.get('type') === 'bind' ? placed(source, directory) : { source: null }), target, at }
@@ -145,7 +171,9 @@ function longMount(text: string, at: At, directory: string): Mount {
 
 /** A directory of the host; null for a named volume. `$(pwd)` is the directory of the file. */
 function hostPath(source: string, directory: string): string | null {
-  const path = source.replace(/^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?)/, directory).replace(/^(?:~|\$\{?HOME\}?)(?=\/|$)/, process.env['HOME'] ?? '~')
+  const path = source
+    .replace(/^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?)/, directory)
+    .replace(/^(?:~|\$\{?HOME\}?)(?=\/|$)/, process.env['HOME'] ?? '~')
   if (isAbsolute(path)) return resolve(path)
   return /^\.{1,2}(?:\/|$)/.test(path) || path.includes('/') ? resolve(directory, path) : null
 }

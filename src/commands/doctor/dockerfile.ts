@@ -21,17 +21,19 @@ const INSTRUCTIONS_MAX = 5000
 const STAGES_MAX = 50
 
 export function looksLikeDockerfile(name: string, text: string): boolean {
-  return /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) || /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
+  return (
+    /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) ||
+    /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
+  )
 }
 
 /** The instructions. Their text keeps line feeds, so that each word keeps its line, but no comments. */
 function instructions(text: string): Instruction[] {
   const read = DockerfileParser.parse(text).getInstructions().slice(0, INSTRUCTIONS_MAX)
-  return read.map((node) => ({
-    name: node.getKeyword(),
-    rest: node.getTextContent().replace(/^\w+[ \t]*/, '').replaceAll(/(?<![^\n])[^\S\r\n]*#[^\r\n]*/g, ''),
-    line: node.getRange().start.line + 1,
-  }))
+  return read.map((node) => ({ name: node.getKeyword(), rest: node
+      .getTextContent()
+      .replace(/^\w+[ \t]*/, '')
+      .replaceAll(/(?<![^\n])[^\S\r\n]*#[^\r\n]*/g, ''), line: node.getRange().start.line + 1 }))
 }
 
 export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
@@ -67,14 +69,18 @@ interface Stage {
 }
 
 /** The stages; one that begins with another inherits its contents. */
-function stages(list: readonly Instruction[], path: string, directory: string, words: (rest: string) => string[], variables: Map<string, string>): Stage[] {
+function stages(
+  list: readonly Instruction[], path: string, directory: string, words: (rest: string) => string[],
+  variables: Map<string, string>,
+): Stage[] {
   const found: Stage[] = []
   const named = new Map<string, Stage>()
   for (const instruction of list) {
     const at = { path, line: instruction.line }
     const { name, rest } = instruction
     if (name === 'ARG') {
-      const [, key = '', value = ''] = /^([A-Za-z_]\w*)=(.*)$/s.exec(words(rest)[0] ?? rest.trim()) ?? /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ?? []
+      const [, key = '', value = ''] =
+        /^([A-Za-z_]\w*)=(.*)$/s.exec(words(rest)[0] ?? rest.trim()) ?? /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ?? []
       if (key !== '') variables.set(key, value)
       continue
     }
@@ -101,11 +107,19 @@ function stageOf(base: Stage | undefined, image: Located, directory: string): St
   if (base !== undefined) findings.take(base.findings)
   const { image: first = image, env = [], mounts = [], wantsPython = false } = base?.launch ?? {}
   const of = first ?? image
-  const launch: Launch = { at: of.at, name: 'Dockerfile', image: of, argv: [], env: [...env], mounts: [...mounts], directory, checksHealth: true, wantsPython }
-  return { launch, findings, entrypoint: base?.entrypoint ?? [], command: base?.command ?? [], isRoot: base?.isRoot ?? false }
+  const launch: Launch = {
+    at: of.at, name: 'Dockerfile', image: of, argv: [], env: [...env], mounts: [...mounts], directory,
+    checksHealth: true, wantsPython,
+  }
+  return {
+    launch, findings, entrypoint: base?.entrypoint ?? [], command: base?.command ?? [], isRoot: base?.isRoot ?? false,
+  }
 }
 
-function readInstruction(instruction: Instruction, stage: Stage, path: string, directory: string, words: (rest: string) => string[], variables: Map<string, string>): void {
+function readInstruction(
+  instruction: Instruction, stage: Stage, path: string, directory: string, words: (rest: string) => string[],
+  variables: Map<string, string>,
+): void {
   const { launch, findings } = stage
   const { name, rest } = instruction
   const at = { path, line: instruction.line }
@@ -124,27 +138,35 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
       if (statIfAny(path)?.isFile() !== true) launch.mounts.push({ source: path, target, at })
     }
     if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
-    else if (/^\/opt\/tritonserver\/?$/.test(target)) findings.add(at, `${name} ${shorten(rest)}`, 'change', 'is Triton itself: leave it out')
+    else if (/^\/opt\/tritonserver\/?$/.test(target))
+      findings.add(at, `${name} ${shorten(rest)}`, 'change', 'is Triton itself: leave it out')
     else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   } else if (name === 'RUN') {
     launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
     judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
-    findings.add(at, `${name} ${shorten(rest)}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
+    findings.add(
+      at, `${name} ${shorten(rest)}`, 'change',
+      'curl is not in the image: leave it out, the image asks /v2/health/ready itself',
+    )
     findings.removeLines(at, at.line + rest.split('\n').length - 1)
   } else if (name === 'USER') {
     stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
     findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-  else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name))
+    findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
 }
 
 /** Variables of an `ENV`, each with the edit that removes it and leaves a valid instruction. */
-function variablesOf({ rest, line }: Instruction, path: string, words: (rest: string) => string[]): { key: string; value: string; without: Edit[] }[] {
+function variablesOf(
+  { rest, line }: Instruction, path: string, words: (rest: string) => string[],
+): { key: string; value: string; without: Edit[] }[] {
   const lines = rest.split('\n')
   const instruction: Edit[] = [{ at: { path, line }, throughLine: line + lines.length - 1 }]
   const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
-  if (old !== null && !(words(rest)[0] ?? '').includes('=')) return [{ key: old[1] ?? '', value: old[2] ?? '', without: instruction }]
+  if (old !== null && !(words(rest)[0] ?? '').includes('='))
+    return [{ key: old[1] ?? '', value: old[2] ?? '', without: instruction }]
   const pairs = [...rest.matchAll(/([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:[^\s\\]|\\\S)*)/g)]
   return pairs.map((pair) => {
     const [written, key = '', value = ''] = pair
@@ -155,7 +177,10 @@ function variablesOf({ rest, line }: Instruction, path: string, words: (rest: st
     const before = lines.slice(0, row).findLastIndex((one) => one.trim() !== '')
     const isLast = row === lines.length - 1 && (lines[row] ?? '').trim() === written
     const end = /\s*\\\s*$/.exec(lines[before] ?? '')?.[0]
-    if (isLast && end !== undefined) without.push({ at: { path, line: line + before }, from: lines[before] ?? '', to: (lines[before] ?? '').slice(0, -end.length) })
+    if (isLast && end !== undefined)
+      without.push({
+        at: { path, line: line + before }, from: lines[before] ?? '', to: (lines[before] ?? '').slice(0, -end.length),
+      })
     return { key, value: value.replace(/^(["'])(.*)\1$/s, '$2'), without: pairs.length === 1 ? instruction : without }
   })
 }
@@ -164,12 +189,20 @@ function variablesOf({ rest, line }: Instruction, path: string, words: (rest: st
 function argv({ rest, line }: Instruction, path: string, { launch, findings }: Stage): Located[] {
   try {
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
-    if (Array.isArray(list)) return list.map((word) => ({ text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false }))
+    if (Array.isArray(list))
+      return list.map((word) => ({
+        text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false,
+      }))
   } catch {
     // Shell form.
   }
   try {
-    const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
+    const commands = shellCommands(rest, new Map(launch.env.map(({ name, value }) => [name, value ?? ''])), line).map(
+      ({ words }) =>
+        words.map((word) => ({
+          text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line },
+        })),
+    )
     const server = commands.find((words) => serverAt(words) >= 0)
     if (server === undefined) return commands.flat()
     // The other commands run before it.
@@ -190,9 +223,12 @@ function lineOf(rest: string, word: string, line: number): number {
 /** @param isRoot true if it runs as root, in an image that stays */
 function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
-  if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest)) findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')
-  else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest)) findings.fact(at, subject, 'backends')
-  else if (/\bapt(?:-get)?\b/.test(rest) && !isRoot) findings.add(at, subject, 'change', 'write USER root before it and USER 1000 behind; packages are those of Debian')
+  if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest))
+    findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')
+  else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest))
+    findings.fact(at, subject, 'backends')
+  else if (/\bapt(?:-get)?\b/.test(rest) && !isRoot)
+    findings.add(at, subject, 'change', 'write USER root before it and USER 1000 behind; packages are those of Debian')
   else findings.add(at, subject, 'same', '')
 }
 

@@ -32,7 +32,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
   try {
     const doctor = commandNamed('doctor')
     const { format, image, targets, command } = operands(doctor, args)
-    if (targets.length === 0 && command.length === 0) throw new InputError(`${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or -- and its command line`)
+    if (targets.length === 0 && command.length === 0)
+      throw new InputError(
+        `${usageOf(program, doctor)}\nName a model repository, a file that starts a Triton, or -- and its command line`,
+      )
     return report(await examine(targets, command, image), format)
   } catch (error) {
     // A reader may reach its limit late in a file.
@@ -42,7 +45,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-function operands(doctor: Command, args: readonly string[]): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
+function operands(
+  doctor: Command, args: readonly string[],
+): { format: 'text' | 'json'; image: string | null; targets: string[]; command: string[] } {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
   // A server flag that the command does not have is misplaced, not misspelled.
@@ -50,11 +55,18 @@ function operands(doctor: Command, args: readonly string[]): { format: 'text' | 
     const name = /^--?([^=]+)/.exec(arg)?.[1]
     return name !== undefined && doctor.options?.some((option) => option.name === name) !== true && isFlag(name)
   })
-  if (flag !== undefined) throw new InputError(`'${flag}' is an option of the server, whose command line stands behind --: doctor -- tritonserver ${flag}`)
+  if (flag !== undefined)
+    throw new InputError(
+      `'${flag}' is an option of the server, whose command line stands behind --: doctor -- tritonserver ${flag}`,
+    )
   const { options, rest } = readArguments(doctor, own)
   const dashed = rest.find((arg) => arg.startsWith('-') && arg !== '-')
-  if (dashed !== undefined) throw new InputError(`unrecognized option '${dashed}'; the command line of a server stands behind --`)
-  return { format: options.get('format') === 'json' ? 'json' : 'text', image: options.get('image') ?? null, targets: rest, command: end < 0 ? [] : args.slice(end + 1) }
+  if (dashed !== undefined)
+    throw new InputError(`unrecognized option '${dashed}'; the command line of a server stands behind --`)
+  return {
+    format: options.get('format') === 'json' ? 'json' : 'text', image: options.get('image') ?? null, targets: rest,
+    command: end < 0 ? [] : args.slice(end + 1),
+  }
 }
 
 async function examine(targets: readonly string[], command: readonly string[], image: string | null): Promise<Outcome> {
@@ -83,13 +95,20 @@ async function examine(targets: readonly string[], command: readonly string[], i
     const words: Located[] = command.map((text) => ({ text, isOpen: false, at: { path: 'command line', line: 0 } }))
     const before = findings.list.length
     const found = readWords(words, process.cwd(), findings)
-    if (found.length === 0 && findings.list.length === before) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
+    if (found.length === 0 && findings.list.length === before)
+      throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
     for (const one of found) {
       const start = await judgeLaunch(one, findings, image, seen)
       if (start !== null) starts.push(start)
     }
   }
-  const diffs = [...texts].map(([path, text]) => diffOf(path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path))).filter((diff) => diff !== '')
+  const diffs = [...texts]
+    .map(([path, text]) =>
+      diffOf(
+        path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path),
+      ),
+    )
+    .filter((diff) => diff !== '')
   return { findings, starts, diffs }
 }
 
@@ -100,7 +119,8 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
     if (kind === 'script') {
       const found = readScript(text, path, directory, findings, image)
       // Findings about clients and other containers suffice.
-      if (found.length === 0 && !findings.list.some(({ at }) => at.path === path)) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
+      if (found.length === 0 && !findings.list.some(({ at }) => at.path === path))
+        findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
       return found
     }
     if (kind === 'dockerfile') {
@@ -109,10 +129,18 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
     }
     const documents = await readYaml(text, path)
     const { line } = withoutTemplates(text)
-    if (line > 0) findings.add({ path, line }, 'template', 'same', 'values of {{ … }} are known when it is rendered, and all branches are read; to be exact, give doctor what `helm template` prints')
-    const compose = documents.find((document) => document.get('services') !== null && document.get('apiVersion') === null)
+    if (line > 0)
+      findings.add(
+        { path, line }, 'template', 'same',
+        'values of {{ … }} are known when it is rendered, and all branches are read; to be exact, give ' +
+          'doctor what `helm template` prints',
+      )
+    const compose = documents.find(
+      (document) => document.get('services') !== null && document.get('apiVersion') === null,
+    )
     if (compose !== undefined) return readCompose(compose, directory, findings)
-    if (documents.some((document) => document.get('apiVersion') !== null || document.get('kind') !== null)) return readKubernetes(documents, directory, findings)
+    if (documents.some((document) => document.get('apiVersion') !== null || document.get('kind') !== null))
+      return readKubernetes(documents, directory, findings)
   } catch (error) {
     if (error instanceof ShellError || error instanceof YamlError) {
       const template = /\{\{/.test(text) ? ': it is a template of Helm; give doctor what `helm template` prints' : ''
@@ -120,5 +148,7 @@ async function launches({ path, kind, text }: Input, findings: Findings, image: 
     }
     throw error
   }
-  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest${/^image:\s*$/m.test(text) ? '; of values of a Helm chart give doctor what `helm template` prints' : ''}`)
+  const isChart = /^image:\s*$/m.test(text)
+  const advice = isChart ? '; of values of a Helm chart give doctor what `helm template` prints' : ''
+  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest${advice}`)
 }

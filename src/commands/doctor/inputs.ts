@@ -41,10 +41,15 @@ export function readTarget(path: string): Target {
   if (!stat.isDirectory()) return { files: [inputOf(path, readText(path))] }
   if (isModel(path)) return { repository: path, isModel: true }
   const names = entries(path)
-  const files = names.filter((name) => mayStart(name)).slice(0, FILES_MAX).flatMap((name) => startFile(join(path, name)))
+  const files = names
+    .filter((name) => mayStart(name))
+    .slice(0, FILES_MAX)
+    .flatMap((name) => startFile(join(path, name)))
   if (names.some((name) => isModel(join(path, name)))) return { repository: path, isModel: false }
   if (files.length > 0) return { files }
-  throw new InputError(`${path}: neither a model repository nor a directory with a file that starts a Triton${exportedHint(path)}`)
+  throw new InputError(
+    `${path}: neither a model repository nor a directory with a file that starts a Triton${exportedHint(path)}`,
+  )
 }
 
 function entries(path: string): string[] {
@@ -101,10 +106,16 @@ function inputOf(path: string, text: string): Input {
   const name = path === '-' ? '' : basename(resolve(path))
   const kind = kindOf(name, text)
   if (kind === null) {
-    throw new InputError(`${path}: is no model repository, command line, shell script, Dockerfile, compose file or Kubernetes manifest that doctor knows`)
+    throw new InputError(
+      `${path}: is no model repository, command line, shell script, Dockerfile, compose file or Kubernetes ` +
+        'manifest that doctor knows',
+    )
   }
   const bytes = Buffer.byteLength(text)
-  if (kind === 'dockerfile' && bytes > DOCKERFILE_BYTES_MAX) throw new InputError(`${path} is too large: ${bytes} bytes, at most ${DOCKERFILE_BYTES_MAX} of a Dockerfile are read`)
+  if (kind === 'dockerfile' && bytes > DOCKERFILE_BYTES_MAX)
+    throw new InputError(
+      `${path} is too large: ${bytes} bytes, at most ${DOCKERFILE_BYTES_MAX} of a Dockerfile are read`,
+    )
   return { path, kind, text: /\.(?:md|markdown)$/i.test(name) ? commandsOf(text) : text, source: text }
 }
 
@@ -130,6 +141,11 @@ function kindOf(name: string, text: string): Kind | null {
   if (text.includes('\0')) return null
   if (/\.(?:ya?ml|json)$/.test(name)) return 'yaml'
   if (looksLikeDockerfile(name, text)) return 'dockerfile'
-  if (/^\s*(?:apiVersion|kind|services|version|x-[\w-]+|name)\s*:/m.test(text) && /^\s*(?:services|kind)\s*:/m.test(text)) return 'yaml'
-  return name.endsWith('.sh') || text.startsWith('#!') || /\btritonserver\b|\b(?:docker|podman|nerdctl)\b/.test(text) ? 'script' : null
+  if (
+    /^\s*(?:apiVersion|kind|services|version|x-[\w-]+|name)\s*:/m.test(text) &&
+    /^\s*(?:services|kind)\s*:/m.test(text)
+  )
+    return 'yaml'
+  return name.endsWith('.sh') || text.startsWith('#!') || /\btritonserver\b|\b(?:docker|podman|nerdctl)\b/.test(text)
+    ? 'script' : null
 }

@@ -8,7 +8,9 @@ import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { isModel } from '../check/targets.js'
 import { shown } from '../output.js'
-import { INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments } from './command_line.js'
+import {
+  INSTALLS_PACKAGES, commandsOf, inShell, judgeArguments, judgeInstalls, judgePrograms, serverArguments,
+} from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
 import { backendOf, isClientImage, judgeImage, runsInPython } from './image.js'
@@ -27,12 +29,17 @@ export interface Start {
   words: string[]
 }
 
-export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string | null, seen: Map<string, Needs>): Promise<Start | null> {
+export async function judgeLaunch(
+  { launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string | null,
+  seen: Map<string, Needs>,
+): Promise<Start | null> {
   if (launch.image !== null && isClientImage(launch.image.text)) {
     judgeImage(launch.image, findings, '', { models: 0, absent: 0 })
     return null
   }
-  const python = launch.wantsPython === true || commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
+  const python =
+    launch.wantsPython === true ||
+    commandsOf(launch.argv).some((words) => INSTALLS_PACKAGES.test(words.map(({ text }) => text).join(' ')))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
   // If the models are not here, the image tells whether they run in Python.
@@ -45,7 +52,9 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   return start.start
 }
 
-async function judgeServer(launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>): Promise<{ start: Start | null; needs: Needs }> {
+async function judgeServer(
+  launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>,
+): Promise<{ start: Start | null; needs: Needs }> {
   const needs: Needs = { gpus: false, python: false, models: 0, absent: 0 }
   judge()
   judgeEnvironment(launch.env, findings)
@@ -55,7 +64,11 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
     const [first] = launch.argv
     // Something else starts a base image without a command.
     if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
-    else findings.add(first.at, launch.argv.map(({ text }) => text).join(' '), 'differs', 'starts another program: give doctor the command line of the server that it makes')
+    else
+      findings.add(
+        first.at, launch.argv.map(({ text }) => text).join(' '), 'differs',
+        'starts another program: give doctor the command line of the server that it makes',
+      )
     return { start: null, needs }
   }
   const { kept, repositories, last } = judgeArguments(args, findings)
@@ -89,7 +102,11 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
 }
 
 /** True if the container surely has no GPU. If NVIDIA's runtime is Docker's default, a variable requests GPUs. */
-const isWithoutGpus = ({ gpus, env }: Launch): boolean => gpus === false && !env.some(({ name, value }) => name === 'NVIDIA_VISIBLE_DEVICES' && value !== '' && value !== 'void' && value !== 'none')
+const isWithoutGpus = ({ gpus, env }: Launch): boolean =>
+  gpus === false &&
+  !env.some(
+    ({ name, value }) => name === 'NVIDIA_VISIBLE_DEVICES' && value !== '' && value !== 'void' && value !== 'none',
+  )
 
 /** Reports a changed HTTP port: the image's health check asks port 8000, unless its variable names another. */
 function addHealthPort(launch: Launch, kept: readonly string[], last: Located | null, findings: Findings): void {
@@ -97,7 +114,11 @@ function addHealthPort(launch: Launch, kept: readonly string[], last: Located | 
   if (launch.env.some(({ name }) => name === 'NEREID_HTTP_PORT')) return
   const at = kept.findLastIndex((word) => /^--http-port(?:=|$)/.test(word))
   const port = at < 0 ? '8000' : (kept[at]?.split('=')[1] ?? kept[at + 1] ?? '')
-  if (port !== '8000') findings.add(last.at, `--http-port ${port}`, 'change', 'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there')
+  if (port !== '8000')
+    findings.add(
+      last.at, `--http-port ${port}`, 'change',
+      'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there',
+    )
 }
 
 /** Settings of the remaining flags, or the defaults if the flags contradict each other. */
@@ -119,14 +140,19 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
   const mount = launch.mounts
     .map((one) => ({ ...one, target: normalize(one.target).replace(/\/+$/, '') }))
     // Files are also copied to /, which makes no directory of models there.
-    .filter(({ target, source }) => (target === '' ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true : path === target || path.startsWith(`${target}/`)))
+    .filter(({ target, source }) =>
+      target === '' ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true
+        : path === target || path.startsWith(`${target}/`),
+    )
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
     findings.add(at, `repository ${text}`, 'same', 'lies in the image or a volume: run doctor on it there')
     return null
   }
   if (mount.isOpen === true) {
-    findings.add(mount.at, `mount ${mount.target}`, 'same', 'its directory is known when it runs: run doctor on it there')
+    findings.add(
+      mount.at, `mount ${mount.target}`, 'same', 'its directory is known when it runs: run doctor on it there',
+    )
     return null
   }
   if (mount.source === null) {
@@ -140,7 +166,10 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
 
 function addMount(at: At, source: string, target: string, host: string, findings: Findings): void {
   const isHere = statIfAny(host)?.isDirectory() === true
-  findings.add(at, `mount ${target}`, 'same', isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`)
+  findings.add(
+    at, `mount ${target}`, 'same',
+    isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`,
+  )
 }
 
 function renamed(word: string, paths: ReadonlyMap<string, string>): string {

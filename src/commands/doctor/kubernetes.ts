@@ -12,8 +12,7 @@ type Found = { launch: Launch; judge: () => void }
 const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
   Pod: (object) => object.get('spec'),
   CronJob: (object) => object.find('spec', 'jobTemplate', 'spec', 'template', 'spec'),
-  ServingRuntime: (object) => object.get('spec'),
-  ClusterServingRuntime: (object) => object.get('spec'),
+  ServingRuntime: (object) => object.get('spec'), ClusterServingRuntime: (object) => object.get('spec'),
 }
 
 /** Objects of a file, including the items of lists. */
@@ -34,8 +33,15 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   const pod = PODS[kind]?.(object) ?? object.find('spec', 'template', 'spec')
   const containers = pod?.get('containers') ?? null
   if (pod === null || containers === null) {
-    if (kind === 'ConfigMap' && startsServer(object)) return addFinding(object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings)
-    if (kind === 'SeldonDeployment' && isSeldonTriton(object)) return addFinding(object, name, 'change', 'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings)
+    if (kind === 'ConfigMap' && startsServer(object))
+      return addFinding(
+        object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings,
+      )
+    if (kind === 'SeldonDeployment' && isSeldonTriton(object))
+      return addFinding(
+        object, name, 'change',
+        'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings,
+      )
     findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
     return []
   }
@@ -44,41 +50,53 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   return found
 }
 
-function addFinding(object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings): Found[] {
+function addFinding(
+  object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings,
+): Found[] {
   findings.add(object.at, subject, verdict, text)
   return []
 }
 
-const startsServer = (object: Yaml): boolean => (object.get('data')?.entries() ?? []).some(([, value]) => /(?:^|[\s/])tritonserver\s+(?:\\\s*)?--/.test(value.text() ?? ''))
+const startsServer = (object: Yaml): boolean =>
+  (object.get('data')?.entries() ?? []).some(([, value]) =>
+    /(?:^|[\s/])tritonserver\s+(?:\\\s*)?--/.test(value.text() ?? ''),
+  )
 
-const isSeldonTriton = (object: Yaml): boolean => (object.find('spec', 'predictors')?.items() ?? []).some((predictor) => predictor.find('graph', 'implementation')?.text() === 'TRITON_SERVER')
+const isSeldonTriton = (object: Yaml): boolean =>
+  (object.find('spec', 'predictors')?.items() ?? []).some(
+    (predictor) => predictor.find('graph', 'implementation')?.text() === 'TRITON_SERVER',
+  )
 
 function readContainers(pod: Yaml, containers: Yaml, name: string, directory: string, findings: Findings): Found[] {
   const found: Found[] = []
   for (const container of containers.items()) {
     const launch = launchOf(container, `${name}, container ${container.get('name')?.text() ?? ''}`, directory)
     if (!isTriton(launch)) {
-      findings.add(container.at, `container ${container.get('name')?.text() ?? ''}`, 'same', 'is not Triton: left alone')
+      findings.add(
+        container.at, `container ${container.get('name')?.text() ?? ''}`, 'same', 'is not Triton: left alone',
+      )
       continue
     }
     launch.gpus = givesGpus(container, pod)
     readMounts(container, pod, launch)
-    found.push({
-      launch,
-      judge: () => {
+    found.push({ launch, judge: () => {
         judgeContainer(container, findings)
         judgePod(pod, container, findings)
-      },
-    })
+      } })
   }
   return found
 }
 
 function launchOf(container: Yaml, name: string, directory: string): Launch {
   const words = (key: string): Launch['argv'] => container.get(key)?.items().map((item) => item.located()) ?? []
-  const launch: Launch = { at: container.at, name, image: container.get('image')?.located() ?? null, argv: [...words('command'), ...words('args')], env: [], mounts: [], directory }
+  const launch: Launch = {
+    at: container.at, name, image: container.get('image')?.located() ?? null,
+    argv: [...words('command'), ...words('args')], env: [], mounts: [], directory,
+  }
   for (const variable of container.get('env')?.items() ?? []) {
-    launch.env.push({ name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at })
+    launch.env.push({
+      name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at,
+    })
   }
   // Substitutes `$(NAME)` of Kubernetes if its value is known here.
   const known = new Map(launch.env.map(({ name: key, value }) => [key, value]))
@@ -90,11 +108,16 @@ function launchOf(container: Yaml, name: string, directory: string): Launch {
 }
 
 function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
-  const volumes = new Map((pod.get('volumes')?.items() ?? []).map((volume) => [volume.get('name')?.text() ?? '', volume]))
+  const volumes = new Map(
+    (pod.get('volumes')?.items() ?? []).map((volume) => [volume.get('name')?.text() ?? '', volume]),
+  )
   for (const mount of container.get('volumeMounts')?.items() ?? []) {
     const volume = volumes.get(mount.get('name')?.text() ?? '')
     const path = volume?.find('hostPath', 'path')?.text() ?? null
-    launch.mounts.push({ ...(path === null ? { source: null } : placed(path, launch.directory)), target: mount.get('mountPath')?.text() ?? '', at: mount.at })
+    launch.mounts.push({
+      ...(path === null ? { source: null } : placed(path, launch.directory)),
+      target: mount.get('mountPath')?.text() ?? '', at: mount.at,
+    })
   }
 }
 
@@ -102,9 +125,15 @@ const isGpu = (resource: string): boolean => /gpu|nvidia\.com/i.test(resource)
 
 /** True if a container is given GPUs. */
 function givesGpus(container: Yaml, pod: Yaml): boolean {
-  const asks = (of: string): boolean => (container.find('resources', of)?.entries() ?? []).some(([resource]) => isGpu(resource))
+  const asks = (of: string): boolean =>
+    (container.find('resources', of)?.entries() ?? []).some(([resource]) => isGpu(resource))
   // Claims of dynamic resources describe their devices in another object.
-  return asks('limits') || asks('requests') || container.find('resources', 'claims') !== null || pod.get('runtimeClassName')?.text() === 'nvidia'
+  return (
+    asks('limits') ||
+    asks('requests') ||
+    container.find('resources', 'claims') !== null ||
+    pod.get('runtimeClassName')?.text() === 'nvidia'
+  )
 }
 
 function judgeContainer(container: Yaml, findings: Findings): void {
@@ -133,19 +162,30 @@ function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
   const command = probe.find('exec', 'command')?.items().map((item) => item.text() ?? '').join(' ') ?? ''
   const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
   if (asks === undefined) findings.add(probe.at, key, 'same', '')
-  else findings.add(probe.at, `${key}: ${command}`, 'change', `${asks} may not be in the image: write httpGet with /v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`)
+  else
+    findings.add(
+      probe.at, `${key}: ${command}`, 'change',
+      `${asks} may not be in the image: write httpGet with /v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`,
+    )
 }
 
 function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
-  const mounted = new Set((container.get('volumeMounts')?.items() ?? []).map((mount) => mount.get('name')?.text() ?? ''))
+  const mounted = new Set(
+    (container.get('volumeMounts')?.items() ?? []).map((mount) => mount.get('name')?.text() ?? ''),
+  )
   for (const volume of pod.get('volumes')?.items() ?? []) {
     const name = volume.get('name')?.text() ?? ''
-    if (mounted.has(name) && volume.find('emptyDir', 'medium')?.text() === 'Memory') findings.fact(volume.at, `volume ${name}: emptyDir, medium Memory`, 'shmSize')
+    if (mounted.has(name) && volume.find('emptyDir', 'medium')?.text() === 'Memory')
+      findings.fact(volume.at, `volume ${name}: emptyDir, medium Memory`, 'shmSize')
   }
   const hostIpc = pod.get('hostIPC')
   if (hostIpc !== null) findings.fact(hostIpc.at, 'hostIPC', 'shmSize')
   const grace = pod.get('terminationGracePeriodSeconds')
-  if (grace !== null) findings.add(grace.at, `terminationGracePeriodSeconds: ${grace.text() ?? ''}`, 'same', 'has to be longer than --exit-timeout-secs (30)')
+  if (grace !== null)
+    findings.add(
+      grace.at, `terminationGracePeriodSeconds: ${grace.text() ?? ''}`, 'same',
+      'has to be longer than --exit-timeout-secs (30)',
+    )
   const runtime = pod.get('runtimeClassName')
   if (runtime?.text() === 'nvidia') findings.fact(runtime.at, 'runtimeClassName: nvidia', 'gpuSetting')
   for (const [key, value] of pod.get('nodeSelector')?.entries() ?? []) {
@@ -155,7 +195,8 @@ function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
     const key = toleration.get('key')?.text() ?? ''
     if (/gpu|nvidia/i.test(key)) findings.fact(toleration.at, `tolerations: ${key}`, 'gpuSetting')
   }
-  for (const init of pod.get('initContainers')?.items() ?? []) findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is left alone')
+  for (const init of pod.get('initContainers')?.items() ?? [])
+    findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is left alone')
 }
 
 /** Reads `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or its own containers. */
@@ -176,17 +217,36 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   const launch = launchOf(spec, name, directory)
   launch.gpus = givesGpus(spec, predictor)
   // The runtime object has the runtime's own arguments.
-  launch.argv = [{ text: 'tritonserver', at: spec.at, isOpen: false }, ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))]
+  launch.argv = [
+    { text: 'tritonserver', at: spec.at, isOpen: false },
+    ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))
+  ]
   return [
     {
       launch,
       judge: () => {
         const version = spec.get('runtimeVersion')
-        if (version !== null) findings.add(version.at, `runtimeVersion: ${version.text() ?? ''}`, 'change', 'names a version of Triton: leave it out, the runtime has its image')
+        if (version !== null)
+          findings.add(
+            version.at, `runtimeVersion: ${version.text() ?? ''}`, 'change',
+            'names a version of Triton: leave it out, the runtime has its image',
+          )
         const storage = spec.get('storageUri') ?? spec.get('storage')
-        if (storage !== null) findings.add(storage.at, `storageUri: ${storage.text() ?? ''}`.trim(), 'same', 'KServe copies it to /mnt/models before the server starts')
-        if (runtime !== null && runtime !== undefined) findings.add(runtime.at, `runtime: ${runtime.text() ?? ''}`, 'change', 'name a ServingRuntime with an image of Nereid')
-        else findings.add(spec.at, triton === null ? 'model' : 'triton', 'change', 'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime')
+        if (storage !== null)
+          findings.add(
+            storage.at, `storageUri: ${storage.text() ?? ''}`.trim(), 'same',
+            'KServe copies it to /mnt/models before the server starts',
+          )
+        if (runtime !== null && runtime !== undefined)
+          findings.add(
+            runtime.at, `runtime: ${runtime.text() ?? ''}`, 'change', 'name a ServingRuntime with an image of Nereid',
+          )
+        else
+          findings.add(
+            spec.at, triton === null ? 'model' : 'triton', 'change',
+            'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, ' +
+              'and name it as predictor.model.runtime',
+          )
         const format = model?.find('modelFormat', 'name') ?? null
         if (format !== null) judgeFormat(format, `modelFormat: ${format.text() ?? ''}`, findings)
         judgeContainer(spec, findings)
@@ -197,11 +257,17 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
 }
 
 function judgeFormats(spec: Yaml, findings: Findings): void {
-  for (const format of spec.get('supportedModelFormats')?.items() ?? []) judgeFormat(format.get('name') ?? format, `supportedModelFormats: ${format.get('name')?.text() ?? ''}`, findings)
+  for (const format of spec.get('supportedModelFormats')?.items() ?? [])
+    judgeFormat(format.get('name') ?? format, `supportedModelFormats: ${format.get('name')?.text() ?? ''}`, findings)
 }
 
 function judgeFormat(format: Yaml, subject: string, findings: Findings): void {
   const name = format.text() ?? ''
-  if (name === 'triton' || name.includes('{{') || (backendRow(backendMeant(name) ?? '')?.served ?? 'absent') !== 'absent') findings.add(format.at, subject, 'same', '')
+  if (
+    name === 'triton' ||
+    name.includes('{{') ||
+    (backendRow(backendMeant(name) ?? '')?.served ?? 'absent') !== 'absent'
+  )
+    findings.add(format.at, subject, 'same', '')
   else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
 }

@@ -6,10 +6,15 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pythonRuntime } from '../../api/python.js'
-import { absentBackend, backendMeant, backendRow, ConfigSyntaxError, configurationIfAny, namesIn, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
+import {
+  absentBackend, backendMeant, backendRow, ConfigSyntaxError, configurationIfAny, namesIn, readRegularFile, statIfAny,
+  type ModelConfig,
+} from '../../config/index.js'
 import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
 import { asServerError } from '../../native/errors.js'
-import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import {
+  inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings,
+} from '../../repository/index.js'
 import { withPythonBackend } from '../../repository/python_backends.js'
 import { placeOf } from '../check/excerpt.js'
 import { locate } from '../check/locate.js'
@@ -37,22 +42,30 @@ function packagesOfModules(): Map<string, string> {
 }
 
 /** Judges every model of a repository, or the one model in the directory. */
-export async function judgeRepository(path: string, isModel: boolean, settings: RepositorySettings, findings: Findings): Promise<Needs> {
+export async function judgeRepository(
+  path: string, isModel: boolean, settings: RepositorySettings, findings: Findings,
+): Promise<Needs> {
   // Groups that want a GPU get a finding of their own here.
   const lenient: RepositorySettings = { ...settings, gpuFallback: 'cpu' }
   let models: InspectedModel[]
   try {
-    models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient, null, 'configuration')] : await inspectRepositories({ ...lenient, paths: [path] }, 'configuration')
+    models = isModel
+      ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient, null, 'configuration')]
+      : await inspectRepositories({ ...lenient, paths: [path] }, 'configuration')
   } catch (error) {
     findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
     return { gpus: false, python: false, models: 0, absent: 0 }
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpus = false
-  const absentOf: AbsentOf = (config) => (withPythonBackend(config, settings.backendDirectory).codeDirectory === null ? absentBackend(backendMeant(config.backend) ?? '') : null)
+  const absentOf: AbsentOf = (config) =>
+    withPythonBackend(config, settings.backendDirectory).codeDirectory === null
+      ? absentBackend(backendMeant(config.backend) ?? '') : null
   for (const model of models) gpus = judgeModel(model, absentOf, findings) || gpus
   const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
-  return { gpus, python: models.some(({ config }) => runsInPython(config?.backend ?? '')), models: models.length, absent }
+  return {
+    gpus, python: models.some(({ config }) => runsInPython(config?.backend ?? '')), models: models.length, absent,
+  }
 }
 
 /** Text about a model whose backend neither this release nor a directory has; null for any other. */
@@ -81,24 +94,32 @@ function judgeModel(model: InspectedModel, absentOf: AbsentOf, findings: Finding
   let isBroken = false
   for (const { severity, message, error, advice = '' } of model.findings) {
     // The warning about fields without effect has a row of its own.
-    if (/has no effect in this release: /.test(message)) findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
+    if (/has no effect in this release: /.test(message))
+      findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
     else if (severity === 'warning') findings.add(at, subject, 'differs', message)
     else {
       isBroken = true
-      if (error instanceof ConfigSyntaxError) findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
-      else if (/^unable to find backend library for backend .*configuration\.$/.test(message)) findings.fact(placeOfText(message), subject, 'unknownBackend', `backend '${config?.backend ?? ''}' is a library`)
-      else if (message.startsWith("unable to find 'libtritonrepoagent_")) findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
+      if (error instanceof ConfigSyntaxError)
+        findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
+      else if (/^unable to find backend library for backend .*configuration\.$/.test(message))
+        findings.fact(
+          placeOfText(message), subject, 'unknownBackend', `backend '${config?.backend ?? ''}' is a library`,
+        )
+      else if (message.startsWith("unable to find 'libtritonrepoagent_"))
+        findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
       else findings.add(placeOfText(message), subject, 'change', behind(message, advice))
     }
   }
   if (config === null) return false
   const what = config.platform === 'ensemble' ? 'an ensemble' : config.backend
-  if (!isBroken) findings.add(at, subject, 'same', `${what}, version${versions.length === 1 ? '' : 's'} ${versions.join(', ')}`)
+  if (!isBroken)
+    findings.add(at, subject, 'same', `${what}, version${versions.length === 1 ? '' : 's'} ${versions.join(', ')}`)
   return judgeFeatures(config, model, where, findings)
 }
 
 /** Joins an error and the advice after it. */
-const behind = (text: string, advice: string): string => (advice === '' ? text : `${text}${/[.?]$/.test(text) ? '' : '.'} ${advice}`)
+const behind = (text: string, advice: string): string =>
+  advice === '' ? text : `${text}${/[.?]$/.test(text) ? '' : '.'} ${advice}`
 
 function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
   const subject = `model ${model.key}`
@@ -108,14 +129,20 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   else if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
   const choice = config.schedulingChoice
   if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
-    findings.fact(where('max_queue_delay_microseconds'), `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay')
+    findings.fact(
+      where('max_queue_delay_microseconds'),
+      `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay',
+    )
   }
   if (choice.case === 'sequenceBatching') {
     findings.fact(where('sequence_batching'), `${subject}: sequence_batching`, 'sequences', 'works')
-    if (choice.value.state.some((state) => state.initialState.length === 0)) findings.fact(where('state'), `${subject}: state`, 'implicitState')
+    if (choice.value.state.some((state) => state.initialState.length === 0))
+      findings.fact(where('state'), `${subject}: state`, 'implicitState')
   }
-  if (config.modelTransactionPolicy?.decoupled === true) findings.add(where('decoupled'), `${subject}: decoupled`, 'same', '')
-  if (config.responseCache?.enable === true) findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
+  if (config.modelTransactionPolicy?.decoupled === true)
+    findings.add(where('decoupled'), `${subject}: decoupled`, 'same', '')
+  if (config.responseCache?.enable === true)
+    findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
   if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
   const module = backendRow(config.backend)?.module
   if (config.backend === 'python') judgePython(config, model, where, findings)
@@ -124,20 +151,29 @@ function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where,
   return wantsGpu && !needsGpu
 }
 
-function judgePython(config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings): void {
+function judgePython(
+  config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings,
+): void {
   const subject = `model ${key}`
   const [directory = ''] = directories
   const environment = config.parameters['EXECUTION_ENV_PATH']?.stringValue ?? ''
   if (environment !== '') {
-    const isOther = /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
-    findings.fact(where('EXECUTION_ENV_PATH'), `${subject}: EXECUTION_ENV_PATH: ${environment}`, isOther ? 'environmentFormat' : 'environment')
+    const isOther =
+      /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
+    findings.fact(
+      where('EXECUTION_ENV_PATH'), `${subject}: EXECUTION_ENV_PATH: ${environment}`,
+      isOther ? 'environmentFormat' : 'environment',
+    )
   }
   for (const name of namesIn(directory).slice(0, 1000)) {
-    if (name.startsWith('triton_python_backend_stub')) findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
+    if (name.startsWith('triton_python_backend_stub'))
+      findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
   }
   const [known, packages] = [packagesOfModules(), new Set<string>()]
   for (const version of versions) {
-    const path = join(directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename)
+    const path = join(
+      directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename,
+    )
     if (statIfAny(path)?.isFile() !== true) continue
     let code: string
     try {
@@ -146,13 +182,20 @@ function judgePython(config: ModelConfig, { key, directories, versions }: Inspec
       findings.add({ path, line: 0 }, subject, 'differs', asServerError(error).message)
       continue
     }
-    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (known.has(name)) packages.add(known.get(name) ?? name)
+    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm))
+      if (known.has(name)) packages.add(known.get(name) ?? name)
     const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
-    if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
+    if (gpu >= 0)
+      findings.fact(
+        { path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode',
+      )
   }
   addPackages([...new Set(['numpy', ...[...packages].sort()])], subject, where, findings)
 }
 
 function addPackages(packages: readonly string[], subject: string, where: Where, findings: Findings): void {
-  findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`)
+  findings.add(
+    { ...where(''), line: 0 }, `${subject}: Python`, 'same',
+    `its interpreter needs ${packages.join(', ')}; NEREID_PYTHON names another interpreter`,
+  )
 }

@@ -5,7 +5,10 @@ import type { Findings, Located } from './findings.js'
 const SERVER = /(?:^|\/)(?:tritonserver|nereid)$/
 
 /** Programs that start the program after their own options. */
-const WRAPPERS = new Set('sudo env nohup exec nice ionice taskset numactl chrt stdbuf setsid timeout time gosu su-exec setpriv tini dumb-init catchsegv mpirun mpiexec orterun srun'.split(' '))
+const WRAPPERS = new Set(
+  `sudo env nohup exec nice ionice taskset numactl chrt stdbuf setsid timeout time gosu su-exec setpriv tini dumb-init
+  catchsegv mpirun mpiexec orterun srun`.split(/\s+/),
+)
 /** Wrappers that start one server in several processes, for a model that spans GPUs. */
 const SPREADERS = /(?:^|\/)(?:mpirun|mpiexec|orterun|srun)$/
 /** Wrappers that the images lack: they come with packages of a distribution. */
@@ -13,8 +16,9 @@ const NOT_IN_IMAGES = /(?:^|\/)(?:numactl|chrt|gosu|su-exec|tini|dumb-init|catch
 
 /** Programs that take a server's name as a text, a file or a process. */
 const MENTIONS = new Set(
-  `echo printf test [ [[ (( : true false for case select read grep egrep fgrep rg pgrep pkill killall kill ps pidof which type whereis cat tee tail head less more ls cp mv
-  rm mkdir rmdir chmod chown ln find touch cd pushd popd stat file du ldd sed awk cut sort apt apt-get yum dnf apk pip pip3 git make cmake ninja systemctl service journalctl
+  `echo printf test [ [[ (( : true false for case select read grep egrep fgrep rg pgrep pkill killall kill ps pidof
+  which type whereis cat tee tail head less more ls cp mv rm mkdir rmdir chmod chown ln find touch cd pushd popd stat
+  file du ldd sed awk cut sort apt apt-get yum dnf apk pip pip3 git make cmake ninja systemctl service journalctl
   logger log info warn error die return exit wait sleep trap alias unset source . tar wget curl rsync scp`.split(/\s+/),
 )
 /** Programs that run commands of a container only after certain words. */
@@ -48,8 +52,18 @@ export function judgeWrappers(words: readonly Located[], inImage: boolean, findi
   const end = serverAt(words)
   for (const { text, at } of words.slice(0, Math.max(0, end))) {
     if (!WRAPPERS.has(nameOf(text))) continue
-    if (SPREADERS.test(text)) findings.add(at, text, 'change', 'starts processes that share one model, as TensorRT-LLM wants it, which is not in this release: start the server without it')
-    else if (inImage && NOT_IN_IMAGES.test(text)) findings.add(at, text, 'change', `is not in the image: leave it out${/numactl/.test(text) ? '; --cpuset-cpus and --cpuset-mems of docker run do the same' : ''}`)
+    if (SPREADERS.test(text))
+      findings.add(
+        at, text, 'change',
+        'starts processes that share one model, as TensorRT-LLM wants it, which is not in this release: ' +
+          'start the server without it',
+      )
+    else if (inImage && NOT_IN_IMAGES.test(text))
+      findings.add(
+        at, text, 'change',
+        'is not in the image: leave it ' +
+          `out${/numactl/.test(text) ? '; --cpuset-cpus and --cpuset-mems of docker run do the same' : ''}`,
+      )
     else findings.add(at, text, 'same', 'stays in front of the server')
   }
 }

@@ -53,7 +53,9 @@ const SEPARATORS = new Set([';', '&', '|', '(', ')', '\n'])
 const BLANK = /[ \t\r]/
 const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
 /** Words before a command that are not its name. */
-const PREFIXES = new Set(['if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'exec', 'nohup', 'sudo', 'time', 'env'])
+const PREFIXES = new Set([
+  'if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'exec', 'nohup', 'sudo', 'time', 'env'
+])
 /** Words before assignments that set no environment of a command. */
 const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
 const ASSIGNMENT = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$/s
@@ -124,11 +126,13 @@ class Reader {
       else if (!PREFIXES.has(text)) break
     }
     // In `KEY=1 tritonserver` the environment belongs to the command.
-    return start === words.length || declared ? words.slice(start) : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
+    return start === words.length || declared ? words.slice(start)
+      : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
   }
 
   private bounded(value: string): string {
-    if (value.length > WORD_CHARS_MAX) throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
+    if (value.length > WORD_CHARS_MAX)
+      throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
     return value
   }
 
@@ -166,7 +170,8 @@ class Reader {
     const next = this.text[this.position]
     if (next === undefined || SEPARATORS.has(next)) return true
     const [target] = this.word()
-    if (target !== undefined && found.includes('<<') && this.documents.length < NESTING_MAX) this.documents.push(target.text)
+    if (target !== undefined && found.includes('<<') && this.documents.length < NESTING_MAX)
+      this.documents.push(target.text)
     return true
   }
 
@@ -215,7 +220,8 @@ class Reader {
     }
     const written = this.text.slice(from, this.position)
     const name = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=$/.exec(written)
-    if (name !== null && this.text[this.position] === '(') return [this.array(name[1] ?? '', name[2] === '+', built.line)]
+    if (name !== null && this.text[this.position] === '(')
+      return [this.array(name[1] ?? '', name[2] === '+', built.line)]
     const words = built.words(written)
     this.count += words.length
     if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
@@ -327,7 +333,8 @@ class Reader {
       if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
       return built.insert(items)
     }
-    const [, name = '', operator = '', fallback = ''] = /^([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=?+])(.*))?$/s.exec(inner) ?? []
+    const [, name = '', operator = '', fallback = ''] =
+      /^([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=?+])(.*))?$/s.exec(inner) ?? []
     const value = this.variables.get(name)
     const isSet = value !== undefined && (value !== '' || !operator.startsWith(':'))
     if (isSet && !operator.endsWith('+')) {
@@ -381,7 +388,8 @@ class WordBuilder {
 
   add(part: string): void {
     this.length += part.length
-    if (this.length > WORD_CHARS_MAX) throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
+    if (this.length > WORD_CHARS_MAX)
+      throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
     this.parts ??= []
     this.parts.push(part)
   }
@@ -421,11 +429,13 @@ class WordBuilder {
   words(written: string): Word[] {
     this.finish()
     const [only] = this.finished
-    return this.finished.length === 1 && only !== undefined && only.written === '' ? [{ ...only, written }] : this.finished.map((word) => ({ ...word, written: word.written === '' ? word.text : word.written }))
+    return this.finished.length === 1 && only !== undefined && only.written === '' ? [{ ...only, written }]
+      : this.finished.map((word) => ({ ...word, written: word.written === '' ? word.text : word.written }))
   }
 
   private finish(): void {
-    if (this.parts !== null) this.finished.push({ text: this.parts.join(''), line: this.line, written: '', isOpen: this.isOpen })
+    if (this.parts !== null)
+      this.finished.push({ text: this.parts.join(''), line: this.line, written: '', isOpen: this.isOpen })
     this.parts = null
     this.isOpen = false
   }

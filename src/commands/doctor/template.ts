@@ -6,7 +6,8 @@
 
 const OPENING = /\{\{|\{%|\{#/g
 const CLOSING: Readonly<Record<string, string>> = { '{{': '}}', '{%': '%}', '{#': '#}' }
-const CONTROL = /^-?\s*(?:if|else|elif|end|endif|range|for|endfor|with|endwith|define|block|template|set|macro|endmacro|\/\*|\$\w+\s*:?=)/
+const CONTROL =
+  /^-?\s*(?:if|else|elif|end(?:if|for|with|macro)?|range|for|with|define|block|template|set|macro|\/\*|\$\w+\s*:?=)/
 const MARK = /TEMPLATED(\d+)VALUE/g
 
 export interface PlainYaml {
@@ -32,7 +33,11 @@ export function withoutTemplates(text: string): PlainYaml {
   let lineStart = 0
   for (let i = 0; i < templates.length; ) {
     const { from } = templates[i] ?? { from: 0 }
-    for (let newline = text.indexOf('\n', lineStart); newline >= 0 && newline < from; newline = text.indexOf('\n', lineStart)) {
+    for (
+      let newline = text.indexOf('\n', lineStart);
+      newline >= 0 && newline < from;
+      newline = text.indexOf('\n', lineStart)
+    ) {
       lineStart = newline + 1
       line += 1
     }

@@ -30,6 +30,7 @@ export function printedPath(command: string, here: string): string | null {
 function pathOf(argument: string, here: string): string | null {
   const text = argument.replaceAll(/["']/g, '')
   const [, command, rest = ''] = /^\$\((.*)\)([^()]*)$/s.exec(text) ?? []
-  const start = command === undefined ? text.replace(/^\$\{?PWD\}?/, () => here) : `${printedPath(command, here) ?? '$'}${rest}`
+  const start =
+    command === undefined ? text.replace(/^\$\{?PWD\}?/, () => here) : `${printedPath(command, here) ?? '$'}${rest}`
   return /[$`\s]/.test(start) ? null : resolve(here, start)
 }

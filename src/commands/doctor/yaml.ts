@@ -36,7 +36,10 @@ export class Yaml {
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
-  constructor(library: Library, node: Node, document: Document, lines: LineCounter, shared: FileState, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
+  constructor(
+    library: Library, node: Node, document: Document, lines: LineCounter, shared: FileState, path: string,
+    pair: Pair | null = null, parent: Yaml | null = null,
+  ) {
     this.#library = library
     this.#node = node
     this.#document = document
@@ -112,7 +115,8 @@ export class Yaml {
   text(): string | null {
     if (!this.#library.isScalar(this.#node)) return null
     const { value, source } = this.#node
-    return value === null ? null : withTemplates(typeof value === 'string' ? value : (source ?? String(value)), this.#shared.templates)
+    return value === null ? null
+      : withTemplates(typeof value === 'string' ? value : (source ?? String(value)), this.#shared.templates)
   }
 
   located(): Located {
@@ -129,7 +133,10 @@ export class Yaml {
       this.#follow()
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
-    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, pair === null ? null : this)
+    return node === null ? null
+      : new Yaml(
+          this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, pair === null ? null : this,
+        )
   }
 
   #follow(): void {
@@ -158,7 +165,9 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
   let documents: Document[]
   try {
     // Positions in messages take longer than all the rest.
-    const parsed = library.parseAllDocuments(text, { lineCounter: lines, logLevel: 'silent', uniqueKeys: false, prettyErrors: false })
+    const parsed = library.parseAllDocuments(text, {
+      lineCounter: lines, logLevel: 'silent', uniqueKeys: false, prettyErrors: false,
+    })
     documents = Array.isArray(parsed) ? (parsed as Document[]) : []
   } catch (error) {
     // The parser recurses: a text of nothing but brackets overflows the stack.
@@ -169,11 +178,15 @@ export async function readYaml(source: string, path: string): Promise<Yaml[]> {
     const [error] = document.errors
     if (error !== undefined) {
       if (/call stack/.test(error.message)) throw new YamlError('is nested too deep')
-      throw new YamlError(`line ${Math.max(1, lines.linePos(error.pos[0]).line)}: ${error.message.split('\n')[0] ?? ''}`)
+      throw new YamlError(
+        `line ${Math.max(1, lines.linePos(error.pos[0]).line)}: ${error.message.split('\n')[0] ?? ''}`,
+      )
     }
   }
   const shared = { left: FOLLOWED_MAX, templates: values }
-  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, shared, path)))
+  return documents.flatMap((document) =>
+    document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, shared, path),
+  )
 }
 
 /** Counts brackets in any place: no hand-written file comes near the limit. */
@@ -185,5 +198,6 @@ function requireFlat(text: string): void {
     else if (c === ']' || c === '}') depth = Math.max(0, depth - 1)
     if (depth > YAML_DEPTH_MAX) throw new YamlError(`brackets are more than ${YAML_DEPTH_MAX} deep`)
   }
-  if (new RegExp(`(?:[-?:][ \\t]+){${YAML_DEPTH_MAX}}`).test(text)) throw new YamlError(`lists are more than ${YAML_DEPTH_MAX} deep`)
+  if (new RegExp(`(?:[-?:][ \\t]+){${YAML_DEPTH_MAX}}`).test(text))
+    throw new YamlError(`lists are more than ${YAML_DEPTH_MAX} deep`)
 }

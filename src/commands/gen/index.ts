@@ -62,11 +62,17 @@ interface GenRequest {
 }
 
 function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRequest {
-  if (rest.length !== 1 || rest[0] !== 'ts') throw new CommandError(`gen makes ts (types for TypeScript)${rest.length === 0 ? ', and needs to be told: gen ts' : `, not '${rest.join(' ')}'`}`)
+  if (rest.length !== 1 || rest[0] !== 'ts')
+    throw new CommandError(
+      'gen makes ts (types for ' +
+        `TypeScript)${rest.length === 0 ? ', and needs to be told: gen ts' : `, not '${rest.join(' ')}'`}`,
+    )
   const given = (name: string) => options.get(name) ?? null
   const [url, repository] = [given('url'), given('model-repository')]
-  if ((url === null) === (repository === null)) throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')
-  if (url !== null && !/^https?:\/\//.test(url)) throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
+  if ((url === null) === (repository === null))
+    throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')
+  if (url !== null && !/^https?:\/\//.test(url))
+    throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
   const header = given('header')
   const colon = header?.indexOf(':') ?? 0
   if (header !== null && colon < 1) throw new CommandError(`--header is 'name: value', not '${header}'`)
@@ -75,13 +81,9 @@ function readRequest({ rest, options }: ReturnType<typeof readArguments>): GenRe
   const key = process.env['NEREID_KEY']
   const names = given('models')?.split(',').filter((name) => name !== '')
   return {
-    url: url === null ? null : url.replace(/\/+$/, ''),
-    repository,
-    models: names ?? null,
+    url: url === null ? null : url.replace(/\/+$/, ''), repository, models: names ?? null,
     headers: key === undefined || key === '' ? headers : { authorization: `Bearer ${key}`, ...headers },
-    module: given('import'),
-    out: given('out'),
-    check: given('check'),
+    module: given('import'), out: given('out'), check: given('check'),
   }
 }
 
@@ -103,7 +105,10 @@ function installed(directory: string): string {
     }
   }
   const [first, second] = MODULES
-  process.stderr.write(`neither ${first} nor ${second} is installed in ${resolve(directory)}: the file imports ${first}, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n`)
+  process.stderr.write(
+    `neither ${first} nor ${second} is installed in ${resolve(directory)}: the file imports ${first}, which ` +
+      "'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n",
+  )
   return first
 }
 

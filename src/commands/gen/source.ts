@@ -40,26 +40,41 @@ type Metadata = Parameters<typeof describeModel>[0]
 type Config = Parameters<typeof describeModel>[1]
 
 /** Members of an object; none for any other value. */
-const membersOf = (value: unknown): Record<string, unknown> => (typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {})
+const membersOf = (value: unknown): Record<string, unknown> =>
+  typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
 
 function isMetadata(answer: unknown): answer is Metadata {
   const { name, inputs = [], outputs = [] } = membersOf(answer)
   const isTensor = (tensor: unknown): boolean => {
     const { name, datatype, shape } = membersOf(tensor)
-    return typeof name === 'string' && typeof datatype === 'string' && Array.isArray(shape) && shape.every((size) => Number.isInteger(Number(size)))
+    return (
+      typeof name === 'string' &&
+      typeof datatype === 'string' &&
+      Array.isArray(shape) &&
+      shape.every((size) => Number.isInteger(Number(size)))
+    )
   }
-  return typeof name === 'string' && [inputs, outputs].every((tensors) => Array.isArray(tensors) && tensors.every(isTensor))
+  return (
+    typeof name === 'string' && [inputs, outputs].every((tensors) => Array.isArray(tensors) && tensors.every(isTensor))
+  )
 }
 
 function isConfig(answer: unknown): answer is Config {
   const { max_batch_size = 0, input = [] } = membersOf(answer)
-  return typeof answer === 'object' && answer !== null && Number.isInteger(max_batch_size) && Array.isArray(input) && input.every((one) => typeof one === 'object' && one !== null)
+  return (
+    typeof answer === 'object' &&
+    answer !== null &&
+    Number.isInteger(max_batch_size) &&
+    Array.isArray(input) &&
+    input.every((one) => typeof one === 'object' && one !== null)
+  )
 }
 
 async function readyModels(remote: Remote): Promise<string[]> {
   const rows = await ask(remote, 'POST', '/v2/repository/index', '{"ready":true}')
   const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
-  if (!names.every((name) => typeof name === 'string')) throw new CommandError(`${remote.url} is no inference server: its index is no list of models`)
+  if (!names.every((name) => typeof name === 'string'))
+    throw new CommandError(`${remote.url} is no inference server: its index is no list of models`)
   return [...new Set(names)]
 }
 
@@ -68,7 +83,9 @@ async function ask({ url, headers }: Remote, method: string, path: string, body?
   let status: number
   let text: string
   try {
-    const answer = await fetch(`${url}${path}`, { method, headers, ...(body === undefined ? {} : { body }), signal: AbortSignal.timeout(ANSWER_MS_MAX) })
+    const answer = await fetch(`${url}${path}`, {
+      method, headers, ...(body === undefined ? {} : { body }), signal: AbortSignal.timeout(ANSWER_MS_MAX),
+    })
     status = answer.status
     text = await read(answer)
   } catch (error) {
@@ -77,8 +94,10 @@ async function ask({ url, headers }: Remote, method: string, path: string, body?
     throw new CommandError(`${where}: no answer: ${cause instanceof Error ? cause.message : String(cause)}`)
   }
   if (status !== 200) {
-    const isKeyMissing = status === 401 && !Object.keys(headers).some((name) => /^(?:authorization|x-api-key)$/i.test(name))
-    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one' : path.endsWith('/index') ? '; --models=A,B asks for these without an index' : ''
+    const isKeyMissing =
+      status === 401 && !Object.keys(headers).some((name) => /^(?:authorization|x-api-key)$/i.test(name))
+    const advice = isKeyMissing ? '; the variable NEREID_KEY gives this command one'
+      : path.endsWith('/index') ? '; --models=A,B asks for these without an index' : ''
     throw new CommandError(`${where}: ${status} ${errorOf(text)}${advice}`)
   }
   try {
@@ -114,17 +133,31 @@ function errorOf(text: string): string {
  *
  * @throws {CommandError} naming the models that fail to load
  */
-export async function modelsOfRepository(settings: ServerSettings, names: readonly string[] | null): Promise<ModelDescription[]> {
+export async function modelsOfRepository(
+  settings: ServerSettings, names: readonly string[] | null,
+): Promise<ModelDescription[]> {
   const quiet = createLogger({ ...settings.log, info: false, warning: false, error: false, verbose: 0 }, () => {})
-  const chosen = names === null ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: names } as const)
+  const chosen =
+    names === null ? ({ mode: 'none', loadModels: [] } as const) : ({ mode: 'explicit', loadModels: names } as const)
   const repository = { ...settings.repository, ...chosen, loadModels: [...chosen.loadModels] }
-  const server = await startServer({ ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null, requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository }, quiet)
+  const server = await startServer(
+    {
+      ...settings, exitOnError: true, http: null, grpc: null, metrics: null, control: null,
+      requestLog: { ...settings.requestLog, access: '', audit: '' }, listenEarly: false, repository,
+    },
+    quiet,
+  )
   try {
     if (server.failures.length > 0) {
-      throw new CommandError(`models that do not load:\n${server.failures.map(({ model, reason }) => `  ${model}: ${reason.trimEnd()}`).join('\n')}`)
+      throw new CommandError(
+        'models that do not ' +
+          `load:\n${server.failures.map(({ model, reason }) => `  ${model}: ${reason.trimEnd()}`).join('\n')}`,
+      )
     }
     const ready = new Set(server.repository.index(true).map((row) => row.name))
-    return [...ready].map((name) => describeModel(JSON.parse(server.core.modelMetadata(name, '')), JSON.parse(server.core.modelConfig(name, ''))))
+    return [...ready].map((name) =>
+      describeModel(JSON.parse(server.core.modelMetadata(name, '')), JSON.parse(server.core.modelConfig(name, ''))),
+    )
   } finally {
     await server.stop(0)
   }

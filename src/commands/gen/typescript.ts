@@ -3,7 +3,8 @@
 import type { ModelDescription, TensorDescription } from '../../api/description.js'
 
 /** First line of every generated file; `--check` requires it. */
-export const MARK = "// Made by `nereid gen ts` of a server's models. Do not edit: make it again, or compare it with --check."
+export const MARK =
+  "// Made by `nereid gen ts` of a server's models. Do not edit: make it again, or compare it with --check."
 
 /** Text of the file; `module` is imported for the client. */
 export function typescriptOf(models: readonly ModelDescription[], module: string): string {
@@ -24,16 +25,20 @@ export function typescriptOf(models: readonly ModelDescription[], module: string
 function model({ name, inputs, outputs, maxBatchSize, decoupled }: ModelDescription): string[] {
   const rows = maxBatchSize > 0 ? [`  /** The first dimension is the batch, of at most ${maxBatchSize}. */`] : []
   return [
-    ...rows,
-    `  ${key(name)}: {`,
-    ...members('inputs', inputs, (input) => `${key(input.name)}${input.optional ? '?' : ''}: ModelInput<${text(input.datatype)}, ${shape(input.shape)}>`),
+    ...rows, `  ${key(name)}: {`,
+    ...members(
+      'inputs', inputs,
+      (input) =>
+        `${key(input.name)}${input.optional ? '?' : ''}: ModelInput<${text(input.datatype)}, ${shape(input.shape)}>`,
+    ),
     ...members('outputs', outputs, (output) => `${key(output.name)}: ${text(output.datatype)}`),
-    `    decoupled: ${decoupled}`,
-    '  }',
+    `    decoupled: ${decoupled}`, '  }'
   ]
 }
 
-function members(name: string, tensors: readonly TensorDescription[], line: (tensor: TensorDescription) => string): string[] {
+function members(
+  name: string, tensors: readonly TensorDescription[], line: (tensor: TensorDescription) => string,
+): string[] {
   // An interface without members would accept anything.
   if (tensors.length === 0) return [`    ${name}: Record<never, never>`]
   return [`    ${name}: {`, ...tensors.map((tensor) => `      ${line(tensor)}`), '    }']
@@ -44,5 +49,7 @@ const shape = (dims: readonly number[]) => `[${dims.map((size) => (size < 0 ? 'n
 const key = (name: string) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : text(name))
 
 /** A TypeScript string: JSON's escapes are valid in it; line ends that JSON does not escape are escaped too. */
-const text = (value: string) =>
-  `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'").replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029')}'`
+const text = (value: string) => {
+  const escaped = JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")
+  return `'${escaped.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029')}'`
+}

@@ -22,9 +22,7 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
     for (const warning of warnings) process.stderr.write(`${warning}\n`)
     const visible = process.env['CUDA_VISIBLE_DEVICES'] ?? null
     const report = gpuReport({
-      visible,
-      computeCapabilityMin: options.minSupportedComputeCapability,
-      devices: listDevices(),
+      visible, computeCapabilityMin: options.minSupportedComputeCapability, devices: listDevices(),
       machine: listMachineDevices(visible),
       providers: findProviders(findOnnxRuntime(), onnxSettings(options.backendConfig)),
     })
@@ -40,5 +38,7 @@ export async function run(_program: string, args: readonly string[]): Promise<nu
 /** Settings of the backend `onnxruntime`, after those of all backends. */
 function onnxSettings(given: readonly string[]): { key: string; value: string }[] {
   const settings = given.map(readBackendConfig)
-  return [null, 'onnxruntime'].flatMap((owner) => settings.filter(({ backend }) => backend === owner).map(({ key, value }) => ({ key, value })))
+  return [null, 'onnxruntime'].flatMap((owner) =>
+    settings.filter(({ backend }) => backend === owner).map(({ key, value }) => ({ key, value })),
+  )
 }

@@ -37,17 +37,25 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
   const problems: string[] = []
   const notes: string[] = []
   const todo: GpuReport['todo'] = []
-  const devices = list.devices.map((device) => ({ ...device, uuid: uuidOf(device, machine), isUsed: isEnough(device.computeCapability, computeCapabilityMin) }))
-  const hidden = machine.devices.filter((one) => !list.devices.some((device) => isSame(device, one))).map(({ uuid, name }) => ({ uuid, name }))
+  const devices = list.devices.map((device) => ({
+    ...device, uuid: uuidOf(device, machine), isUsed: isEnough(device.computeCapability, computeCapabilityMin),
+  }))
+  const hidden = machine.devices
+    .filter((one) => !list.devices.some((device) => isSame(device, one)))
+    .map(({ uuid, name }) => ({ uuid, name }))
 
   if (list.unavailable !== null) {
     problems.push(`there is no GPU: ${list.unavailable}`)
     todo.push({ words: driverAdvice(list.unavailable, machine), command: null })
   }
   if (machine.ignored !== null) {
-    notes.push(`CUDA_VISIBLE_DEVICES='${visible ?? ''}': '${machine.ignored.entry}' chooses no device, and what stands behind it is ignored: ${machine.ignored.why}`)
+    notes.push(
+      `CUDA_VISIBLE_DEVICES='${visible ?? ''}': '${machine.ignored.entry}' chooses no device, and what ` +
+        `stands behind it is ignored: ${machine.ignored.why}`,
+    )
   }
-  if (machine.unavailable !== null && list.unavailable === null) notes.push(`there are no GPU metrics: ${machine.unavailable}`)
+  if (machine.unavailable !== null && list.unavailable === null)
+    notes.push(`there are no GPU metrics: ${machine.unavailable}`)
   if (devices.length > 0 && !devices.some(({ isUsed }) => isUsed)) {
     problems.push(`no device has compute capability ${computeCapabilityMin} (--min-supported-compute-capability)`)
   }
@@ -58,15 +66,26 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
   if (misfit !== null) {
     problems.push(misfit)
     const driver = DRIVER_OF_CUDA.get(needs ?? 0)
-    todo.push({ words: `install driver ${driver === undefined ? `of CUDA ${needs}` : `${driver} or later`}`, command: null })
+    todo.push({
+      words: `install driver ${driver === undefined ? `of CUDA ${needs}` : `${driver} or later`}`, command: null,
+    })
     if (needs === 13) {
-      todo.push({ words: 'or take an ONNX Runtime for CUDA 12, and name its library with --backend-config=onnxruntime,library=PATH', command: "pip install 'onnxruntime-gpu[cuda,cudnn]<1.27'" })
+      todo.push({
+        words:
+          'or take an ONNX Runtime for CUDA 12, and name its library with --backend-config=onnxruntime,library=PATH',
+        command: "pip install 'onnxruntime-gpu[cuda,cudnn]<1.27'",
+      })
     }
   }
   if (cuda.command !== undefined) {
     todo.push({ words: 'install what is missing for CUDA', command: cuda.command })
     if (cuda.file === undefined) {
-      todo.push({ words: 'or, where the providers lie elsewhere, name their directory with --backend-config=onnxruntime,provider-directory=PATH', command: null })
+      todo.push({
+        words:
+          'or, where the providers lie elsewhere, name their directory with ' +
+          '--backend-config=onnxruntime,provider-directory=PATH',
+        command: null,
+      })
     }
   }
   for (const { name, file, optional } of cuda.libraries) {
@@ -77,7 +96,10 @@ export function gpuReport({ visible, computeCapabilityMin, devices: list, machin
     notes.push(...tensorrt.problems.map((problem) => `TensorRT cannot be used: ${problem}`))
     if (tensorrt.command !== undefined) todo.push({ words: 'for TensorRT', command: tensorrt.command })
   }
-  return { isUsable: problems.length === 0, driver: { version: machine.driverVersion, cuda: list.cudaVersion }, visible, devices, hidden, providers, problems, notes, todo }
+  return {
+    isUsable: problems.length === 0, driver: { version: machine.driverVersion, cuda: list.cudaVersion }, visible,
+    devices, hidden, providers, problems, notes, todo,
+  }
 }
 
 /** CUDA version that the provider is built for. */
@@ -90,7 +112,8 @@ export function cudaOf({ cuda }: ProviderReport): number | null {
 }
 
 function fits(needs: number, driver: string): string | null {
-  return Number(driver.split('.')[0]) >= needs ? null : `the CUDA provider is built for CUDA ${needs}, and the driver is made for CUDA ${driver} at most`
+  return Number(driver.split('.')[0]) >= needs ? null
+    : `the CUDA provider is built for CUDA ${needs}, and the driver is made for CUDA ${driver} at most`
 }
 
 function isEnough(capability: string | null, least: number): boolean {
@@ -105,11 +128,14 @@ function isSame({ uuid, pciAddress }: Device, one: MachineDevices['devices'][num
 
 function uuidOf({ uuid }: Device, machine: MachineDevices): string | null {
   if (uuid === null) return null
-  return machine.devices.flatMap((one) => [one.uuid, ...one.instances]).find((known) => known.endsWith(`-${uuid}`)) ?? uuid
+  return (
+    machine.devices.flatMap((one) => [one.uuid, ...one.instances]).find((known) => known.endsWith(`-${uuid}`)) ?? uuid
+  )
 }
 
 function driverAdvice(why: string, machine: MachineDevices): string {
   if (why.includes('CUDA_VISIBLE_DEVICES')) return 'unset CUDA_VISIBLE_DEVICES, or name a device of this machine in it'
-  if (machine.devices.length > 0) return 'NVML finds devices and CUDA none: the device files /dev/nvidia* may be missing or closed to this user'
+  if (machine.devices.length > 0)
+    return 'NVML finds devices and CUDA none: the device files /dev/nvidia* may be missing or closed to this user'
   return "install NVIDIA's driver; in a container, start it with the devices of the host, as docker run --gpus=all does"
 }

@@ -7,34 +7,24 @@ import type { TreesFile } from './trees.js'
 export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string {
   const lines = [
     '# Written by `nereid init`. Inputs and outputs are what the model file says of itself; a dim of -1 is any size.',
-    `name: ${quoted(config.name)}`,
-    `backend: ${quoted(config.backend)}`,
-    `max_batch_size: ${config.max_batch_size}`,
-    ...tensors('input', config.input),
-    ...tensors('output', config.output),
+    `name: ${quoted(config.name)}`, `backend: ${quoted(config.backend)}`, `max_batch_size: ${config.max_batch_size}`,
+    ...tensors('input', config.input), ...tensors('output', config.output)
   ]
   if (config.max_batch_size > 0) {
     lines.push(
-      '',
-      '# Requests that wait at the same time run together, up to max_batch_size rows.',
-      'dynamic_batching { }',
-      '# To wait a moment for more of them:',
-      '# dynamic_batching { max_queue_delay_microseconds: 100 }',
+      '', '# Requests that wait at the same time run together, up to max_batch_size rows.', 'dynamic_batching { }',
+      '# To wait a moment for more of them:', '# dynamic_batching { max_queue_delay_microseconds: 100 }',
     )
   } else if (canBatch) {
     lines.push(
-      '',
-      '# The first dimension of every input and output is variable. If it is the batch, let requests run together:',
+      '', '# The first dimension of every input and output is variable. If it is the batch, let requests run together:',
       '# `nereid init --batch --force` writes this file for it, with dims that leave that dimension out and',
-      '# max_batch_size: 4',
-      '# dynamic_batching { }',
+      '# max_batch_size: 4', '# dynamic_batching { }',
     )
   }
   lines.push(
-    '',
-    '# To run as many requests (or batches) at the same time as there are instances:',
-    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
-    '',
+    '', '# To run as many requests (or batches) at the same time as there are instances:',
+    '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
   )
   return lines.join('\n')
 }
@@ -49,21 +39,12 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
       ]
     : ['max_batch_size: 0', ...tensors('input', io.input), ...tensors('output', io.output)]
   return [
-    '# Written by `nereid init`. A dim of -1 is any size.',
-    `name: ${quoted(name)}`,
-    'backend: "python"',
-    ...declared,
-    '',
-    '# Requests come together in one call of execute when the first dimension is the batch:',
-    '# max_batch_size: 8 (and dims without that dimension)',
-    '# dynamic_batching { }',
-    '',
-    '# To run in two processes at the same time:',
-    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
-    '',
+    '# Written by `nereid init`. A dim of -1 is any size.', `name: ${quoted(name)}`, 'backend: "python"', ...declared,
+    '', '# Requests come together in one call of execute when the first dimension is the batch:',
+    '# max_batch_size: 8 (and dims without that dimension)', '# dynamic_batching { }', '',
+    '# To run in two processes at the same time:', '# instance_group [ { count: 2 kind: KIND_CPU } ]', '',
     '# What the code reads from args["model_config"]:',
-    '# parameters { key: "threshold" value { string_value: "0.5" } }',
-    '',
+    '# parameters { key: "threshold" value { string_value: "0.5" } }', ''
   ].join('\n')
 }
 
@@ -71,41 +52,39 @@ export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' |
 export function pytorchConfigText(name: string): string {
   return [
     '# Written by `nereid init`. The file of the model does not say its inputs and outputs: fill them in.',
-    '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the value that is returned. A dim of -1 is any size.',
-    `name: ${quoted(name)}`,
-    'backend: "pytorch"',
-    'max_batch_size: 0',
+    '# Names are arguments of `forward`, or end in __ and their index; an output ends in the index of the ' +
+      'value that is returned. A dim of -1 is any size.',
+    `name: ${quoted(name)}`, 'backend: "pytorch"', 'max_batch_size: 0',
     ...tensors('input', [{ name: 'INPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]),
-    ...tensors('output', [{ name: 'OUTPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]),
-    '',
+    ...tensors('output', [{ name: 'OUTPUT__0', data_type: 'TYPE_FP32', dims: [-1] }]), '',
     '# When the first dimension of all of them is the batch, leave it out of dims, and let requests run together:',
-    '# max_batch_size: 8',
-    '# dynamic_batching { }',
-    '',
-    '# Threads of an operator, for all instances by themselves:',
-    '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }',
-    '',
+    '# max_batch_size: 8', '# dynamic_batching { }', '', '# Threads of an operator, for all instances by themselves:',
+    '# parameters { key: "INTRA_OP_THREAD_COUNT" value { string_value: "4" } }', ''
   ].join('\n')
 }
 
 /** The configuration of a model that could not be loaded; its file declares the rest. */
 export function unreadConfigText(name: string, backend: string): string {
-  return ['# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.', `name: ${quoted(name)}`, `backend: ${quoted(backend)}`, ''].join('\n')
+  return [
+    '# Written by `nereid init`. Inputs and outputs are read from the file when the model loads.',
+    `name: ${quoted(name)}`, `backend: ${quoted(backend)}`, ''
+  ].join('\n')
 }
 
 /** The configuration of trees. The server fills in input and output, since the output depends on the parameters. */
 export function treesConfigText(name: string, { type, isClassifier }: TreesFile, batch: number): string {
   const more = [
-    `max_batch_size: ${batch}`,
-    `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`,
-    '',
-    '# true: the answer is a class. false: it is what the framework predicts, which of a classifier is its probabilities.',
+    `max_batch_size: ${batch}`, `parameters { key: "model_type" value { string_value: ${quoted(type)} } }`, '',
+    '# true: the answer is a class. false: it is what the framework predicts, which of a classifier is its ' +
+      'probabilities.',
     `parameters { key: "is_classifier" value { string_value: "${isClassifier}" } }`,
-    ...(isClassifier ? ['# For the probability of each class instead of a class:', '# parameters { key: "predict_proba" value { string_value: "true" } }'] : []),
-    '',
-    '# Requests that wait at the same time run together, up to max_batch_size rows.',
-    'dynamic_batching { }',
-    '',
+    ...(isClassifier
+      ? [
+          '# For the probability of each class instead of a class:',
+          '# parameters { key: "predict_proba" value { string_value: "true" } }'
+        ]
+      : []),
+    '', '# Requests that wait at the same time run together, up to max_batch_size rows.', 'dynamic_batching { }', ''
   ]
   return unreadConfigText(name, 'fil') + more.join('\n')
 }
@@ -122,7 +101,9 @@ function describe({ name, data_type, dims, reshape }: TensorConfig): string {
 
 /** A string of the text format: UTF-8, with quotes and line ends escaped. */
 function quoted(text: string): string {
-  // oxlint-disable-next-line no-control-regex
-  const escaped = text.replace(/[\\"]/g, '\\$&').replace(/[\u0000-\u001f\u007f]/g, (c) => `\\${c.charCodeAt(0).toString(8).padStart(3, '0')}`)
+  const escaped = text
+    .replace(/[\\"]/g, '\\$&')
+    // oxlint-disable-next-line no-control-regex
+    .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\${c.charCodeAt(0).toString(8).padStart(3, '0')}`)
   return `"${escaped}"`
 }

@@ -15,8 +15,7 @@ const ELEMENTS_MAX = 4 << 20
 
 /** FP16 and BF16 have no JSON form: their bytes follow the JSON (docs/spec/protocol.md 1.12.3). */
 const BINARY_BYTES: ReadonlyMap<string, number> = new Map([
-  ['TYPE_FP16', 2],
-  ['TYPE_BF16', 2],
+  ['TYPE_FP16', 2], ['TYPE_BF16', 2]
 ])
 
 /** A part of a body: text, a repeated element, or zero bytes. */
@@ -43,7 +42,8 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
   const pieces: Piece[] = [{ text: '{"inputs":[' }]
   inputs.forEach(({ tensor, shape }, i) => {
     const count = elements(shape)
-    const head = `${i > 0 ? ',' : ''}{"name":${JSON.stringify(tensor.name)},"datatype":"${datatype(tensor)}","shape":[${shape.join(',')}],`
+    const name = `${i > 0 ? ',' : ''}{"name":${JSON.stringify(tensor.name)}`
+    const head = `${name},"datatype":"${datatype(tensor)}","shape":[${shape.join(',')}],`
     const width = BINARY_BYTES.get(tensor.data_type)
     if (width !== undefined) {
       pieces.push({ text: `${head}"parameters":{"binary_data_size":${count * width}}}` })
@@ -54,7 +54,9 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
       pieces.push({ text: `${head}"data":[` }, { element: element(tensor), count }, { text: ']}' })
     }
   })
-  const binaryOutputs = config.output.filter((tensor) => BINARY_BYTES.has(tensor.data_type)).map((tensor) => tensor.name)
+  const binaryOutputs = config.output
+    .filter((tensor) => BINARY_BYTES.has(tensor.data_type))
+    .map((tensor) => tensor.name)
   const outputs = config.output.map(({ name }) => ({ name, parameters: { binary_data: binaryOutputs.includes(name) } }))
   pieces.push({ text: binaryOutputs.length > 0 ? `],"outputs":${JSON.stringify(outputs)}}` : ']}' })
   const head = bytesOf(pieces)
@@ -65,14 +67,17 @@ export function exampleRequest(config: ModelIoConfig, size: number): Example | n
     body: Buffer.concat([head, bytesOf(binary)]),
     headerBytes,
     binaryOutputs,
-    filledIn: inputs.filter(({ tensor }) => tensor.dims.includes(-1)).map(({ tensor, shape }) => `${tensor.name} [${shape.join(',')}]`),
+    filledIn: inputs
+      .filter(({ tensor }) => tensor.dims.includes(-1))
+      .map(({ tensor, shape }) => `${tensor.name} [${shape.join(',')}]`),
     curl(origin) {
       const options = headerBytes === null ? '' : ` -H 'Inference-Header-Content-Length: ${headerBytes}'`
       const to = binaryOutputs.length === 0 ? '' : ' --output answer.bin'
       const url = shellWord(`${origin}${path}`)
       const parts = merged([...pieces, ...binary])
       const [only] = parts
-      if (parts.length === 1 && only !== undefined && 'text' in only) return `curl -sS ${url}${options}${to} -d ${shellWord(only.text)}`
+      if (parts.length === 1 && only !== undefined && 'text' in only)
+        return `curl -sS ${url}${options}${to} -d ${shellWord(only.text)}`
       return `{ ${parts.map(command).join('; ')}; } |\n  curl -sS ${url}${options}${to} --data-binary @-`
     },
   }

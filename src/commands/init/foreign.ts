@@ -5,12 +5,31 @@ import { BACKENDS, GRAPHDEF, KERAS } from '../../config/index.js'
 import { shellWord } from '../../config/shell_word.js'
 
 const FOREIGN: readonly (readonly [ends: RegExp, what: string, command: (file: string, onnx: string) => string])[] = [
-  [/\.safetensors$|^pytorch_model\.bin$/i, 'has weights and no graph: export the model of its directory to ONNX and name what that writes', (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`],
-  [KERAS.ends, 'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that', (file, onnx) => `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`],
-  [/\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file', (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`],
-  [GRAPHDEF.ends, 'is a GraphDef of TensorFlow: make a SavedModel of it, with the names of its inputs and outputs, and name that directory', () => ''],
+  [
+    /\.safetensors$|^pytorch_model\.bin$/i,
+    'has weights and no graph: export the model of its directory to ONNX and name what that writes',
+    (file) => `optimum-cli export onnx --model ${shellWord(dirname(file))} onnx`
+  ],
+  [
+    KERAS.ends, 'is a model of Keras: export it to ONNX, or to a SavedModel that TensorFlow runs, and name that',
+    (file, onnx) =>
+      `python -c ${shellWord(`import keras; keras.saving.load_model("${file}").export("${onnx}", format="onnx")`)}`,
+  ],
+  [
+    /\.tflite$/i, 'is a model of TensorFlow Lite: convert it to ONNX and name that file',
+    (file, onnx) => `python -m tf2onnx.convert --opset 18 --tflite ${shellWord(file)} --output ${shellWord(onnx)}`
+  ],
+  [
+    GRAPHDEF.ends,
+    'is a GraphDef of TensorFlow: make a SavedModel of it, with the names of its inputs and outputs, and ' +
+      'name that directory',
+    () => ''
+  ],
   [/\.(?:plan|engine|trt)$/i, 'is an engine of TensorRT: name the ONNX file that it was made from', () => ''],
-  [/\.(?:pkl|pickle|joblib)$/i, 'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''],
+  [
+    /\.(?:pkl|pickle|joblib)$/i,
+    'is a pickle of Python: export the model to ONNX (skl2onnx, onnxmltools), or load it in a model.py', () => ''
+  ],
 ]
 
 /** A sentence that continues the file's name, with a command; null for any other file. */
@@ -20,7 +39,8 @@ export function exportHint(path: string): string | null {
   if (row === undefined) return null
   const stem = path.replace(/\.[^./]*$/, '')
   const other = BACKENDS.flatMap(({ foreign = [] }) => foreign).find(({ ends }) => ends.test(name))
-  const made = other === undefined ? '' : `python -c ${shellWord(other.code(path, `${stem}.savedmodel`, ['INPUT'], ['OUTPUT']))}`
+  const made =
+    other === undefined ? '' : `python -c ${shellWord(other.code(path, `${stem}.savedmodel`, ['INPUT'], ['OUTPUT']))}`
   const command = [row[2](path, `${stem}.onnx`), made].filter((one) => one !== '').join('\n')
   return command === '' ? row[1] : `${row[1]}:\n${command.replace(/^/gm, '  ')}`
 }

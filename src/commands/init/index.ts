@@ -15,7 +15,9 @@ import { exitNow, ServerError } from '../../native/index.js'
 import { lookAt, requireSafeName, whyNoWeights } from '../../repository/index.js'
 import { CommandError, commandNamed, readArguments, usageOf, type CommandArguments } from '../arguments.js'
 import { printFailure } from '../failure.js'
-import { onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText } from './config_text.js'
+import {
+  onnxConfigText, pythonConfigText, pytorchConfigText, treesConfigText, unreadConfigText,
+} from './config_text.js'
 import { exampleRequest, type Example } from './example.js'
 import { exportHint } from './foreign.js'
 import type { ModelIoConfig } from './model_io.js'
@@ -72,7 +74,10 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     const name = options.get('name') ?? fallback
     requireSafeName(name)
     // The server takes the name from a path unchanged, as Triton does: nothing is decoded.
-    if (!/^[\w.-]+$/.test(name)) throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
+    if (!/^[\w.-]+$/.test(name))
+      throw new CommandError(
+        `the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`,
+      )
     return name
   }
   if (options.has('python')) {
@@ -82,9 +87,17 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
   const path = resolve(source)
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) throw new CommandError(`there is no file ${source}`)
-  if (stat.isDirectory() && isFile(join(path, 'model.py'))) return { name: named(nameOf(path)), kind: 'python', files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))), source }
+  if (stat.isDirectory() && isFile(join(path, 'model.py')))
+    return {
+      name: named(nameOf(path)), kind: 'python',
+      files: filesBelow(path, source, (file) => (file === 'config.pbtxt' ? file : join('1', file))), source,
+    }
   const saved = SAVED_MODEL.includes(basename(path)) ? dirname(path) : path
-  if (isDirectory(saved) && readdirSync(saved).some((name) => SAVED_MODEL.includes(name))) return { name: named(nameOf(saved)), kind: 'tensorflow', files: filesBelow(saved, source, (file) => join('1/model.savedmodel', file)), source }
+  if (isDirectory(saved) && readdirSync(saved).some((name) => SAVED_MODEL.includes(name)))
+    return {
+      name: named(nameOf(saved)), kind: 'tensorflow',
+      files: filesBelow(saved, source, (file) => join('1/model.savedmodel', file)), source,
+    }
   const file = stat.isDirectory() ? modelIn(path, source) : path
   const hint = exportHint(file)
   if (hint !== null) throw new CommandError(`${source} ${hint}`)
@@ -93,19 +106,33 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     const why = whyNoWeights(file)
     if (why !== null) throw new CommandError(`${source} ${why}`)
     const trees = treesIn(file)
-    if (trees !== null) return { name: named(nameOf(file)), kind: 'fil', files: [{ from: file, to: `1/${trees.file}` }], source, trees }
+    if (trees !== null)
+      return { name: named(nameOf(file)), kind: 'fil', files: [{ from: file, to: `1/${trees.file}` }], source, trees }
   }
-  if (!file.endsWith('.onnx') && !SERVED.test(file)) throw new CommandError(`${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model.py or a saved_model.pb`)
+  if (!file.endsWith('.onnx') && !SERVED.test(file))
+    throw new CommandError(
+      `${source} is no .onnx, .pt or .xml file, no trees of XGBoost, LightGBM or treelite, and no directory ` +
+        'with a model.py or a saved_model.pb',
+    )
   requireRegular(file)
   if (SERVED.test(file)) {
-    const parts = [file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))]
+    const parts = [
+      file, ...[file.replace(OPENVINO, '.bin')].filter((weights) => OPENVINO.test(file) && isFile(weights))
+    ]
     for (const part of parts) {
       // Weights without bytes belong to a graph without constants.
       const why = part === file || statSync(part).size > 0 ? whyNoWeights(part) : null
       if (why !== null) throw new CommandError(`${part === file ? source : part} ${why}`)
     }
-    if (OPENVINO.test(file)) return { name: named(nameOf(file)), kind: 'openvino', files: parts.map((from) => ({ from, to: `1/model${extname(from)}` })), source }
-    return { name: named(nameOf(file)), kind: 'pytorch', files: [{ from: file, to: `1/model.${file.endsWith('2') ? 'pt2' : 'pt'}` }], source }
+    if (OPENVINO.test(file))
+      return {
+        name: named(nameOf(file)), kind: 'openvino',
+        files: parts.map((from) => ({ from, to: `1/model${extname(from)}` })), source,
+      }
+    return {
+      name: named(nameOf(file)), kind: 'pytorch',
+      files: [{ from: file, to: `1/model.${file.endsWith('2') ? 'pt2' : 'pt'}` }], source,
+    }
   }
   const shown = stat.isDirectory() ? join(source, relative(path, file)) : source
   const { file: onnx, why } = lookAt(file)
@@ -118,7 +145,9 @@ function planOf({ rest, options }: CommandArguments, usage: string): Plan {
     return { from, to: join('1', location) }
   })
   const beside = stat.isDirectory() ? TOKENIZERS.filter((name) => isFile(join(path, name))) : []
-  return { name: named(nameOf(file)), kind: 'onnx', files: [{ from: file, to: '1/model.onnx' }, ...data], source, beside }
+  return {
+    name: named(nameOf(file)), kind: 'onnx', files: [{ from: file, to: '1/model.onnx' }, ...data], source, beside,
+  }
 }
 
 const isFile = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isFile() === true
@@ -144,17 +173,27 @@ const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'preprocessor_config.js
  */
 function modelIn(directory: string, source: string): string {
   for (const name of ['model.onnx', 'onnx/model.onnx']) if (isFile(join(directory, name))) return join(directory, name)
-  const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below)) ? readdirSync(join(directory, below)).filter((name) => name.endsWith('.onnx')).map((name) => join(below, name)) : []))
+  const names = ['', 'onnx'].flatMap((below) => (isDirectory(join(directory, below))
+      ? readdirSync(join(directory, below))
+          .filter((name) => name.endsWith('.onnx'))
+          .map((name) => join(below, name))
+      : []))
   const [only] = names
   if (only !== undefined && names.length === 1) return join(directory, only)
-  if (only !== undefined) throw new CommandError(`${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`)
+  if (only !== undefined)
+    throw new CommandError(
+      `${source} has several models: ${names.sort().slice(0, NAMED_MAX).join(', ')}; name one of them`,
+    )
   const [served, ...more] = readdirSync(directory).filter((name) => SERVED.test(name))
   if (served !== undefined && more.length === 0) return join(directory, served)
   const [trees, ...others] = (backendRow('fil')?.chosen ?? []).filter((name) => isFile(join(directory, name)))
   if (served === undefined && trees !== undefined && others.length === 0) return join(directory, trees)
   const other = readdirSync(directory).sort().find((name) => exportHint(name) !== null)
   if (other !== undefined) throw new CommandError(`${join(source, other)} ${exportHint(join(source, other)) ?? ''}`)
-  throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py or a saved_model.pb, or --python NAME for a template`)
+  throw new CommandError(
+    `${source} has no model.py; name a .onnx file, a directory with a model.onnx, a model.py or a ` +
+      'saved_model.pb, or --python NAME for a template',
+  )
 }
 
 const isDirectory = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
@@ -188,7 +227,8 @@ function filesBelow(directory: string, source: string, to: (path: string) => str
       }
       requireRegular(from)
       files.push({ from, to: to(relative(directory, from)) })
-      if (files.length + places.length > FILES_MAX) throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+      if (files.length + places.length > FILES_MAX)
+        throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
     }
   }
   return files
@@ -212,10 +252,18 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
     // Reserves the name until the model has declared its tensors.
     if (!isConfigured) staging.add({ to: 'config.pbtxt', text: configText(plan, options) })
     const taken = staging.inTheWay()
-    if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
+    if (taken.length > 0 && !options.has('force'))
+      throw new CommandError(
+        `${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`,
+      )
     const [other] = staging.otherModelFiles(MODEL_FILES)
-    if (other !== undefined) throw new CommandError(`${other} is there, of another model, and would stay beside this one: remove it (rm -r ${shellWord(other)}), or --name=<name> makes another model`)
-    const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind) ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
+    if (other !== undefined)
+      throw new CommandError(
+        `${other} is there, of another model, and would stay beside this one: remove it (rm -r ` +
+          `${shellWord(other)}), or --name=<name> makes another model`,
+      )
+    const tried = ['onnx', 'openvino', 'tensorflow'].includes(plan.kind)
+      ? await tryFile(staging, plan, batchOf(options, 0)) : await tryConfigured(staging, plan)
     const files = staging.finish()
     return report(program, out, files, tried, plan, options.has('name'))
   } finally {
@@ -238,7 +286,8 @@ function batchOf(options: CommandArguments['options'], usual: number): number {
   if (text === undefined) return usual
   if (text === '') return usual === 0 ? DEFAULT_MAX_BATCH_SIZE : usual
   const batch = /^\d+$/.test(text) ? Number(text) : 0
-  if (batch < 1 || batch > BATCH_MAX) throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
+  if (batch < 1 || batch > BATCH_MAX)
+    throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
   return batch
 }
 
@@ -246,7 +295,9 @@ function batchOf(options: CommandArguments['options'], usual: number): number {
 async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): Promise<Trial> {
   return await withServer(staging.repository, async (server) => {
     try {
-      await server.load(name, { config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch } })
+      await server.load(name, {
+        config: { name, backend: kind === 'onnx' ? 'onnxruntime' : kind, max_batch_size: batch },
+      })
     } catch (error) {
       if (batch > 0 && String(error).includes('does not support batching')) throw cannotBatch()
       // Its framework may not be installed here.
@@ -260,10 +311,15 @@ async function tryFile(staging: Staging, { name, kind }: Plan, batch: number): P
   })
 }
 
-const doesNotLoad = (error: ServerError): Trial => ({ example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` })
+const doesNotLoad = (error: ServerError): Trial => ({
+  example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}`,
+})
 
 function cannotBatch(): CommandError {
-  return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out')
+  return new CommandError(
+    'the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; ' +
+      'leave --batch out',
+  )
 }
 
 /** True if a configuration that does not batch could. */
@@ -282,7 +338,12 @@ async function tryConfigured(staging: Staging, { name, kind }: Plan): Promise<Tr
       return doesNotLoad(error)
     }
     // A request with placeholders would fail.
-    if (kind === 'pytorch') return { example: null, refusal: 'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it' }
+    if (kind === 'pytorch')
+      return {
+        example: null,
+        refusal:
+          'the inputs and outputs in config.pbtxt are placeholders: fill in those of the model before you serve it',
+      }
     return await tryRequests(server, server.model(name).config() as ModelIoConfig)
   })
 }
@@ -318,10 +379,13 @@ async function tryRequests(server: Server, config: ModelIoConfig): Promise<Trial
 }
 
 async function refusalOf(server: Server, { path, body, headerBytes }: Example): Promise<string | null> {
-  const headers: Record<string, string> = headerBytes === null ? {} : { 'Inference-Header-Content-Length': String(headerBytes) }
+  const headers: Record<string, string> =
+    headerBytes === null ? {} : { 'Inference-Header-Content-Length': String(headerBytes) }
   try {
     const url = `http://127.0.0.1:${server.ports.http}${path}`
-    const answer = await fetch(url, { method: 'POST', body: new Uint8Array(body), headers, signal: AbortSignal.timeout(REQUEST_MS_MAX) })
+    const answer = await fetch(url, {
+      method: 'POST', body: new Uint8Array(body), headers, signal: AbortSignal.timeout(REQUEST_MS_MAX),
+    })
     if (answer.ok) return null
     const text = await answer.text()
     return (JSON.parse(text) as { error?: string }).error ?? text
@@ -330,19 +394,42 @@ async function refusalOf(server: Server, { path, body, headerBytes }: Example): 
   }
 }
 
-function report(program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Trial, { name, source, beside = [] }: Plan, isNamed: boolean): string {
+function report(
+  program: string, out: string, files: readonly string[], { example, refusal, mayBatch }: Trial,
+  { name, source, beside = [] }: Plan, isNamed: boolean,
+): string {
   const command = invocation(program)
   const lines = [...files, '', 'Serve it:', `  ${command} --model-repository=${shellWord(out)}`]
   if (example !== null) {
-    lines.push('', 'Ask it, in another terminal:', ...example.curl('localhost:8000').split('\n').map((line) => `  ${line}`), '')
-    if (example.filledIn.length > 0) lines.push(`Dimensions of any size were filled in: ${example.filledIn.join(', ')}.`)
-    if (example.headerBytes !== null) lines.push('FP16 and BF16 have no form in JSON: their bytes, zeros here, follow it.')
-    if (example.binaryOutputs.length > 0) lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
+    lines.push(
+      '',
+      'Ask it, in another terminal:',
+      ...example
+        .curl('localhost:8000')
+        .split('\n')
+        .map((line) => `  ${line}`),
+      '',
+    )
+    if (example.filledIn.length > 0)
+      lines.push(`Dimensions of any size were filled in: ${example.filledIn.join(', ')}.`)
+    if (example.headerBytes !== null)
+      lines.push('FP16 and BF16 have no form in JSON: their bytes, zeros here, follow it.')
+    if (example.binaryOutputs.length > 0)
+      lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
   }
   if (mayBatch === true) {
-    lines.push('', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:', `  ${command} init ${shellWord(source)}${isNamed ? ` --name=${name}` : ''}${out === 'models' ? '' : ` --out=${shellWord(out)}`} --batch --force`)
+    lines.push(
+      '', 'The first dimension of every input and output is variable. If it is the batch, let requests run together:',
+      `  ${command} init ${shellWord(source)}${isNamed ? ` --name=${name}` : ''}` +
+        `${out === 'models' ? '' : ` --out=${shellWord(out)}`} --batch --force`,
+    )
   }
-  if (beside.length > 0) lines.push('', `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made of texts or images goes into the request as numbers, by the client or a model.py.`)
+  if (beside.length > 0)
+    lines.push(
+      '',
+      `${beside.join(' and ')} ${beside.length === 1 ? 'stays' : 'stay'} where the model was: what is made ` +
+        'of texts or images goes into the request as numbers, by the client or a model.py.',
+    )
   if (refusal !== null) lines.push('', `Note: ${refusal}`)
   return `${lines.join('\n').trimEnd()}\n`
 }

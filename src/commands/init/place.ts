@@ -1,6 +1,9 @@
 /** Adds a model to a repository: files are written elsewhere first, so that a partial model is never served. */
 
-import { closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync, realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs'
+import {
+  closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync,
+  realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync,
+} from 'node:fs'
 import { dirname, join, resolve, sep } from 'node:path'
 import { CommandError } from '../arguments.js'
 
@@ -31,7 +34,11 @@ export class Staging {
   requireRoom(files: readonly ModelFile[]): void {
     const bytes = files.reduce((sum, file) => sum + ('from' in file ? statSync(file.from).size : 0), 0)
     const { bavail, bsize } = statfsSync(this.repository)
-    if (bytes > bavail * bsize) throw new CommandError(`the model has ${bytes} bytes, and ${this.#out} has room for ${bavail * bsize}; --link shares its files instead of copying them`)
+    if (bytes > bavail * bsize)
+      throw new CommandError(
+        `the model has ${bytes} bytes, and ${this.#out} has room for ${bavail * bsize}; --link shares its ` +
+          'files instead of copying them',
+      )
   }
 
   add(file: ModelFile): void {
@@ -63,7 +70,11 @@ export class Staging {
   /** Other model files in the repository that would stay, and might be served instead. */
   otherModelFiles(modelFiles: readonly string[]): string[] {
     const own = new Set(this.#files.map((file) => file.split(sep).slice(0, 2).join(sep)))
-    return modelFiles.map((name) => join('1', name)).filter((file) => !own.has(file)).map((file) => join(this.#out, this.#name, file)).filter(isOccupied)
+    return modelFiles
+      .map((name) => join('1', name))
+      .filter((file) => !own.has(file))
+      .map((file) => join(this.#out, this.#name, file))
+      .filter(isOccupied)
   }
 
   /** Moves the files to the repository, the configuration last, and returns their paths. Other existing files stay. */
@@ -119,7 +130,8 @@ export function dataFile(directory: string, location: string): string {
   } catch {
     throw new CommandError(`the model keeps data in '${location}', and there is no file ${path}`)
   }
-  const isInside = !location.includes('\0') && path.startsWith(directory + sep) && real.startsWith(realpathSync(directory) + sep)
+  const isInside =
+    !location.includes('\0') && path.startsWith(directory + sep) && real.startsWith(realpathSync(directory) + sep)
   if (!isInside) throw new CommandError(`the model keeps data in '${location}', which is not below ${directory}`)
   requireRegular(path)
   return path

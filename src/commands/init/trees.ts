@@ -14,7 +14,10 @@ export interface TreesFile {
 export const TREES = /\.(?:json|ubj|txt|tl|model)$/i
 
 /** Names of files in a version; see `BACKENDS`. */
-const FILES = { xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt', treelite_checkpoint: 'checkpoint.tl' } as const
+const FILES = {
+  xgboost: 'xgboost.model', xgboost_json: 'xgboost.json', xgboost_ubj: 'xgboost.ubj', lightgbm: 'model.txt',
+  treelite_checkpoint: 'checkpoint.tl',
+} as const
 
 /** Objectives are near the beginning or the end of a file, after at most the feature names. */
 const END_BYTES = 1 << 16
@@ -32,7 +35,8 @@ export function treesIn(path: string): TreesFile | null {
   const type = typeOf(path, text)
   if (type === null) return null
   const isClassifier =
-    type === 'treelite_checkpoint' ? TREELITE_CLASSIFIERS.includes(text.charCodeAt(TREELITE_TASK_AT)) : (type === 'lightgbm' ? LIGHTGBM_CLASSIFIER : XGBOOST_CLASSIFIER).test(text)
+    type === 'treelite_checkpoint' ? TREELITE_CLASSIFIERS.includes(text.charCodeAt(TREELITE_TASK_AT))
+      : (type === 'lightgbm' ? LIGHTGBM_CLASSIFIER : XGBOOST_CLASSIFIER).test(text)
   return { type, file: FILES[type], isClassifier }
 }
 

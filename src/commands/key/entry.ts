@@ -17,7 +17,10 @@ const KEY_CHARS_MIN = 20
 /** Maximum length of a key: `access::limits::KEY_BYTES_MAX`. */
 const KEY_BYTES_MAX = 512
 
-const QUOTAS = { concurrency: 'concurrency', 'requests-per-second': 'requests_per_second', burst: 'burst', 'bytes-per-second': 'bytes_per_second' } as const
+const QUOTAS = {
+  concurrency: 'concurrency', 'requests-per-second': 'requests_per_second', burst: 'burst',
+  'bytes-per-second': 'bytes_per_second',
+} as const
 
 /**
  * @param key the key that clients send; the entry has only its hash
@@ -26,22 +29,25 @@ const QUOTAS = { concurrency: 'concurrency', 'requests-per-second': 'requests_pe
  */
 export function entryOf({ options, all }: CommandArguments, key: string, now: Date): Entry {
   const name = options.get('name')
-  if (name === undefined || name === '') throw new CommandError('a key needs a name, which logs and metrics show: --name=NAME')
+  if (name === undefined || name === '')
+    throw new CommandError('a key needs a name, which logs and metrics show: --name=NAME')
   const scopes = all.filter(([option]) => option === 'scope').map(([, text]) => scopeOf(text))
-  if (scopes.length === 0) throw new CommandError('a key needs a scope: --scope=inference,metadata:MODEL* for some models, --scope=all for everything')
+  if (scopes.length === 0)
+    throw new CommandError(
+      'a key needs a scope: --scope=inference,metadata:MODEL* for some models, --scope=all for everything',
+    )
   const quota: Record<string, number> = {}
   for (const [option, field] of Object.entries(QUOTAS)) {
     const text = options.get(option)
     if (text === undefined) continue
     const number = Number(text)
-    if (text.trim() === '' || !Number.isFinite(number)) throw new CommandError(`--${option} takes a number. Got ${text}`)
+    if (text.trim() === '' || !Number.isFinite(number))
+      throw new CommandError(`--${option} takes a number. Got ${text}`)
     quota[field] = number
   }
   const expires = options.get('expires')
   return {
-    name,
-    sha256: createHash('sha256').update(key).digest('hex'),
-    scopes,
+    name, sha256: createHash('sha256').update(key).digest('hex'), scopes,
     ...(Object.keys(quota).length === 0 ? {} : { quota }),
     ...(expires === undefined ? {} : { expires: timeOf(expires, now) }),
   }
@@ -51,7 +57,10 @@ export function entryOf({ options, all }: CommandArguments, key: string, now: Da
 function scopeOf(text: string): Entry['scopes'][number] {
   // A verb may end in `:read`, so the models follow a colon that continues no verb.
   const match = /^((?:[a-z_-]+(?::read)?,)*[a-z_-]+(?::read)?)(?::(.+))?$/s.exec(text)
-  if (match === null) throw new CommandError(`a scope is written as VERBS or VERBS:MODELS, such as inference,metadata:resnet*. Got ${text}`)
+  if (match === null)
+    throw new CommandError(
+      `a scope is written as VERBS or VERBS:MODELS, such as inference,metadata:resnet*. Got ${text}`,
+    )
   const [, verbs = '', models] = match
   return { verbs: verbs.split(','), ...(models === undefined ? {} : { models: models.split(',') }) }
 }
@@ -62,15 +71,20 @@ export function misreadScopes({ scopes }: Entry): string[] {
     const [model = ''] = models
     const written = verbs.join(',')
     // Up to this length only one character may differ.
-    if (written.endsWith(':read') || models.length !== 1 || model.length > 5 || nearest(model, ['read']) === null) return []
-    return [`the scope '${written}:${model}' is for the model '${model}', to read and to change; did you mean '${written}:read'?`]
+    if (written.endsWith(':read') || models.length !== 1 || model.length > 5 || nearest(model, ['read']) === null)
+      return []
+    return [
+      `the scope '${written}:${model}' is for the model '${model}', to read and to change; did you mean ` +
+        `'${written}:read'?`,
+    ]
   })
 }
 
 /** @throws {CommandError} for a key that has expired */
 export function requireFuture({ expires }: Entry, now: Date): void {
   const end = expires === undefined ? Infinity : Date.parse(expires)
-  if (end <= now.getTime()) throw new CommandError(`--expires: the key would have ended at ${secondsOf(new Date(end))}; ${TIMES}`)
+  if (end <= now.getTime())
+    throw new CommandError(`--expires: the key would have ended at ${secondsOf(new Date(end))}; ${TIMES}`)
 }
 
 const TIMES = 'a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC, or as 90d from now'
@@ -81,9 +95,12 @@ export function inOptions(text: string, entry: Entry, refusalOf: (entry: Entry) 
   // A number outside the field's type; the reader reports the range for one inside it.
   const quota = /^quota\.(\w+): .*expected u\d+$/.exec(text)?.[1]
   if (quota !== undefined) return `${refusalOf({ ...entry, quota: { [quota]: 0 } })}, a whole number`
-  const [, scope, at, verbs = ''] = /^scopes\[(\d+)\]\.verbs\[(\d+)\]: a verb is one of (.+), or one of these/.exec(text) ?? []
+  const [, scope, at, verbs = ''] =
+    /^scopes\[(\d+)\]\.verbs\[(\d+)\]: a verb is one of (.+), or one of these/.exec(text) ?? []
   const verb = entry.scopes[Number(scope)]?.verbs[Number(at)]?.replace(/:read$/, '')
-  const meant = verb === undefined ? null : nearest(verb, verbs.split(', ')) ?? onlyOne(verbs.split(', ').filter((one) => one.startsWith(verb)))
+  const meant =
+    verb === undefined ? null
+      : (nearest(verb, verbs.split(', ')) ?? onlyOne(verbs.split(', ').filter((one) => one.startsWith(verb))))
   return meant === null ? text : `${text}; did you mean '${meant}'?`
 }
 
@@ -106,8 +123,11 @@ const secondsOf = (time: Date): string => time.toISOString().replace(/\.\d+Z$/, 
 export function givenKey(text: string): string {
   const key = text.replace(/\r?\n$/, '')
   if (key.length < KEY_CHARS_MIN || Buffer.byteLength(key) > KEY_BYTES_MAX) {
-    throw new CommandError(`a key has ${KEY_CHARS_MIN} to ${KEY_BYTES_MAX} characters, and should be random: without --hash one is made`)
+    throw new CommandError(
+      `a key has ${KEY_CHARS_MIN} to ${KEY_BYTES_MAX} characters, and should be random: without --hash one is made`,
+    )
   }
-  if (!/^[\x21-\x7e]+$/.test(key)) throw new CommandError('a key has only printable characters of ASCII and no blanks: it stands in a header')
+  if (!/^[\x21-\x7e]+$/.test(key))
+    throw new CommandError('a key has only printable characters of ASCII and no blanks: it stands in a header')
   return key
 }

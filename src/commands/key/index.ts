@@ -41,7 +41,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
     addEntry(file, entry, checkKeys)
     // Alone on stdout, for scripts.
     if (!isGiven) process.stdout.write(`${key}\n`)
-    process.stderr.write(`${warnings}${file} has the hash of the key '${entry.name}'${isGiven ? '' : '; the key itself is shown only here'}\n`)
+    process.stderr.write(
+      `${warnings}${file} has the hash of the key ` +
+        `'${entry.name}'${isGiven ? '' : '; the key itself is shown only here'}\n`,
+    )
     return 0
   } catch (error) {
     return printFailure(error)
