@@ -7,6 +7,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { clippy } from './lib/cargo.mjs'
 import { house } from './lib/house.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON } from './lib/venv.mjs'
@@ -48,10 +49,7 @@ const CHECKS = [
   ['oxlint', () => show(bin('oxlint'), ['--deny-warnings'], { cwd: ROOT })],
   ['tsc', () => show(bin('tsc'), ['-p', 'test/tsconfig.json'], { cwd: ROOT })],
   ['rustfmt', () => show('cargo', ['fmt', '--all', '--check'], { cwd: ROOT })],
-  [
-    'clippy',
-    () => show('cargo', ['clippy', '--quiet', '--workspace', '--all-targets', '--', '-D', 'warnings'], { cwd: ROOT }),
-  ],
+  ['clippy', () => clippy(ROOT)],
   [
     // Licences, bans and sources need only Cargo.lock; advisories need the network (scripts/advisories.mjs).
     'cargo-deny',

@@ -2,12 +2,23 @@
  * Runs the Rust tests: one call of Cargo compiles all, then each test binary runs by itself. One call, because Cargo
  * compiles a dependency once for each set of features, and `-p CRATE` selects another set than the workspace.
  */
-import { dirname } from 'node:path'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { cargoCounts, ignored, sumOf } from './counts.mjs'
-import { capture } from './run.mjs'
+import { ask, capture } from './run.mjs'
 
 /** The binding is a library for Node and cannot be linked into a test; vitest and pytest test it. */
 const WORKSPACE = ['--workspace', '--exclude=nereid-node']
+
+/**
+ * Environment in which Cargo compiles the workspace with clippy's compiler, which lints what it compiles: the tests and
+ * clippy share one compilation. Null where clippy is not installed.
+ */
+function linted() {
+  const sysroot = ask('rustc', ['--print', 'sysroot'])
+  const driver = sysroot && join(sysroot, 'bin', process.platform === 'win32' ? 'clippy-driver.exe' : 'clippy-driver')
+  return driver && existsSync(driver) ? { ...process.env, RUSTC_WORKSPACE_WRAPPER: driver } : null
+}
 
 /** Prints the compiler's messages without the lines of compiled crates. */
 const complain = (errors) =>
@@ -38,7 +49,7 @@ export async function compiled(root, command, args) {
     found.push({ crate, target: kind, name: target.name, executable, directory: dirname(manifest) })
   }
   const { code, errors } = await capture('cargo', [command, '--message-format=json-render-diagnostics', ...args], {
-    cwd: root, quiet: true, onLine,
+    cwd: root, env: linted() ?? process.env, quiet: true, onLine,
   })
   if (code === 0) return found
   complain(errors)
@@ -79,7 +90,9 @@ export async function rustTests(root) {
     .filter(({ counts }) => counts.seconds > 3)
     .map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
   if (slow.length > 0) process.stdout.write(`slow: ${slow.join(', ')}\n`)
-  const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], { cwd: root, quiet: true })
+  const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], {
+    cwd: root, env: linted() ?? process.env, quiet: true,
+  })
   if (code !== 0) process.stdout.write(text)
   const docs = cargoCounts(code, text)
   const every = [...all.map(({ counts }) => counts), docs]
@@ -125,4 +138,30 @@ export async function cargoTests(root, args) {
         .join('\n')}\n`,
     )
   return cargoCounts(code, text)
+}
+
+/** Every lint of clippy and every warning of the compiler, in all targets; printed. Resolves with an exit code. */
+export async function clippy(root) {
+  const env = linted()
+  if (env === null) {
+    process.stdout.write('clippy is not installed. Get it with: rustup component add clippy\n')
+    return 1
+  }
+  let warnings = 0
+  // Cargo repeats the warnings of targets that it compiled before.
+  const onLine = (line) => {
+    const { reason, message } = line.startsWith('{') ? JSON.parse(line) : {}
+    if (reason !== 'compiler-message' || message.code === null) return
+    warnings += 1
+    process.stdout.write(message.rendered)
+  }
+  for (const args of [['test', ...WORKSPACE, '--all-targets', '--no-run'], ['build', '--package=nereid-node']]) {
+    const { code, errors } = await capture('cargo', [...args, '--message-format=json'], {
+      cwd: root, env, quiet: true, onLine,
+    })
+    if (code === 0) continue
+    complain(errors)
+    return code
+  }
+  return warnings === 0 ? 0 : 1
 }

@@ -8,6 +8,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { productModules, usesOf } from './rust_files.mjs'
+import { COLUMNS_MAX, MODULES_MAX, fragments, longLines, typeNames } from './words.mjs'
 
 export const LINES_MAX = 600
 export const FIELDS_MAX = 15
@@ -26,13 +27,41 @@ function filesBelow(root, directory, suffix) {
     return []
   }
   return entries
-    .filter(({ name }) => name !== 'node_modules' && name !== '__pycache__')
+    .filter(({ name }) => !['node_modules', '__pycache__', 'target', 'dist'].includes(name))
     .flatMap((entry) => {
       const path = `${directory}/${entry.name}`
       if (entry.isDirectory()) return filesBelow(root, path, suffix)
       return path.endsWith(suffix) ? [path] : []
     })
     .toSorted()
+}
+
+/** Folders with hand-written code, tests and tools included. */
+const WRITTEN = ['crates', 'src', 'client', 'test', 'bench', 'fuzz', 'scripts', 'examples']
+
+/** Counts of comments, lines and names that a newcomer cannot read. */
+function countWords(root, rust) {
+  const wordless = []
+  const long = new Map([['Rust', []], ['TypeScript', []], ['JavaScript', []]])
+  const languages = { rs: 'Rust', ts: 'TypeScript', mjs: 'JavaScript' }
+  for (const [suffix, language] of Object.entries(languages)) {
+    for (const file of WRITTEN.flatMap((directory) => filesBelow(root, directory, `.${suffix}`))) {
+      const text = readFileSync(join(root, file), 'utf8')
+      if (isGenerated(file, text)) continue
+      wordless.push(...fragments(text).map((one) => `${file}:${one}`))
+      long.get(language).push(...longLines(text).map((line) => `${file}:${line}`))
+    }
+  }
+  const modules = new Map()
+  for (const [file, text] of rust) {
+    for (const name of typeNames(text)) modules.set(name, [...(modules.get(name) ?? []), file])
+  }
+  const repeated = [...modules].filter(([, files]) => files.length > MODULES_MAX)
+  return [
+    ['comments that begin as fragments', wordless],
+    ...[...long].map(([language, list]) => [`${language} beyond ${COLUMNS_MAX} columns`, list]),
+    [`type names in more than ${MODULES_MAX} modules`, repeated.map(([name, files]) => `${name}: ${files.join(', ')}`)],
+  ]
 }
 
 const isGenerated = (file, text) => file.includes('/generated/') || /generated from/i.test(text.slice(0, 300))
@@ -167,6 +196,7 @@ export function count(root, records = {}) {
   const engine = [...texts.Rust].filter(([file]) => file.startsWith('crates/engine/'))
   const ensembles = engine.flatMap(([file, text]) => (text.match(/\.ensemble\b/g) ?? []).map(() => file))
   counts.set('uses of `.ensemble` in crates/engine', { value: ensembles.length, list: ensembles })
+  for (const [name, list] of countWords(root, texts.Rust)) counts.set(name, { value: list.length, list })
   return { counts, parts, structs: structs.map(({ id }) => id), sources: texts.TypeScript }
 }
 

@@ -52,6 +52,16 @@ test('a struct of more than 15 fields is named, unless it is exempt', () => {
   expect(counted({ 'crates/a/src/one.rs Large': 'a record' })).toEqual({ value: 0, list: [] })
 })
 
+test('a comment that begins as a fragment, a long line and a type name in four modules are named', () => {
+  const source = `/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ${'x'.repeat(120)}\n`
+  const names = ['a', 'b', 'c', 'd'].map((name) => [`crates/a/src/${name}.rs`, 'pub struct Slot;\n'])
+  const { counts } = count(tree({ 'crates/a/tests/one.rs': source, ...Object.fromEntries(names) }))
+  expect(counts.get('comments that begin as fragments')?.list).toEqual(['crates/a/tests/one.rs:1: Of each.'])
+  expect(counts.get('Rust beyond 120 columns')?.list).toEqual(['crates/a/tests/one.rs:6'])
+  const files = names.map(([file]) => file).join(', ')
+  expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
+})
+
 const SETTINGS: { limits: Record<string, number>; records: object; folders: Record<string, string[]>; loads: object } = { limits: { 'lines of TypeScript': 100 }, records: {}, folders: { config: [], api: ['config'] }, loads: {} }
 
 function small(files: Record<string, string>, settings = SETTINGS): string[] {
