@@ -43,8 +43,10 @@ beforeAll(async () => {
 }, 300_000)
 afterAll(() => rmSync(work, { recursive: true, force: true }))
 
+/** Suites with many calls, which `--nightly` replays. */
+const LONG = process.env['NEREID_NIGHTLY'] === undefined ? [] : ['main', 'defaults']
 /** Suites with gRPC calls, except for `poll` and `rate`, whose calls are in other suites. */
-const NAMES = ['main', 'defaults', 'explicit', 'broken', 'broken_start', 'cache', 'restricted', 'forward', 'trace']
+const NAMES = [...LONG, 'explicit', 'broken', 'broken_start', 'cache', 'restricted', 'forward', 'trace']
 
 test.each(suites.filter(({ name }) => NAMES.includes(name)))('$name: recorded gRPC calls get the same responses through grpc-js', async ({ name, repo, flags }) => {
   const [http = 0, grpc = 0, metrics = 0] = await freePorts(3)
