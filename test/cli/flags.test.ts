@@ -89,18 +89,30 @@ test.each([
 test.each([
   ['--exit-timeout-secs=-5', 'Warning: --exit-timeout-secs is 0 at least, and is taken as that. Got -5'],
   ['--model-load-thread-count=0', 'Warning: --model-load-thread-count is 1 at least, and is taken as that. Got 0'],
-  ['--memory-limit=64', 'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than of 16 bytes are refused. Got 64'],
+  [
+    '--memory-limit=64',
+    'Warning: --memory-limit is in bytes, and a connection has a quarter of it at most: larger requests than ' +
+      'of 16 bytes are refused. Got 64',
+  ],
 ])('%s is taken, with a warning', (arg, warning) => {
   expect(resolve(arg).warnings).toEqual([warning])
 })
 
-test.each(['--log-verbose=-1', '--memory-limit=0', '--memory-limit=1048576', '--exit-timeout-secs=0'])('%s is taken without a warning', (arg) => {
+test.each(['--log-verbose=-1', '--memory-limit=0', '--memory-limit=1048576', '--exit-timeout-secs=0'])(
+  '%s is taken without a warning',
+  (arg) => {
   expect(resolve(arg).warnings).toEqual([])
 })
 
 test.each([
-  [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/],
-  [['--listen-early', '--http-port=1'], /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/],
+  [
+    ['--strict-readines=maybe'],
+    /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe; it is true or false$/
+  ],
+  [
+    ['--listen-early', '--http-port=1'],
+    /invalid value for bool option: --http-port=1; the option needs a value, such as --listen-early=true$/
+  ],
   [['--listen-early'], /The option needs a value, such as --listen-early=true$/],
   [['--log-verbose'], /The option needs a value, such as --log-verbose=true$/],
   [['--http-port=x'], /Bad option: "--http-port"\.\nInvalid option value\. Got x/],
@@ -110,9 +122,18 @@ test.each([
   [['--grpc-max-response-pool-size=3000000000'], /must be greater than 0\. Got 3000000000; it is at most 2147483647$/],
   [['--grpc-infer-thread-count=1'], /invalid argument for --grpc_infer_thread_count\. Must be in the range 2 to 128\./],
   [['--grpc-max-response-pool-size=0'], /Error: --grpc-max-response-pool-size must be greater than 0\./],
-  [['--model-control-mode=auto'], /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got auto$/],
-  [['--model-control-mode=explict'], /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got explict; did you mean 'explicit'\?$/],
-  [['--gpu-fallback=cup'], /\ninvalid argument for --gpu-fallback; it takes error, cpu\. Got cup; did you mean 'cpu'\?$/],
+  [
+    ['--model-control-mode=auto'],
+    /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got auto$/
+  ],
+  [
+    ['--model-control-mode=explict'],
+    /\ninvalid argument for --model-control-mode; it takes none, poll, explicit\. Got explict; did you mean 'explicit'\?$/,
+  ],
+  [
+    ['--gpu-fallback=cup'],
+    /\ninvalid argument for --gpu-fallback; it takes error, cpu\. Got cup; did you mean 'cpu'\?$/
+  ],
   [['--log-format=iso8601'], /invalid argument for --log-format; .* did you mean 'ISO8601'\?/],
   [['--rate-limit=x'], /invalid argument for --rate-limit/],
   [['--model-config-name='], /Error: empty argument for --model-config-name/],
@@ -128,7 +149,9 @@ test.each([
 })
 
 test('the in-process API takes the same options and refuses with the same texts', () => {
-  const { options, given } = parseObject({ modelRepository: './m', httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
+  const { options, given } = parseObject({
+    modelRepository: './m', httpPort: 1, exitOnError: false, loadModel: ['a', 'b'],
+  })
   expect(options).toMatchObject({ modelRepository: ['./m'], httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
   expect([...given.keys()]).toEqual(['model-repository', 'http-port', 'exit-on-error', 'load-model'])
   expect(() => parseObject({ httpPort: 'x' })).toThrow(/Bad option: "--http-port"\.\nInvalid option value\. Got x/)
@@ -141,31 +164,75 @@ function resolve(...args: string[]): Resolved {
 
 test.each([
   [['--load-model=a'], /Use of '--load-model' requires setting '--model-control-mode=explicit' as well\./],
-  [['--http-port=8001'], /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/],
-  [['--metrics-port=8000'], /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/],
+  [
+    ['--http-port=8001'],
+    /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/
+  ],
+  [
+    ['--metrics-port=8000'],
+    /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/
+  ],
   [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' ; there are health, metadata, .*, logging$/],
-  [['--http-restricted-api=infrence:a=b'], /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/],
-  [['--rate-limit-resource=R:3000000000'], /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/],
-  [['--cuda-memory-pool-byte-size=9999:1'], /Provided option value is out of bound\. Got 9999:1; the device is from 0 to 1023$/],
-  [['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'], /restricted api 'health' can not be specified in multiple config groups/],
-  [['--http-restricted-api=health'], /--http-restricted-api option format is '<config name>:<setting>=<value>'\. Got health$/],
-  [['--grpc-restricted-protocol=health:k='], /--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'\. Got health:k=$/],
+  [
+    ['--http-restricted-api=infrence:a=b'],
+    /unknown restricted api 'infrence' ; there are .*; did you mean 'inference'\?$/
+  ],
+  [
+    ['--rate-limit-resource=R:3000000000'],
+    /Provided option value is out of bound\. Got 3000000000; it is from 0 to 2147483647$/
+  ],
+  [
+    ['--cuda-memory-pool-byte-size=9999:1'],
+    /Provided option value is out of bound\. Got 9999:1; the device is from 0 to 1023$/
+  ],
+  [
+    ['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'],
+    /restricted api 'health' can not be specified in multiple config groups/
+  ],
+  [
+    ['--http-restricted-api=health'],
+    /--http-restricted-api option format is '<config name>:<setting>=<value>'\. Got health$/
+  ],
+  [
+    ['--grpc-restricted-protocol=health:k='],
+    /--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'\. Got health:k=$/
+  ],
   [['--grpc-restricted-protocol=nope:a=b'], /unknown restricted protocol 'nope' /],
-  [['--grpc-restricted-protocol=health:a=b', '--grpc-restricted-protocol=trace,health:c=d'], /restricted protocol 'health' can not be specified in multiple config groups/],
-  [['--backend-config=x'], /No backend specified\. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>\. Got x/],
+  [
+    ['--grpc-restricted-protocol=health:a=b', '--grpc-restricted-protocol=trace,health:c=d'],
+    /restricted protocol 'health' can not be specified in multiple config groups/
+  ],
+  [
+    ['--backend-config=x'],
+    /No backend specified\. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>\. Got x/,
+  ],
   [['--backend-config=b,x'], /--backend-config option format is '<backend name>,<setting>=<value>'\. Got b,x/],
   [['--backend-config=b,=x'], /--backend-config option format is '<backend name>,<setting>=<value>'\./],
   [['--metrics-config=a,b=c'], /--metrics-config option format is <setting>=<value>\. Got a,b=c/],
   [['--metrics-config=counter_latencies'], /--metrics-config option format is <setting>=<value>\. Got /],
   [['--trace-config=level=TIMESTAMP'], /invalid value for trace level option: TIMESTAMP; did you mean 'TIMESTAMPS'\?/],
-  [['--trace-config=level=SOME'], /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/],
-  [['--trace-config=mode=x'], /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/],
-  [['--trace-config=rate'], /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/],
+  [
+    ['--trace-config=level=SOME'],
+    /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/
+  ],
+  [
+    ['--trace-config=mode=x'],
+    /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/
+  ],
+  [
+    ['--trace-config=rate'],
+    /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/,
+  ],
   [['--trace-config=opentelemetry,bsp_max_queue_size=0'], /bsp_max_queue_size: 0\. It is a whole number/],
   [['--trace-config=opentelemetry,url=ftp://x'], /url: ftp:\/\/x\. It is a URL of http or https/],
-  [['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/],
+  [
+    ['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/
+  ],
   [['--host-policy=a=b'], /--host-policy option format is/],
-  [['--grpc-use-ssl=true'], /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./],
+  [
+    ['--grpc-use-ssl=true'],
+    /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./
+  ],
   [['--grpc-use-ssl=true', '--grpc-server-cert=c'], /Bad option: "--grpc-server-key"/],
   [['--grpc-use-ssl-mutual=true', '--grpc-server-cert=c', '--grpc-server-key=k'], /Bad option: "--grpc-root-cert"/],
   [['--http-use-ssl=true', '--http-server-key=k'], /Bad option: "--http-server-cert"/],
@@ -188,7 +255,9 @@ test('defaults are those of the reference', () => {
       httpInputBytesMax: 67108864,
       allowClientShm: false,
       memoryLimitBytes: 0,
-      deviceMemory: { pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true },
+      deviceMemory: {
+        pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true,
+      },
       sequenceLimit: 65536,
       exitOnDeviceError: false,
     },
@@ -208,7 +277,8 @@ test('R-14: the deprecated strictness switch works and warns', () => {
   expect(both.settings.repository.autoComplete).toBe(false)
   expect(both.warnings).toEqual([
     "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.",
-    "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!",
+    "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of " +
+      "'--disable-auto-complete-config'!",
   ])
 })
 
@@ -233,7 +303,15 @@ test.each([
   [['--metrics-config=counter_latencies=false'], { counterLatencies: false }],
   [['--metrics-config=summary_latencies=TRUE'], { summaryLatencies: false }],
   [['--metrics-config=nonsense=true'], { counterLatencies: true }],
-  [['--metrics-config=summary_quantiles=0.1:0.0.1,0.7:0.01'], { summaryQuantiles: [{ quantile: 0.1, error: 0 }, { quantile: 0.7, error: 0.01 }] }],
+  [
+    ['--metrics-config=summary_quantiles=0.1:0.0.1,0.7:0.01'],
+    {
+      summaryQuantiles: [
+        { quantile: 0.1, error: 0 },
+        { quantile: 0.7, error: 0.01 },
+      ],
+    },
+  ],
   [['--metrics-config=summary_quantiles="0.5:0.05"'], { summaryQuantiles: [{ quantile: 0.5, error: 0.05 }] }],
 ])('O 1.1: %j', (args, expected) => {
   expect(resolve(...args).settings.metricsConfig).toMatchObject(expected)
@@ -246,38 +324,69 @@ test('O 1.1: a quantile without an error is reported and skipped; without valid 
 })
 
 test.each([
-  ['--metrics-config=histogram_latency=true', "--metrics-config has no setting 'histogram_latency'; did you mean 'histogram_latencies'?"],
-  ['--metrics-config=histogram_latencies=yes', '--metrics-config=histogram_latencies is true or false, and stays false. Got yes'],
-  ['--backend-config=defualt-max-batch-size=8', "--backend-config without the name of a backend has no setting 'defualt-max-batch-size'; did you mean 'default-max-batch-size'?"],
-  ['--backend-config=python,shm-default-bytes-size=8', "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?"],
+  [
+    '--metrics-config=histogram_latency=true',
+    "--metrics-config has no setting 'histogram_latency'; did you mean 'histogram_latencies'?"
+  ],
+  [
+    '--metrics-config=histogram_latencies=yes',
+    '--metrics-config=histogram_latencies is true or false, and stays false. Got yes'
+  ],
+  [
+    '--backend-config=defualt-max-batch-size=8',
+    "--backend-config without the name of a backend has no setting 'defualt-max-batch-size'; did you mean " +
+      "'default-max-batch-size'?",
+  ],
+  [
+    '--backend-config=python,shm-default-bytes-size=8',
+    "the backend 'python' has no setting 'shm-default-bytes-size'; did you mean 'shm-default-byte-size'?"
+  ],
   ['--backend-config=onnxruntime,xyzzy=8', "the backend 'onnxruntime' has no setting 'xyzzy'"],
   ['--backend-config=tensorrt,plugins=/x.so', "the backend 'tensorrt' has no setting 'plugins'"],
   ['--backend-config=tensorflow,version=1', "the backend 'tensorflow' has no setting 'version'"],
   ['--backend-config=pytorch,xyzzy=8', "the backend 'pytorch' has no setting 'xyzzy'"],
   ['--backend-config=openvino,xyzzy=8', "the backend 'openvino' has no setting 'xyzzy'"],
-  ['--backend-config=onnx,library=/x', "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?"],
+  [
+    '--backend-config=onnx,library=/x',
+    "--backend-config names no backend of this server: 'onnx'; did you mean 'onnxruntime'?"
+  ],
   ['--host-policy=p,numa_nodes=1', "--host-policy has no setting 'numa_nodes'; did you mean 'numa-node'?"],
   ['--trace-config=rte=1', "--trace-config has no setting 'rte'; did you mean 'rate'?"],
-  ['--trace-config=triton,log-freqency=1', "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?"],
+  [
+    '--trace-config=triton,log-freqency=1',
+    "--trace-config=triton has no setting 'log-freqency'; did you mean 'log-frequency'?"
+  ],
   ['--http-server-cert=c', '--http-server-cert has no effect: without --http-use-ssl=true the port serves plain text'],
   ['--grpc-server-key=k', '--grpc-server-key has no effect: without --grpc-use-ssl=true the port serves plain text'],
-  ['--trace-config=opentelemtry,url=http://x', "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?"],
+  [
+    '--trace-config=opentelemtry,url=http://x',
+    "--trace-config has no mode 'opentelemtry'; did you mean 'opentelemetry'?"
+  ],
 ])('a setting that nothing reads is told: %s', (flag, warning) => {
   expect(resolve(flag).warnings).toEqual([`Warning: ${warning}`])
 })
 
 test('known settings, and unknown backends, cause no warning', () => {
-  const known = BACKENDS.flatMap(({ name, settings = [] }) => settings.map((key) => `--backend-config=${name},${key}=1`))
-  const flags = ['--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2', '--backend-config=my_own,anything=1', '--backend-config=vllm,x=1', '--host-policy=a,cpu-cores=0-3']
+  const known = BACKENDS.flatMap(({ name, settings = [] }) =>
+    settings.map((key) => `--backend-config=${name},${key}=1`),
+  )
+  const flags = [
+    '--backend-config=onnxruntime,default-max-batch-size=8', '--backend-config=intra_op_thread_count=2',
+    '--backend-config=my_own,anything=1', '--backend-config=vllm,x=1', '--host-policy=a,cpu-cores=0-3'
+  ]
   expect(resolve(...known, ...flags).warnings).toEqual([])
 })
 
 test('the table of backend settings matches their code', () => {
   const python = readFileSync(join(ROOT, 'crates/backend-python/src/options.rs'), 'utf8')
-  const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(([, key]) => key)
+  const arms = [...python.slice(0, python.indexOf('mod tests')).matchAll(/^ {12}"([a-z_-]+)" =>/gm)].map(
+    ([, key]) => key,
+  )
   expect(arms.length).toBeGreaterThan(10)
   expect(backendRow('python')?.settings?.toSorted()).toEqual(arms.toSorted())
-  const onnx = ['options.rs', 'open.rs', 'cache.rs', 'provider/places.rs'].map((file) => readFileSync(join(ROOT, 'crates/backend-onnx/src', file), 'utf8').replace(/mod tests[^]*/, '')).join('\n')
+  const onnx = ['options.rs', 'open.rs', 'cache.rs', 'provider/places.rs']
+    .map((file) => readFileSync(join(ROOT, 'crates/backend-onnx/src', file), 'utf8').replace(/mod tests[^]*/, ''))
+    .join('\n')
   const known = backendRow('onnxruntime')?.settings ?? []
   for (const key of known) expect(onnx, key).toContain(`"${key}"`)
   const read = [...onnx.matchAll(/setting\((?:&?[a-z.]+, )?"([a-z_-]+)"\)|k == "([a-z-]+)"/g)].map(([, a, b]) => a ?? b)
@@ -286,7 +395,9 @@ test('the table of backend settings matches their code', () => {
 })
 
 test('backend settings keep their order and backend', () => {
-  expect(resolve('--backend-config=a=1', '--backend-config=onnxruntime,b=2,c=3').settings.repository.backendConfig).toEqual([
+  expect(
+    resolve('--backend-config=a=1', '--backend-config=onnxruntime,b=2,c=3').settings.repository.backendConfig,
+  ).toEqual([
     { backend: null, key: 'a', value: '1' },
     { backend: 'onnxruntime', key: 'b', value: '2,c=3' },
   ])
@@ -294,12 +405,17 @@ test('backend settings keep their order and backend', () => {
 
 test('O-36, O-46: settings of mode opentelemetry are kept in the order of the answer, each resource of its own', () => {
   const { settings } = resolve(
-    '--trace-config=mode=opentelemetry', '--trace-config=opentelemetry,resource=a=1', '--trace-config=opentelemetry,bsp_schedule_delay=9',
-    '--trace-config=opentelemetry,url=localhost:1/x', '--trace-config=opentelemetry,resource=b=2',
+    '--trace-config=mode=opentelemetry', '--trace-config=opentelemetry,resource=a=1',
+    '--trace-config=opentelemetry,bsp_schedule_delay=9', '--trace-config=opentelemetry,url=localhost:1/x',
+    '--trace-config=opentelemetry,resource=b=2',
   )
-  expect(settings.trace.spans).toMatchObject({ url: 'http://localhost:1/x', delayMs: 9, resource: [['a', '1'], ['b', '2']] })
+  expect(settings.trace.spans).toMatchObject({ url: 'http://localhost:1/x', delayMs: 9, resource: [
+      ['a', '1'],
+      ['b', '2'],
+    ] })
   expect(settings.trace.exporter.map(([key, value]) => `${key}=${value}`)).toEqual([
-    'url=localhost:1/x', 'resource=a=1,b=2', 'bsp_max_queue_size=2048', 'bsp_schedule_delay=9', 'bsp_max_export_batch_size=512',
+    'url=localhost:1/x', 'resource=a=1,b=2', 'bsp_max_queue_size=2048', 'bsp_schedule_delay=9',
+    'bsp_max_export_batch_size=512'
   ])
 })
 
@@ -308,6 +424,10 @@ test('O-36: trace settings from the command line; OFF beside another level does 
     '--trace-config=level=TENSORS', '--trace-config=level=OFF', '--trace-config=level=timestamps',
     '--trace-config=rate=7', '--trace-config=triton,file=/t', '--trace-rate=9', '--trace-count=3',
   )
-  expect(settings.trace).toMatchObject({ levels: ['TIMESTAMPS', 'TENSORS'], rate: 7, count: 3, file: '/t', mode: 'triton' })
-  expect(warnings[0]).toBe("Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!")
+  expect(settings.trace).toMatchObject({
+    levels: ['TIMESTAMPS', 'TENSORS'], rate: 7, count: 3, file: '/t', mode: 'triton',
+  })
+  expect(warnings[0]).toBe(
+    "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!",
+  )
 })

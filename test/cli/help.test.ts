@@ -31,7 +31,8 @@ test('every group of options but Global has a topic, and names of topics and com
 })
 
 test('every meaning of a command is ASCII and a sentence', () => {
-  for (const { meaning, options = [] } of COMMANDS) for (const text of [meaning, ...options.map((o) => o.meaning)]) expect(text).toMatch(/^[\x20-\x7e]+\.$/)
+  for (const { meaning, options = [] } of COMMANDS)
+    for (const text of [meaning, ...options.map((o) => o.meaning)]) expect(text).toMatch(/^[\x20-\x7e]+\.$/)
 })
 
 test('nereid --help is an overview: it names every topic and command, and fits 100 columns and 70 lines', () => {
@@ -56,7 +57,8 @@ test.each([
 test('-h and -v stand for --help and --version of a server, too, and -h for --help of a command', () => {
   expect([nereid('serve', '-h').code, nereid('serve', '-h').stdout]).toEqual([1, helpText('nereid')])
   expect(nereid('--http-port=1', '-v').stdout).toBe(nereid('--version').stdout)
-  for (const command of ['init', 'check', 'gpu']) expect(nereid(command, '-h'), command).toEqual(nereid(command, '--help'))
+  for (const command of ['init', 'check', 'gpu'])
+    expect(nereid(command, '-h'), command).toEqual(nereid(command, '--help'))
 })
 
 test.each([
@@ -88,22 +90,30 @@ test('a command tells its options, by help and by --help', () => {
   const { code, stdout } = nereid('help', 'init')
   expect(code).toBe(0)
   for (const { name } of COMMANDS.find((c) => c.name === 'init')?.options ?? []) expect(stdout).toContain(`  --${name}`)
-  for (const args of [['--help'], ['model.onnx', '--out=x', '-h']]) expect(nereid('init', ...args).stdout, args.join(' ')).toBe(stdout)
-  for (const name of ['gen', 'check', 'gpu', 'config', 'doctor']) expect(nereid(name, 'x', '--help'), name).toEqual(nereid('help', name))
+  for (const args of [['--help'], ['model.onnx', '--out=x', '-h']])
+    expect(nereid('init', ...args).stdout, args.join(' ')).toBe(stdout)
+  for (const name of ['gen', 'check', 'gpu', 'config', 'doctor'])
+    expect(nereid(name, 'x', '--help'), name).toEqual(nereid('help', name))
   expect(nereid('help', 'serve').stdout).toBe(nereid('serve', '--help').stdout)
   expect(nereid('doctor', '--', 'tritonserver', '--help').stdout).not.toContain('Usage: nereid doctor')
 }, 60_000)
 
 test('unwritable output is reported without a stack', () => {
   for (const args of ['help all', 'check examples/models', 'config']) {
-    const { status, stderr } = spawnSync('sh', ['-c', `exec node dist/cli/main.js ${args} > /dev/full`], { encoding: 'utf8' })
-    expect([status, stderr], args).toEqual([1, 'error: standard output can not be written: ENOSPC: no space left on device, write\n'])
+    const { status, stderr } = spawnSync('sh', ['-c', `exec node dist/cli/main.js ${args} > /dev/full`], {
+      encoding: 'utf8',
+    })
+    expect([status, stderr], args).toEqual([
+      1, 'error: standard output can not be written: ENOSPC: no space left on device, write\n'
+    ])
   }
 }, 60_000)
 
 test('an unknown topic ends with 1 and names those there are', () => {
   const { code, stderr } = nereid('help', 'htpt')
-  expect([code, stderr]).toEqual([1, expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http")])
+  expect([code, stderr]).toEqual([
+    1, expect.stringContaining("there is no help on 'htpt'; there is on all, serve, server, models, http")
+  ])
 })
 
 test('R-54: tritonserver --help prints every option and ends with 1', () => {
@@ -129,7 +139,9 @@ test.skipIf(!has('sh', '-c', 'command -v mandoc'))('mandoc finds nothing to comp
 })
 
 test.skipIf(!has('sh', '-c', 'command -v man'))('man shows the manual page without a warning', () => {
-  const ran = spawnSync('man', ['--warnings', '-E', 'UTF-8', '-l', '-Tutf8', PAGE], { encoding: 'utf8', env: { ...process.env, LC_ALL: 'C.UTF-8' } })
+  const ran = spawnSync('man', ['--warnings', '-E', 'UTF-8', '-l', '-Tutf8', PAGE], {
+    encoding: 'utf8', env: { ...process.env, LC_ALL: 'C.UTF-8' },
+  })
   expect([ran.status, ran.stderr]).toEqual([0, ''])
 })
 
@@ -138,7 +150,11 @@ function completions(line: string): string[] {
   const script = join(directory, 'completion.bash')
   writeFileSync(script, nereid('completion', 'bash').stdout)
   // Split as readline does: = is a separate word.
-  const words = line.split(' ').flatMap((word) => word.split(/(=)/).filter((part, i, all) => part !== '' || (i === all.length - 1 && all.length === 1)))
+  const words = line
+    .split(' ')
+    .flatMap((word) =>
+      word.split(/(=)/).filter((part, i, all) => part !== '' || (i === all.length - 1 && all.length === 1)),
+    )
   const program = `
     source ${script}
     COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')})
@@ -219,7 +235,9 @@ test.skipIf(!has('fish', '--version'))('fish reads its completion and completes 
   const script = join(directory, 'nereid.fish')
   writeFileSync(script, nereid('completion', 'fish').stdout)
   const complete = (line: string): string[] => {
-    const ran = spawnSync('fish', ['--no-config', '-c', `source ${script}; complete -C '${line}'`], { encoding: 'utf8', cwd: directory })
+    const ran = spawnSync('fish', ['--no-config', '-c', `source ${script}; complete -C '${line}'`], {
+      encoding: 'utf8', cwd: directory,
+    })
     expect(ran.stderr).toBe('')
     return ran.stdout.split('\n').map((one) => one.split('\t')[0] ?? '').filter((one) => one !== '')
   }
@@ -232,11 +250,16 @@ test.skipIf(!has('fish', '--version'))('fish reads its completion and completes 
 })
 
 test('an unknown shell is refused', () => {
-  expect(nereid('completion', 'tcsh')).toEqual({ code: 1, stdout: '', stderr: 'error: Usage: nereid completion (bash | zsh | fish)\n' })
+  expect(nereid('completion', 'tcsh')).toEqual({
+    code: 1, stdout: '', stderr: 'error: Usage: nereid completion (bash | zsh | fish)\n',
+  })
 })
 
 test('the manual page is in the package', () => {
-  const { man, files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { man: string; files: string[] }
+  const { man, files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    man: string
+    files: string[]
+  }
   expect(man).toBe('docs/nereid.1')
   expect(files).toContain(man)
 })

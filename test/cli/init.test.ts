@@ -2,7 +2,9 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
+} from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
@@ -63,12 +65,24 @@ const MODELS: [name: string, source: () => string, flags: string[], outputs: Rec
   ['constant', () => join(generated.path('main'), 'constant', '1', 'model.onnx'), [], { OUTPUT0: [4, 8, 15] }],
   ['optional', () => join(generated.path('main'), 'optional', '1', 'model.onnx'), [], { OUTPUT0: Array(8).fill(3) }],
   ['scalar', () => join(generated.path('main'), 'scalar', '1', 'model.onnx'), [], {}],
-  ['dynamic', () => file('dynamic.onnx', addSub(TYPE.FP32, ['batch', 'n', 5])), [], { OUTPUT0: Array(40).fill(2), OUTPUT1: Array(40).fill(0) }],
-  ['batched', () => file('batched.onnx', addSub(TYPE.INT32, ['batch', 'n'])), ['--batch=16'], { OUTPUT0: Array(8).fill(2) }],
+  [
+    'dynamic', () => file('dynamic.onnx', addSub(TYPE.FP32, ['batch', 'n', 5])), [],
+    { OUTPUT0: Array(40).fill(2), OUTPUT1: Array(40).fill(0) }
+  ],
+  [
+    'batched', () => file('batched.onnx', addSub(TYPE.INT32, ['batch', 'n'])), ['--batch=16'],
+    { OUTPUT0: Array(8).fill(2) }
+  ],
   ['strings', () => file('strings.onnx', addSubStrings()), ['--batch'], {}],
-  ['large', () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])), [], { OUTPUT0: Array(3 * 224 * 224).fill(1) }],
+  [
+    'large', () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])), [],
+    { OUTPUT0: Array(3 * 224 * 224).fill(1) }
+  ],
   ['image', () => file('image.onnx', image()), ['--batch'], { pooled: Array(3).fill(1) }],
-  ['odd_tensor', () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)), [], { OUTPUT0: Array(8).fill(1) }],
+  [
+    'odd_tensor', () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)), [],
+    { OUTPUT0: Array(8).fill(1) }
+  ],
 ]
 
 const curl = spawnSync('curl', ['--version']).status === 0 ? '' : 'curl is not installed'
@@ -89,7 +103,9 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
     for (const [name, , , outputs] of MODELS) {
       rmSync(join(directory, 'answer.bin'), { force: true })
       const command = curlOf(printed.get(name) ?? '', server.httpPort)
-      const { stdout, stderr, status } = spawnSync('bash', ['-c', command], { cwd: directory, encoding: 'utf8', timeout: 30_000 })
+      const { stdout, stderr, status } = spawnSync('bash', ['-c', command], {
+        cwd: directory, encoding: 'utf8', timeout: 30_000,
+      })
       expect([status, stderr], `${name}: ${command}`).toEqual([0, ''])
       const isBinary = existsSync(join(directory, 'answer.bin'))
       expect(isBinary, name).toBe(name === 'id_fp16')
@@ -99,10 +115,14 @@ describe.skipIf(curl !== '')(`the commands that init prints work ${curl}`, () =>
       }
       const answer = JSON.parse(stdout) as { outputs: { name: string; data: unknown[] }[] }
       expect(answer.outputs.length, `${name}: ${stdout}`).toBeGreaterThan(0)
-      for (const [output, data] of Object.entries(outputs)) expect(answer.outputs.find((o) => o.name === output)?.data, name).toEqual(data)
+      for (const [output, data] of Object.entries(outputs))
+        expect(answer.outputs.find((o) => o.name === output)?.data, name).toEqual(data)
     }
     const config = (await (await fetch(`${server.url}/v2/models/batched/config`)).json()) as Record<string, unknown>
-    expect(config).toMatchObject({ max_batch_size: 16, dynamic_batching: {}, input: [{ name: 'INPUT0', dims: [-1] }, { name: 'INPUT1', dims: [-1] }] })
+    expect(config).toMatchObject({ max_batch_size: 16, dynamic_batching: {}, input: [
+        { name: 'INPUT0', dims: [-1] },
+        { name: 'INPUT1', dims: [-1] },
+      ] })
     await server.stop()
   }, 180_000)
 
@@ -120,7 +140,9 @@ test('nothing is overwritten without --force, which leaves other files alone', (
   writeFileSync(config, 'name: "once"\n')
   writeFileSync(join(directory, 'kept/once/labels.txt'), 'a\n')
   const again = init([path, '--out=kept'])
-  expect([again.code, again.stderr]).toEqual([1, 'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n'])
+  expect([again.code, again.stderr]).toEqual([
+    1, 'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n'
+  ])
   expect(readFileSync(config, 'utf8')).toBe('name: "once"\n')
   expect(init([path, '--out=kept', '--force', '--batch']).code).toBe(0)
   expect(readFileSync(config, 'utf8')).toContain('max_batch_size: 4\n')
@@ -132,7 +154,11 @@ test('--force makes no second model beside one of another kind, and removes noth
   const path = file('kinds.onnx', addSub(TYPE.INT32, ['batch', 4]))
   expect(init(['kinds', '--python', '--out=mixed']).code).toBe(0)
   const replaced = init([path, '--out=mixed', '--force'])
-  expect([replaced.code, replaced.stderr]).toEqual([1, 'error: mixed/kinds/1/model.py is there, of another model, and would stay beside this one: remove it (rm -r mixed/kinds/1/model.py), or --name=<name> makes another model\n'])
+  expect([replaced.code, replaced.stderr]).toEqual([
+    1,
+    'error: mixed/kinds/1/model.py is there, of another model, and would stay beside this one: remove it (rm ' +
+      '-r mixed/kinds/1/model.py), or --name=<name> makes another model\n',
+  ])
   expect(readdirSync(join(directory, 'mixed/kinds/1'))).toEqual(['model.py'])
   rmSync(join(directory, 'mixed/kinds/1/model.py'))
   expect(init([path, '--out=mixed', '--force']).code).toBe(0)
@@ -160,8 +186,12 @@ const part = (field: number, body: Buffer): Buffer => Buffer.concat([key(field, 
 
 /** A model with one weight `w` of four floats, stored in the file `location`: OUTPUT0 = INPUT0 + w. */
 function withExternalWeight(location: string): Buffer {
-  const entry = (k: string, v: string): Buffer => part(13, Buffer.concat([part(1, Buffer.from(k)), part(2, Buffer.from(v))]))
-  const tensor = Buffer.concat([Buffer.from([8, 4, 16, 1]), part(8, Buffer.from('w')), entry('location', location), entry('offset', '0'), entry('length', '16'), Buffer.from([112, 1])])
+  const entry = (k: string, v: string): Buffer =>
+    part(13, Buffer.concat([part(1, Buffer.from(k)), part(2, Buffer.from(v))]))
+  const tensor = Buffer.concat([
+    Buffer.from([8, 4, 16, 1]), part(8, Buffer.from('w')), entry('location', location), entry('offset', '0'),
+    entry('length', '16'), Buffer.from([112, 1])
+  ])
   const graph = model({
     nodes: [node('Add', ['INPUT0', 'w'], ['OUTPUT0'])],
     inputs: [value('INPUT0', TYPE.FP32, [4])],
@@ -230,7 +260,10 @@ test.each([
   [[], /^error: Usage: nereid init /],
   [['nowhere.onnx'], /there is no file nowhere\.onnx/],
   [['.'], /^error: \. has several models: .*once\.onnx.*; name one of them$/m],
-  [['empty'], /has no model\.py; name a \.onnx file, a directory with a model\.onnx, a model\.py or a saved_model\.pb, or --python NAME/],
+  [
+    ['empty'],
+    /has no model\.py; name a \.onnx file, a directory with a model\.onnx, a model\.py or a saved_model\.pb, or --python NAME/,
+  ],
   [['once.onnx', '--nmae=x'], /init has no option '--nmae'; did you mean '--name'\?/],
   [['once.onnx', '--quantum=x'], /init has no option '--quantum'; it has --name, /],
   [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
@@ -238,7 +271,10 @@ test.each([
   [['once.onnx', '--name=../x'], /model name must not contain path traversal characters/],
   [["once.onnx", "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
   [['once.onnx', '--batch=0'], /--batch=0: rows are a number from 1 to 2147483647/],
-  [['fixed.onnx', '--batch'], /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/],
+  [
+    ['fixed.onnx', '--batch'],
+    /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/
+  ],
   [['text.onnx'], /text\.onnx.*|no ONNX model/],
 ])('%j is refused and leaves nothing behind', (args, reason) => {
   mkdirSync(join(directory, 'empty'), { recursive: true })
@@ -252,7 +288,10 @@ test.each([
 })
 
 test('a tensor too large for a command line has no example', () => {
-  const io = { name: 'm', backend: 'onnxruntime', max_batch_size: 0, output: [], input: [{ name: 'x', data_type: 'TYPE_FP32', dims: [1, 4096, 4096] }] }
+  const io = {
+    name: 'm', backend: 'onnxruntime', max_batch_size: 0, output: [],
+    input: [{ name: 'x', data_type: 'TYPE_FP32', dims: [1, 4096, 4096] }],
+  }
   expect(exampleRequest(io, 8)).toBeNull()
 })
 
@@ -272,7 +311,9 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
         return config
 
 `
-    const mine = text.replace('    def initialize', `${completes}    def initialize`).replace('np.float32(2)', 'np.float32(__import__("helpers").FACTOR)')
+    const mine = text
+      .replace('    def initialize', `${completes}    def initialize`)
+      .replace('np.float32(2)', 'np.float32(__import__("helpers").FACTOR)')
     writeFileSync(join(directory, 'mine/model.py'), mine)
     const own = init(['mine', '--out=py', '--name=tripler'])
     expect([own.code, own.stderr]).toEqual([0, ''])
@@ -280,7 +321,9 @@ describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () =
     const server = await TestServer.start(join(directory, 'py'), [], { env })
     for (const [{ stdout }, expected] of [[template, 2], [own, 3]] as const) {
       const ran = spawnSync('bash', ['-c', curlOf(stdout, server.httpPort)], { encoding: 'utf8', timeout: 30_000 })
-      expect(JSON.parse(ran.stdout), ran.stderr).toMatchObject({ outputs: [{ name: 'OUTPUT0', data: Array(8).fill(expected) }] })
+      expect(JSON.parse(ran.stdout), ran.stderr).toMatchObject({
+        outputs: [{ name: 'OUTPUT0', data: Array(8).fill(expected) }],
+      })
     }
     await server.stop()
   }, 120_000)
@@ -299,9 +342,15 @@ describe('nothing is left of a model', () => {
   test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)('that %s interrupts while it is tried', async (signal) => {
     const work = mkdtempSync(join(directory, 'interrupted-'))
     mkdirSync(join(work, 'slow'))
-    const code = ['import os, time', 'class TritonPythonModel:', '    def initialize(self, args):', `        open(${JSON.stringify(join(work, 'loading'))}, 'w').close()`, '        time.sleep(60)', '    def execute(self, requests): pass']
+    const code = [
+      'import os, time', 'class TritonPythonModel:', '    def initialize(self, args):',
+      `        open(${JSON.stringify(join(work, 'loading'))}, 'w').close()`, '        time.sleep(60)',
+      '    def execute(self, requests): pass'
+    ]
     writeFileSync(join(work, 'slow/model.py'), code.join('\n'))
-    const child = spawn(process.execPath, [MAIN, 'init', 'slow', '--out=new/models'], { cwd: work, env, stdio: 'ignore' })
+    const child = spawn(process.execPath, [MAIN, 'init', 'slow', '--out=new/models'], {
+      cwd: work, env, stdio: 'ignore',
+    })
     const ended = once(child, 'exit')
     await vi.waitUntil(() => existsSync(join(work, 'loading')), { timeout: 25_000 })
     child.kill(signal)

@@ -34,10 +34,14 @@ test.each([
   [['--cache-config=local,size=1k'], NO_SIZE],
   [['--cache-config=local,size=-1'], NO_SIZE],
   [['--cache-config=local,size=99999999999999999999'], NO_SIZE],
-  [['--cache-config=local,size=1', '--cache-config=redis,host=a'], 'found multiple cache configurations, but only a single cache is currently supported'],
+  [
+    ['--cache-config=local,size=1', '--cache-config=redis,host=a'],
+    'found multiple cache configurations, but only a single cache is currently supported'
+  ],
   [
     ['--cache-config=local,size=1', '--response-cache-byte-size=1'],
-    'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or the other.',
+    'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide ' +
+      'one or the other.',
   ],
 ])('S-38: %j is refused', (args, text) => {
   expect(() => readResponseCache(options(...args), [])).toThrow(text)
@@ -66,32 +70,52 @@ const REDIS = {
 test.each([
   [['--cache-config=redis,host=h', '--cache-config=redis,port=6379'], REDIS],
   [['--cache-config=redis,host=h,port=6379'], REDIS],
-  [['--cache-config=redis,host=h,port=6379,password=a=b,c,user=u,pool_size=4'], { ...REDIS, user: 'u', password: 'a=b,c', poolSize: 4 }],
   [
-    ['--cache-config=redis,host=h,port=6379,db=3,connect_timeout=20,socket_timeout=30,wait_timeout=40,tls_enabled=false'],
+    ['--cache-config=redis,host=h,port=6379,password=a=b,c,user=u,pool_size=4'],
+    { ...REDIS, user: 'u', password: 'a=b,c', poolSize: 4 },
+  ],
+  [
+    [
+      '--cache-config=redis,host=h,port=6379,db=3,connect_timeout=20,socket_timeout=30,wait_timeout=40,tls_enabled=false',
+    ],
     { ...REDIS, database: 3, connectTimeoutMs: 20, socketTimeoutMs: 30, waitTimeoutMs: 40 },
   ],
-  [['--cache-config=redis,host=h,port=6379,connect_timeout=0,socket_timeout=0,wait_timeout=0'], { ...REDIS, waitTimeoutMs: 1000 }],
+  [
+    ['--cache-config=redis,host=h,port=6379,connect_timeout=0,socket_timeout=0,wait_timeout=0'],
+    { ...REDIS, waitTimeoutMs: 1000 },
+  ],
 ])('S-39: %j asks for a Redis', (args, expected) => {
   expect(readResponseCache(options(...args), [])).toEqual({ bytes: null, redis: expected })
 })
 
-const NO_ADDRESS = "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration"
+const NO_ADDRESS =
+  "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in " +
+  'the configuration'
 const NO_TLS = 'is not in this release; put a TLS proxy such as stunnel beside the server and name its address'
 
 test.each([
   ['host=h', NO_ADDRESS],
   ['port=6379', NO_ADDRESS],
-  ['host=h,port=0', "failed to connect to Redis (h:0): Connection refused; 'port' has to be a number from 1 to 65535, got '0'"],
+  [
+    'host=h,port=0',
+    "failed to connect to Redis (h:0): Connection refused; 'port' has to be a number from 1 to 65535, got '0'"
+  ],
   ['host=h,port=70000', "RedisCache: 'port' has to be a number from 1 to 65535, got '70000'"],
-  ['host=localhost,port=nonexistent', "Failed to initialize RedisCache: failed to connect to Redis (localhost:0): Connection refused; 'port' has to be a number from 1 to 65535, got 'nonexistent'"],
+  [
+    'host=localhost,port=nonexistent',
+    "Failed to initialize RedisCache: failed to connect to Redis (localhost:0): Connection refused; 'port' " +
+      "has to be a number from 1 to 65535, got 'nonexistent'",
+  ],
   ['host=h,port=6379,pasword=hunter2', "'port' has to be a number from 1 to 65535, got '6379,…'"],
   ['host=h,pasword=hunter2,port=6379', "'host' has to be a name or an address, got 'h,…'"],
   ['host=h,port=1,pool_size=65', "'pool_size' has to be a number from 1 to 64, got '65'"],
   ['host=h,port=1,wait_timeout=60001', "'wait_timeout' has to be a number from 0 to 60000, got '60001'"],
   ['host=h,port=1,socket_timeout=-1', "'socket_timeout' has to be a number from 0 to 60000, got '-1'"],
   ['host=h,port=1,tls_enabled=true', `TLS ('tls_enabled') ${NO_TLS}`],
-  ['host=h,port=1,cert=a,key=b,cacert=c,cacert_dir=d,sni=e', `TLS ('cert', 'key', 'cacert', 'cacert_dir', 'sni') ${NO_TLS}`],
+  [
+    'host=h,port=1,cert=a,key=b,cacert=c,cacert_dir=d,sni=e',
+    `TLS ('cert', 'key', 'cacert', 'cacert_dir', 'sni') ${NO_TLS}`
+  ],
 ])('S-39: a Redis with %s is refused', (settings, text) => {
   expect(() => readResponseCache(options(`--cache-config=redis,${settings}`), [])).toThrow(text)
 })
@@ -100,14 +124,19 @@ test('S-39: an unknown Redis setting is reported, and an unknown cache rejected'
   const warnings: string[] = []
   readResponseCache(options('--cache-config=redis,host=h,port=1', '--cache-config=redis,ttl=5'), warnings)
   expect(warnings).toEqual(["Warning: the response cache 'redis' has no setting 'ttl'"])
-  expect(() => readResponseCache(options('--cache-config=memcached,host=a'), [])).toThrow("unable to find the cache 'memcached'")
+  expect(() => readResponseCache(options('--cache-config=memcached,host=a'), [])).toThrow(
+    "unable to find the cache 'memcached'",
+  )
 })
 test.each([
   [[], null],
   [['--rate-limit=off', '--rate-limit-resource=R:1'], null],
   [['--rate-limit=EXECUTION_COUNT'], { resources: [] }],
   [
-    ['--rate-limit=execution_count', '--rate-limit-resource=R1:10', '--rate-limit-resource=R2:3:1', '--rate-limit-resource=:0'],
+    [
+      '--rate-limit=execution_count', '--rate-limit-resource=R1:10', '--rate-limit-resource=R2:3:1',
+      '--rate-limit-resource=:0'
+    ],
     {
       resources: [
         { name: 'R1', count: 10, device: null },
@@ -120,7 +149,8 @@ test.each([
   expect(readRateLimit(options(...args))).toEqual(expected)
 })
 
-const FORM = "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got "
+const FORM =
+  "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got "
 
 test.each([
   ['R', `${FORM}R`],
@@ -133,12 +163,18 @@ test.each([
   ['R:1:-1', 'Provided option value is out of bound. Got -1'],
   ['R:2147483648', 'Provided option value is out of bound. Got 2147483648'],
 ])('S-35: a resource %j is refused, also while nothing is limited', (resource, text) => {
-  expect(() => resolveSettings(parseArguments(['--model-repository=/m', `--rate-limit-resource=${resource}`]))).toThrow(text)
+  expect(() => resolveSettings(parseArguments(['--model-repository=/m', `--rate-limit-resource=${resource}`]))).toThrow(
+    text,
+  )
 })
 
 test('M-27 M-28 memory of GPUs is limited by device, the last one given counts', () => {
   const { deviceMemory } = resolveSettings(
-    parseArguments(['--model-repository=/m', '--cuda-memory-pool-byte-size=0:1024', '--cuda-memory-pool-byte-size=1:0', '--model-load-gpu-limit=0:.5', '--model-load-gpu-limit=3:1', '--enable-peer-access=false', '--pinned-region-byte-size=7']),
+    parseArguments([
+      '--model-repository=/m', '--cuda-memory-pool-byte-size=0:1024', '--cuda-memory-pool-byte-size=1:0',
+      '--model-load-gpu-limit=0:.5', '--model-load-gpu-limit=3:1', '--enable-peer-access=false',
+      '--pinned-region-byte-size=7'
+    ]),
   ).settings.core
   expect(deviceMemory).toEqual({
     pinnedPoolBytes: 268435456,

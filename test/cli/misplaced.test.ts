@@ -36,13 +36,19 @@ function shell(line: string, cwd = process.cwd()): void {
 async function serves(repository: string, model: string): Promise<void> {
   const server = await TestServer.start(repository)
   const answer = await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: simpleBody() })
-  const reported = server.stderr.split('\n').filter((line) => line !== '' && !line.includes('autofilled max_batch_size'))
+  const reported = server.stderr
+    .split('\n')
+    .filter((line) => line !== '' && !line.includes('autofilled max_batch_size'))
   expect([answer.status, reported]).toEqual([200, []])
   await server.stop()
 }
 
 /** Log lines of a server with a text without quotes, which logs escape. */
-const lines = (server: TestServer, part: string): string[] => server.output().split('\n').filter((line) => line.includes(part))
+const lines = (server: TestServer, part: string): string[] =>
+  server
+    .output()
+    .split('\n')
+    .filter((line) => line.includes(part))
 
 test('a file in the place of a repository: Triton\'s text, then the command that makes one of it', async () => {
   const work = join(directory, 'work')
@@ -51,7 +57,8 @@ test('a file in the place of a repository: Triton\'s text, then the command that
   const refused = spawnSync(process.execPath, [MAIN, '--model-repository=resnet.onnx'], { cwd: work, encoding: 'utf8' })
   expect([refused.status, refused.stderr]).toEqual([
     1,
-    `error: creating server: Invalid argument - repository path is not a valid directory; 'resnet.onnx' is a model: node ${MAIN} init resnet.onnx puts it into the repository models, for --model-repository=models\n`,
+    "error: creating server: Invalid argument - repository path is not a valid directory; 'resnet.onnx' is a " +
+      `model: node ${MAIN} init resnet.onnx puts it into the repository models, for --model-repository=models\n`,
   ])
   shell(`node ${MAIN} init resnet.onnx`, work)
   await serves(join(work, 'models'), 'resnet')
@@ -62,15 +69,27 @@ test('a missing repository: Triton\'s text, then the likely meaning', () => {
   for (const name of ['models', 'more models', 'empty/1']) mkdirSync(join(work, name), { recursive: true })
   cpSync(MODEL, join(work, 'resnet/1/model.onnx'))
   const reported = (...args: string[]): string => {
-    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], { cwd: work, encoding: 'utf8', env: { ...process.env, HOME: '/home/me' }, timeout: 60_000 })
+    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
+      cwd: work, encoding: 'utf8', env: { ...process.env, HOME: '/home/me' }, timeout: 60_000,
+    })
     expect(status).toBe(1)
     return stderr.replace('error: creating server: Internal - failed to stat file ', '')
   }
-  expect(reported('--model-repository=~/models')).toBe('~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n')
-  expect(reported('--model-repository', '--http-port=0')).toBe('--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH --http-port=0\n')
+  expect(reported('--model-repository=~/models')).toBe(
+    '~/models; ~ stays as it is behind = and in files: --model-repository=/home/me/models\n',
+  )
+  expect(reported('--model-repository', '--http-port=0')).toBe(
+    '--http-port=0; --model-repository takes what stands behind it for its value: --model-repository=PATH ' +
+      '--http-port=0\n',
+  )
   expect(reported('--model-repository=./modles')).toBe("./modles; did you mean 'models'?\n")
-  expect(reported('--model-repository="more models"')).toBe("\"more models\"; without blanks and quotes it is there: --model-repository='more models'\n")
-  expect(reported('--model-repository=models,more models')).toBe("models,more models; each repository has an option of its own: --model-repository=models --model-repository='more models'\n")
+  expect(reported('--model-repository="more models"')).toBe(
+    '"more models"; without blanks and quotes it is there: --model-repository=\'more models\'\n',
+  )
+  expect(reported('--model-repository=models,more models')).toBe(
+    'models,more models; each repository has an option of its own: --model-repository=models ' +
+      "--model-repository='more models'\n",
+  )
   expect(reported('--model-repository=/nowhere')).toBe('/nowhere\n')
   expect(reported('--model-repository=models/gone')).toBe('models/gone\n')
 })
@@ -79,7 +98,9 @@ test('a version of a model in the place of a repository: the repository is named
   const repository = place('simple/1/model.onnx')
   const server = await TestServer.start(join(repository, 'simple/1'))
   const [line = '', ...more] = lines(server, 'is a version of the model')
-  expect([line, more]).toEqual([expect.stringContaining("simple/1' is a version of the model 'simple': serve --model-repository="), []])
+  expect([line, more]).toEqual([
+    expect.stringContaining("simple/1' is a version of the model 'simple': serve --model-repository="), []
+  ])
   await server.stop()
 })
 
@@ -89,15 +110,22 @@ test('a model file flat in a repository is named once, with the command that mak
   const [line = '', ...more] = lines(server, 'resnet.onnx')
   await server.stop()
   expect(more).toEqual([])
-  expect(line).toMatch(/^W.*'resnet.onnx' lies in the model repository itself and is not served, as a model is a directory: npx nereid init /)
-  shell(/: (npx nereid init .*) makes one of it/.exec(JSON.parse(line.slice(line.indexOf('"'))) as string)?.[1] ?? 'false')
+  expect(line).toMatch(
+    /^W.*'resnet.onnx' lies in the model repository itself and is not served, as a model is a directory: npx nereid init /,
+  )
+  shell(
+    /: (npx nereid init .*) makes one of it/.exec(JSON.parse(line.slice(line.indexOf('"'))) as string)?.[1] ?? 'false',
+  )
   await serves(repository, 'resnet')
 })
 
 test.each([
   ['img/model.onnx', null, 'Expected model name of the form'],
   ['img/resnet.onnx', null, 'Expected model name of the form'],
-  ['img/model.onnx', 'backend: "onnxruntime"', 'at least one version must be available under the version policy of model'],
+  [
+    'img/model.onnx', 'backend: "onnxruntime"',
+    'at least one version must be available under the version policy of model'
+  ],
 ])('%s without a version, configuration %j: Triton\'s text, then where it belongs', async (file, config, text) => {
   const repository = place(file, config)
   const server = await TestServer.start(repository, ['--exit-on-error=false', '--strict-readiness=false'])
@@ -119,7 +147,11 @@ test('an empty repository is reported once, unless models load only on request',
   const explicit = await TestServer.start(repository, ['--model-control-mode=explicit'])
   await explicit.stop()
   expect(lines(explicit, 'has no models')).toEqual([])
-  shell(/(npx nereid init --python hello .*) one to start from/.exec(JSON.parse(reported[0]?.slice(reported[0].indexOf('"')) ?? '""') as string)?.[1] ?? 'false')
+  shell(
+    /(npx nereid init --python hello .*) one to start from/.exec(
+      JSON.parse(reported[0]?.slice(reported[0].indexOf('"')) ?? '""') as string,
+    )?.[1] ?? 'false',
+  )
 })
 
 test('a model given as a repository is reported, with its parent directory', async () => {

@@ -4,14 +4,20 @@ import { colourStates, fitTable, foldLines } from '../../src/cli/reader.js'
 const widest = (text: string): number => Math.max(...text.split('\n').map((line) => line.length))
 
 test('a table is at most as wide as the terminal, and keeps every character', () => {
-  const rows = [['Backend', 'Path'], ['onnxruntime', '/a/long/path/without/any/blank/libonnxruntime.so.1'], ['all', 'auto-complete-config=true, backend-directory=/opt/x, default-max-batch-size=4']]
+  const rows = [
+    ['Backend', 'Path'],
+    ['onnxruntime', '/a/long/path/without/any/blank/libonnxruntime.so.1'],
+    ['all', 'auto-complete-config=true, backend-directory=/opt/x, default-max-batch-size=4'],
+  ]
   for (const columns of [40, 60, 80, 200]) {
     const table = fitTable(rows, columns)
     expect(widest(table), table).toBeLessThanOrEqual(columns)
     const cells = table.split('\n').map((line) => line.split('|')[2]?.trim() ?? '')
     expect(cells.join('')).toContain('/a/long/path/without/any/blank/libonnxruntime.so.1')
   }
-  expect(fitTable(rows, 200)).toContain('| auto-complete-config=true, backend-directory=/opt/x, default-max-batch-size=4 |')
+  expect(fitTable(rows, 200)).toContain(
+    '| auto-complete-config=true, backend-directory=/opt/x, default-max-batch-size=4 |',
+  )
 })
 
 test('several wide columns share the width', () => {
@@ -22,12 +28,21 @@ test('several wide columns share the width', () => {
 
 test('lines of the log are broken at blanks only', () => {
   const path = `/${'x'.repeat(60)}`
-  expect(foldLines(`one two three four five six seven eight ${path}\nshort\n`, 40)).toBe(`one two three four five six seven\n    eight\n    ${path}\nshort\n`)
+  expect(foldLines(`one two three four five six seven eight ${path}\nshort\n`, 40)).toBe(
+    `one two three four five six seven\n    eight\n    ${path}\nshort\n`,
+  )
   expect(foldLines('x y '.repeat(20), 10)).toBe('x y '.repeat(20))
 })
 
 test('states are coloured only in their own column, and not with NO_COLOR', () => {
-  const table = fitTable([['Model', 'Version', 'Status'], ['READY', '1', 'READY'], ['b', '2', 'UNAVAILABLE: no file']], 80)
+  const table = fitTable(
+    [
+      ['Model', 'Version', 'Status'],
+      ['READY', '1', 'READY'],
+      ['b', '2', 'UNAVAILABLE: no file'],
+    ],
+    80,
+  )
   expect(colourStates(table, {})).toContain('| READY | 1       | \u001B[32mREADY\u001B[0m ')
   expect(colourStates(table, {})).toContain('| \u001B[31mUNAVAILABLE\u001B[0m: no file |')
   expect(colourStates(table, { NO_COLOR: '1' })).toBe(table)

@@ -10,8 +10,14 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
 test('R-52: the table of backends has all those that are built in', () => {
   const sources = filesBelow(join(ROOT, 'crates/backend-test/src'), /\.rs$/).map((path) => readFileSync(path, 'utf8'))
-  const names = sources.flatMap((text) => [...text.matchAll(/fn name\(&self\) -> &'static str \{([^}]*)\}/g)].flatMap(([, body = '']) => [...body.matchAll(/"(\w+)"/g)]))
+  const names = sources.flatMap((text) =>
+    [...text.matchAll(/fn name\(&self\) -> &'static str \{([^}]*)\}/g)].flatMap(([, body = '']) => [
+      ...body.matchAll(/"(\w+)"/g),
+    ]),
+  )
   const ofCore = [...names.map(([, name = '']) => name), 'ensemble', 'fil', 'onnxruntime', 'python', 'tensorrt']
   expect(names.length).toBeGreaterThan(3)
-  expect(BACKENDS.flatMap(({ name, served }) => (served === 'core' ? [name] : [])).toSorted()).toEqual(ofCore.toSorted())
+  expect(BACKENDS.flatMap(({ name, served }) => (served === 'core' ? [name] : [])).toSorted()).toEqual(
+    ofCore.toSorted(),
+  )
 })

@@ -44,8 +44,14 @@ test('R-02: a missing repository ends the process with 1', async () => {
 })
 
 test.each([
-  [['--allow-http=false', '--allow-grpc=false'], 'Warning: no client can reach this server: --allow-http and --allow-grpc are false; only metrics are served\n'],
-  [['--allow-http=false', '--allow-grpc=false', '--allow-metrics=false'], 'Warning: no client can reach this server: --allow-http and --allow-grpc are false\n'],
+  [
+    ['--allow-http=false', '--allow-grpc=false'],
+    'Warning: no client can reach this server: --allow-http and --allow-grpc are false; only metrics are served\n'
+  ],
+  [
+    ['--allow-http=false', '--allow-grpc=false', '--allow-metrics=false'],
+    'Warning: no client can reach this server: --allow-http and --allow-grpc are false\n'
+  ],
   [['--allow-http=false'], ''],
 ])('%j is told when no client can reach the server', async (flags, warning) => {
   const server = await TestServer.spawn('/nowhere', flags)
@@ -54,7 +60,9 @@ test.each([
 })
 
 test('R-49: with --exit-on-error=false a repository that can not be read leaves a server neither live nor ready', async () => {
-  const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], { path: '/v2' })
+  const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], {
+    path: '/v2',
+  })
   for (const path of ['live', 'ready']) expect((await fetch(`${server.url}/v2/health/${path}`)).status, path).toBe(400)
   expect(server.stderr).toContain('failed to stat file /nowhere')
   const index = await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })
@@ -85,12 +93,23 @@ test('a taken port ends the process with 1 and names the socket', async () => {
 
 test('an unavailable address is reported as such, without advice to end a process', async () => {
   for (const [address, told] of [
-    ['192.0.2.1', "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no interface of this machine has this address"],
-    ['unix:/no/such/s.sock', "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"],
+    [
+      '192.0.2.1',
+      "Socket '192.0.2.1:18099' can not be listened to: Cannot assign requested address (os error 99); no " +
+        'interface of this machine has this address',
+    ],
+    [
+      'unix:/no/such/s.sock',
+      "Socket 'unix:/no/such/s.sock' can not be listened to: No such file or directory (os error 2)"
+    ],
   ] as const) {
-    const server = await TestServer.spawn(models.path('small'), [`--http-address=${address}`, '--http-port=18099', '--metrics-address=127.0.0.1'])
+    const server = await TestServer.spawn(models.path('small'), [
+      `--http-address=${address}`, '--http-port=18099', '--metrics-address=127.0.0.1'
+    ])
     expect(await server.ended(), address).toBe(1)
-    expect(server.stderr.split('\n').map((line) => line.slice(line.indexOf('"')))).toEqual([`"failed to start HTTP service: Invalid argument - ${told}"`, ''])
+    expect(server.stderr.split('\n').map((line) => line.slice(line.indexOf('"')))).toEqual([
+      `"failed to start HTTP service: Invalid argument - ${told}"`, ''
+    ])
   }
 })
 
@@ -170,7 +189,11 @@ test('a signal while models load is a line of the log, also with ports that are 
   const root = mkdtempSync(join(tmpdir(), 'nereid-loading-'))
   mkdirSync(join(root, 'slow/1'), { recursive: true })
   writeFileSync(join(root, 'slow/config.pbtxt'), 'backend: "python"')
-  writeFileSync(join(root, 'slow/1/model.py'), 'import time\nclass TritonPythonModel:\n    def initialize(self, args):\n        print("begun", flush=True)\n        time.sleep(60)\n    def execute(self, requests): pass\n')
+  writeFileSync(
+    join(root, 'slow/1/model.py'),
+    'import time\nclass TritonPythonModel:\n    def initialize(self, args):\n        print("begun", ' +
+      'flush=True)\n        time.sleep(60)\n    def execute(self, requests): pass\n',
+  )
   const env = { ...process.env, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
   for (const flags of [[], ['--listen-early=true']]) {
     const server = await TestServer.spawn(root, flags, undefined, env)

@@ -12,8 +12,10 @@ import { absent } from './absent.js'
 import { serving } from './transports.js'
 
 const isAsked = process.env['NEREID_NIGHTLY'] !== undefined
-const CHROMIUM = isAsked ? ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null) : undefined
-if (CHROMIUM === undefined) absent('Chromium', isAsked ? 'it is not installed: apt-get install chromium' : 'asked with --nightly')
+const CHROMIUM = isAsked
+  ? ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null) : undefined
+if (CHROMIUM === undefined)
+  absent('Chromium', isAsked ? 'it is not installed: apt-get install chromium' : 'asked with --nightly')
 
 const RESULT_MS_MAX = 40_000
 
@@ -25,7 +27,12 @@ async function site(done: (result: Record<string, unknown>) => void): Promise<Se
   const front = createServer((incoming, answer) => {
     const path = new URL(incoming.url ?? '/', 'http://x').pathname
     if (path.startsWith('/v2')) {
-      const behind = request({ host: '127.0.0.1', port: server().httpPort, method: incoming.method, path: incoming.url, headers: incoming.headers }, (output) => {
+      const behind = request(
+        {
+          host: '127.0.0.1', port: server().httpPort, method: incoming.method, path: incoming.url,
+          headers: incoming.headers,
+        },
+        (output) => {
         answer.writeHead(output.statusCode ?? 500, output.headers)
         output.pipe(answer)
       })
@@ -41,7 +48,9 @@ async function site(done: (result: Record<string, unknown>) => void): Promise<Se
     } else {
       const file = path === '/' ? 'test/client/page.html' : join('client', normalize(path))
       const isThere = existsSync(join(ROOT, file))
-      answer.writeHead(isThere ? 200 : 404, { 'content-type': types[/\.\w+$/.exec(file)?.[0] ?? ''] ?? 'text/plain' }).end(isThere ? readFileSync(join(ROOT, file)) : '')
+      answer
+        .writeHead(isThere ? 200 : 404, { 'content-type': types[/\.\w+$/.exec(file)?.[0] ?? ''] ?? 'text/plain' })
+        .end(isThere ? readFileSync(join(ROOT, file)) : '')
     }
   })
   await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
@@ -58,11 +67,18 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
         void site(resolve).then((one) => {
           front = one
           const address = `http://127.0.0.1:${(one.address() as AddressInfo).port}/`
-          const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', `--user-data-dir=${profile}`, '--enable-logging=stderr', '--remote-debugging-pipe']
-          browser = spawn(CHROMIUM ?? '', [...flags, address], { detached: true, stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'] })
+          const flags = [
+            '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
+            `--user-data-dir=${profile}`, '--enable-logging=stderr', '--remote-debugging-pipe'
+          ]
+          browser = spawn(CHROMIUM ?? '', [...flags, address], {
+            detached: true, stdio: ['ignore', 'ignore', 'pipe', 'pipe', 'pipe'],
+          })
           let output = ''
           browser.stderr?.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
-          setTimeout(() => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${output}`)), RESULT_MS_MAX).unref()
+          setTimeout(
+            () => reject(new Error(`there is no result after ${RESULT_MS_MAX} ms: ${output}`)), RESULT_MS_MAX,
+          ).unref()
           browser.once('exit', (code) => reject(new Error(`Chromium ended with ${code}: ${output}`)))
         })
       })

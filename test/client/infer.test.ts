@@ -25,7 +25,9 @@ const SAMPLES: [Datatype, TensorData, readonly unknown[]][] = [
 
 describe.each(WAYS)('$name', (way) => {
   test('typed arrays are sent and come back, their shapes follow from the model', async () => {
-    const result = await client(way).infer('simple', { INPUT0: sixteen, INPUT1: new Int32Array(16).fill(1) }, { id: 'seven' })
+    const result = await client(way).infer(
+      'simple', { INPUT0: sixteen, INPUT1: new Int32Array(16).fill(1) }, { id: 'seven' },
+    )
     expect([result.model, result.version, result.id]).toEqual(['simple', '1', 'seven'])
     expect(result.output('OUTPUT0').shape).toEqual([1, 16])
     expect(result.output('OUTPUT0').as('INT32')).toEqual(sixteen.map((x) => x + 1))
@@ -53,7 +55,14 @@ describe.each(WAYS)('$name', (way) => {
     const data = Float32Array.from({ length: 262_144 }, (_, i) => i)
     for (const id of ['a', 'ab', 'abc']) {
       const result = await client(way).infer('echo', { INPUT0: data }, { id })
-      expect(Buffer.compare(Buffer.from(result.output('OUTPUT0').as('FP32').buffer, result.output('OUTPUT0').as('FP32').byteOffset, 1 << 20), Buffer.from(data.buffer))).toBe(0)
+      expect(
+        Buffer.compare(
+          Buffer.from(
+            result.output('OUTPUT0').as('FP32').buffer, result.output('OUTPUT0').as('FP32').byteOffset, 1 << 20,
+          ),
+          Buffer.from(data.buffer),
+        ),
+      ).toBe(0)
     }
   })
 
@@ -71,24 +80,46 @@ describe.each(WAYS)('$name', (way) => {
       expect(error).toBeInstanceOf(ClientError)
       expect(error).toMatchObject({ code: 'INVALID_ARG', status: 0, text, mayHaveRun: false })
     }
-    await refused({ INPUT0: new Int32Array(3) }, "input 'INPUT0': 3 elements of INT32 do not fill the shape [-1,16] of model 'simple'")
-    await refused({ INPUT0: { data: new Int32Array(3), shape: [1, 3] } }, "input 'INPUT0': shape [1,3] was given, model 'simple' expects [-1,16]")
-    await refused({ INPUT0: new Float32Array(16) }, "input 'INPUT0': FP32 was given, model 'simple' expects INT32 [-1,16]")
-    await refused({ X: new Int32Array(16) }, "input 'X': model 'simple' has no such input; it has INPUT0 INT32 [-1,16], INPUT1 INT32 [-1,16]")
+    await refused(
+      { INPUT0: new Int32Array(3) },
+      "input 'INPUT0': 3 elements of INT32 do not fill the shape [-1,16] of model 'simple'",
+    )
+    await refused(
+      { INPUT0: { data: new Int32Array(3), shape: [1, 3] } },
+      "input 'INPUT0': shape [1,3] was given, model 'simple' expects [-1,16]",
+    )
+    await refused(
+      { INPUT0: new Float32Array(16) }, "input 'INPUT0': FP32 was given, model 'simple' expects INT32 [-1,16]",
+    )
+    await refused(
+      { X: new Int32Array(16) },
+      "input 'X': model 'simple' has no such input; it has INPUT0 INT32 [-1,16], INPUT1 INT32 [-1,16]",
+    )
     await refused({ INPUT0: ['a'] }, "input 'INPUT0': BYTES was given, model 'simple' expects INT32 [-1,16]")
-    await refused({ INPUT0: { data: [1.5], shape: [1, 16] } }, "input 'INPUT0': element 0 is 1.5, an integer was expected for INT32")
-    await refused({ INPUT0: { data: new Int32Array(8), shape: [1, 16] } }, "input 'INPUT0': 8 elements of INT32 do not fill its shape [1,16], which has 16")
+    await refused(
+      { INPUT0: { data: [1.5], shape: [1, 16] } }, "input 'INPUT0': element 0 is 1.5, an integer was expected for INT32",
+    )
+    await refused(
+      { INPUT0: { data: new Int32Array(8), shape: [1, 16] } },
+      "input 'INPUT0': 8 elements of INT32 do not fill its shape [1,16], which has 16",
+    )
   })
 
   test('a shape that the elements leave open has to be given', async () => {
-    await expect(client(way).infer('id_fp32', { INPUT0: new Float32Array(6) })).rejects.toThrow(/6 elements of FP32 can have the shape \[-1,-1\] of model 'id_fp32' in more than one way: give it a shape/)
+    await expect(client(way).infer('id_fp32', { INPUT0: new Float32Array(6) })).rejects.toThrow(
+      /6 elements of FP32 can have the shape \[-1,-1\] of model 'id_fp32' in more than one way: give it a shape/,
+    )
     const result = await client(way).infer('variable', { X: { data: new Float32Array(6).fill(1), shape: [2, 3] } })
     expect(result.output('SUM').as('FP32')).toEqual(Float32Array.of(3, 3))
   })
 
   test("an error has the server's text and the call", async () => {
-    const error = await client(way).infer('nobody', { A: new Int32Array(1) }, { id: 'x' }).catch((error: unknown) => error)
-    expect(error).toMatchObject({ code: 'NOT_FOUND', text: "Request for unknown model: 'nobody' is not found", requestId: 'x' })
+    const error = await client(way)
+      .infer('nobody', { A: new Int32Array(1) }, { id: 'x' })
+      .catch((error: unknown) => error)
+    expect(error).toMatchObject({
+      code: 'NOT_FOUND', text: "Request for unknown model: 'nobody' is not found", requestId: 'x',
+    })
     expect((error as ClientError).asked).toContain('nobody')
     const missing = await client(way).infer('simple', { INPUT0: sixteen }, { id: 'y' }).catch((error: unknown) => error)
     expect(missing).toMatchObject({ code: 'INVALID_ARG', requestId: 'y' })
@@ -97,10 +128,14 @@ describe.each(WAYS)('$name', (way) => {
 
   test('without metadata nothing is checked here, and shapes have to be given', async () => {
     const blind = client(way, { check: false })
-    await expect(blind.infer('simple', { INPUT0: sixteen })).rejects.toThrow(/it has no shape, and the metadata of model 'simple' are not known/)
-    await expect(blind.infer('simple', { INPUT0: { data: new Int32Array(3), shape: [1, 3] }, INPUT1: { data: new Int32Array(3), shape: [1, 3] } })).rejects.toThrow(
-      /unexpected shape for input 'INPUT.' for model 'simple'. Expected \[-1,16\], got \[1,3\]/,
+    await expect(blind.infer('simple', { INPUT0: sixteen })).rejects.toThrow(
+      /it has no shape, and the metadata of model 'simple' are not known/,
     )
+    await expect(
+      blind.infer('simple', {
+        INPUT0: { data: new Int32Array(3), shape: [1, 3] }, INPUT1: { data: new Int32Array(3), shape: [1, 3] },
+      }),
+    ).rejects.toThrow(/unexpected shape for input 'INPUT.' for model 'simple'. Expected \[-1,16\], got \[1,3\]/)
   })
 
   test('outputs can be chosen, and be asked for as classes', async () => {
@@ -108,7 +143,9 @@ describe.each(WAYS)('$name', (way) => {
     expect(one.outputs.map((output) => output.name)).toEqual(['OUTPUT1'])
     expect(() => one.output('OUTPUT0')).toThrow(/no output 'OUTPUT0' in the answer of 'simple', which has OUTPUT1/)
     const data = { data: Float32Array.of(0.5, 9, 1, 7, -3), shape: [1, 5] }
-    const best = await client(way).infer('classify', { INPUT0: data }, { outputs: [{ name: 'OUTPUT0', classification: 3 }] })
+    const best = await client(way).infer(
+      'classify', { INPUT0: data }, { outputs: [{ name: 'OUTPUT0', classification: 3 }] },
+    )
     expect(best.output('OUTPUT0').classes()).toEqual([
       { value: 9, index: 1, label: 'one' },
       { value: 7, index: 3, label: 'three with space' },
@@ -117,7 +154,11 @@ describe.each(WAYS)('$name', (way) => {
   })
 
   test('a version is chosen by number', async () => {
-    const target = async (version: number) => [...(await client(way).infer('versions', { INPUT0: Int32Array.of(1, 2, 3, 4) }, { version })).output('OUTPUT0').as('INT32')]
+    const target = async (version: number) => [
+      ...(await client(way).infer('versions', { INPUT0: Int32Array.of(1, 2, 3, 4) }, { version }))
+        .output('OUTPUT0')
+        .as('INT32'),
+    ]
     expect([await target(1), await target(2)]).toEqual([
       [2, 3, 4, 5],
       [10, 20, 30, 40],
@@ -127,7 +168,9 @@ describe.each(WAYS)('$name', (way) => {
   test('many at a time get their own answers', async () => {
     const answers = await Promise.all(
       Array.from({ length: 200 }, async (_, i) => {
-        const result = await client(way, {}).infer('tag_batched', { INPUT0: new BigInt64Array(4).fill(BigInt(i)) }, { id: String(i) })
+        const result = await client(way, {}).infer(
+          'tag_batched', { INPUT0: new BigInt64Array(4).fill(BigInt(i)) }, { id: String(i) },
+        )
         return result.id === String(i) && result.output('OUTPUT0').as('INT64').every((x) => x === BigInt(i))
       }),
     )
@@ -139,7 +182,10 @@ describe.each(WAYS)('$name', (way) => {
     for (const length of [4, 200, 100_000]) {
       const rounds = Array.from({ length: 20 }, (_, i) => i)
       const kept: ArrayLike<number>[] = []
-      for (const i of rounds) kept.push((await target.infer('echo', { INPUT0: new Float32Array(length).fill(i) })).output('OUTPUT0').as('FP32'))
+      for (const i of rounds)
+        kept.push(
+          (await target.infer('echo', { INPUT0: new Float32Array(length).fill(i) })).output('OUTPUT0').as('FP32'),
+        )
       expect(kept.map((data, i) => Array.from(data).every((x) => x === i))).toEqual(rounds.map(() => true))
     }
   })

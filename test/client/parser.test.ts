@@ -15,7 +15,10 @@ function parse(text: string, step: number): Seen {
   const seen: Seen = { heads: [], body: '', ends: 0 }
   const parser = new Parser()
   const bytes = Buffer.from(text, 'latin1')
-  const answer = { head: (head: Head) => void seen.heads.push(head), body: (part: Buffer) => void (seen.body += part.toString('latin1')), end: () => void (seen.ends += 1) }
+  const answer = {
+    head: (head: Head) => void seen.heads.push(head),
+    body: (part: Buffer) => void (seen.body += part.toString('latin1')), end: () => void (seen.ends += 1),
+  }
   for (let at = 0; at < bytes.length; at += step) parser.push(bytes.subarray(at, at + step), answer)
   if (seen.ends === 0) parser.finish(answer)
   return seen
@@ -27,12 +30,19 @@ const each = (text: string, check: (seen: Seen) => void): void => {
 
 test('a body with a length, in chunks, or until the end comes whole, wherever it is cut', () => {
   each('HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: a\r\nx: b\r\n\r\nhello', ({ heads, body, ends }) => {
-    expect([heads[0]?.status, heads[0]?.length, heads[0]?.isKept, heads[0]?.headers.get('x'), body, ends]).toEqual([200, 5, true, 'a, b', 'hello', 1])
+    expect([heads[0]?.status, heads[0]?.length, heads[0]?.isKept, heads[0]?.headers.get('x'), body, ends]).toEqual([
+      200, 5, true, 'a, b', 'hello', 1
+    ])
   })
-  each('HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: x\r\n\r\n', ({ heads, body, ends }) => {
+  each(
+    'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nhel\r\n2\r\n' +
+      'lo\r\n0\r\nTrailer: x\r\n\r\n',
+    ({ heads, body, ends }) => {
     expect([heads.length, body, ends, heads[0]?.isKept]).toEqual([1, 'hello', 1, true])
   })
-  each('HTTP/1.0 200 OK\r\n\r\nhello', ({ heads, body, ends }) => expect([heads[0]?.isKept, body, ends]).toEqual([false, 'hello', 1]))
+  each('HTTP/1.0 200 OK\r\n\r\nhello', ({ heads, body, ends }) =>
+    expect([heads[0]?.isKept, body, ends]).toEqual([false, 'hello', 1]),
+  )
   each('HTTP/1.1 204 No Content\r\n\r\n', ({ body, ends }) => expect([body, ends]).toEqual(['', 1]))
 })
 
@@ -51,8 +61,13 @@ test('invalid responses are rejected, and so are bytes after one', () => {
   for (const text of refused) expect(() => parse(text, text.length), text.slice(0, 80)).toThrow(Error)
 })
 
-test('a header that would begin another, or is the protocol\'s own, is refused without its value', () => {
-  for (const headers of [{ 'x': 'secret\r\nhost: other' }, { 'x\r\nhost': 'a' }, { 'Content-Length': '5' }, { 'Transfer-Encoding': 'chunked' }]) {
+test("a header that would begin another, or is the protocol's own, is refused without its value", () => {
+  for (const headers of [
+    { x: 'secret\r\nhost: other' },
+    { 'x\r\nhost': 'a' },
+    { 'Content-Length': '5' },
+    { 'Transfer-Encoding': 'chunked' },
+  ]) {
     let error: unknown = null
     try {
       connect('http://127.0.0.1:1', { headers })
@@ -75,7 +90,8 @@ test('messages of gRPC come whole, wherever they are cut; one that is too long i
   for (const step of [1, 4, 5, 6, 1000, 40_000, all.length]) {
     const frames = new Frames(50_000)
     const lengths: number[] = []
-    for (let at = 0; at < all.length; at += step) frames.push(all.subarray(at, at + step), ({ bytes }) => lengths.push(bytes.length))
+    for (let at = 0; at < all.length; at += step)
+      frames.push(all.subarray(at, at + step), ({ bytes }) => lengths.push(bytes.length))
     expect(lengths).toEqual([3, 0, 40_000, 1])
     expect(frames.isEmpty).toBe(true)
   }

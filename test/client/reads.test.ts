@@ -15,7 +15,10 @@ const READS_MAX = 100
 const REQUESTS = 12
 const READS = ['read', 'readv', 'recv', 'recvfrom', 'recvmsg']
 
-test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 reads, over HTTP and gRPC', { timeout: 60_000 }, async () => {
+test.skipIf(process.platform !== 'linux')(
+  'a body of 16 MiB takes at most 100 reads, over HTTP and gRPC',
+  { timeout: 60_000 },
+  async () => {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-reads-'))
   const key = `/nereid_reads_${process.pid}`
   const tensors = [[['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]]]
@@ -24,8 +27,12 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
   writeFileSync(`/dev/shm${key}`, '')
   truncateSync(`/dev/shm${key}`, BYTES)
   const native = join(ROOT, 'native')
-  const shim = new Shim(buildShim(directory), directory, join(native, readdirSync(native).find((name) => name.endsWith('.node')) ?? ''))
-  const server = await startNereid(ROOT, { repository: join(directory, 'models'), flags: ['--allow-client-shm=true'], env: shim.env })
+    const shim = new Shim(
+      buildShim(directory), directory, join(native, readdirSync(native).find((name) => name.endsWith('.node')) ?? ''),
+    )
+    const server = await startNereid(ROOT, {
+      repository: join(directory, 'models'), flags: ['--allow-client-shm=true'], env: shim.env,
+    })
   const clients = { http: connect(`http://127.0.0.1:${server.http}`), grpc: connect(`grpc://127.0.0.1:${server.grpc}`) }
   try {
     await clients.http.systemSharedMemory.register('made', { key, byte_size: BYTES })
@@ -36,7 +43,14 @@ test.skipIf(process.platform !== 'linux')('a body of 16 MiB takes at most 100 re
       const found: number[] = []
       for (let i = 0; i < REQUESTS; i += 1) {
         const before = count()
-        await client.infer('large', { INPUT0: { data, shape: [data.length] } }, { outputs: [{ name: 'OUTPUT0', parameters: { shared_memory_region: 'made', shared_memory_byte_size: BYTES } }] })
+          await client.infer(
+            'large', { INPUT0: { data, shape: [data.length] } },
+            {
+              outputs: [
+                { name: 'OUTPUT0', parameters: { shared_memory_region: 'made', shared_memory_byte_size: BYTES } },
+              ],
+            },
+          )
         found.push(count() - before)
       }
       // The best run: on a busy machine the client is slower than the server.

@@ -8,7 +8,10 @@ import { inOrder } from '../heavy/sequences.mjs'
 const REQUESTS = 20_000
 
 // Before order was kept, one of 700 sequences was out of order.
-test('requests of sequences go through an ensemble in order, beside three busy loops', { timeout: 120_000 }, async () => {
+test(
+  'requests of sequences go through an ensemble in order, beside three busy loops',
+  { timeout: 120_000 },
+  async () => {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-sequences-'))
   try {
     const { requests, wrong } = await inOrder(directory, REQUESTS, 3)

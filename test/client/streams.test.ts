@@ -8,7 +8,10 @@ const [grpc] = WAYS.filter((way) => way.isGrpc)
 const http = WAYS.filter((way) => !way.isGrpc)
 if (grpc === undefined) throw new Error('there is no gRPC')
 
-const repeat = (count: number, delayMs = 0) => ({ IN: Int32Array.from({ length: count }, (_, i) => i), DELAY: new Uint32Array(count).fill(delayMs), WAIT: Uint32Array.of(0) })
+const repeat = (count: number, delayMs = 0) => ({
+  IN: Int32Array.from({ length: count }, (_, i) => i), DELAY: new Uint32Array(count).fill(delayMs),
+  WAIT: Uint32Array.of(0),
+})
 const valueOf = (result: InferResult): number => result.output('OUT').as('INT32')[0] ?? NaN
 
 /** The model's only instance is free at once, before all responses could have been sent. */
@@ -68,12 +71,16 @@ describe('over gRPC', () => {
     await stream.send('echo', { INPUT0: { data: Float32Array.of(1), shape: [1] } }, { id: 'good' })
     stream.end()
     const items = await collect(stream)
-    expect(items.find((item) => item.error !== null)?.error).toMatchObject({ requestId: 'bad', text: "Request for unknown model: 'nobody' is not found" })
+    expect(items.find((item) => item.error !== null)?.error).toMatchObject({
+      requestId: 'bad', text: "Request for unknown model: 'nobody' is not found",
+    })
     expect(items.find((item) => item.result !== null)?.result?.id).toBe('good')
   })
 
   test('one that is alone is thrown', async () => {
-    await expect(collect(client(grpc).inferStream('square_fail', { IN: Int32Array.of(3) }))).rejects.toMatchObject({ name: 'ClientError' })
+    await expect(collect(client(grpc).inferStream('square_fail', { IN: Int32Array.of(3) }))).rejects.toMatchObject({
+      name: 'ClientError',
+    })
   })
 
   test('leaving the loop cancels the request on the server', async () => {
@@ -87,14 +94,17 @@ describe('over gRPC', () => {
   test('aborting ends the iteration with an error, and the request on the server', async () => {
     const abort = new AbortController()
     const read = (async () => {
-      for await (const result of client(grpc).inferStream('repeat', repeat(1000, 50), { signal: abort.signal })) if (valueOf(result) === 1) abort.abort()
+      for await (const result of client(grpc).inferStream('repeat', repeat(1000, 50), { signal: abort.signal }))
+        if (valueOf(result) === 1) abort.abort()
     })()
     await expect(read).rejects.toMatchObject({ code: 'CANCELLED' })
     await expectFree()
   })
 
   test('a deadline ends a stream', async () => {
-    await expect(collect(client(grpc).inferStream('repeat', repeat(1000, 50), { deadlineMs: 120 }))).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    await expect(
+      collect(client(grpc).inferStream('repeat', repeat(1000, 50), { deadlineMs: 120 })),
+    ).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
   })
 
   test('requests of a thousand are answered while they are sent', async () => {
@@ -138,16 +148,22 @@ describe.each(http)('over $name', (way) => {
   test('one answer is an object', async () => {
     const answer = await client(way).generate('repeat', { IN: [7], DELAY: [0], WAIT: 0, id: 'x' })
     expect(answer).toMatchObject({ OUT: 7, model_name: 'repeat', id: 'x' })
-    await expect(client(way).generate('repeat', { IN: [7, 8], DELAY: [0, 0], WAIT: 0 })).rejects.toThrow(/exactly 1 response/)
+    await expect(client(way).generate('repeat', { IN: [7, 8], DELAY: [0, 0], WAIT: 0 })).rejects.toThrow(
+      /exactly 1 response/,
+    )
   })
 
   test('rejected and failed requests are errors', async () => {
     await expect(collect(client(way).generateStream('nobody', {}))).rejects.toMatchObject({ code: 'NOT_FOUND' })
-    await expect(collect(client(way).generateStream('square_fail', { IN: 3 }))).rejects.toMatchObject({ name: 'ClientError' })
+    await expect(collect(client(way).generateStream('square_fail', { IN: 3 }))).rejects.toMatchObject({
+      name: 'ClientError',
+    })
   })
 
   test('leaving the loop cancels the request on the server', async () => {
-    for await (const event of client(way).generateStream('repeat', { IN: Array(1000).fill(1), DELAY: Array(1000).fill(50), WAIT: 0 })) {
+    for await (const event of client(way).generateStream('repeat', {
+      IN: Array(1000).fill(1), DELAY: Array(1000).fill(50), WAIT: 0,
+    })) {
       expect(event['OUT']).toBe(1)
       break
     }

@@ -14,7 +14,10 @@ const directory = mkdtempSync(join(tmpdir(), 'nereid-client-tls-'))
 const file = (name: string) => join(directory, name)
 
 function certificate(name: string): boolean {
-  const args = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', `/CN=${name}`, '-addext', 'subjectAltName=IP:127.0.0.1,DNS:localhost']
+  const args = [
+    'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
+    `/CN=${name}`, '-addext', 'subjectAltName=IP:127.0.0.1,DNS:localhost'
+  ]
   return spawnSync('openssl', [...args, '-keyout', file(`${name}.key`), '-out', file(`${name}.pem`)]).status === 0
 }
 
@@ -25,7 +28,10 @@ describe.skipIf(!isHere)('over TLS', () => {
   const models = repositories()
   let server: TestServer
   beforeAll(async () => {
-    const both = ['http', 'grpc'].flatMap((name) => [`--${name}-use-ssl=true`, `--${name}-server-cert=${file('server.pem')}`, `--${name}-server-key=${file('server.key')}`])
+    const both = ['http', 'grpc'].flatMap((name) => [
+      `--${name}-use-ssl=true`, `--${name}-server-cert=${file('server.pem')}`,
+      `--${name}-server-key=${file('server.key')}`
+    ])
     server = await TestServer.spawn(models.path('small'), both)
     const client = connect(`https://127.0.0.1:${server.httpPort}`, { tls: { ca: readFileSync(file('server.pem')) } })
     // vi.waitFor, because expect.poll works only in tests.
@@ -38,14 +44,19 @@ describe.skipIf(!isHere)('over TLS', () => {
   })
 
   test.each(['https', 'grpcs'])('%s: an inference', async (scheme) => {
-    const client = connect(`${scheme}://localhost:${scheme === 'https' ? server.httpPort : server.grpcPort}`, { tls: { ca: readFileSync(file('server.pem'), 'utf8') } })
+    const client = connect(`${scheme}://localhost:${scheme === 'https' ? server.httpPort : server.grpcPort}`, {
+      tls: { ca: readFileSync(file('server.pem'), 'utf8') },
+    })
     const data = new Int32Array(16).fill(3)
-    for (let i = 0; i < 3; i += 1) expect((await client.infer('simple', { INPUT0: data, INPUT1: data })).output('OUTPUT0').as('INT32')[0]).toBe(6)
+    for (let i = 0; i < 3; i += 1)
+      expect((await client.infer('simple', { INPUT0: data, INPUT1: data })).output('OUTPUT0').as('INT32')[0]).toBe(6)
     client.close()
   })
 
   test.each(['https', 'grpcs'])('%s: an untrusted certificate is rejected before anything is sent', async (scheme) => {
-    const client = connect(`${scheme}://127.0.0.1:${scheme === 'https' ? server.httpPort : server.grpcPort}`, { tls: { ca: readFileSync(file('other.pem')) }, retry: false })
+    const client = connect(`${scheme}://127.0.0.1:${scheme === 'https' ? server.httpPort : server.grpcPort}`, {
+      tls: { ca: readFileSync(file('other.pem')) }, retry: false,
+    })
     await expect(client.live()).rejects.toMatchObject({ code: 'UNREACHABLE', mayHaveRun: false })
     client.close()
   })

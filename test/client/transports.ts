@@ -12,13 +12,24 @@ export interface Way {
 }
 
 export const WAYS: readonly Way[] = [
-  { name: 'node:http', isGrpc: false, connect: ({ httpPort }, options) => node.connect(`http://127.0.0.1:${httpPort}`, options) },
-  { name: 'fetch', isGrpc: false, connect: ({ httpPort }, options) => browser.connect(`http://127.0.0.1:${httpPort}`, options) },
-  { name: 'gRPC', isGrpc: true, connect: ({ grpcPort }, options) => node.connect(`grpc://127.0.0.1:${grpcPort}`, options) },
+  {
+    name: 'node:http', isGrpc: false,
+    connect: ({ httpPort }, options) => node.connect(`http://127.0.0.1:${httpPort}`, options),
+  },
+  {
+    name: 'fetch', isGrpc: false,
+    connect: ({ httpPort }, options) => browser.connect(`http://127.0.0.1:${httpPort}`, options),
+  },
+  {
+    name: 'gRPC', isGrpc: true,
+    connect: ({ grpcPort }, options) => node.connect(`grpc://127.0.0.1:${grpcPort}`, options),
+  },
 ]
 
 /** A server over one of the generated repositories, for the tests of one file. */
-export function serving(flags: string[] = [], repository = 'main'): { server: () => TestServer; client: (way: Way, options?: ConnectOptions) => Client } {
+export function serving(
+  flags: string[] = [], repository = 'main',
+): { server: () => TestServer; client: (way: Way, options?: ConnectOptions) => Client } {
   const models = repositories()
   let server: TestServer | null = null
   const clients: Client[] = []
@@ -47,7 +58,14 @@ export function serving(flags: string[] = [], repository = 'main'): { server: ()
 /** A server's count of a model's cancelled requests. */
 export async function cancelled({ metricsPort }: TestServer, model: string): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text()
-  const line = text.split('\n').find((one) => one.startsWith('nv_inference_request_failure{') && one.includes(`model="${model}"`) && one.includes('reason="CANCELED"'))
+  const line = text
+    .split('\n')
+    .find(
+      (one) =>
+        one.startsWith('nv_inference_request_failure{') &&
+        one.includes(`model="${model}"`) &&
+        one.includes('reason="CANCELED"'),
+    )
   if (line === undefined) throw new Error(`no failures of ${model} in ${text}`)
   return Number(line.split(' ').at(-1))
 }

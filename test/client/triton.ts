@@ -3,7 +3,9 @@
  * only if the bench or `npm test -- client --triton` installed it.
  */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePorts } from '../../scripts/lib/ports.mjs'
@@ -12,8 +14,10 @@ import { ROOT } from '../server/harness.js'
 const ENVIRONMENT = join(ROOT, '.venv-bench/pytriton')
 const START_MS_MAX = 90_000
 
-const model = (batch: number, inputs: string, outputs: string, more = '') => `backend: "python"\nmax_batch_size: ${batch}\ninput [ ${inputs} ]\noutput [ ${outputs} ]\n${more}`
-const tensor = (name: string, type: string, dims: string) => `{ name: "${name}" data_type: TYPE_${type} dims: [ ${dims} ] }`
+const model = (batch: number, inputs: string, outputs: string, more = '') =>
+  `backend: "python"\nmax_batch_size: ${batch}\ninput [ ${inputs} ]\noutput [ ${outputs} ]\n${more}`
+const tensor = (name: string, type: string, dims: string) =>
+  `{ name: "${name}" data_type: TYPE_${type} dims: [ ${dims} ] }`
 const code = (body: string) => `import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -25,11 +29,17 @@ ${body.replaceAll(/^(?=.)/gm, '        ')}`
 const MODELS: Record<string, [string, string]> = {
   identity: [
     model(0, tensor('INPUT0', 'FP32', '-1'), tensor('OUTPUT0', 'FP32', '-1')),
-    code(`return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy())]) for r in requests]\n`),
+    code(
+      'return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, ' +
+        '"INPUT0").as_numpy())]) for r in requests]\n',
+    ),
   ],
   longs: [
     model(8, tensor('INPUT0', 'INT64', '2'), tensor('OUTPUT0', 'INT64', '2')),
-    code(`return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy() + 1)]) for r in requests]\n`),
+    code(
+      'return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(r, ' +
+        '"INPUT0").as_numpy() + 1)]) for r in requests]\n',
+    ),
   ],
   strings: [
     model(8, tensor('TEXT', 'STRING', '-1'), tensor('UPPER', 'STRING', '-1')),
@@ -60,13 +70,15 @@ export interface Triton {
 
 /** Reason why it cannot start here, or null. */
 export function obstacle(): string | null {
-  if (process.platform !== 'linux' || process.arch !== 'x64') return `nvidia-pytriton is for Linux on x64, this is ${process.platform} on ${process.arch}`
+  if (process.platform !== 'linux' || process.arch !== 'x64')
+    return `nvidia-pytriton is for Linux on x64, this is ${process.platform} on ${process.arch}`
   // `bench/lib/venv.mjs` writes it after a complete installation.
   const isInstalled = existsSync(ENVIRONMENT) && readdirSync(ENVIRONMENT).some((name) => name.startsWith('installed-'))
   return isInstalled ? null : 'nvidia-pytriton is not installed: npm test -- client --triton does that'
 }
 
-const ask = (text: string): string => spawnSync(join(ENVIRONMENT, 'bin/python'), ['-c', text], { encoding: 'utf8' }).stdout.trim()
+const ask = (text: string): string =>
+  spawnSync(join(ENVIRONMENT, 'bin/python'), ['-c', text], { encoding: 'utf8' }).stdout.trim()
 
 export async function startTriton(): Promise<Triton> {
   const site = ask('import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -86,19 +98,26 @@ export async function startTriton(): Promise<Triton> {
   const [httpPort = 0, grpcPort = 0] = await freePorts(2)
   const child = spawn(
     join(server, 'bin/tritonserver'),
-    [`--model-repository=${work}/models`, `--backend-directory=${work}/backends`, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${httpPort}`, `--grpc-port=${grpcPort}`, '--allow-metrics=false', '--model-control-mode=explicit', '--load-model=*'],
+    [
+      `--model-repository=${work}/models`, `--backend-directory=${work}/backends`, '--http-address=127.0.0.1',
+      '--grpc-address=127.0.0.1', `--http-port=${httpPort}`, `--grpc-port=${grpcPort}`, '--allow-metrics=false',
+      '--model-control-mode=explicit', '--load-model=*'
+    ],
     {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: {
         ...process.env,
         PATH: `${join(ENVIRONMENT, 'bin')}:${process.env['PATH']}`,
         PYTHONPATH: site,
-        LD_LIBRARY_PATH: [ask('import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'), join(site, 'nvidia_pytriton.libs')].join(':'),
+        LD_LIBRARY_PATH: [
+          ask('import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'), join(site, 'nvidia_pytriton.libs')
+        ].join(':'),
       },
     },
   )
   let output = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4000)))
   try {
     await untilReady(child, `http://127.0.0.1:${httpPort}/v2/health/ready`, () => output)
   } catch (error) {

@@ -23,9 +23,14 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 const MODEL = identity(TYPE.FP32, [1], 'A', 'B')
 
 /** The same graph with an operator that ONNX Runtime lacks. */
-const MISSING = model({ nodes: [node('NoSuchOperator', ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1])], outputs: [value('B', TYPE.FP32, [1])] })
+const MISSING = model({
+  nodes: [node('NoSuchOperator', ['A'], ['B'])], inputs: [value('A', TYPE.FP32, [1])],
+  outputs: [value('B', TYPE.FP32, [1])],
+})
 
-async function checked(content: Record<string, string | Uint8Array>, args: string[] = []): Promise<{ code: number; out: string }> {
+async function checked(
+  content: Record<string, string | Uint8Array>, args: string[] = [],
+): Promise<{ code: number; out: string }> {
   const directory = files(content)
   return runs(check, [directory, ...args], directory)
 }
@@ -68,7 +73,10 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
   })
 
   test('C-29: the first mistake is the one of a load; a text without any has none', () => {
-    for (const text of ['nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001', 'input { dims: [ 1, ] }']) {
+    for (const text of [
+      'nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001',
+      'input { dims: [ 1, ] }'
+    ]) {
       let thrown: unknown = null
       try {
         parsePbtxt(text, 'p')
@@ -83,9 +91,13 @@ dynamic_batching { preferred_batch_sizes: [ 4 ] }
 
   test('a mistake neither hides the next field nor causes further mistakes', () => {
     const reported = (text: string): string[] => pbtxtProblems(text, 'p').map(({ line, reason }) => `${line} ${reason}`)
-    expect(reported('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual(['1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'])
+    expect(reported('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual([
+      '1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'
+    ])
     expect(reported('foo { bar { baz: [ 1, 2 ] } }\nplatfrm: "x"')).toHaveLength(2)
-    expect(reported('name: "m\nbackend: "b\n')).toEqual(['1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'])
+    expect(reported('name: "m\nbackend: "b\n')).toEqual([
+      '1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'
+    ])
     expect(reported('}\nname: "m"\n')).toEqual(['1 Expected identifier, got: }'])
     expect(reported('parameters { key: "k" vaule { string_value: "v" } }\nnam: "m"')).toHaveLength(2)
     // After an open block the rest cannot be judged.
@@ -151,22 +163,34 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 })
 
 describe('a file outside of a model', () => {
-  const IO = 'input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+  const IO =
+    'input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 ' +
+    'dims: [ 1 ] } ]\n'
   const lone = async (text: string, args: string[] = []): Promise<{ code: number; out: string }> => {
     const directory = files({ 'bert/config.pbtxt': text })
     return runs(check, [join(directory, 'bert/config.pbtxt'), ...args], directory)
   }
 
   const absent: [string, string][] = [
-    ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM'],
+    [
+      'backend: "tensorrtllm" max_batch_size: 4',
+      'TensorRT-LLM engines are not in this release; write backend: "python", and the model.py of TensorRT-LLM'
+    ],
     ['backend: "tensorrt_llm"', 'TensorRT-LLM engines are not in this release'],
     ['backend: "dali"', 'DALI pipelines are not in this release; run the pipeline from a model.py'],
     ['backend: "fastertransformer"', 'FasterTransformer models are not in this release'],
     ['backend: "neuron"', 'Neuron models are not in this release'],
-    ['backend: "stateful"', 'The stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and write each pair of its state_pairs as a state of sequence_batching (implicit state)'],
+    [
+      'backend: "stateful"',
+      'The stateful backend is not in this release; serve its ONNX model with backend: "onnxruntime", and ' +
+        'write each pair of its state_pairs as a state of sequence_batching (implicit state)',
+    ],
     ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
     ['backend: "pyhton"', 'Did you mean backend: "python"?'],
-    ['default_model_filename: "model.pt"', "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"],
+    [
+      'default_model_filename: "model.pt"',
+      "model 'bert' must specify its inputs and outputs: they are not read from a file of PyTorch"
+    ],
   ]
   test.each(absent)('an absent backend: %s', async (text, reported) => {
     const { code, out } = await lone(text)
@@ -179,26 +203,42 @@ describe('a file outside of a model', () => {
     const { code, out } = await runs(check, [directory], directory)
     expect([code, out]).toEqual([1, expect.stringContaining("unable to find './llm/1/model.json' for model 'llm'")])
     const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
-    expect(loaded.map(({ reason }) => reason)).toEqual([expect.stringContaining(`unable to find '${directory}/llm/1/model.json' for model 'llm'`)])
+    expect(loaded.map(({ reason }) => reason)).toEqual([
+      expect.stringContaining(`unable to find '${directory}/llm/1/model.json' for model 'llm'`),
+    ])
     writeFileSync(join(directory, 'llm/1/model.json'), '{"model": "facebook/opt-125m"}')
     const warned = await runs(check, [`--backend-config=python,python-executable=${PYTHON}`, directory], directory)
-    expect([warned.code, warned.out]).toEqual([0, expect.stringContaining(`${PYTHON} has no module 'vllm', which runs this model: get it with ${PYTHON} -m pip install vllm`)])
+    expect([warned.code, warned.out]).toEqual([
+      0,
+      expect.stringContaining(
+        `${PYTHON} has no module 'vllm', which runs this model: get it with ${PYTHON} -m pip install vllm`,
+      ),
+    ])
   })
 
   test('a TensorRT plan without inputs or outputs, in a repository as well, with the text of a load', async () => {
     const reported = "model 'bert' must specify its inputs and outputs: they are not read from a TensorRT plan"
-    for (const text of ['platform: "tensorrt_plan"\nmax_batch_size: 8\n', 'backend: "tensorrt"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n', 'default_model_filename: "model.plan"\n']) {
+    for (const text of [
+      'platform: "tensorrt_plan"\nmax_batch_size: 8\n',
+      'backend: "tensorrt"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n',
+      'default_model_filename: "model.plan"\n'
+    ]) {
       const { code, out } = await lone(text)
       expect([code, out], text).toEqual([1, expect.stringContaining(reported)])
       const directory = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': text })
       const { out: inside } = await runs(check, [directory])
       expect(inside, text).toContain(reported)
-      const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+      const loaded = await loadProblems(
+        resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [],
+      )
       expect(loaded.map(({ reason }) => reason), text).toEqual([expect.stringContaining(reported)])
     }
     expect((await lone(`platform: "tensorrt_plan"\n${IO}`)).code).toBe(0)
     // Only a model on this machine tells where it runs.
-    const onCpu = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': `platform: "tensorrt_plan"\n${IO}instance_group [ { kind: KIND_CPU } ]` })
+    const onCpu = files({
+      'bert/1/model.plan': 'plan',
+      'bert/config.pbtxt': `platform: "tensorrt_plan"\n${IO}instance_group [ { kind: KIND_CPU } ]`,
+    })
     const [cpu] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${onCpu}`])).settings, [])
     expect(cpu?.reason).toContain('a TensorRT plan runs on GPUs only, and an instance is on the CPU. Other ways: ')
     const { out } = await runs(check, ['--format=json', onCpu])
@@ -207,33 +247,56 @@ describe('a file outside of a model', () => {
   })
 
   test('a missing name is that of the directory, a missing backend follows from the files', async () => {
-    expect(await lone(`backend: "onnxruntime"\n${IO}`)).toEqual({ code: 0, out: '1 model, 0 errors, 0 warnings\n', err: '' })
-    expect((await lone(`backend: "onnxruntime"\n${IO.replace('dims: [ 1 ]', 'dims: [ ]')}`)).out).toContain("model input 'A' must specify 'dims' for bert\n")
+    expect(await lone(`backend: "onnxruntime"\n${IO}`)).toEqual({
+      code: 0, out: '1 model, 0 errors, 0 warnings\n', err: '',
+    })
+    expect((await lone(`backend: "onnxruntime"\n${IO.replace('dims: [ 1 ]', 'dims: [ ]')}`)).out).toContain(
+      "model input 'A' must specify 'dims' for bert\n",
+    )
     const { code, out } = await lone(`max_batch_size: 4\n${IO}`)
-    expect([code, out]).toEqual([0, expect.stringContaining('warning: names no backend: a load takes it from the file of the model, which is not beside config.pbtxt')])
+    expect([code, out]).toEqual([
+      0,
+      expect.stringContaining(
+        'warning: names no backend: a load takes it from the file of the model, which is not beside config.pbtxt',
+      ),
+    ])
     expect((await lone(`${IO.replace('dims: [ 1 ]', 'dims: [ 0 ]')}`)).code).toBe(1)
   })
 
   test('the place is that of the field, not of the name that looks the same', async () => {
-    expect((await lone('name: "dali"\nbackend: "dali"\n')).out).toContain('./bert/config.pbtxt:2:10: error: unable to find backend library')
+    expect((await lone('name: "dali"\nbackend: "dali"\n')).out).toContain(
+      './bert/config.pbtxt:2:10: error: unable to find backend library',
+    )
     const effect = await lone(`name: "bert"\nbackend: "onnxruntime"\n${IO}optimization { cuda { graphs: true } }\n`)
-    expect(effect.out).toContain("./bert/config.pbtxt:5:1: warning: model 'bert' configures what has no effect in this release: optimization.cuda")
+    expect(effect.out).toContain(
+      "./bert/config.pbtxt:5:1: warning: model 'bert' configures what has no effect in this release: optimization.cuda",
+    )
   })
 
   test('placeholders of templates, and JSON', async () => {
-    expect((await lone('backend: "onnxruntime"\nmax_batch_size: ${batch}\n')).out).toContain('Expected integer, got: $. It is a placeholder of a template: fill in the value first.')
-    expect((await lone('backend: "onnxruntime"\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n')).out).toContain('got: $. It is a placeholder of a template')
-    expect((await lone('{ "name": "m" }\n')).out).toContain('Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.')
+    expect((await lone('backend: "onnxruntime"\nmax_batch_size: ${batch}\n')).out).toContain(
+      'Expected integer, got: $. It is a placeholder of a template: fill in the value first.',
+    )
+    expect(
+      (await lone('backend: "onnxruntime"\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n')).out,
+    ).toContain('got: $. It is a placeholder of a template')
+    expect((await lone('{ "name": "m" }\n')).out).toContain(
+      'Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.',
+    )
   })
 
   test('obvious mistakes are warnings there, too', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}instance_group [ { count: -1 } ]\n`)
-    expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1')])
+    expect([code, out]).toEqual([
+      0, expect.stringContaining('./bert/config.pbtxt:4:27: warning: instance group with count: -1')
+    ])
   })
 
   test('--load reports that there is nothing to load', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
-    expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')])
+    expect([code, out]).toEqual([
+      0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')
+    ])
   })
 })
 
@@ -281,9 +344,14 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
   })
 
   describe('an ensemble that does not fit its models is reported like by a load', () => {
-    const io = (name: string, type: string, dims: string, more = ''): string => `{ name: "${name}" data_type: ${type} dims: [ ${dims} ] ${more} }`
-    const identity = (type: string, dims: string, batch = 0): string => `backend: "identity" max_batch_size: ${batch} input [ ${io('INPUT0', type, dims)} ] output [ ${io('OUTPUT0', type, dims)} ]`
-    const ensemble = (inputs: string, outputs: string, batch = 0): string => `platform: "ensemble" max_batch_size: ${batch}
+    const io = (name: string, type: string, dims: string, more = ''): string =>
+      `{ name: "${name}" data_type: ${type} dims: [ ${dims} ] ${more} }`
+    const identity = (type: string, dims: string, batch = 0): string =>
+      `backend: "identity" max_batch_size: ${batch} input [ ${io('INPUT0', type, dims)} ] output [ ` +
+      `${io('OUTPUT0', type, dims)} ]`
+    const ensemble = (
+      inputs: string, outputs: string, batch = 0,
+    ): string => `platform: "ensemble" max_batch_size: ${batch}
 input [ ${io('A', 'TYPE_FP32', '4')} ] output [ ${io('B', 'TYPE_FP32', '4')} ]
 ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${outputs} } ] }
 `
@@ -291,12 +359,30 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     const IN = map('input_map', 'INPUT0', 'A')
     const OUT = map('output_map', 'OUTPUT0', 'B')
     const cases: [string, string, string, string][] = [
-      ['an input that the model has not', ensemble(map('input_map', 'INPUT', 'A'), OUT), identity('TYPE_FP32', '4'), 'is mapping to non-existing input INPUT in model m'],
-      ['an output that the model has not', ensemble(IN, map('output_map', 'OUT', 'B')), identity('TYPE_FP32', '4'), 'is mapped from non-existing output OUT in model m'],
-      ['another datatype', ensemble(IN, OUT), identity('TYPE_INT32', '4'), 'inconsistent data type: TYPE_FP32 is inferred from model e while TYPE_INT32'],
-      ['another shape', ensemble(IN, OUT), identity('TYPE_FP32', '5'), 'inconsistent shape: [4] is inferred from model e while [5]'],
-      ['another shape with batches', ensemble(IN, OUT, 2), identity('TYPE_FP32', '5', 2), 'inconsistent shape: [-1,4] is inferred from model e while [-1,5]'],
-      ['larger batches', ensemble(IN, OUT, 8), identity('TYPE_FP32', '4', 4), 'which only allows maximum batch size to be 4'],
+      [
+        'an input that the model has not', ensemble(map('input_map', 'INPUT', 'A'), OUT), identity('TYPE_FP32', '4'),
+        'is mapping to non-existing input INPUT in model m'
+      ],
+      [
+        'an output that the model has not', ensemble(IN, map('output_map', 'OUT', 'B')), identity('TYPE_FP32', '4'),
+        'is mapped from non-existing output OUT in model m'
+      ],
+      [
+        'another datatype', ensemble(IN, OUT), identity('TYPE_INT32', '4'),
+        'inconsistent data type: TYPE_FP32 is inferred from model e while TYPE_INT32'
+      ],
+      [
+        'another shape', ensemble(IN, OUT), identity('TYPE_FP32', '5'),
+        'inconsistent shape: [4] is inferred from model e while [5]'
+      ],
+      [
+        'another shape with batches', ensemble(IN, OUT, 2), identity('TYPE_FP32', '5', 2),
+        'inconsistent shape: [-1,4] is inferred from model e while [-1,5]'
+      ],
+      [
+        'larger batches', ensemble(IN, OUT, 8), identity('TYPE_FP32', '4', 4),
+        'which only allows maximum batch size to be 4'
+      ],
       ['any length', ensemble(IN, OUT), identity('TYPE_FP32', '-1'), ''],
     ]
     test.each(cases)('%s', async (_, e, m, text) => {
@@ -304,7 +390,9 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
       const { code, out } = await runs(check, ['--format=json', directory])
       const reported = (JSON.parse(out) as { problems: { message: string }[] }).problems.map(({ message }) => message)
       const [settings] = [resolveSettings(parseArguments([`--model-repository=${directory}`])).settings]
-      const loaded = (await loadProblems(settings, [])).map(({ reason }) => reason.replace("load failed for model 'e': ", '').trimEnd())
+      const loaded = (await loadProblems(settings, [])).map(({ reason }) =>
+        reason.replace("load failed for model 'e': ", '').trimEnd(),
+      )
       expect(reported).toEqual(loaded)
       expect(code).toBe(text === '' ? 0 : 1)
       if (text !== '') expect(reported.join('\n')).toContain(text)
@@ -321,18 +409,25 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     expect(out).toContain('max_batch_sise')
     expect(out).toContain('2 models, 3 errors')
     const { out: marks } = await runs(check, ['--format=github', one, two])
-    for (const directory of [one, two]) expect(marks).toMatch(new RegExp(`file=[^,]*${basename(directory)}/m,.*not unique`))
+    for (const directory of [one, two])
+      expect(marks).toMatch(new RegExp(`file=[^,]*${basename(directory)}/m,.*not unique`))
   })
 
   test('flags of the server count, and wrong ones are refused', async () => {
-    const directory = files({ 'gpu/1/model.onnx': MODEL, 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]` })
+    const directory = files({
+      'gpu/1/model.onnx': MODEL, 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]`,
+    })
     expect((await runs(check, [directory])).code).toBe(1)
     expect((await runs(check, [directory, '--gpu-fallback', 'cpu'])).code).toBe(0)
     const wrong = await runs(check, [directory, '--gpu-falback=cpu'])
     expect([wrong.code, wrong.err]).toEqual([1, expect.stringContaining("did you mean '--gpu-fallback'?")])
     expect((await runs(check, [])).err).toContain('Nothing to check')
-    expect((await runs(check, ['/nowhere'])).out).toBe('error: failed to stat file /nowhere\n0 models, 1 error, 0 warnings\n')
-    expect((await runs(check, [join(directory, 'gpu/1/model.onnx')], directory)).out).toMatch(/^error: \.\/gpu\/1\/model\.onnx is no configuration; '\.\/gpu\/1\/model\.onnx' is a model: .* init \.\/gpu\/1\/model\.onnx puts it into the repository models/)
+    expect((await runs(check, ['/nowhere'])).out).toBe(
+      'error: failed to stat file /nowhere\n0 models, 1 error, 0 warnings\n',
+    )
+    expect((await runs(check, [join(directory, 'gpu/1/model.onnx')], directory)).out).toMatch(
+      /^error: \.\/gpu\/1\/model\.onnx is no configuration; '\.\/gpu\/1\/model\.onnx' is a model: .* init \.\/gpu\/1\/model\.onnx puts it into the repository models/,
+    )
   })
 
   test('as JSON', async () => {
@@ -374,7 +469,9 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 })
 
 describe('a model of PyTorch', () => {
-  const IO = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+  const IO =
+    'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: ' +
+    'TYPE_FP32 dims: [ 1 ] } ]\n'
   const reported = async (content: Record<string, string>, python = 'sh'): Promise<string> => {
     // An interpreter that finds every module, or none.
     const directory = files({ ...content, 'bin/sh': '#!/bin/sh\nexit 0\n', 'bin/none': '#!/bin/sh\nexit 1\n' })
@@ -388,87 +485,174 @@ describe('a model of PyTorch', () => {
   }
 
   test('is right with its file, by backend or by platform, or with a class in a model.py', async () => {
-    expect(await reported({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK', 'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '', 'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}` })).toBe('3 models, 0 errors, 0 warnings\n')
+    expect(
+      await reported({
+        'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}`, 'r/b/1/model.pt2': 'PK',
+        'r/b/config.pbtxt': `platform: "torch_aoti"\n${IO}`, 'r/c/1/model.py': '',
+        'r/c/config.pbtxt': `backend: "pytorch" runtime: "model.py"\n${IO}`,
+      }),
+    ).toBe('3 models, 0 errors, 0 warnings\n')
   })
 
   test.each([
-    ['no file', { 'r/a/1/': '', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` }, "unable to find './r/a/1/model.pt' for model 'a'"],
-    ['a file of another name', { 'r/a/1/net.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` }, "unable to find './r/a/1/model.pt' for model 'a'; there is 'net.pt': call it 'model.pt', or set default_model_filename: \"net.pt\""],
-    ['the file of another platform', { 'r/a/1/net.pt2': 'PK', 'r/a/config.pbtxt': `platform: "torch_aoti"\n${IO}` }, "unable to find './r/a/1/model.pt2' for model 'a'"],
-    ['a pointer', { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO }, "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS"],
-    ['no inputs', { 'r/a/1/model.pt': 'PK' }, "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch"],
+    [
+      'no file', { 'r/a/1/': '', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
+      "unable to find './r/a/1/model.pt' for model 'a'"
+    ],
+    [
+      'a file of another name', { 'r/a/1/net.pt': 'PK', 'r/a/config.pbtxt': `backend: "pytorch"\n${IO}` },
+      "unable to find './r/a/1/model.pt' for model 'a'; there is 'net.pt': call it 'model.pt', or set " +
+        'default_model_filename: "net.pt"',
+    ],
+    [
+      'the file of another platform', { 'r/a/1/net.pt2': 'PK', 'r/a/config.pbtxt': `platform: "torch_aoti"\n${IO}` },
+      "unable to find './r/a/1/model.pt2' for model 'a'"
+    ],
+    [
+      'a pointer', { 'r/a/1/model.pt': 'version https://git-lfs.github.com/spec/v1\n', 'r/a/config.pbtxt': IO },
+      "failed to load model 'a': './r/a/1/model.pt' is a pointer of Git LFS"
+    ],
+    [
+      'no inputs', { 'r/a/1/model.pt': 'PK' },
+      "model 'a' must specify its inputs and outputs: they are not read from a file of PyTorch"
+    ],
   ] as [string, Record<string, string>, string][])('with %s is told what is missing', async (_, content, text) => {
     expect(await reported(content)).toContain(text)
   })
 
   test('without torch in the interpreter, its command of installation is named', async () => {
     const out = await reported({ 'r/a/1/model.pt': 'PK', 'r/a/config.pbtxt': IO }, 'none')
-    expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'torch', which runs this model: get it with \1 -m pip install torch, or name another interpreter with NEREID_PYTHON$/m)
+    expect(out).toMatch(
+      /^\.\/r\/a: warning: (.*\/none) has no module 'torch', which runs this model: get it with \1 -m pip install torch, or name another interpreter with NEREID_PYTHON$/m,
+    )
     expect(out).toContain('1 model, 0 errors, 1 warning\n')
   })
 
   test('of OpenVINO needs no inputs in its configuration, and the missing module is named', async () => {
-    const content = { 'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx', 'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"' }
+    const content = {
+      'r/a/1/model.xml': '<net/>', 'r/b/1/model.onnx': 'onnx',
+      'r/b/config.pbtxt': 'backend: "openvino" default_model_filename: "model.onnx"',
+    }
     expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
-    const out = await reported({ ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none')
-    expect(out).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'openvino', which runs this model: get it with \1 -m pip install openvino, /m)
-    expect(out).toContain("unable to find './r/c/1/model.xml' for model 'c'; there is 'net.xml': call it 'model.xml', or set default_model_filename")
+    const out = await reported(
+      { ...content, 'r/c/1/net.xml': '<net/>', 'r/c/config.pbtxt': 'backend: "openvino"' }, 'none',
+    )
+    expect(out).toMatch(
+      /^\.\/r\/a: warning: (.*\/none) has no module 'openvino', which runs this model: get it with \1 -m pip install openvino, /m,
+    )
+    expect(out).toContain(
+      "unable to find './r/c/1/model.xml' for model 'c'; there is 'net.xml': call it 'model.xml', or set " +
+        'default_model_filename',
+    )
     expect(out).toContain('3 models, 1 error, 2 warnings\n')
   })
 
   test('of TensorFlow needs no inputs in its configuration, and the missing module is named', async () => {
-    const content = { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"' }
+    const content = {
+      'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/b/1/net/saved_model.pb': 'graph',
+      'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net"',
+    }
     expect(await reported(content)).toBe('2 models, 0 errors, 0 warnings\n')
-    expect(await reported(content, 'none')).toMatch(/^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m)
+    expect(await reported(content, 'none')).toMatch(
+      /^\.\/r\/a: warning: (.*\/none) has no module 'tensorflow', which runs this model: get it with \1 -m pip install tensorflow, /m,
+    )
   })
 
   test.each([
     ['nothing', { 'r/a/1/': '' }, "unable to find './r/a/1/model.savedmodel' for model 'a'\n"],
-    ['a directory of another name', { 'r/a/1/net/saved_model.pb': 'graph' }, "for model 'a'; there is 'net': call it 'model.savedmodel', or set default_model_filename: \"net\""],
     [
-      'the files of TensorFlow Serving', { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
-      'its files lie in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv saved_model.pb variables model.savedmodel',
+      'a directory of another name', { 'r/a/1/net/saved_model.pb': 'graph' },
+      "for model 'a'; there is 'net': call it 'model.savedmodel', or set default_model_filename: \"net\""
     ],
-    ['a directory too many', { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' }, "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up"],
-    ['a file', { 'r/a/1/model.savedmodel': 'graph' }, "'./r/a/1/model.savedmodel' is a file, and has to be a directory with a saved_model.pb"],
-    ['weights that are a pointer', { 'r/a/1/model.savedmodel/saved_model.pb': 'graph', 'r/a/1/model.savedmodel/variables/variables.index': 'version https://git-lfs.github.com/spec/v1\n' }, "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS"],
-    ['a model of Keras', { 'r/a/1/model.keras': 'PK' }, "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import keras; keras.saving.load_model(\"./r/a/1/model.keras\", compile=False).export(\"./r/a/1/model.savedmodel\")'"],
-  ] as [string, Record<string, string>, string][])('of TensorFlow with %s is told what to do', async (_, content, text) => {
-    expect(await reported({ ...content, 'r/a/config.pbtxt': 'backend: "tensorflow"' })).toContain(text)
-  })
+    [
+      'the files of TensorFlow Serving',
+      { 'r/a/1/saved_model.pb': 'graph', 'r/a/1/variables/variables.index': 'v', 'r/a/1/labels.txt': '' },
+      'its files lie in the directory of the version: cd ./r/a/1 && mkdir model.savedmodel && mv ' +
+        'saved_model.pb variables model.savedmodel',
+    ],
+    [
+      'a directory too many', { 'r/a/1/model.savedmodel/1/saved_model.pb': 'graph' },
+      "'./r/a/1/model.savedmodel' has no saved_model.pb; there is one in '1': move what is in there up"
+    ],
+    [
+      'a file', { 'r/a/1/model.savedmodel': 'graph' },
+      "'./r/a/1/model.savedmodel' is a file, and has to be a directory with a saved_model.pb"
+    ],
+    [
+      'weights that are a pointer',
+      {
+        'r/a/1/model.savedmodel/saved_model.pb': 'graph',
+        'r/a/1/model.savedmodel/variables/variables.index': 'version https://git-lfs.github.com/spec/v1\n',
+      },
+      "'./r/a/1/model.savedmodel' has a variables/variables.index that is a pointer of Git LFS"
+    ],
+    [
+      'a model of Keras', { 'r/a/1/model.keras': 'PK' },
+      "there is 'model.keras', a model of Keras: make a SavedModel of it, which is served with platform: " +
+        '"tensorflow_savedmodel": python -c \'import keras; keras.saving.load_model("./r/a/1/model.keras", ' +
+        'compile=False).export("./r/a/1/model.savedmodel")\'',
+    ],
+  ] as [string, Record<string, string>, string][])(
+    'of TensorFlow with %s is told what to do',
+    async (_, content, text) => {
+      expect(await reported({ ...content, 'r/a/config.pbtxt': 'backend: "tensorflow"' })).toContain(text)
+    },
+  )
 
   test('of TensorFlow in another format is refused with the command that converts it', async () => {
-    const out = await reported({ 'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`, 'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"', 'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph' })
-    expect(out).toContain("'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel of it, which is served with platform: \"tensorflow_savedmodel\": python -c 'import tensorflow as tf; ")
+    const out = await reported({
+      'r/a/1/model.graphdef': 'graph', 'r/a/config.pbtxt': `platform: "tensorflow_graphdef"\n${IO}`,
+      'r/b/1/net.h5': 'HDF', 'r/b/config.pbtxt': 'backend: "tensorflow" default_model_filename: "net.h5"',
+      'r/c/1/model.h5': 'HDF', 'r/d/1/saved_model.pb': 'graph',
+    })
+    expect(out).toContain(
+      "'./r/a/1/model.graphdef' is a GraphDef, whose inputs and outputs have no signature: make a SavedModel " +
+        'of it, which is served with platform: "tensorflow_savedmodel": python -c \'import tensorflow as tf; ',
+    )
     expect(out).toContain('simple_save(s, "./r/a/1/model.savedmodel", t(["A__0"]), t(["B__0"]))')
     expect(out).toContain("'./r/b/1/net.h5' is a model of Keras: make a SavedModel of it")
     expect(out).toContain("'model.h5' is a model of Keras: make a SavedModel of it, which is served: python -c ")
-    expect(out).toContain("'saved_model.pb' and what belongs to it have to be in a directory 'model.savedmodel' of the version.")
+    expect(out).toContain(
+      "'saved_model.pb' and what belongs to it have to be in a directory 'model.savedmodel' of the version.",
+    )
     expect(out).toContain('4 models, 4 errors, ')
   })
 })
 
 describe('--load', () => {
   test('valid models are loaded next to invalid ones, and both are reported', async () => {
-    const directory = files({ 'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL, 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
+    const directory = files({
+      'good/1/model.onnx': addSub(), 'broken/1/model.onnx': MISSING, 'wrong/1/model.onnx': MODEL,
+      'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '',
+    })
     const { code, out } = await runs(check, ['--load', directory], directory)
     expect(code).toBe(1)
-    expect(out).toContain('./wrong/config.pbtxt:1:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize".')
+    expect(out).toContain(
+      './wrong/config.pbtxt:1:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize".',
+    )
     expect(out).toContain("./torch: error: failed to load model 'torch': './torch/1/model.pt' is empty")
     expect(out).toContain('./broken/1/model.onnx: error: onnx runtime error')
     expect(out).toContain('4 models, 3 errors, 0 warnings\n')
   })
 
   test('of models and files that are named, only those', async () => {
-    const directory = files({ 'one/1/model.onnx': MISSING, 'one/config.pbtxt': GOOD, 'two/1/model.onnx': MISSING, 'three/1/model.onnx': MODEL, 'three/config.pbtxt': 'max_batchsize: 8' })
-    const { out } = await runs(check, ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')], directory)
+    const directory = files({
+      'one/1/model.onnx': MISSING, 'one/config.pbtxt': GOOD, 'two/1/model.onnx': MISSING, 'three/1/model.onnx': MODEL,
+      'three/config.pbtxt': 'max_batchsize: 8',
+    })
+    const { out } = await runs(
+      check, ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')], directory,
+    )
     expect(out).toContain('./one/1/model.onnx: error: onnx runtime error')
     expect(out).not.toContain('two')
     expect(out).toContain('2 models, 2 errors, 0 warnings\n')
   })
 
   test('an ensemble does not repeat the errors of its models', async () => {
-    const step = 'platform: "ensemble"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]\nensemble_scheduling { step [ { model_name: "m" model_version: -1 input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }\n'
+    const step =
+      'platform: "ensemble"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" ' +
+      'data_type: TYPE_FP32 dims: [ 1 ] } ]\nensemble_scheduling { step [ { model_name: "m" model_version: -1 ' +
+      'input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }\n'
     const directory = files({ 'e/1/': '', 'e/config.pbtxt': step, 'm/1/model.onnx': MISSING, 'm/config.pbtxt': GOOD })
     const { out } = await runs(check, ['--load', directory], directory)
     expect(out).toContain("./e/config.pbtxt:4:44: error: ensemble 'e' depends on 'm' which has no loaded version.\n")
@@ -477,8 +661,15 @@ describe('--load', () => {
   })
 
   test('Python errors are printed in lines, with terminal escapes made visible', async () => {
-    const directory = files({ 'py/config.pbtxt': `backend: "python"\n${GOOD.replace('backend: "onnxruntime"\n', '')}`, 'py/1/model.py': 'def helper():\n    raise ValueError("no \\x1b[2J weights")\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n' })
-    const { code, out } = await runs(check, ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`], directory)
+    const directory = files({
+      'py/config.pbtxt': `backend: "python"\n${GOOD.replace('backend: "onnxruntime"\n', '')}`,
+      'py/1/model.py':
+        'def helper():\n    raise ValueError("no \\x1b[2J weights")\nclass TritonPythonModel:\n    def ' +
+        'initialize(self, args):\n        helper()\n',
+    })
+    const { code, out } = await runs(
+      check, ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`], directory,
+    )
     expect(code).toBe(1)
     expect(out).not.toContain('\u001b')
     expect(out).toMatchInlineSnapshot(`
@@ -560,9 +751,14 @@ test('a repository without models, and a model outside a directory of its own, a
 test('a model given as a repository is recognised by its versions, and one without a file by the missing file', async () => {
   const model = join(files({ 'adder/1/model.onnx': MODEL }), 'adder')
   expect(repositoryHint(model, new Map([['1', join(model, '1')]]), true)).toBe(
-    `model repository '${model}' has only directories of versions: if it is a model itself, serve the directory above it, --model-repository=${dirname(model)}`,
+    `model repository '${model}' has only directories of versions: if it is a model itself, serve the ` +
+      `directory above it, --model-repository=${dirname(model)}`,
   )
   const bare = await checked({ 'adder/1/': '', 'ghost/notes.txt': '' })
-  expect(bare.out).toMatch(/adder: error: Invalid model name: .*\. There is no model\.onnx, model\.py or other file of a model in '[^']*adder\/1'/)
-  expect(bare.out).toMatch(/ghost: error: Invalid model name: .*\. There is no directory of a version in '[^']*ghost', such as 1/)
+  expect(bare.out).toMatch(
+    /adder: error: Invalid model name: .*\. There is no model\.onnx, model\.py or other file of a model in '[^']*adder\/1'/,
+  )
+  expect(bare.out).toMatch(
+    /ghost: error: Invalid model name: .*\. There is no directory of a version in '[^']*ghost', such as 1/,
+  )
 })

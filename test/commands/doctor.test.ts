@@ -20,7 +20,9 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
 const REPOSITORY = { 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': '' }
 
 /** Runs doctor on one of these files. */
-async function examined(content: Record<string, string>, path: string, args: string[] = []): Promise<{ code: number; out: string; err: string }> {
+async function examined(
+  content: Record<string, string>, path: string, args: string[] = [],
+): Promise<{ code: number; out: string; err: string }> {
   const directory = files(content)
   return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
 }
@@ -33,14 +35,23 @@ test('every row that doctor cites exists in COMPAT.md', () => {
   expect(cited.length).toBeGreaterThan(20)
   // Every fact is used.
   const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
-  const code = readdirSync(directory).filter((name) => name !== 'facts.ts').map((name) => readFileSync(join(directory, name), 'utf8')).join('')
+  const code = readdirSync(directory)
+    .filter((name) => name !== 'facts.ts')
+    .map((name) => readFileSync(join(directory, name), 'utf8'))
+    .join('')
   expect(Object.keys(FACTS).filter((name) => !code.includes(`'${name}'`))).toEqual([])
   expect(cited.filter((row) => !rows.some((line) => line.startsWith(row)))).toEqual([])
 })
 
 test('an invalid model is reported with its real type', async () => {
   const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n'
-  const { code, out } = await examined({ 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX, 'models/p/1/model.onnx': pointer }, 'models')
+  const { code, out } = await examined(
+    {
+      'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': 'not a model', 'models/p/config.pbtxt': ONNX,
+      'models/p/1/model.onnx': pointer,
+    },
+    'models',
+  )
   expect(code).toBe(1)
   expect(out).toMatch(/to change +model m: the file is no ONNX model/)
   expect(out).toMatch(/to change +model p: the file is a pointer of Git LFS/)
@@ -50,7 +61,9 @@ test('an invalid model is reported with its real type', async () => {
 describe('a command line', () => {
   test('a deployment that runs unchanged', async () => {
     const directory = files(REPOSITORY)
-    const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'], directory)
+    const { code, out } = await runs(
+      doctor, ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'], directory,
+    )
     expect(code).toBe(0)
     expect(out).toMatchInlineSnapshot(`
       "command line
@@ -123,7 +136,10 @@ describe('a command line', () => {
 
   test('rules between flags are those of a start', async () => {
     const { out } = await runs(doctor, ['--', 'tritonserver', '--model-repository=/m', '--load-model=a'])
-    expect(out).toContain("to change         the options together: Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+    expect(out).toContain(
+      "to change         the options together: Error: Use of '--load-model' requires setting " +
+        "'--model-control-mode=explicit' as well.",
+    )
   })
 
   test('every flag of the table has a verdict', async () => {
@@ -137,14 +153,24 @@ describe('a command line', () => {
     }
     for (const flag of table) {
       const { out } = await runs(doctor, ['--', 'tritonserver', `--${flag.name}${value(flag)}`])
-      expect(out, flag.name).toMatch(new RegExp(`^ +(as it is|differs|to change|not possible yet) +--${flag.name}`, 'm'))
+      expect(out, flag.name).toMatch(
+        new RegExp(`^ +(as it is|differs|to change|not possible yet) +--${flag.name}`, 'm'),
+      )
     }
   })
 
   test('the same in sh -c, and docker run with a repository on this machine', async () => {
-    const directory = files({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU count: 2 } ]\n`, 'models/m/1/model.onnx': '' })
-    const run = ['docker', 'run', '--gpus=all', '-it', '--rm', '--net=host', '-p', '8000:8000', '--shm-size=1g', '--ulimit', 'memlock=-1', '-v', `${directory}/models:/models:ro`, '-e', 'HF_TOKEN=hf_123']
-    const server = ['nvcr.io/nvidia/tritonserver:24.01-py3', 'bash', '-c', 'pip install numpy && tritonserver --model-repository=/models']
+    const directory = files({
+      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU count: 2 } ]\n`, 'models/m/1/model.onnx': '',
+    })
+    const run = [
+      'docker', 'run', '--gpus=all', '-it', '--rm', '--net=host', '-p', '8000:8000', '--shm-size=1g', '--ulimit',
+      'memlock=-1', '-v', `${directory}/models:/models:ro`, '-e', 'HF_TOKEN=hf_123'
+    ]
+    const server = [
+      'nvcr.io/nvidia/tritonserver:24.01-py3', 'bash', '-c',
+      'pip install numpy && tritonserver --model-repository=/models'
+    ]
     const { code, out } = await runs(doctor, ['--', ...run, ...server], directory)
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
@@ -174,7 +200,9 @@ describe('a command line', () => {
   })
 
   test('an image of the month has the version of Triton that it had', () => {
-    expect(['21.02', '22.12-py3', '23.10-py3', '24.05-py3', '25.01-vllm-python-py3', '25.06-py3'].map(tritonVersion)).toEqual(['2.7', '2.29', '2.39', '2.46', '2.54', '2.59'])
+    expect(
+      ['21.02', '22.12-py3', '23.10-py3', '24.05-py3', '25.01-vllm-python-py3', '25.06-py3'].map(tritonVersion),
+    ).toEqual(['2.7', '2.29', '2.39', '2.46', '2.54', '2.59'])
     expect(['25.07-py3', 'latest', '24.13-py3', ''].map(tritonVersion)).toEqual([null, null, null, null])
   })
 })
@@ -328,7 +356,13 @@ services:
   gateway:
     image: nginx
 `
-    const { code, out } = await examined({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '', 'compose.yaml': compose }, 'compose.yaml')
+    const { code, out } = await examined(
+      {
+        'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '',
+        'compose.yaml': compose,
+      },
+      'compose.yaml',
+    )
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./compose.yaml
@@ -534,16 +568,22 @@ class TritonPythonModel:
 `
     const { code, out } = await examined(
       {
-        'r/batched/config.pbtxt': `${ONNX}dynamic_batching { max_queue_delay_microseconds: 500 }\nresponse_cache { enable: true }\noptimization { cuda { graphs: true } }`,
+        'r/batched/config.pbtxt':
+          `${ONNX}dynamic_batching { max_queue_delay_microseconds: 500 }\nresponse_cache { enable: true ` +
+          '}\noptimization { cuda { graphs: true } }',
         'r/batched/1/model.onnx': '',
         'r/gpu/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]`,
         'r/gpu/1/model.onnx': '',
         'r/plan/config.pbtxt': 'platform: "tensorrt_plan"',
         'r/plan/1/model.plan': '',
-        'r/py/config.pbtxt': `backend: "python"\nparameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\nmodel_transaction_policy { decoupled: true }`,
+        'r/py/config.pbtxt':
+          'backend: "python"\nparameters { key: "EXECUTION_ENV_PATH" value { string_value: ' +
+          '"$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\nmodel_transaction_policy { decoupled: true }',
         'r/py/1/model.py': python,
         'r/py/triton_python_backend_stub': '',
-        'r/seq/config.pbtxt': `${ONNX}sequence_batching { state [ { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ 1 ] } ] }`,
+        'r/seq/config.pbtxt':
+          `${ONNX}sequence_batching { state [ { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ ` +
+          '1 ] } ] }',
         'r/seq/1/model.onnx': '',
         'r/wrong/config.pbtxt': 'backend: "onnx_runtime"\n',
         'r/wrong/1/model.onnx': '',
@@ -617,9 +657,16 @@ class TritonPythonModel:
       'r/llm/1/model.json': '{}',
       'b/vllm/model.py': '',
     })
-    const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`], directory)
+    const { code, out } = await runs(
+      doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`, `--backend-directory=${directory}/b`],
+      directory,
+    )
     expect(code).toBe(0)
-    expect(out).toContain('as it is          model plan: tensorrt, version 1\n    5  differs           model plan: is run on GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n')
+    expect(out).toContain(
+      'as it is          model plan: tensorrt, version 1\n    5  differs           model plan: is run on ' +
+        'GPUs only, by ONNX Runtime’s TensorRT provider (nereid gpu says what is missing); without a GPU, serve ' +
+        'the ONNX file that it was made from (COMPAT.md: TensorRT plans)\n',
+    )
     expect(out).toContain('as it is          model llm: vllm, version 1\n')
     expect(out).not.toContain('gpu-fallback')
     const without = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/r`], directory)
@@ -628,29 +675,52 @@ class TritonPythonModel:
   })
 
   test('the packages of a Python model are reported by their own names', async () => {
-    const code = 'import cv2, json\nimport yaml\nfrom PIL import Image\nfrom sklearn.svm import SVC\nimport my_own\nimport torch\n'
+    const code =
+      'import cv2, json\nimport yaml\nfrom PIL import Image\nfrom sklearn.svm import SVC\nimport my_own\nimport torch\n'
     const { out } = await examined({ 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': code }, 'r')
-    expect(out).toContain('its interpreter needs numpy, opencv-python-headless, pillow, pyyaml, scikit-learn, torch; NEREID_PYTHON')
+    expect(out).toContain(
+      'its interpreter needs numpy, opencv-python-headless, pillow, pyyaml, scikit-learn, torch; NEREID_PYTHON',
+    )
     const list = readFileSync(join(pythonRuntime(), 'packages.txt'), 'utf8').trimEnd().split('\n').slice(1)
     expect(list.filter((line) => !/^[A-Za-z_]\w*(?: [a-z0-9-]+)?$/.test(line))).toEqual([])
     expect(new Set(list.map((line) => line.split(' ')[0])).size).toBe(list.length)
   })
 
   test('forms found in guides: pages, launchers, entry points, paths in the image, objects in lists', async () => {
-    const page = 'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
+    const page =
+      'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models ' +
+      'nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
     const read = await examined({ ...REPOSITORY, 'README.md': page }, 'README.md')
     expect(read.out).toContain('nereid --model-repository=./models')
-    expect(read.out).toContain('+$ docker run --gpus=1 --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models')
+    expect(read.out).toContain(
+      '+$ docker run --gpus=1 --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models',
+    )
 
-    const launcher = await examined({ 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh')
-    expect([launcher.code, launcher.out]).toEqual([0, expect.stringContaining('starts servers by a program of its own')])
+    const launcher = await examined(
+      { 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh',
+    )
+    expect([launcher.code, launcher.out]).toEqual([
+      0, expect.stringContaining('starts servers by a program of its own')
+    ])
 
-    const shell = await examined({ 'start.sh': 'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n', ...REPOSITORY }, 'start.sh')
+    const shell = await examined(
+      {
+        'start.sh':
+          'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n',
+        ...REPOSITORY,
+      },
+      'start.sh',
+    )
     expect(shell.out).toContain("nereid --model-repository=./models '--id=${NAME}'")
 
-    const dockerfile = 'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /usr/bin/tritonserver --model-repository=/m --http-port ${PORT}\n'
+    const dockerfile =
+      'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ' +
+      '["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /usr/bin/tritonserver --model-repository=/m --http-port ' +
+      '${PORT}\n'
     const built = await examined({ Dockerfile: dockerfile }, 'Dockerfile')
-    expect(built.out).toContain('3  to change         /opt/nvidia/nvidia_entrypoint.sh: is a program of that image: leave it out')
+    expect(built.out).toContain(
+      '3  to change         /opt/nvidia/nvidia_entrypoint.sh: is a program of that image: leave it out',
+    )
     expect(built.out).toContain('+CMD tritonserver --model-repository=/m --http-port ${PORT}')
     expect(built.out).toContain('nereid --model-repository=/m --http-port 8000')
 
@@ -671,10 +741,13 @@ items:
   })
 
   test('the image matches the models, and its contents are reported', async () => {
-    const compose = (more: string): string => `services: { t: { image: "tritonserver:1", volumes: ["./r:/models"], command: ${more} } }\n`
+    const compose = (more: string): string =>
+      `services: { t: { image: "tritonserver:1", volumes: ["./r:/models"], command: ${more} } }\n`
     const python = { 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': '' }
     const argv = '[bash, -c, "tritonserver --model-repository=/models --http-port=9000"]'
-    const onnx = await runs(doctor, [join(files({ 'r/m/config.pbtxt': ONNX, 'r/m/1/model.onnx': '', 'compose.yml': compose(argv) }), 'compose.yml')])
+    const onnx = await runs(doctor, [
+      join(files({ 'r/m/config.pbtxt': ONNX, 'r/m/1/model.onnx': '', 'compose.yml': compose(argv) }), 'compose.yml'),
+    ])
     expect(onnx.out).toContain('take nereid, which docs/containers.md makes')
     expect(onnx.out).toContain('to change         bash: is not in the image: write sh')
     expect(onnx.out).toContain('set the variable NEREID_HTTP_PORT to it too')
@@ -683,57 +756,98 @@ items:
     expect(code.out).not.toContain('write sh')
     // Doctor's facts about images match their Containerfile.
     const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
-    for (const fact of ['opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"', 'title="nereid-gpu"']) expect(containerfile).toContain(fact)
+    for (const fact of [
+      'opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"',
+      'title="nereid-gpu"'
+    ])
+      expect(containerfile).toContain(fact)
     expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
   })
 
   test('models that want a GPU: the CPU serves them only where the file gives the container none', async () => {
-    const models = { 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' }
-    const compose = (members: string): string => `services: { t: { image: "tritonserver:1", command: "tritonserver --model-repository=/models", volumes: ["./models:/models"]${members} } }\n`
-    const pod = (members: string): string => `kind: Pod\nspec: { ${members} image: "tritonserver:1", args: [tritonserver, --model-repository=/models], volumeMounts: [ { name: m, mountPath: /models } ] } ], volumes: [ { name: m, hostPath: { path: "DIRECTORY/models" } } ] }\n`
+    const models = {
+      'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '',
+    }
+    const compose = (members: string): string =>
+      'services: { t: { image: "tritonserver:1", command: "tritonserver --model-repository=/models", ' +
+      `volumes: ["./models:/models"]${members} } }\n`
+    const pod = (members: string): string =>
+      `kind: Pod\nspec: { ${members} image: "tritonserver:1", args: [tritonserver, ` +
+      '--model-repository=/models], volumeMounts: [ { name: m, mountPath: /models } ] } ], volumes: [ { name: ' +
+      'm, hostPath: { path: "DIRECTORY/models" } } ] }\n'
     const container = 'containers: [ { name: t,'
     const check = async (name: string, text: string, falls: boolean): Promise<void> => {
       const directory = files(models)
       writeFileSync(join(directory, name), text.replaceAll('DIRECTORY', directory))
       const { out } = await runs(doctor, [join(directory, name)], directory)
       expect(out, text).toContain('model m: instance_group: wants a GPU; runs there when')
-      expect([/nereid --model-repository=.* --gpu-fallback=cpu/.test(out), out.includes('the container is given none')], text).toEqual([falls, falls])
+      expect(
+        [/nereid --model-repository=.* --gpu-fallback=cpu/.test(out), out.includes('the container is given none')], text,
+      ).toEqual([falls, falls])
       expect(out, text).toContain(falls ? 'take nereid, which' : 'docs/containers.md makes')
     }
     await check('compose.yaml', compose(''), true)
     await check('compose.yaml', compose(', gpus: all'), false)
     await check('compose.yaml', compose(', runtime: nvidia'), false)
-    await check('compose.yaml', compose(', deploy: { resources: { reservations: { devices: [ { capabilities: [gpu] } ] } } }'), false)
+    await check(
+      'compose.yaml', compose(', deploy: { resources: { reservations: { devices: [ { capabilities: [gpu] } ] } } }'),
+      false,
+    )
     await check('compose.yaml', compose(', environment: { NVIDIA_VISIBLE_DEVICES: all }'), false)
     await check('compose.yaml', compose(', environment: { NVIDIA_VISIBLE_DEVICES: none }'), true)
     await check('pod.yaml', pod(container), true)
     await check('pod.yaml', pod(`${container} resources: { limits: { nvidia.com/gpu: 1 } },`), false)
     await check('pod.yaml', pod(`runtimeClassName: nvidia, ${container}`), false)
-    await check('run.sh', 'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', true)
-    await check('run.sh', 'docker run --device nvidia.com/gpu=all -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', false)
+    await check(
+      'run.sh', 'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', true,
+    )
+    await check(
+      'run.sh',
+      'docker run --device nvidia.com/gpu=all -v ./models:/models tritonserver:1 tritonserver ' +
+        '--model-repository=/models\n',
+      false,
+    )
     // The file of a command line does not tell where it runs.
     const start = await examined({ ...models, 'start.sh': 'tritonserver --model-repository=./models\n' }, 'start.sh')
     expect(start.out).not.toContain('--gpu-fallback=cpu\n')
   })
 
   test('the changes can be applied as they are printed', async () => {
-    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: tritonserver --cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
-    const directory = files({ 'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' })
+    const compose =
+      'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: tritonserver ' +
+      '--cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
+    const directory = files({
+      'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`,
+      'models/m/1/model.onnx': '',
+    })
     const { out } = await runs(doctor, [join(directory, 'compose.yml'), '--image=nereid:1', '--format=json'])
     const [diff = ''] = (JSON.parse(out) as { diffs: string[] }).diffs
-    execFileSync('git', ['apply', '--unidiff-zero', '-'], { cwd: directory, input: diff.replaceAll(directory, '').replaceAll('//', '/') })
-    expect(readFileSync(join(directory, 'compose.yml'), 'utf8')).toBe('services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models --gpu-fallback=cpu\n    volumes: [./models:/models]\n')
+    execFileSync('git', ['apply', '--unidiff-zero', '-'], {
+      cwd: directory, input: diff.replaceAll(directory, '').replaceAll('//', '/'),
+    })
+    expect(readFileSync(join(directory, 'compose.yml'), 'utf8')).toBe(
+      'services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models ' +
+        '--gpu-fallback=cpu\n    volumes: [./models:/models]\n',
+    )
   })
 
   test('a directory with files that start a Triton, and one command in a file', async () => {
-    const directory = files({ ...REPOSITORY, 'deploy/compose.yml': 'services: { t: { image: "nvcr.io/nvidia/tritonserver:25.06-py3", command: "tritonserver --model-repository /models", volumes: ["../models:/models"] } }\n', 'deploy/values.yaml': 'a: 1\n' })
+    const directory = files({
+      ...REPOSITORY,
+      'deploy/compose.yml':
+        'services: { t: { image: "nvcr.io/nvidia/tritonserver:25.06-py3", command: "tritonserver ' +
+        '--model-repository /models", volumes: ["../models:/models"] } }\n',
+      'deploy/values.yaml': 'a: 1\n',
+    })
     const { out } = await runs(doctor, [join(directory, 'deploy')], directory)
     expect(out).toContain('nereid --model-repository ./models')
     expect(out).not.toContain('values.yaml')
   })
 
   test('as JSON', async () => {
-    const { code, out } = await examined({ 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'])
+    const { code, out } = await examined(
+      { 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'],
+    )
     expect([code, JSON.parse(out)]).toMatchInlineSnapshot(`
       [
         1,
@@ -790,11 +904,15 @@ items:
 test('as a program: standard input, and a reader that leaves', () => {
   const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
   const script = 'tritonserver --model-repository=/nowhere\n'
-  expect(execFileSync(process.execPath, [main, 'doctor', '-'], { input: script, encoding: 'utf8' })).toContain('nereid --model-repository=/nowhere')
+  expect(execFileSync(process.execPath, [main, 'doctor', '-'], { input: script, encoding: 'utf8' })).toContain(
+    'nereid --model-repository=/nowhere',
+  )
   const many = Array.from({ length: 900 }, (_, i) => `--load-model=${'m'.repeat(150)}${i}`).join(' ')
   // More than a pipe holds.
   const input = `tritonserver ${many}\n`
-  const { stdout, stderr } = spawnSync('sh', ['-c', '"$0" "$1" doctor - | head -1', process.execPath, main], { input, encoding: 'utf8' })
+  const { stdout, stderr } = spawnSync('sh', ['-c', '"$0" "$1" doctor - | head -1', process.execPath, main], {
+    input, encoding: 'utf8',
+  })
   expect([stdout, stderr]).toEqual(['-\n', ''])
 })
 
@@ -808,7 +926,10 @@ describe('unreadable input exits with 2', () => {
     ['nothing there', 'nowhere', /no such file or directory/],
   ]
   test.each(cases)('%s', async (_, path, text) => {
-    const content = { 'notes.txt': 'hello\n', 'a.yaml': 'a: 1\nb: [\n', 'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n', 'other.yaml': 'a: 1\n', 'empty/': '' }
+    const content = {
+      'notes.txt': 'hello\n', 'a.yaml': 'a: 1\nb: [\n', 'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n',
+      'other.yaml': 'a: 1\n', 'empty/': '',
+    }
     const { code, err } = await examined(content, path)
     expect([code, err]).toEqual([2, expect.stringMatching(text)])
   })
@@ -816,7 +937,9 @@ describe('unreadable input exits with 2', () => {
   test('wrong arguments', async () => {
     expect((await runs(doctor, [])).code).toBe(2)
     expect((await runs(doctor, ['--http-port=1'])).err).toContain('stands behind --')
-    expect((await runs(doctor, ['--frmat=json', '.'])).err).toBe("doctor has no option '--frmat'; did you mean '--format'?\n")
+    expect((await runs(doctor, ['--frmat=json', '.'])).err).toBe(
+      "doctor has no option '--frmat'; did you mean '--format'?\n",
+    )
     expect((await runs(doctor, ['--format=xml', '.'])).err).toBe("--format is text or json; got 'xml'\n")
     expect((await runs(doctor, ['--', 'ls'])).code).toBe(2)
   })
@@ -825,7 +948,10 @@ describe('unreadable input exits with 2', () => {
 test("an exporter's directory is reported with the command that makes a repository of it", async () => {
   const directory = files({ 'config.json': '{}', 'model.onnx': '', 'tokenizer.json': '{}' })
   const { code, err } = await runs(doctor, [directory])
-  expect([code, err]).toEqual([2, expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m)])
+  expect([code, err]).toEqual([
+    2,
+    expect.stringMatching(/neither a model repository nor .*; of 'model\.onnx' in it .*init \S+ makes a repository$/m)
+  ])
 })
 
 describe('hostile files', () => {
@@ -835,12 +961,16 @@ describe('hostile files', () => {
     symlinkSync('/dev/zero', join(directory, 'zero.yaml'))
     symlinkSync('loop.yaml', join(directory, 'loop.yaml'))
     execFileSync('mkfifo', [join(directory, 'fifo.sh')])
-    for (const name of ['big.sh', 'zero.yaml', 'loop.yaml', 'fifo.sh']) expect((await runs(doctor, [join(directory, name)])).code, name).toBe(2)
+    for (const name of ['big.sh', 'zero.yaml', 'loop.yaml', 'fifo.sh'])
+      expect((await runs(doctor, [join(directory, name)])).code, name).toBe(2)
     expect((await runs(doctor, [directory])).code).toBe(2)
   })
 
   test('YAML of aliases of aliases, of aliases in rings, of brackets, of a hundred thousand items', async () => {
-    const bomb = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]', ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)].join('\n')
+    const bomb = [
+      'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
+      ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)
+    ].join('\n')
     const texts: [string, number][] = [
       [`${bomb}\nservices: { t: { image: tritonserver, command: *a30, environment: *a30, volumes: *a30 } }\n`, 1],
       ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver] } }\n', 1],
@@ -867,7 +997,9 @@ describe('hostile files', () => {
   })
 
   test('texts of files cannot move the cursor, and secrets are not repeated', async () => {
-    const { out } = await examined({ 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh')
+    const { out } = await examined(
+      { 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh',
+    )
     expect(out).not.toContain('\u001b')
     expect(out).not.toContain('hunter2')
   })
@@ -876,15 +1008,35 @@ describe('hostile files', () => {
     let state = 7
     const random = (): number => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32)
     const seeds: [string, string][] = [
-      ['c.yaml', 'services:\n  t: &t\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: ["tritonserver", "--model-repository=/m", \'--id=x\']\n    volumes: [./m:/m]\n    environment: { A: "${B:-c}" }\n'],
-      ['k.yaml', 'kind: Pod\napiVersion: v1\nspec:\n  containers:\n  - image: tritonserver\n    args: [tritonserver, "--model-store=$(X)"]\n    env: [{ name: X, value: /m }]\n'],
-      ['Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nENV A=b C="d e"\nCOPY m /m\nCMD ["tritonserver", "--model-repository=/m"]\n'],
-      ['run.sh', 'X=${Y:-"z"}\ndocker run --gpus all -v $(pwd)/m:/m "tritonserver:24.05" tritonserver --model-repository=/m <<EOF\n$X\nEOF\n'],
+      [
+        'c.yaml',
+        'services:\n  t: &t\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: ["tritonserver", ' +
+          '"--model-repository=/m", \'--id=x\']\n    volumes: [./m:/m]\n    environment: { A: "${B:-c}" }\n',
+      ],
+      [
+        'k.yaml',
+        'kind: Pod\napiVersion: v1\nspec:\n  containers:\n  - image: tritonserver\n    args: [tritonserver, ' +
+          '"--model-store=$(X)"]\n    env: [{ name: X, value: /m }]\n',
+      ],
+      [
+        'Dockerfile',
+        'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nENV A=b C="d e"\nCOPY m /m\nCMD ["tritonserver", ' +
+          '"--model-repository=/m"]\n',
+      ],
+      [
+        'run.sh',
+        'X=${Y:-"z"}\ndocker run --gpus all -v $(pwd)/m:/m "tritonserver:24.05" tritonserver ' +
+          '--model-repository=/m <<EOF\n$X\nEOF\n',
+      ],
     ]
     for (const [name, seed] of seeds) {
       for (let i = 0; i < 150; i += 1) {
         const letters = [...seed]
-        for (let n = 0; n < 3; n += 1) letters.splice(Math.floor(random() * letters.length), Math.floor(random() * 3), ...'{}[]"\'$&*#-:\\\n <|`'.charAt(Math.floor(random() * 19)))
+        for (let n = 0; n < 3; n += 1)
+          letters.splice(
+            Math.floor(random() * letters.length), Math.floor(random() * 3),
+            ...'{}[]"\'$&*#-:\\\n <|`'.charAt(Math.floor(random() * 19)),
+          )
         expect([0, 1, 2]).toContain((await examined({ [name]: letters.join('') }, name)).code)
       }
     }

@@ -23,7 +23,9 @@ interface Said {
   diff: string
 }
 
-async function examined(name: string, text: string, more: Record<string, string> = {}, args: string[] = []): Promise<Said> {
+async function examined(
+  name: string, text: string, more: Record<string, string> = {}, args: string[] = [],
+): Promise<Said> {
   const directory = files({ ...more, [name]: text })
   const json = await runs(doctor, ['--format=json', ...args, join(directory, name)], directory)
   if (json.code === 2) return { ...json, lines: [], commands: [], diff: '' }
@@ -32,7 +34,9 @@ async function examined(name: string, text: string, more: Record<string, string>
     commands: { command: string[] }[]
     diffs: string[]
   }
-  const lines = findings.map(({ line, subject, verdict, text: found }) => `${line ?? ''} ${verdict} ${subject}: ${found}`)
+  const lines = findings.map(
+    ({ line, subject, verdict, text: found }) => `${line ?? ''} ${verdict} ${subject}: ${found}`,
+  )
   return { ...json, lines, commands: commands.map(({ command }) => command.join(' ')), diff: diffs.join('') }
 }
 
@@ -43,8 +47,12 @@ describe('an image that is made for another backend is not replaced', () => {
     ['registry.local:5000/ml/tritonserver-trtllm:1.2', 'TensorRT-LLM engines are not in this release'],
   ]
   test.each(cases)('%s', async (image, why) => {
-    const compose = `services:\n  llm:\n    image: ${image}\n    command: tritonserver --model-repository=/models\n    volumes: [ llm:/models ]\nvolumes: { llm: {} }\n`
-    const manifest = `apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: t\n      image: ${image}\n      args: [tritonserver, --model-repository=/models]\n`
+    const compose =
+      `services:\n  llm:\n    image: ${image}\n    command: tritonserver --model-repository=/models\n ` +
+      '   volumes: [ llm:/models ]\nvolumes: { llm: {} }\n'
+    const manifest =
+      `apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: t\n      image: ${image}\n      args: ` +
+      '[tritonserver, --model-repository=/models]\n'
     for (const [name, text] of [
       ['compose.yaml', compose],
       ['pod.yaml', manifest],
@@ -53,74 +61,135 @@ describe('an image that is made for another backend is not replaced', () => {
     ] as const) {
       const { code, lines, commands, diff } = await examined(name, text)
       expect([code, commands, diff], name).toEqual([1, [], ''])
-      expect(lines.filter((line) => line.includes(' impossible ')), name).toEqual([expect.stringContaining(`impossible image ${image}: `)])
+      expect(
+        lines.filter((line) => line.includes(' impossible ')), name,
+      ).toEqual([expect.stringContaining(`impossible image ${image}: `)])
       expect(lines.join('\n'), name).toContain(why)
     }
   })
 
   test('unless its models are here and none of them uses that backend', async () => {
-    const script = 'docker run -v ./models:/models registry.local/tritonserver-dali:1.2 tritonserver --model-repository=/models\n'
+    const script =
+      'docker run -v ./models:/models registry.local/tritonserver-dali:1.2 tritonserver --model-repository=/models\n'
     const served = await examined('run.sh', script, MODELS)
-    expect(served.lines.join('\n')).toContain('change image registry.local/tritonserver-dali:1.2: take nereid, which docs/containers.md makes (none of its models wants dali')
+    expect(served.lines.join('\n')).toContain(
+      'change image registry.local/tritonserver-dali:1.2: take nereid, which docs/containers.md makes (none ' +
+        'of its models wants dali',
+    )
     expect(served.commands).toEqual(['nereid --model-repository=./models'])
-    const other = await examined('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '' })
+    const other = await examined('run.sh', script, {
+      ...MODELS, 'models/t/config.pbtxt': 'backend: "dali"', 'models/t/1/model.dali': '',
+    })
     expect(other.lines.join('\n')).toContain('impossible image')
     expect(other.lines.join('\n')).toContain('impossible model t')
     expect(other.diff).toBe('')
   })
 
   test('an image for TensorFlow is replaced, and files to convert are reported with the command', async () => {
-    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver --model-repository=/models\n'
-    const { lines } = await examined('run.sh', script, { 'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"', 'models/t/1/model.graphdef': 'graph' })
-    expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and python; take nereid-python, which docs/containers.md makes (models of tensorflow need the package tensorflow in it)')
+    const script =
+      'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3 tritonserver ' +
+      '--model-repository=/models\n'
+    const { lines } = await examined('run.sh', script, {
+      'models/s/1/model.savedmodel/saved_model.pb': 'graph', 'models/t/config.pbtxt': 'platform: "tensorflow_graphdef"',
+      'models/t/1/model.graphdef': 'graph',
+    })
+    expect(lines.join('\n')).toContain(
+      'change image nvcr.io/nvidia/tritonserver:23.10-tf2-python-py3: Triton 2.39, backends tensorflow and ' +
+        'python; take nereid-python, which docs/containers.md makes (models of tensorflow need the package ' +
+        'tensorflow in it)',
+    )
     expect(lines.join('\n')).toContain('same model s: tensorflow, version 1')
-    expect(lines.join('\n')).toContain('same model s: Python: its interpreter needs numpy, tensorflow; NEREID_PYTHON names another interpreter')
-    expect(lines.join('\n')).toMatch(/change model t: failed to load model 't': '.*model\.graphdef' is a GraphDef, .*python -c /)
+    expect(lines.join('\n')).toContain(
+      'same model s: Python: its interpreter needs numpy, tensorflow; NEREID_PYTHON names another interpreter',
+    )
+    expect(lines.join('\n')).toMatch(
+      /change model t: failed to load model 't': '.*model\.graphdef' is a GraphDef, .*python -c /,
+    )
   })
 
   test('one for PyTorch is, and the image that takes its place needs torch', async () => {
-    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver --model-repository=/models\n'
-    const io = 'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
-    const { lines, commands } = await examined('run.sh', script, { 'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK' })
-    expect(lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and python; take nereid-python, which docs/containers.md makes (models of pytorch need the package torch in it)')
+    const script =
+      'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver ' +
+      '--model-repository=/models\n'
+    const io =
+      'input [ { name: "A__0" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B__0" data_type: ' +
+      'TYPE_FP32 dims: [ 1 ] } ]\n'
+    const { lines, commands } = await examined('run.sh', script, {
+      'models/t/config.pbtxt': `platform: "pytorch_libtorch"\n${io}`, 'models/t/1/model.pt': 'PK',
+    })
+    expect(lines.join('\n')).toContain(
+      'change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and ' +
+        'python; take nereid-python, which docs/containers.md makes (models of pytorch need the package ' +
+        'torch in it)',
+    )
     expect(lines.join('\n')).toContain('same model t: pytorch, version 1')
-    expect(lines.join('\n')).toContain('same model t: Python: its interpreter needs numpy, torch; NEREID_PYTHON names another interpreter')
+    expect(lines.join('\n')).toContain(
+      'same model t: Python: its interpreter needs numpy, torch; NEREID_PYTHON names another interpreter',
+    )
     expect(commands).toEqual(['nereid --model-repository=./models'])
   })
 })
 
 test('an image for vLLM is replaced by one with Python, also where its models are elsewhere', async () => {
   const image = 'nvcr.io/nvidia/tritonserver:24.07-vllm-python-py3'
-  const script = (models: string): string => `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
-  const reported = `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which docs/containers.md makes (models of vllm need the package vllm in it)`
+  const script = (models: string): string =>
+    `docker run -v ${models}:/models ${image} tritonserver --model-repository=/models\n`
+  const reported =
+    `change image ${image}: Triton 2.48, backends vllm and python; take nereid-python, which ` +
+    'docs/containers.md makes (models of vllm need the package vllm in it)'
   const elsewhere = await examined('run.sh', script('llm'))
   expect(elsewhere.lines.join('\n')).toContain(reported)
   expect(elsewhere.diff).toContain('+docker run -v llm:/models nereid-python tritonserver --model-repository=/models\n')
-  const here = await examined('run.sh', script('./models'), { 'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}' })
+  const here = await examined('run.sh', script('./models'), {
+    'models/llm/config.pbtxt': 'backend: "vllm"\n', 'models/llm/1/model.json': '{"model":"facebook/opt-125m"}',
+  })
   expect(here.lines.join('\n')).toContain(reported)
-  expect(here.lines.join('\n')).toContain('same model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON names another interpreter')
+  expect(here.lines.join('\n')).toContain(
+    'same model llm: Python: its interpreter needs numpy, vllm; NEREID_PYTHON names another interpreter',
+  )
   expect(here.commands).toEqual(['nereid --model-repository=./models'])
 })
 
 test('placeholders of documentation are text, and the whole image is replaced', async () => {
   const image = 'nvcr.io/nvidia/tritonserver'
-  const quick = await examined('run.sh', `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver --model-repository=/models\n`, MODELS)
-  expect(quick.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu, `))
-  expect(quick.diff).toContain('+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu tritonserver --model-repository=/models\n')
+  const quick = await examined(
+    'run.sh',
+    `docker run --gpus=1 --rm --net=host -v \${PWD}/models:/models ${image}:<xx.yy>-py3 tritonserver ` +
+      '--model-repository=/models\n',
+    MODELS,
+  )
+  expect(quick.lines).toContainEqual(
+    expect.stringContaining(`change image ${image}:<xx.yy>-py3: all backends of Triton; take nereid-gpu, `),
+  )
+  expect(quick.diff).toContain(
+    '+docker run --gpus=1 --rm --net=host -v ${PWD}/models:/models nereid-gpu tritonserver ' +
+      '--model-repository=/models\n',
+  )
 
-  const mounted = await examined('run.sh', `docker run --rm -v</full/path/to/models>:/models ${image}:24.01-py3 tritonserver --model-repository=/models\n`)
+  const mounted = await examined(
+    'run.sh',
+    `docker run --rm -v</full/path/to/models>:/models ${image}:24.01-py3 tritonserver --model-repository=/models\n`,
+  )
   expect(mounted.lines).toContainEqual(expect.stringContaining(`change image ${image}:24.01-py3: Triton 2.42, `))
   expect(mounted.lines).toContainEqual(expect.stringContaining('differs shared memory in 24.01-py3: '))
   expect(mounted.lines).toContain('1 same mount /models: its directory is known when it runs: run doctor on it there')
-  expect(mounted.diff).toContain('+docker run --rm -v</full/path/to/models>:/models nereid tritonserver --model-repository=/models\n')
+  expect(mounted.diff).toContain(
+    '+docker run --rm -v</full/path/to/models>:/models nereid tritonserver --model-repository=/models\n',
+  )
 
-  const options = await examined('run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`)
-  expect(options.diff).toContain('+docker run <your options> nereid tritonserver --model-repository <path> > server.log 2>&1\n')
+  const options = await examined(
+    'run.sh', `docker run <your options> ${image}:<tag> tritonserver --model-repository <path> > server.log 2>&1\n`,
+  )
+  expect(options.diff).toContain(
+    '+docker run <your options> nereid tritonserver --model-repository <path> > server.log 2>&1\n',
+  )
 
   const pulled = await examined('run.sh', `docker pull ${image}:<xx.yy>-py3\n`, {}, ['--image=nereid:1'])
   expect(pulled.diff).toContain('+docker pull nereid:1\n')
 
-  const built = await examined('Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`)
+  const built = await examined(
+    'Dockerfile', `FROM ${image}:<xx.yy>-py3 AS base\nCMD ["tritonserver", "--model-repository=/models"]\n`,
+  )
   expect(built.lines).toContainEqual(expect.stringContaining(`change image ${image}:<xx.yy>-py3: `))
   expect(built.diff).toContain('+FROM nereid AS base\n')
 })
@@ -130,7 +199,12 @@ test('images of client tools are left alone, with their surroundings', async () 
 docker run --rm --net=host nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m -u localhost:8000
 `
   const sdk = await examined('bench.sh', script)
-  expect([sdk.code, sdk.diff, sdk.lines]).toEqual([0, '', [1, 2].map((line) => expect.stringMatching(`^${line} same image nvcr.io/nvidia/tritonserver:24.05-py3-sdk: clients`))])
+  expect([sdk.code, sdk.diff, sdk.lines]).toEqual([
+    0, '',
+    [1, 2].map((line) =>
+      expect.stringMatching(`^${line} same image nvcr.io/nvidia/tritonserver:24.05-py3-sdk: clients`),
+    ),
+  ])
 
   const dockerfile = `FROM nvcr.io/nvidia/tritonserver:23.12-py3-sdk
 RUN apt-get update && apt-get install -y jq
@@ -193,8 +267,12 @@ spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model
   })
 
   test('a service that names the format of Triton and no runtime runs on Triton', async () => {
-    const manifest = 'apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: { name: a }\nspec: { predictor: { model: { modelFormat: { name: triton }, storageUri: "pvc://models" } } }\n'
-    expect((await examined('a.yaml', manifest)).lines.join('\n')).toContain('make a ServingRuntime with an image of Nereid')
+    const manifest =
+      'apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: { name: a }\nspec: { ' +
+      'predictor: { model: { modelFormat: { name: triton }, storageUri: "pvc://models" } } }\n'
+    expect((await examined('a.yaml', manifest)).lines.join('\n')).toContain(
+      'make a ServingRuntime with an image of Nereid',
+    )
   })
 })
 
@@ -228,10 +306,12 @@ spec: { containers: [ { name: t, image: "nereid:1", args: [tritonserver, --model
 `
   const { lines } = await examined('all.yaml', manifest)
   expect(lines.filter((line) => !/ same /.test(line))).toEqual([
-    '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
+    '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in ' +
+      'its componentSpecs',
     '6 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
     '21 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
-    '26 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write httpGet with /v2/health/live',
+    '26 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write ' +
+      'httpGet with /v2/health/live',
   ])
   expect(lines).toContain('13 same ConfigMap notes: is left alone')
 })
@@ -250,19 +330,25 @@ describe('docker run in scripts', () => {
       if (reported !== null) expect(all, script).toContain(reported)
     }
     const tail = `-v $PWD/models:/models ${TRITON} tritonserver --model-repository=/models\n`
-    await check(`docker run $DOCKER_ARGS ${tail}`, 'same $DOCKER_ARGS: options of docker run that are known when it runs')
+    await check(
+      `docker run $DOCKER_ARGS ${tail}`, 'same $DOCKER_ARGS: options of docker run that are known when it runs',
+    )
     await check(`docker run --rm \${EXTRA_ARGS} ${tail}`, 'same ${EXTRA_ARGS}: options')
     await check(`docker run "\${ARGS[@]}" -d ${tail}`, 'same "${ARGS[@]}": options')
     await check(`docker run $(gpu_flags) ${tail}`, 'same $(gpu_flags): options')
     await check(`ARGS="--gpus all --rm -p 8000:8000"\ndocker run $ARGS ${tail}`, 'differs --gpus all: stays')
-    await check(`ARGS=(--gpus all --rm)\nARGS+=(-p 8000:8000)\ndocker run "\${ARGS[@]}" ${tail}`, 'same -p 8000:8000: HTTP')
+    await check(
+      `ARGS=(--gpus all --rm)\nARGS+=(-p 8000:8000)\ndocker run "\${ARGS[@]}" ${tail}`, 'same -p 8000:8000: HTTP',
+    )
     await check(`NONE=\ndocker run $NONE ${tail}`, null)
     await check(`sudo docker run ${tail}`, null)
     await check(`nvidia-docker run --rm ${tail}`, null)
   })
 
   test('an image in a variable is the image', async () => {
-    const open = await examined('run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS)
+    const open = await examined(
+      'run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS,
+    )
     expect(open.lines.join('\n')).toContain('change image $TRITON_IMAGE: its name is known when it runs; take nereid')
     expect(open.commands).toEqual(['nereid --model-repository=./models'])
     const both = await examined('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
@@ -272,13 +358,22 @@ describe('docker run in scripts', () => {
   })
 
   test('containers that are not Triton are left alone', async () => {
-    const { code, lines, diff } = await examined('up.sh', 'docker run -d --name redis -p 6379:6379 redis:7 redis-server --save 60 1\ndocker run --rm -v $PWD:/w -w /w python:3.11 bash -c "pip install tritonclient[http] && python client.py"\ndocker run $ANY\n')
+    const { code, lines, diff } = await examined(
+      'up.sh',
+      'docker run -d --name redis -p 6379:6379 redis:7 redis-server --save 60 1\ndocker run --rm -v $PWD:/w ' +
+        '-w /w python:3.11 bash -c "pip install tritonclient[http] && python client.py"\ndocker run $ANY\n',
+    )
     expect([code, diff]).toEqual([0, ''])
-    expect(lines).toEqual(['1 same docker run redis:7: is not Triton: left alone', '2 same docker run python:3.11: is not Triton: left alone', '3 same docker run $ANY: its image is known when it runs: left alone'])
+    expect(lines).toEqual([
+      '1 same docker run redis:7: is not Triton: left alone',
+      '2 same docker run python:3.11: is not Triton: left alone',
+      '3 same docker run $ANY: its image is known when it runs: left alone'
+    ])
   })
 
   test('directories that a script finds by itself', async () => {
-    const of = (mount: string, before = ''): string => `#!/bin/bash\n${before}docker run -v ${mount}:/models:ro ${TRITON} tritonserver --model-repository=/models\n`
+    const of = (mount: string, before = ''): string =>
+      `#!/bin/bash\n${before}docker run -v ${mount}:/models:ro ${TRITON} tritonserver --model-repository=/models\n`
     for (const script of [
       of('$(pwd)/models'),
       of('"$(pwd)"/models'),
@@ -295,7 +390,9 @@ describe('docker run in scripts', () => {
       expect(lines.join('\n'), script).toContain('same mount /models: ./models, looked into below')
     }
     const other = await examined('run.sh', of('$(git rev-parse --show-toplevel)/models'))
-    expect(other.lines.join('\n')).toContain('same mount /models: its directory is known when it runs: run doctor on it there')
+    expect(other.lines.join('\n')).toContain(
+      'same mount /models: its directory is known when it runs: run doctor on it there',
+    )
     expect(other.commands).toEqual(['nereid --model-repository=/models'])
     const colons = await examined('run.sh', of('$(docker inspect x:1 | jq -r .path)/m'))
     expect(colons.lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
@@ -345,12 +442,17 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     await check(`docker exec -it triton ${server}`, '')
     await check(`echo "Starting tritonserver" && ${server}`, '')
     await check(`mpirun --allow-run-as-root -n 1 ${server}`, 'change mpirun: starts processes that share one model', 1)
-    await check(`mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`, 'change mpirun', 1)
+    await check(
+      `mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`, 'change mpirun', 1,
+    )
     await check(`bash -c "echo tritonserver; numactl -m 0 ${server.replace('$PWD', '.')}"`, 'same numactl')
   })
 
   test('docker pull of a Triton is removed, or pulls the given image', async () => {
-    const script = 'set -e\nsudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\ndocker pull redis:7\ndocker pull nvcr.io/nvidia/tritonserver:24.05-py3-sdk\ndocker pull -q nvcr.io/nvidia/tritonserver:24.05-py3 && echo done\n'
+    const script =
+      'set -e\nsudo docker pull nvcr.io/nvidia/tritonserver:24.05-py3\ndocker pull redis:7\ndocker pull ' +
+      'nvcr.io/nvidia/tritonserver:24.05-py3-sdk\ndocker pull -q nvcr.io/nvidia/tritonserver:24.05-py3 && ' +
+      'echo done\n'
     const { code, lines, diff } = await examined('pull.sh', script)
     const leave = 'leave it out: docs/containers.md makes the image of Nereid'
     expect([code, lines]).toEqual([1, [
@@ -366,16 +468,29 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
   })
 
   test('packages that a command installs before the server', async () => {
-    const run = (command: string): string => `docker run --rm -v $PWD/models:/models nvcr.io/nvidia/tritonserver:24.05-py3 bash -c "${command} && tritonserver --model-repository=/models"\n`
-    const packages = 'packages for Python models, at each start: it needs the network, and a root that can be written; RUN pip install in an image of your own does it once'
-    for (const command of ['pip install transformers', 'pip3 install --no-cache-dir -r /models/requirements.txt', 'python3 -m pip install torch', 'uv pip install torch', 'cd /models && pip install -q torch']) {
+    const run = (command: string): string =>
+      `docker run --rm -v $PWD/models:/models nvcr.io/nvidia/tritonserver:24.05-py3 bash -c "${command} && ` +
+      'tritonserver --model-repository=/models"\n'
+    const packages =
+      'packages for Python models, at each start: it needs the network, and a root that can be written; RUN ' +
+      'pip install in an image of your own does it once'
+    for (const command of [
+      'pip install transformers', 'pip3 install --no-cache-dir -r /models/requirements.txt',
+      'python3 -m pip install torch', 'uv pip install torch', 'cd /models && pip install -q torch'
+    ]) {
       const { lines } = await examined('up.sh', run(command), MODELS)
       expect(lines, command).toContain(`1 same ${command.split(' && ').at(-1)}: ${packages}`)
       expect(lines.join('\n'), command).toContain('take nereid-python')
     }
     const apt = await examined('up.sh', run('apt-get install -y libgl1'), MODELS)
-    expect(apt.lines).toContain('1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image of your own, with USER root before and USER 1000 behind')
-    const shell = await examined('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n')
+    expect(apt.lines).toContain(
+      '1 change apt-get install -y libgl1: the image runs as a user without rights: install it in an image ' +
+        'of your own, with USER root before and USER 1000 behind',
+    )
+    const shell = await examined(
+      'Dockerfile',
+      'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nCMD pip install torch && tritonserver --model-repository=/models\n',
+    )
     expect(shell.lines).toContain(`2 same pip install torch: ${packages}`)
     expect(shell.diff).toContain('+FROM nereid-python\n')
     // Words that only look similar.
@@ -383,7 +498,11 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
   })
 
   test('removing a variable removes its option', async () => {
-    const { diff } = await examined('up.sh', 'docker run --rm \\\n  -e LD_PRELOAD=/x.so \\\n  --env=LD_PRELOAD=/y.so -e A=1 \\\n  nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
+    const { diff } = await examined(
+      'up.sh',
+      'docker run --rm \\\n  -e LD_PRELOAD=/x.so \\\n  --env=LD_PRELOAD=/y.so -e A=1 \\\n ' +
+        ' nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n',
+    )
     expect(diff).toContain('@@ -2,3 +2,2 @@\n-  -e LD_PRELOAD=/x.so \\\n-  --env=LD_PRELOAD=/y.so -e A=1 \\\n')
     expect(diff).toMatch(/^\+ +-e A=1 \\$/m)
     expect(diff).not.toMatch(/^\+.*-e \\$/m)
@@ -397,20 +516,31 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     volumes: [ ./models:/models ]
 `
     const { lines, commands } = await examined('compose.yaml', compose, MODELS)
-    expect(lines.join('\n')).toContain('change numactl: is not in the image: leave it out; --cpuset-cpus and --cpuset-mems of docker run do the same')
+    expect(lines.join('\n')).toContain(
+      'change numactl: is not in the image: leave it out; --cpuset-cpus and --cpuset-mems of docker run do the same',
+    )
     expect(commands).toEqual(['nereid --model-repository=./models'])
   })
 
   test('a command in one word: of ssh, eval and their like', async () => {
-    const remote = await examined('deploy.sh', 'ssh gpu-host "docker run -d -v /nowhere/models:/models nvcr.io/nvidia/tritonserver:23.12-py3 tritonserver --model-repository=/models"\n')
+    const remote = await examined(
+      'deploy.sh',
+      'ssh gpu-host "docker run -d -v /nowhere/models:/models nvcr.io/nvidia/tritonserver:23.12-py3 ' +
+        'tritonserver --model-repository=/models"\n',
+    )
     expect(remote.commands).toEqual(['nereid --model-repository=/nowhere/models'])
     expect(remote.diff).toContain('+ssh gpu-host "docker run -d -v /nowhere/models:/models nereid tritonserver')
-    expect((await examined('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n')).commands).toEqual(['nereid --http-port=9000 --model-repository=/nowhere'])
+    expect(
+      (await examined('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n'))
+        .commands,
+    ).toEqual(['nereid --http-port=9000 --model-repository=/nowhere'])
     expect((await examined('deep.sh', `${'eval "'.repeat(200)}tritonserver\n`)).code).toBe(0)
   })
 
   test('arguments that come from outside are known when it runs', async () => {
-    const { code, lines, commands } = await examined('entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n')
+    const { code, lines, commands } = await examined(
+      'entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n',
+    )
     expect(code).toBe(0)
     expect(lines.join('\n')).toContain('same $@: is known when it runs; look at what it says then')
     expect(commands).toEqual(['nereid --model-repository=/models $@ $1'])
@@ -456,11 +586,19 @@ spec:
     expect([code, err]).toEqual([1, ''])
     const all = lines.join('\n')
     expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
-    expect(all).toContain('18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: its name is known when it runs; take nereid')
-    expect(all).toContain('20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known when it runs')
+    expect(all).toContain(
+      '18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: ' +
+        'its name is known when it runs; take nereid',
+    )
+    expect(all).toContain(
+      '20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known when it runs',
+    )
     expect(all).toContain('22 change --strict-model-confg=false')
     expect(all).toContain('26 differs resources: limits: nvidia.com/gpu: {{ .Values.image.numGpus }}')
-    expect(commands).toEqual(['nereid --model-repository={{ .Values.image.modelRepositoryPath }} --model-control-mode=poll --repository-poll-secs=5 --strict-model-config=false'])
+    expect(commands).toEqual([
+      'nereid --model-repository={{ .Values.image.modelRepositoryPath }} --model-control-mode=poll ' +
+        '--repository-poll-secs=5 --strict-model-config=false',
+    ])
     // The values name the image.
     expect(diff).toContain('+                 "--repository-poll-secs=5", "--strict-model-config=false"]')
     expect(diff).not.toContain('image:')
@@ -514,12 +652,19 @@ spec:
   })
 
   test('values of a chart: their replacements', async () => {
-    const { code, err } = await examined('values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n')
-    expect([code, err]).toEqual([2, expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints')])
+    const { code, err } = await examined(
+      'values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n',
+    )
+    expect([code, err]).toEqual([
+      2, expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints')
+    ])
   })
 
   test('templates without an end, and a hundred thousand of them', async () => {
-    for (const text of ['kind: Pod\nspec: {{ x\n', `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`, `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`, 'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n']) {
+    for (const text of [
+      'kind: Pod\nspec: {{ x\n', `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`,
+      `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`, 'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n'
+    ]) {
       expect([0, 1, 2], text.slice(0, 30)).toContain((await examined('t.yaml', text)).code)
     }
   }, 20_000)
@@ -527,7 +672,11 @@ spec:
 
 describe('a Dockerfile', () => {
   test('one that is not of Triton is left alone', async () => {
-    const { code, lines, diff } = await examined('Dockerfile', 'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n')
+    const { code, lines, diff } = await examined(
+      'Dockerfile',
+      'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install ' +
+        'tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n',
+    )
     expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: left alone']])
   })
 
@@ -577,12 +726,17 @@ describe.skipIf(patch !== '')(`a Dockerfile without its LD_PRELOAD can still be 
     ['between others', 'ENV A=1 \\\n  LD_PRELOAD=/x.so \\\n  B=2\n', 'ENV A=1 \\\n  B=2\n'],
   ]
   test.each(cases)('%s', async (_, text, left) => {
-    const around = (env: string): string => `FROM nvcr.io/nvidia/tritonserver:24.05-py3\n${env}CMD ["tritonserver", "--model-repository=/models"]\n`
+    const around = (env: string): string =>
+      `FROM nvcr.io/nvidia/tritonserver:24.05-py3\n${env}CMD ["tritonserver", "--model-repository=/models"]\n`
     const { lines, diff } = await examined('Dockerfile', around(text))
     expect(lines.join('\n')).toContain('change LD_PRELOAD=')
-    const directory = files({ Dockerfile: around(text), 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile') })
+    const directory = files({
+      Dockerfile: around(text), 'changes.patch': diff.replace(/^(---|\+\+\+) .*$/gm, '$1 Dockerfile'),
+    })
     expect(spawnSync('patch', ['-p0', '-i', 'changes.patch'], { cwd: directory, encoding: 'utf8' }).status).toBe(0)
-    expect(readFileSync(join(directory, 'Dockerfile'), 'utf8')).toBe(around(left).replace('nvcr.io/nvidia/tritonserver:24.05-py3', 'nereid'))
+    expect(readFileSync(join(directory, 'Dockerfile'), 'utf8')).toBe(
+      around(left).replace('nvcr.io/nvidia/tritonserver:24.05-py3', 'nereid'),
+    )
   })
 })
 
@@ -601,13 +755,18 @@ CMD ["tritonserver", "--model-repository=/models"]
     const { lines, commands } = await examined('Dockerfile', dockerfile, { 'run.sh': '' })
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(lines.filter((line) => !/ same /.test(line))).toEqual([
-      '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid, which docs/containers.md makes',
+      '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid, which ' +
+        'docs/containers.md makes',
       '3 change COPY --from=full /opt/tritonserver /opt/tritonserver: is Triton itself: leave it out',
     ])
   })
 
   test('in an image that stays nothing has to be changed', async () => {
-    const { lines } = await examined('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\nRUN apt-get update && apt-get install -y git-lfs\nCMD ["tritonserver", "--model-repository=/m"]\n')
+    const { lines } = await examined(
+      'Dockerfile',
+      'FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\nRUN apt-get update && apt-get install -y ' +
+        'git-lfs\nCMD ["tritonserver", "--model-repository=/m"]\n',
+    )
     expect(lines.some((line) => / change /.test(line))).toBe(false)
   })
 })
@@ -617,8 +776,16 @@ test('a directory: clients, templates and servers beside one another', async () 
   mkdirSync(join(directory, 'deploy'))
   const put = (name: string, text: string): void => writeFileSync(join(directory, 'deploy', name), text)
   put('client.sh', 'docker run --rm nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m\n')
-  put('server.sh', 'docker run --rm -v $(dirname $0)/../models:/models nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
-  put('pod.yaml', 'kind: Pod\napiVersion: v1\nspec: { containers: [ { name: t, image: "{{ .Values.triton }}", args: [tritonserver, --model-repository=/m] } ] }\n')
+  put(
+    'server.sh',
+    'docker run --rm -v $(dirname $0)/../models:/models nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver ' +
+      '--model-repository=/models\n',
+  )
+  put(
+    'pod.yaml',
+    'kind: Pod\napiVersion: v1\nspec: { containers: [ { name: t, image: "{{ .Values.triton }}", args: ' +
+      '[tritonserver, --model-repository=/m] } ] }\n',
+  )
   const { code, out } = await runs(doctor, [join(directory, 'deploy')], directory)
   expect(code).toBe(1)
   expect(out).toContain('nereid --model-repository=./models')

@@ -83,7 +83,12 @@ test('models are written with their inputs, outputs and shapes', async () => {
 
 test('a repository gives the same file as the server that serves it, and both are in one order', async () => {
   const ofServer = await written(`--url=${server.url}/`, SOME)
-  expect(await written(`--model-repository=${models.path('main')}`, SOME.split(',').reverse().join(',').replace('--models=simple', 'simple').replace(/^/, '--models='))).toBe(ofServer)
+  expect(
+    await written(
+      `--model-repository=${models.path('main')}`,
+      SOME.split(',').reverse().join(',').replace('--models=simple', 'simple').replace(/^/, '--models='),
+    ),
+  ).toBe(ofServer)
 })
 
 test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async () => {
@@ -92,19 +97,25 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
     'calls.ts': readFileSync(join(ROOT, 'test/commands/gen_calls.ts.txt'), 'utf8'),
     'tsconfig.json': JSON.stringify({
       compilerOptions: {
-        target: 'es2023', lib: ['es2023', 'esnext.disposable', 'dom'], module: 'nodenext', strict: true, noEmit: true, skipLibCheck: true, exactOptionalPropertyTypes: true,
-        types: ['node'], typeRoots: [join(ROOT, 'node_modules/@types')], paths: { 'nereid-client': [join(ROOT, 'client/src/node.ts')] },
+        target: 'es2023', lib: ['es2023', 'esnext.disposable', 'dom'], module: 'nodenext', strict: true, noEmit: true,
+        skipLibCheck: true, exactOptionalPropertyTypes: true, types: ['node'],
+        typeRoots: [join(ROOT, 'node_modules/@types')], paths: { 'nereid-client': [join(ROOT, 'client/src/node.ts')] },
       },
       files: ['calls.ts'],
     }),
     'package.json': '{"type":"module"}',
   })
-  const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', directory]).catch((error: { stdout: string }) => error)
+  const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', directory]).catch(
+    (error: { stdout: string }) => error,
+  )
   // Wrong calls follow `@ts-expect-error`, which is an error itself without one.
   expect(compiled.stdout).toBe('')
 })
 
-test('a program of the client and the server compiles with the settings of tsc alone', { timeout: 60_000 }, async () => {
+test(
+  'a program of the client and the server compiles with the settings of tsc alone',
+  { timeout: 60_000 },
+  async () => {
   const directory = files({
     'node_modules/': '',
     'program.mts': `import { Server } from 'nereid'
@@ -114,7 +125,9 @@ export const client = connect('http://localhost:8000')
 `,
   })
   symlinkSync(ROOT, join(directory, 'node_modules/nereid'))
-  const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['--noEmit', '--strict', 'program.mts'], { cwd: directory }).catch((error: { stdout: string }) => error)
+    const compiled = await promisify(execFile)(
+      join(ROOT, 'node_modules/.bin/tsc'), ['--noEmit', '--strict', 'program.mts'], { cwd: directory },
+    ).catch((error: { stdout: string }) => error)
   expect(compiled.stdout).toBe('')
 })
 
@@ -132,7 +145,9 @@ test('the file imports the client from the module installed in its directory', a
       }
     }
     const out = join(directory, 'src/models.ts')
-    const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--out=${out}`, ...args], directory)
+    const { code, err } = await runs(
+      gen, ['ts', `--url=${server.url}`, '--models=simple', `--out=${out}`, ...args], directory,
+    )
     expect(code).toBe(0)
     return [/from '([^']+)'/.exec(readFileSync(out, 'utf8'))?.[1], err]
   }
@@ -141,7 +156,11 @@ test('the file imports the client from the module installed in its directory', a
   expect(await importOf({ 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_, 'nereid-client': client })).toEqual(['nereid-client', ''])
   expect(await importOf({ nereid: server_ }, '--import=./client.js')).toEqual(['./client.js', ''])
-  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n"]
+  const nothing = [
+    'nereid-client',
+    'neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which ' +
+      "'npm install PATH/client' installs from a built clone of Nereid at PATH; --import=MODULE names another\n",
+  ]
   expect(await importOf({})).toEqual(nothing)
   // npm's registry has another project of this name.
   expect(await importOf({ nereid: null })).toEqual(nothing)
@@ -149,38 +168,60 @@ test('the file imports the client from the module installed in its directory', a
 
 test('--check compares models: the file may import the client from any module unless --import names one', async () => {
   const file = join(files({}), 'models.ts')
-  const check = (...args: string[]) => runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`, ...args])
+  const check = (...args: string[]) =>
+    runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`, ...args])
   writeFileSync(file, await written(`--url=${server.url}`, '--models=simple', '--import=../vendor/client.js'))
   expect((await check()).code).toBe(0)
   expect((await check('--import=nereid-client')).code).toBe(1)
 })
 
 test('the models of a client are asked by their names', async () => {
-  using client = connect<{ simple: { inputs: { INPUT0: Int32Array; INPUT1: Int32Array }; outputs: { OUTPUT0: 'INT32' }; decoupled: false } }>(server.url)
+  using client = connect<{
+    simple: { inputs: { INPUT0: Int32Array; INPUT1: Int32Array }; outputs: { OUTPUT0: 'INT32' }; decoupled: false }
+  }>(server.url)
   const { simple } = client.models
-  const result = await simple.infer({ INPUT0: new Int32Array(16).fill(3), INPUT1: new Int32Array(16).fill(4) }, { outputs: ['OUTPUT0'] })
-  expect([result.outputs.length, result.output('OUTPUT0').data[15], await simple.ready(), (await simple.metadata()).platform]).toEqual([1, 7, true, 'onnxruntime_onnx'])
+  const result = await simple.infer(
+    { INPUT0: new Int32Array(16).fill(3), INPUT1: new Int32Array(16).fill(4) }, { outputs: ['OUTPUT0'] },
+  )
+  expect([
+    result.outputs.length, result.output('OUTPUT0').data[15], await simple.ready(), (await simple.metadata()).platform
+  ]).toEqual([1, 7, true, 'onnxruntime_onnx'])
   await expect(connect(server.url).models['nope']?.infer({})).rejects.toThrow("'nope'")
 })
 
 test('--check is silent when nothing changed, and names the models that did', async () => {
   const directory = files({})
   const file = join(directory, 'models.ts')
-  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`, '--import=nereid-client'])).out).toBe('')
+  expect(
+    (
+      await runs(gen, [
+        'ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`, '--import=nereid-client'
+      ])
+    ).out,
+  ).toBe('')
   expect(await written(`--url=${server.url}`, '--models=simple,scalar', `--check=${file}`)).toBe('')
   writeFileSync(file, readFileSync(file, 'utf8').replace("INPUT0: ModelInput<'INT32'", "INPUT0: ModelInput<'INT64'"))
-  expect(await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,variable', `--check=${file}`], directory)).toEqual({
+  expect(
+    await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,variable', `--check=${file}`], directory),
+  ).toEqual({
     code: 1,
     out: '',
-    err: './models.ts and the models differ; make it again.\n  not in the file: variable\n  no longer there: scalar\n  changed: simple\n',
+    err:
+      './models.ts and the models differ; make it again.\n  not in the file: variable\n  no longer there: ' +
+      'scalar\n  changed: simple\n',
   })
   writeFileSync(file, 'export {}\n')
-  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`], directory)).err).toBe("./models.ts was not made by 'gen ts': its first line is another\n")
+  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`], directory)).err).toBe(
+    "./models.ts was not made by 'gen ts': its first line is another\n",
+  )
 })
 
 test('the file is TypeScript whatever models and tensors are called', () => {
   const tensor = (name: string) => ({ name, datatype: 'FP32', shape: [-1, 4], optional: false })
-  const odd: ModelDescription = { name: "a-b'c\\d\u2028", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [], maxBatchSize: 0, decoupled: false }
+  const odd: ModelDescription = {
+    name: "a-b'c\\d\u2028", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [],
+    maxBatchSize: 0, decoupled: false,
+  }
   expect(typescriptOf([odd], 'nereid-client')).toContain(`  'a-b\\'c\\\\d\\u2028': {
     inputs: {
       'x y': ModelInput<'FP32', [number, 4]>
@@ -213,7 +254,9 @@ test.each([
 
 test('rejections by the server are reported in its words', async () => {
   const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
-  expect([code, err]).toEqual([1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`])
+  expect([code, err]).toEqual([
+    1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`
+  ])
 })
 
 test('at a server with keys it names the variable that gives it one', async () => {
@@ -222,7 +265,12 @@ test('at a server with keys it names the variable that gives it one', async () =
   const guarded = await TestServer.start(models.path('small'), [`--keys-file=${keys}`])
   const from = ['ts', `--url=${guarded.url}`]
   const missing = await runs(gen, from)
-  expect([missing.code, missing.err]).toEqual([1, expect.stringMatching(/^POST \S+\/index: 401 This needs a key .*; the variable NEREID_KEY gives this command one\n$/)])
+  expect([missing.code, missing.err]).toEqual([
+    1,
+    expect.stringMatching(
+      /^POST \S+\/index: 401 This needs a key .*; the variable NEREID_KEY gives this command one\n$/,
+    ),
+  ])
   // A user who passed a key knows how.
   const wrong = await runs(gen, [...from, '--header=X-API-Key: wrong'])
   expect(wrong.err).toContain(': 401 ')
@@ -232,8 +280,12 @@ test('at a server with keys it names the variable that gives it one', async () =
 
 test('files that cannot be written or read are named', async () => {
   const from = [`--url=${server.url}`, '--models=simple']
-  expect(await runs(gen, ['ts', ...from, '--out=/nowhere/models.ts'])).toMatchObject({ code: 1, err: expect.stringContaining("'/nowhere/models.ts'") })
-  expect(await runs(gen, ['ts', ...from, '--check=/nowhere/models.ts'])).toMatchObject({ code: 1, err: expect.stringContaining("'/nowhere/models.ts'") })
+  expect(await runs(gen, ['ts', ...from, '--out=/nowhere/models.ts'])).toMatchObject({
+    code: 1, err: expect.stringContaining("'/nowhere/models.ts'"),
+  })
+  expect(await runs(gen, ['ts', ...from, '--check=/nowhere/models.ts'])).toMatchObject({
+    code: 1, err: expect.stringContaining("'/nowhere/models.ts'"),
+  })
 })
 
 test("a server's responses are checked before anything is written", async () => {
@@ -246,7 +298,9 @@ test("a server's responses are checked before anything is written", async () => 
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve))
   const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
   const output = async (given: Record<string, unknown>, ...args: string[]): Promise<string> => {
-    answers = Object.fromEntries(Object.entries(given).map(([path, value]) => [path, typeof value === 'string' ? value : JSON.stringify(value)]))
+    answers = Object.fromEntries(
+      Object.entries(given).map(([path, value]) => [path, typeof value === 'string' ? value : JSON.stringify(value)]),
+    )
     const { code, out, err } = await runs(gen, ['ts', `--url=${url}`, ...args])
     expect([code, out]).toEqual([1, ''])
     return err.replaceAll(url, 'URL')
@@ -255,18 +309,32 @@ test("a server's responses are checked before anything is written", async () => 
   const [metadata, config] = ['/v2/models/a%2Fb', '/v2/models/a%2Fb/config']
   const good = { name: 'a/b', inputs: [tensor] }
   try {
-    expect(await output({})).toBe('POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n')
+    expect(await output({})).toBe(
+      'POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n',
+    )
     expect(await output({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the answer is no JSON\n')
-    for (const rows of [{}, 'null', [null], [{ name: 1 }]]) expect(await output({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
-    expect(await output({ [index]: ' '.repeat(17 << 20) })).toBe('POST URL/v2/repository/index: the answer has more than 16777216 bytes\n')
-    for (const wrong of [[], 'null', { name: 1 }, { name: 'a', inputs: {} }, { name: 'a', inputs: [{ ...tensor, datatype: 4 }] }, { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] }]) {
-      expect(await output({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(`GET URL${metadata}: the answer describes no model\n`)
+    for (const rows of [{}, 'null', [null], [{ name: 1 }]])
+      expect(await output({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
+    expect(await output({ [index]: ' '.repeat(17 << 20) })).toBe(
+      'POST URL/v2/repository/index: the answer has more than 16777216 bytes\n',
+    )
+    for (const wrong of [
+      [], 'null', { name: 1 }, { name: 'a', inputs: {} }, { name: 'a', inputs: [{ ...tensor, datatype: 4 }] },
+      { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] }
+    ]) {
+      expect(await output({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(
+        `GET URL${metadata}: the answer describes no model\n`,
+      )
     }
     for (const wrong of ['null', { max_batch_size: '8 */' }, { input: [null] }]) {
-      expect(await output({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(`GET URL${config}: the answer is no configuration\n`)
+      expect(await output({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(
+        `GET URL${config}: the answer is no configuration\n`,
+      )
     }
     answers = { [metadata]: JSON.stringify(good), [config]: '{}' }
-    expect(await written(`--url=${url}`, '--models=a/b')).toContain("  'a/b': {\n    inputs: {\n      X: ModelInput<'FP32', [1]>")
+    expect(await written(`--url=${url}`, '--models=a/b')).toContain(
+      "  'a/b': {\n    inputs: {\n      X: ModelInput<'FP32', [1]>",
+    )
   } finally {
     other.close()
   }

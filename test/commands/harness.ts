@@ -22,7 +22,9 @@ export function files(content: Record<string, string | Uint8Array>): string {
 }
 
 /** Exit code and output, with `.` for the directory's path. */
-export async function runs(command: CommandModule, args: readonly string[], directory = ''): Promise<{ code: number; out: string; err: string }> {
+export async function runs(
+  command: CommandModule, args: readonly string[], directory = '',
+): Promise<{ code: number; out: string; err: string }> {
   let out = ''
   let err = ''
   const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => ((out += String(text)), true))

@@ -10,11 +10,17 @@ import { files, runs } from './harness.js'
 import { external, versioned } from './mistakes.js'
 
 const MODEL = addSub(TYPE.FP32, ['batch', 4])
-const POINTER = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'
+const POINTER =
+  'version https://git-lfs.github.com/spec/v1\noid ' +
+  'sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 97821345\n'
 
-async function made(content: Record<string, string | Uint8Array>, source: string, args: string[] = []): Promise<{ code: number; out: string; err: string; directory: string }> {
+async function made(
+  content: Record<string, string | Uint8Array>, source: string, args: string[] = [],
+): Promise<{ code: number; out: string; err: string; directory: string }> {
   const directory = files(content)
-  return { ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`, ...args], directory)), directory }
+  return {
+    ...(await runs(init, [join(directory, source), `--out=${join(directory, 'out')}`, ...args], directory)), directory,
+  }
 }
 
 describe('a file that is no model', () => {
@@ -23,8 +29,14 @@ describe('a file that is no model', () => {
     ['HTML', '<!DOCTYPE html><html></html>', /m\.onnx is a page of HTML or XML and not a model/],
     ['nothing', '', /m\.onnx is empty/],
     ['half a model', MODEL.subarray(0, -30), /m\.onnx is no ONNX model: it ends in the middle of a field/],
-    ['operators that are too new', versioned(9, 99), /m\.onnx has operators of opset 99, and ONNX Runtime has them up to \d+: export it with opset_version=\d+/],
-    ['a format that is too new', versioned(99, 19), /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/],
+    [
+      'operators that are too new', versioned(9, 99),
+      /m\.onnx has operators of opset 99, and ONNX Runtime has them up to \d+: export it with opset_version=\d+/
+    ],
+    [
+      'a format that is too new', versioned(99, 19),
+      /m\.onnx has IR version 99, and ONNX Runtime reads up to \d+: export it with an older release of the package onnx/
+    ],
     ['a zip archive', 'PK\u0003\u0004rest', /m\.onnx is a zip archive.*torch\.onnx\.export/],
   ]
   test.each(cases)('%s', async (_, bytes, reported) => {
@@ -61,7 +73,9 @@ test('the IR of OpenVINO becomes a repository with its weights; the reason for a
   const content = { 'd/yolo.xml': '<net name="yolo"/>', 'd/yolo.bin': 'weights' }
   for (const source of ['d/yolo.xml', 'd']) {
     const { code, out, directory } = await made(content, source)
-    expect([code, out]).toEqual([0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')])
+    expect([code, out]).toEqual([
+      0, expect.stringContaining('./out/yolo/1/model.xml\n./out/yolo/1/model.bin\n./out/yolo/config.pbtxt\n')
+    ])
     expect(out).toContain('Note: the model does not load yet: ')
     expect(readFileSync(join(directory, 'out/yolo/config.pbtxt'), 'utf8')).toContain('backend: "openvino"')
   }
@@ -70,7 +84,9 @@ test('the IR of OpenVINO becomes a repository with its weights; the reason for a
 })
 
 test('a SavedModel of TensorFlow becomes a repository with all its files', async () => {
-  const content = { 'resnet/1/saved_model.pb': 'graph', 'resnet/1/variables/variables.index': 'v', 'resnet/1/assets/words.txt': '' }
+  const content = {
+    'resnet/1/saved_model.pb': 'graph', 'resnet/1/variables/variables.index': 'v', 'resnet/1/assets/words.txt': '',
+  }
   for (const source of ['resnet/1', 'resnet/1/saved_model.pb']) {
     const { code, out, directory } = await made(content, source)
     expect([code, out]).toEqual([0, expect.stringContaining('./out/resnet/1/model.savedmodel/saved_model.pb\n')])
@@ -82,25 +98,33 @@ test('a SavedModel of TensorFlow becomes a repository with all its files', async
 })
 
 describe('a model of PyTorch', () => {
-  test.each([['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
+  test.each([
+    ['net.pt', 'model.pt'], ['net.pth', 'model.pt'], ['net.pt2', 'model.pt2']
+  ])('%s is put into a repository, with a configuration to fill in', async (source, target) => {
     // No interpreter with torch is needed: a model that does not load yet is reported.
     const { code, out, err, directory } = await made({ [source]: 'garbage' }, source)
     expect([code, err]).toEqual([0, ''])
     expect(out).toContain(`./out/net/1/${target}\n./out/net/config.pbtxt\n`)
     expect(out).toContain('Note: the model does not load yet: ')
     const config = readFileSync(join(directory, 'out/net/config.pbtxt'), 'utf8')
-    expect(config).toContain('backend: "pytorch"\nmax_batch_size: 0\ninput [\n  { name: "INPUT__0" data_type: TYPE_FP32 dims: [ -1 ] }\n]\noutput [\n  { name: "OUTPUT__0"')
+    expect(config).toContain(
+      'backend: "pytorch"\nmax_batch_size: 0\ninput [\n  { name: "INPUT__0" data_type: TYPE_FP32 dims: [ -1 ' +
+        '] }\n]\noutput [\n  { name: "OUTPUT__0"',
+    )
     expect(config).toContain('fill them in')
   })
 
   test('a file that was not fetched is refused, and a directory with one file is that model', async () => {
-    expect(await made({ 'm.pt': POINTER }, 'm.pt')).toMatchObject({ code: 1, err: expect.stringContaining('m.pt is a pointer of Git LFS') as string })
+    expect(await made({ 'm.pt': POINTER }, 'm.pt')).toMatchObject({
+      code: 1, err: expect.stringContaining('m.pt is a pointer of Git LFS') as string,
+    })
     expect((await made({ 'd/net.pt': 'garbage' }, 'd')).out).toContain('./out/net/1/model.pt')
   })
 })
 
 describe('trees', () => {
-  const model = (name: string): Buffer => readFileSync(new URL(`../../crates/trees/tests/models/${name}`, import.meta.url))
+  const model = (name: string): Buffer =>
+    readFileSync(new URL(`../../crates/trees/tests/models/${name}`, import.meta.url))
   const cases: [source: string, from: string, type: string, file: string, isClassifier: boolean][] = [
     ['xgboost.json', 'logistic.json', 'xgboost_json', 'xgboost.json', true],
     ['loan.json', 'squared.json', 'xgboost_json', 'xgboost.json', false],
@@ -114,7 +138,9 @@ describe('trees', () => {
     // The content decides: XGBoost writes UBJSON into a file of any name.
     ['loan.model', 'logistic.ubj', 'xgboost_ubj', 'xgboost.ubj', true],
   ]
-  test.each(cases)('%s, which is %s, becomes a repository that answers', async (source, from, type, file, isClassifier) => {
+  test.each(cases)(
+    '%s, which is %s, becomes a repository that answers',
+    async (source, from, type, file, isClassifier) => {
     const { code, out, err, directory } = await made({ [`loan/${source}`]: model(from) }, `loan/${source}`)
     expect([code, err]).toEqual([0, ''])
     expect(out).toContain(`./out/loan/1/${file}\n./out/loan/config.pbtxt\n`)
@@ -122,18 +148,22 @@ describe('trees', () => {
     expect(out).toContain('/v2/models/loan/infer -d \'{"inputs":[{"name":"input__0","datatype":"FP32","shape":[1,')
     expect(out).not.toContain('Note: ')
     const config = readFileSync(join(directory, 'out/loan/config.pbtxt'), 'utf8')
-    for (const [key, value] of Object.entries({ model_type: type, is_classifier: `${isClassifier}` })) expect(config).toContain(`\nparameters { key: "${key}" value { string_value: "${value}" } }\n`)
+      for (const [key, value] of Object.entries({ model_type: type, is_classifier: `${isClassifier}` }))
+        expect(config).toContain(`\nparameters { key: "${key}" value { string_value: "${value}" } }\n`)
     expect(config).toContain('\nmax_batch_size: 4096\n')
   })
 
   test('a directory with one file of trees is that model, and --batch sets its rows', async () => {
-    const { code, out, directory } = await made({ 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' }, 'd', ['--batch=64'])
+    const { code, out, directory } = await made(
+      { 'd/xgboost.ubj': model('logistic.ubj'), 'd/notes.txt': 'notes' }, 'd', ['--batch=64'],
+    )
     expect([code, out]).toEqual([0, expect.stringContaining('./out/d/1/xgboost.ubj')])
     expect(readFileSync(join(directory, 'out/d/config.pbtxt'), 'utf8')).toContain('\nmax_batch_size: 64\n')
   })
 
   test('files that no framework wrote are refused, and so are trees that are not evaluated; nothing is left', async () => {
-    const none = /is no \.onnx, \.pt or \.xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model\.py/
+    const none =
+      /is no \.onnx, \.pt or \.xml file, no trees of XGBoost, LightGBM or treelite, and no directory with a model\.py/
     const refused: [string, string | Uint8Array, RegExp][] = [
       ['package.json', '{"name":"x"}', none],
       ['notes.txt', 'notes', none],
@@ -151,10 +181,16 @@ describe('trees', () => {
 
 describe('a directory', () => {
   test('as optimum-cli writes it is one model, with its weights, called like the directory', async () => {
-    const content = { 'distilbert/model.onnx': external('model.onnx_data'), 'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/config.json': '{}', 'distilbert/tokenizer.json': '{}' }
+    const content = {
+      'distilbert/model.onnx': external('model.onnx_data'),
+      'distilbert/model.onnx_data': Buffer.from(Float32Array.of(2).buffer), 'distilbert/config.json': '{}',
+      'distilbert/tokenizer.json': '{}',
+    }
     const { code, out, err, directory } = await made(content, 'distilbert')
     expect([code, err]).toEqual([0, ''])
-    expect(out).toContain('./out/distilbert/1/model.onnx\n./out/distilbert/1/model.onnx_data\n./out/distilbert/config.pbtxt\n')
+    expect(out).toContain(
+      './out/distilbert/1/model.onnx\n./out/distilbert/1/model.onnx_data\n./out/distilbert/config.pbtxt\n',
+    )
     expect(out).toContain('tokenizer.json stays where the model was')
     expect(existsSync(join(directory, 'out/distilbert/1/tokenizer.json'))).toBe(false)
   })
@@ -168,7 +204,9 @@ describe('a directory', () => {
 
   test('with several models is refused, and they are named', async () => {
     const { code, err } = await made({ 'd/encoder.onnx': MODEL, 'd/decoder.onnx': MODEL }, 'd')
-    expect([code, err]).toEqual([1, expect.stringContaining('has several models: decoder.onnx, encoder.onnx; name one of them')])
+    expect([code, err]).toEqual([
+      1, expect.stringContaining('has several models: decoder.onnx, encoder.onnx; name one of them')
+    ])
   })
 })
 
@@ -183,7 +221,9 @@ describe('output', () => {
   })
 
   test('npx is added if a shell would not find the program; if npx would not either, the file is called', () => {
-    const directory = files({ 'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '' })
+    const directory = files({
+      'bin/nereid': '', 'project/node_modules/.bin/nereid': '', 'project/src/': '', 'clone/docs/': '',
+    })
     const npx = join(directory, 'project/node_modules/.bin')
     const project = join(directory, 'project/src')
     const script = join(directory, 'clone/dist/cli/main.js')
@@ -196,6 +236,8 @@ describe('output', () => {
     const linked = files({ 'clone/dist/cli/main.js': '', 'cache/node_modules/.bin/': '' })
     symlinkSync(join(linked, 'clone'), join(linked, 'cache/node_modules/nereid'))
     symlinkSync('../nereid/dist/cli/main.js', join(linked, 'cache/node_modules/.bin/nereid'))
-    expect(invocation('nereid', '', join(linked, 'clone'), join(linked, 'cache/node_modules/.bin/nereid'))).toBe('npx nereid')
+    expect(invocation('nereid', '', join(linked, 'clone'), join(linked, 'cache/node_modules/.bin/nereid'))).toBe(
+      'npx nereid',
+    )
   })
 })

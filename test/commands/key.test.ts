@@ -20,11 +20,20 @@ describe('a key that is made', () => {
   test('is printed alone, and the file, which only its owner reads, has its hash and not the key', async () => {
     const directory = files({})
     const path = join(directory, 'keys.json')
-    const { code, out, err } = await runs(key, [path, '--name=ci', '--scope=inference,metadata:read:resnet*,bert', '--scope', 'health'], directory)
-    expect({ code, err }).toEqual({ code: 0, err: "./keys.json has the hash of the key 'ci'; the key itself is shown only here\n" })
+    const { code, out, err } = await runs(
+      key, [path, '--name=ci', '--scope=inference,metadata:read:resnet*,bert', '--scope', 'health'], directory,
+    )
+    expect({ code, err }).toEqual({
+      code: 0, err: "./keys.json has the hash of the key 'ci'; the key itself is shown only here\n",
+    })
     expect(out).toMatch(/^nk_[\w-]{43}\n$/)
     expect(read(path)).toEqual({
-      keys: [{ name: 'ci', sha256: sha256(out.trim()), scopes: [{ verbs: ['inference', 'metadata:read'], models: ['resnet*', 'bert'] }, { verbs: ['health'] }] }],
+      keys: [
+        {
+          name: 'ci', sha256: sha256(out.trim()),
+          scopes: [{ verbs: ['inference', 'metadata:read'], models: ['resnet*', 'bert'] }, { verbs: ['health'] }],
+        },
+      ],
     })
     expect(readFileSync(path, 'utf8')).not.toContain(out.trim())
     expect(statSync(path).mode & 0o777).toBe(0o600)
@@ -34,7 +43,10 @@ describe('a key that is made', () => {
     const anonymous = { scopes: [{ verbs: ['all'] }] }
     const directory = files({ 'keys.json': JSON.stringify({ anonymous, keys: [] }) })
     const path = join(directory, 'keys.json')
-    for (const name of ['a', 'b']) expect((await runs(key, [path, `--name=${name}`, '--scope=all', '--concurrency=8', '--expires=2027-01-31'])).code).toBe(0)
+    for (const name of ['a', 'b'])
+      expect(
+        (await runs(key, [path, `--name=${name}`, '--scope=all', '--concurrency=8', '--expires=2027-01-31'])).code,
+      ).toBe(0)
     const { keys, anonymous: kept } = read(path)
     expect(kept).toEqual(anonymous)
     expect(keys.map(({ name }) => name)).toEqual(['a', 'b'])
@@ -62,14 +74,24 @@ describe('mistakes', () => {
     [['--name=ci', '--scope=all', '--burst=lots'], '--burst takes a number'],
     [['--name=ci', '--scope=all', '--expires=soon'], 'error: --expires: a time is written as'],
     [['--name=ci', '--scope=all', '--expires=yesterday'], 'or as 90d from now'],
-    [['--name=ci', '--scope=all', '--expires=2020-01-01'], 'error: --expires: the key would have ended at 2020-01-01T00:00:00Z; a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC, or as 90d from now'],
+    [
+      ['--name=ci', '--scope=all', '--expires=2020-01-01'],
+      'error: --expires: the key would have ended at 2020-01-01T00:00:00Z; a time is written as 2027-01-31 ' +
+        'or 2027-01-31T12:00:00Z, in UTC, or as 90d from now',
+    ],
     [['--name=ci', '--scope=all', '--expires=0d'], 'the key would have ended at'],
     [['--name=ci', '--scope=health,infer:read'], "; did you mean 'inference'?\n"],
     [['--name=ci', '--scope=all', '--scope=shared_memory'], "; did you mean 'shared-memory'?\n"],
     [['--name=ci', '--scope=model'], "with ':read' behind it\n"],
     [['--name=ci', '--scope=all', '--concurrency=-1'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
-    [['--name=ci', '--scope=all', '--concurrency=5000000000'], 'error: quota: concurrency is 1 to 1000000, a whole number\n'],
-    [['--name=ci', '--scope=all', '--bytes-per-second=1.5'], 'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n'],
+    [
+      ['--name=ci', '--scope=all', '--concurrency=5000000000'],
+      'error: quota: concurrency is 1 to 1000000, a whole number\n'
+    ],
+    [
+      ['--name=ci', '--scope=all', '--bytes-per-second=1.5'],
+      'error: quota: bytes_per_second is 1 to 1000000000000, a whole number\n'
+    ],
     [['--name=old', '--scope=all'], /^error: the name 'old' stands in \S*keys\.json already\n$/],
   ])('%j is reported, and the file stays', async (args, text) => {
     const before = JSON.stringify({ keys: [{ name: 'old', sha256: sha256('x'), scopes: [] }] })
@@ -95,14 +117,20 @@ describe('mistakes', () => {
     expect(read(path).keys).toHaveLength(1)
   })
 
-  test.each(['all:read', 'all:read:red', 'inference:roads', 'all:red,blue', 'inference:re*', 'inference:reader'])('the scope %s is taken without one', async (scope) => {
+  test.each(['all:read', 'all:read:red', 'inference:roads', 'all:red,blue', 'inference:re*', 'inference:reader'])(
+    'the scope %s is taken without one',
+    async (scope) => {
     const path = join(files({}), 'keys.json')
     expect((await runs(key, [path, '--name=ci', `--scope=${scope}`])).err).not.toContain('warning')
   })
 
   test('the line of an existing hash is not reported for an unwritten file', async () => {
-    const directory = files({ 'keys.json': JSON.stringify({ keys: [{ name: 'old', sha256: sha256('0123456789abcdefghij'), scopes: [] }] }) })
-    const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
+    const directory = files({
+      'keys.json': JSON.stringify({ keys: [{ name: 'old', sha256: sha256('0123456789abcdefghij'), scopes: [] }] }),
+    })
+    const stdin = vi
+      .spyOn(process, 'stdin', 'get')
+      .mockReturnValue(Readable.from([Buffer.from('0123456789abcdefghij')]) as unknown as typeof process.stdin)
     const { err } = await runs(key, [join(directory, 'keys.json'), '--name=own', '--scope=all', '--hash'], directory)
     stdin.mockRestore()
     expect(err).toBe("error: with this key ./keys.json could not be used: keys: the hash of 'own' stands twice\n")
@@ -130,8 +158,13 @@ test('a full disk is reported, and the file keeps every key', () => {
   const before = JSON.stringify({ keys }, null, 1)
   const path = join(files({ 'keys.json': before }), 'keys.json')
   // Limits the file's KiB: as on a full disk, a write is short first, and then fails.
-  const { status, stdout, stderr } = spawnSync('bash', ['-c', 'ulimit -f 2; exec node dist/cli/main.js key "$0" --name=new --scope=all', path], { encoding: 'utf8' })
-  expect({ status, stdout, stderr }).toEqual({ status: 1, stdout: '', stderr: expect.stringMatching(/^error: cannot write '.*keys\.json': .*too large/) })
+  const { status, stdout, stderr } = spawnSync(
+    'bash', ['-c', 'ulimit -f 2; exec node dist/cli/main.js key "$0" --name=new --scope=all', path],
+    { encoding: 'utf8' },
+  )
+  expect({ status, stdout, stderr }).toEqual({
+    status: 1, stdout: '', stderr: expect.stringMatching(/^error: cannot write '.*keys\.json': .*too large/),
+  })
   expect(readFileSync(path, 'utf8')).toBe(before)
 }, 60_000)
 
@@ -139,7 +172,9 @@ describe('a key of one’s own', () => {
   const given = async (text: string): Promise<{ code: number; out: string; err: string; path: string }> => {
     const directory = files({})
     const path = join(directory, 'keys.json')
-    const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([Buffer.from(text)]) as unknown as typeof process.stdin)
+    const stdin = vi
+      .spyOn(process, 'stdin', 'get')
+      .mockReturnValue(Readable.from([Buffer.from(text)]) as unknown as typeof process.stdin)
     try {
       return { ...(await runs(key, [path, '--name=own', '--scope=all', '--hash'], directory)), path }
     } finally {
@@ -153,7 +188,9 @@ describe('a key of one’s own', () => {
     expect(read(path).keys[0]?.sha256).toBe(sha256('0123456789abcdefghij'))
   })
 
-  test.each(['', 'password\n', 'a'.repeat(513), 'correct horse battery staple', 'äöü0123456789abcdefghij'])('%j is refused', async (text) => {
+  test.each(['', 'password\n', 'a'.repeat(513), 'correct horse battery staple', 'äöü0123456789abcdefghij'])(
+    '%j is refused',
+    async (text) => {
     const { code, out, path } = await given(text)
     expect({ code, out }).toEqual({ code: 1, out: '' })
     expect(() => statSync(path)).toThrow()

@@ -25,11 +25,15 @@ describe('a mistake', () => {
     const { code, out } = await runs(check, [...FLAGS, ...(needsLoad === true ? ['--load'] : []), directory])
     const text = out.replaceAll(`${directory}/`, '')
     for (const part of reported) expect(text).toContain(part)
-    expect(text).toMatch(isWarning === true ? /, 0 errors, [1-9]\d* warnings?\n$/ : /, [1-9]\d* errors?, \d+ warnings?\n$/)
+      expect(text).toMatch(
+        isWarning === true ? /, 0 errors, [1-9]\d* warnings?\n$/ : /, [1-9]\d* errors?, \d+ warnings?\n$/,
+      )
     expect(code).toBe(isWarning === true ? 0 : 1)
     // Without the texts of a load, which repeat three times that there is a mistake.
     expect(text).not.toMatch(/load failed for model|UNAVAILABLE state/)
-    const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
+      const loaded = await loadProblems(
+        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [],
+      )
     expect(loaded.length > 0, JSON.stringify(loaded)).toBe(isWarning !== true)
   }, 120_000)
 })
@@ -47,11 +51,16 @@ describe('correct deployments', () => {
     })
     for (const directory of [generated.path('main'), generated.path('small'), ...recorded]) {
       const { out } = await runs(check, [...FLAGS, '--format=json', directory])
-      const { problems, models } = JSON.parse(out) as { problems: { severity: string; model: string; message: string }[]; models: number }
+      const { problems, models } = JSON.parse(out) as {
+        problems: { severity: string; model: string; message: string }[]
+        models: number
+      }
       expect(models).toBeGreaterThan(1)
       const wrong = problems.filter(({ severity }) => severity === 'error')
       if (wrong.length === 0) continue
-      const loaded = await loadProblems(resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [])
+      const loaded = await loadProblems(
+        resolveSettings(parseArguments([...FLAGS, `--model-repository=${directory}`])).settings, [],
+      )
       const failed = new Set(loaded.map((problem) => problem.model))
       expect(wrong.filter(({ model: name }) => !failed.has(name)), directory).toEqual([])
     }
@@ -60,11 +69,22 @@ describe('correct deployments', () => {
   test('a shape that ONNX Runtime infers is not missed in the file', async () => {
     // The file leaves the shape of OUT open, and then its last dimension; ONNX Runtime infers both.
     const graph = (shape: (number | string)[] | null): Buffer =>
-      model({ nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['batch', 16])], outputs: [shape === null ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)] : value('OUT', TYPE.FP32, shape)] })
-    const config = 'backend: "onnxruntime"\nmax_batch_size: 4\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]\n'
+      model({
+        nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['batch', 16])],
+        outputs: [
+          shape === null ? [value('OUT', TYPE.FP32, [])[0] as Buffer, Buffer.of(0x12, 4, 0x0a, 2, 8, 1)]
+            : value('OUT', TYPE.FP32, shape),
+        ],
+      })
+    const config =
+      'backend: "onnxruntime"\nmax_batch_size: 4\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ' +
+      ']\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]\n'
     for (const shape of [null, ['batch', 'found']]) {
       const directory = files({ 'm/1/model.onnx': graph(shape), 'm/config.pbtxt': config })
-      expect(await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, []), JSON.stringify(shape)).toEqual([])
+      expect(
+        await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, []),
+        JSON.stringify(shape),
+      ).toEqual([])
       expect((await runs(check, [directory])).out).toBe('1 model, 0 errors, 0 warnings\n')
     }
   }, 60_000)
@@ -72,14 +92,20 @@ describe('correct deployments', () => {
 
 test('the newest formats that are named are those of ONNX Runtime', async () => {
   const graph = (ir: number, opset: number): Buffer => {
-    const bytes = model({ nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['n'])], outputs: [value('OUT', TYPE.FP32, ['n'])] })
+    const bytes = model({
+      nodes: [node('Identity', ['IN'], ['OUT'])], inputs: [value('IN', TYPE.FP32, ['n'])],
+      outputs: [value('OUT', TYPE.FP32, ['n'])],
+    })
     bytes[1] = ir
     bytes[bytes.length - 1] = opset
     return bytes
   }
   const loads = async (ir: number, opset: number): Promise<boolean> => {
     const directory = files({ 'm/1/model.onnx': graph(ir, opset) })
-    return (await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])).length === 0
+    return (
+      (await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])).length ===
+      0
+    )
   }
   expect(await loads(IR_VERSION_MAX, OPSET_MAX)).toBe(true)
   expect(await loads(IR_VERSION_MAX + 1, OPSET_MAX)).toBe(false)
@@ -87,16 +113,24 @@ test('the newest formats that are named are those of ONNX Runtime', async () => 
 }, 60_000)
 
 test('a load reports the real type of a file after the text of ONNX Runtime', async () => {
-  for (const [name, reported] of [['a pointer of Git LFS', /failed:Protobuf parsing failed\.; the file is a pointer of Git LFS/], ['an empty file', /does not have a graph\.; the file is empty/]] as const) {
+  for (const [name, reported] of [
+    ['a pointer of Git LFS', /failed:Protobuf parsing failed\.; the file is a pointer of Git LFS/],
+    ['an empty file', /does not have a graph\.; the file is empty/],
+  ] as const) {
     const directory = files(MISTAKES.find((mistake) => mistake.name === name)?.files ?? {})
-    const [failed] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+    const [failed] = await loadProblems(
+      resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [],
+    )
     expect(failed?.reason).toMatch(reported)
   }
 }, 60_000)
 
 describe('--format=github', () => {
   test('each problem is a command, with its terminators escaped', async () => {
-    const directory = files({ 'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '', 'm/config.pbtxt': 'backend: "onnxruntime"\n' })
+    const directory = files({
+      'a,b:c/1/': '', 'a,b:c/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n', 'm/v1/': '',
+      'm/config.pbtxt': 'backend: "onnxruntime"\n',
+    })
     const { code, out } = await runs(check, ['--format=github', directory], directory)
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
@@ -109,9 +143,14 @@ describe('--format=github', () => {
   })
 
   test('a traceback is one command', async () => {
-    const directory = files({ 'm/1/model.py': 'import nereid_no_such_module\nclass TritonPythonModel:\n    pass\n', 'm/config.pbtxt': 'backend: "python"\n' })
+    const directory = files({
+      'm/1/model.py': 'import nereid_no_such_module\nclass TritonPythonModel:\n    pass\n',
+      'm/config.pbtxt': 'backend: "python"\n',
+    })
     const { out } = await runs(check, ['--format=github', '--load', ...FLAGS, directory], directory)
-    expect(out).toMatch(/^::error file=\.\/m\/1\/model\.py,line=1,col=1,endColumn=29,title=nereid check::ModuleNotFoundError: No module named 'nereid_no_such_module'%0A%0AAt:%0A.*\n1 model, 1 error, 0 warnings\n$/)
+    expect(out).toMatch(
+      /^::error file=\.\/m\/1\/model\.py,line=1,col=1,endColumn=29,title=nereid check::ModuleNotFoundError: No module named 'nereid_no_such_module'%0A%0AAt:%0A.*\n1 model, 1 error, 0 warnings\n$/,
+    )
   }, 60_000)
 
   test.each([

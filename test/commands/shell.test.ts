@@ -2,7 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { ShellError, WORDS_MAX, shellCommands, shellWords } from '../../src/commands/doctor/shell.js'
 
-const commands = (text: string): string[][] => shellCommands(text).map(({ words }) => words.map(({ text: word }) => word))
+const commands = (text: string): string[][] =>
+  shellCommands(text).map(({ words }) => words.map(({ text: word }) => word))
 
 describe('words', () => {
   const cases: [string, string, string[]][] = [
@@ -16,7 +17,10 @@ describe('words', () => {
     ['a continued word', 'a\\\nb', ['ab']],
     ['comments', 'a # b\nc#d', ['a', 'c#d']],
     ['redirections and their files', 'a > out.log 2>&1 < in b', ['a', 'b']],
-    ['placeholders of documentation', 'a <b> c:<x.y>-z -v</d/e>:/f <g h i> <j>/k', ['a', '<b>', 'c:<x.y>-z', '-v</d/e>:/f', '<g h i>', '<j>/k']],
+    [
+      'placeholders of documentation', 'a <b> c:<x.y>-z -v</d/e>:/f <g h i> <j>/k',
+      ['a', '<b>', 'c:<x.y>-z', '-v</d/e>:/f', '<g h i>', '<j>/k']
+    ],
     ['redirections that look like them', 'a <b >c <d>e <f>/dev/null <g>"$H" 2<i>j <k -n 2>l < m > n', ['a', '-n']],
     ['a quote that is not closed', `a 'b c`, ['a', 'b c']],
     ['a variable from outside stays', 'a $X ${Y} "$Z/1"', ['a', '$X', '${Y}', '$Z/1']],
@@ -36,13 +40,17 @@ describe('commands', () => {
   })
 
   test('variables that the script sets are put in, also with a command of their own', () => {
-    expect(commands('TAG=24.05\nexport IMG="x:$TAG-py3"\nrun "${IMG}" ${TAG:-1} ${TAG:+set}')).toEqual([['run', 'x:24.05-py3', '24.05', '${TAG:+set}']])
+    expect(commands('TAG=24.05\nexport IMG="x:$TAG-py3"\nrun "${IMG}" ${TAG:-1} ${TAG:+set}')).toEqual([
+      ['run', 'x:24.05-py3', '24.05', '${TAG:+set}'],
+    ])
     expect(commands('A=1 run $A')).toEqual([['A=1', 'run', '$A']])
   })
 
   test('every word has its line, and whether a part of it is unknown', () => {
     const [command] = shellCommands('\n\na \\\n  b$X "c\nd" e')
-    expect(command?.words.map(({ line, isOpen }) => [line, isOpen])).toEqual([[3, false], [4, true], [4, false], [5, false]])
+    expect(command?.words.map(({ line, isOpen }) => [line, isOpen])).toEqual([
+      [3, false], [4, true], [4, false], [5, false]
+    ])
   })
 })
 

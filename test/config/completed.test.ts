@@ -1,6 +1,8 @@
 /** Changes that a model's own code may make to its configuration (B-PY-22). */
 import { expect, test } from 'vitest'
-import { finishConfig, NO_GPUS, parsePbtxt, prepareConfig, toTritonJson, type ModelConfig } from '../../src/config/index.js'
+import {
+  finishConfig, NO_GPUS, parsePbtxt, prepareConfig, toTritonJson, type ModelConfig,
+} from '../../src/config/index.js'
 import { ServerError } from '../../src/native/errors.js'
 
 const FLAGS = { autoComplete: true, configName: null }
@@ -8,7 +10,14 @@ const CONTEXT = { flags: FLAGS, settings: [], devices: NO_GPUS }
 const INPUT = { name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }
 const OUTPUT = { name: 'OUT', data_type: 'TYPE_STRING', dims: [1] }
 
-const configOf = (text: string): ModelConfig => parsePbtxt(Buffer.from(`name: "m" backend: "python" default_model_filename: "model.py" version_policy { latest { num_versions: 1 } } ${text}`), 'config.pbtxt')
+const configOf = (text: string): ModelConfig =>
+  parsePbtxt(
+    Buffer.from(
+      'name: "m" backend: "python" default_model_filename: "model.py" version_policy { latest { ' +
+        `num_versions: 1 } } ${text}`,
+    ),
+    'config.pbtxt',
+  )
 
 function finish(text: string, completed: object | string): ModelConfig {
   const json = typeof completed === 'string' ? completed : JSON.stringify(completed)
@@ -26,7 +35,10 @@ function refusal(text: string, completed: object | string): string {
 }
 
 test('B-PY-22: inputs, outputs, batching and the transaction policy are taken', () => {
-  const made = { max_batch_size: 4, input: [INPUT], output: [OUTPUT], dynamic_batching: {}, model_transaction_policy: { decoupled: true } }
+  const made = {
+    max_batch_size: 4, input: [INPUT], output: [OUTPUT], dynamic_batching: {},
+    model_transaction_policy: { decoupled: true },
+  }
   const full = JSON.parse(toTritonJson(finish('', made)))
   expect(full.max_batch_size).toBe(4)
   expect(full.input).toMatchObject([INPUT])
@@ -48,7 +60,10 @@ test('B-PY-22: nothing else is, and no mistake either', () => {
     output: [OUTPUT],
   }
   const full = JSON.parse(toTritonJson(finish('instance_group { count: 2 }', made)))
-  expect(full).toMatchObject({ name: 'm', backend: 'python', version_policy: { latest: { num_versions: 1 } }, parameters: {}, default_model_filename: 'model.py' })
+  expect(full).toMatchObject({
+    name: 'm', backend: 'python', version_policy: { latest: { num_versions: 1 } }, parameters: {},
+    default_model_filename: 'model.py',
+  })
   expect(full.instance_group).toMatchObject([{ count: 2 }])
   expect(full.sequence_batching).toBeUndefined()
 })
@@ -63,21 +78,32 @@ test('B-PY-22: an invalid configuration fails the load with the recorded texts',
   expect(refusal('', '{"max_batch_size": ')).toBe('INTERNAL Failed to accept document, invalid JSON.')
   expect(refusal('', '['.repeat(5000))).toBe('INTERNAL Failed to accept document, invalid JSON.')
   // Everything that protobuf's reader accepts.
-  for (const dims of [1, ['1'], [1.0]]) expect(refusal('', { input: [{ ...INPUT, dims }], output: [OUTPUT] }), JSON.stringify(dims)).toBe('taken')
-  expect(refusal('', { input: [{ ...INPUT, data_type: 13 }], output: [OUTPUT], model_transaction_policy: { decoupled: 'yes' } })).toBe('taken')
+  for (const dims of [1, ['1'], [1.0]])
+    expect(refusal('', { input: [{ ...INPUT, dims }], output: [OUTPUT] }), JSON.stringify(dims)).toBe('taken')
+  expect(
+    refusal('', {
+      input: [{ ...INPUT, data_type: 13 }], output: [OUTPUT], model_transaction_policy: { decoupled: 'yes' },
+    }),
+  ).toBe('taken')
 })
 
 test('B-PY-22: the result is checked as a file would be', () => {
-  expect(refusal('', { input: [{ ...INPUT, name: '' }], output: [OUTPUT] })).toBe("INVALID_ARG model input must specify 'name' for m")
+  expect(refusal('', { input: [{ ...INPUT, name: '' }], output: [OUTPUT] })).toBe(
+    "INVALID_ARG model input must specify 'name' for m",
+  )
   expect(refusal('', { input: [{ ...INPUT, dims: [-2] }], output: [OUTPUT] })).toBe(
     "INVALID_ARG model input 'IN' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
   )
-  expect(refusal('', { max_batch_size: -1, input: [INPUT], output: [OUTPUT] })).toBe("INVALID_ARG 'max_batch_size' must be non-negative value for m")
+  expect(refusal('', { max_batch_size: -1, input: [INPUT], output: [OUTPUT] })).toBe(
+    "INVALID_ARG 'max_batch_size' must be non-negative value for m",
+  )
 })
 
 test('B-PY-22: with auto-complete off the code is not called, and nothing changes', () => {
   const prepared = prepareConfig(configOf(''), { ...FLAGS, autoComplete: false }, NO_GPUS)
-  const full = finishConfig(prepared, null, { ...CONTEXT, flags: { ...FLAGS, autoComplete: false }, completed: JSON.stringify({ input: [INPUT] }) })
+  const full = finishConfig(prepared, null, {
+    ...CONTEXT, flags: { ...FLAGS, autoComplete: false }, completed: JSON.stringify({ input: [INPUT] }),
+  })
   expect(full.input).toEqual([])
 })
 

@@ -3,7 +3,9 @@ import { create, ScalarType, toJson, toJsonString, type DescField, type DescMess
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { toText } from '@bufbuild/protobuf/txtpb'
 import { expect, test } from 'vitest'
-import { ConfigError, fromBinary, normalise, parseJsonConfig, parsePbtxt, toBinary, toTritonJson, validate } from '../../src/config/index.js'
+import {
+  ConfigError, fromBinary, normalise, parseJsonConfig, parsePbtxt, toBinary, toTritonJson, validate,
+} from '../../src/config/index.js'
 import { ModelConfigSchema, type ModelConfig } from '../../src/config/generated/model_config_pb.js'
 import { ADDSUB_CONFIG } from './helpers.js'
 
@@ -21,8 +23,13 @@ function random(seed: number): () => number {
 type Random = () => number
 const pick = <T>(r: Random, items: readonly T[]): T => items[Math.floor(r() * items.length)] as T
 
-const STRINGS = ['', 'a', 'with "quotes" and \'more\'', 'back\\slash', 'line\nbreak\ttab', 'é😀', '\u0000\u001f\u007f', '{}<>[],;:#', 'constructor', '18446744073709551615']
-const FLOATS = [0, 0.5, -1.5, 1e-30, 0.1, 3.4028234663852886e38, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN]
+const STRINGS = [
+  '', 'a', 'with "quotes" and \'more\'', 'back\\slash', 'line\nbreak\ttab', 'é😀', '\u0000\u001f\u007f', '{}<>[],;:#',
+  'constructor', '18446744073709551615'
+]
+const FLOATS = [
+  0, 0.5, -1.5, 1e-30, 0.1, 3.4028234663852886e38, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN
+]
 
 function scalar(r: Random, type: ScalarType): unknown {
   switch (type) {
@@ -50,7 +57,8 @@ function scalar(r: Random, type: ScalarType): unknown {
 function message(r: Random, desc: DescMessage, density: number): ReflectMessage {
   const made = reflect(desc, create(desc))
   for (const field of desc.fields) {
-    if (r() < density && (field.oneof === undefined || made.oneofCase(field.oneof) === undefined)) fill(r, made, field, density)
+    if (r() < density && (field.oneof === undefined || made.oneofCase(field.oneof) === undefined))
+      fill(r, made, field, density)
   }
   return made
 }
@@ -94,7 +102,9 @@ test('any configuration is normalised, and validated or refused with a ConfigErr
   for (let seed = 1; seed <= 300; seed++) {
     const config = normalise(anyConfig(seed))
     expect(normalise(config), `seed ${seed}`).toEqual(config)
-    onlyConfigErrors(`seed ${seed}`, () => validate({ ...config, name: 'm', backend: 'b', platform: '', maxBatchSize: 4 }, { io: true }))
+    onlyConfigErrors(`seed ${seed}`, () =>
+      validate({ ...config, name: 'm', backend: 'b', platform: '', maxBatchSize: 4 }, { io: true }),
+    )
   }
 })
 
@@ -125,7 +135,10 @@ function failureOf(act: () => unknown): string {
   }
 }
 
-test('C-28 in text a singular field twice is refused by name, a list or a map grows, a second member of a oneof is refused', () => {
+test(
+  'C-28 in text a singular field twice is refused by name, a list or a map grows, a second member of a oneof ' +
+    'is refused',
+  () => {
   const refused = { twice: 0, oneof: 0, grown: 0 }
   for (let seed = 1; seed <= 150; seed++) {
     const config = anyConfig(seed)
@@ -137,14 +150,18 @@ test('C-28 in text a singular field twice is refused by name, a list or a map gr
         expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
       } else {
         refused.twice++
-        expect(failureOf(() => parsePbtxt(doubled, 'f')), `seed ${seed}`).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
+        expect(
+          failureOf(() => parsePbtxt(doubled, 'f')), `seed ${seed}`,
+        ).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
       }
     }
     const choice = config.schedulingChoice.case
     for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
       if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
       refused.oneof++
-      expect(failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')), `seed ${seed}`).toMatch(/another member of oneof "scheduling_choice"\.$/)
+      expect(
+        failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')), `seed ${seed}`,
+      ).toMatch(/another member of oneof "scheduling_choice"\.$/)
     }
   }
   for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
@@ -159,7 +176,9 @@ test('C-32 two configurations in one JSON object merge as on the wire', () => {
     const both = `${json[0]?.slice(0, -1)}${json[0] === '{}' || json[1] === '{}' ? '' : ','}${json[1]?.slice(1)}`
     if (first.schedulingChoice.case !== undefined && second.schedulingChoice.case !== undefined) {
       clashed++
-      expect(failureOf(() => parseJsonConfig(both)), `seed ${seed}`).toContain("oneof field 'scheduling_choice' is already set")
+      expect(
+        failureOf(() => parseJsonConfig(both)), `seed ${seed}`,
+      ).toContain("oneof field 'scheduling_choice' is already set")
     } else {
       met++
       expect(parseJsonConfig(both), `seed ${seed}`).toEqual(merged(first, second))
@@ -185,7 +204,9 @@ test('C-32 every spelling of JSON that protobuf reads means the same', () => {
         return value.length === 0 ? '[]' : `[${blank()}${value.map(print).join(`${blank()},${blank()}`)}${end()}]`
       }
       if (value !== null && typeof value === 'object') {
-        const members = Object.entries(value).map(([key, item]) => `${/^[a-z_]+$/.test(key) && r() < 0.3 ? key : text(key)}${blank()}:${blank()}${print(item)}`)
+        const members = Object.entries(value).map(
+          ([key, item]) => `${/^[a-z_]+$/.test(key) && r() < 0.3 ? key : text(key)}${blank()}:${blank()}${print(item)}`,
+        )
         return members.length === 0 ? '{}' : `{${blank()}${members.join(`${blank()},${blank()}`)}${end()}}`
       }
       if (typeof value === 'string') return text(value)
@@ -214,7 +235,11 @@ test('bytes that are no UTF-8 are refused or stand where they mean nothing; they
   expect(refused).toBeGreaterThan(200)
 })
 
-const PIECES = ['{', '}', 'dims: 1 dims: [2]', 'name: "twice"', 'max_batch_size: 3', 'sequence_batching { }', '"name":"twice",', ',]', "'x'", '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999', 'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null']
+const PIECES = [
+  '{', '}', 'dims: 1 dims: [2]', 'name: "twice"', 'max_batch_size: 3', 'sequence_batching { }', '"name":"twice",', ',]',
+  "'x'", '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999',
+  'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null'
+]
 
 function mutate(r: Random, text: string): string {
   let mutant = text
@@ -239,9 +264,14 @@ function onlyConfigErrors(label: string, act: () => unknown): boolean {
 }
 
 test.each([
-  ['text', (config: ModelConfig) => toText(ModelConfigSchema, config), ADDSUB_CONFIG, (text: string) => parsePbtxt(text, 'f')],
+  [
+    'text', (config: ModelConfig) => toText(ModelConfigSchema, config), ADDSUB_CONFIG,
+    (text: string) => parsePbtxt(text, 'f')
+  ],
   ['JSON', toTritonJson, toTritonJson(parsePbtxt(ADDSUB_CONFIG, '')), parseJsonConfig],
-] as const)('a damaged configuration in %s is read or refused with a ConfigError, and what is read survives', (_, print, plain, parse) => {
+] as const)(
+  'a damaged configuration in %s is read or refused with a ConfigError, and what is read survives',
+  (_, print, plain, parse) => {
   const r = random(20)
   const sources = [plain, ...Array.from({ length: 20 }, (_, i) => print(anyConfig(1000 + i)).slice(0, 4000))]
   let read = 0

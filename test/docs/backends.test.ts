@@ -10,8 +10,11 @@ import { ROOT, textOf } from './pages.js'
 
 type Row = (typeof BACKENDS)[number]
 
-const DEVICES = { auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one' }
-const code = (words: readonly string[], unless: string) => (words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', '))
+const DEVICES = {
+  auto: 'with one, else without', only: 'only with one', never: 'not used', none: 'if its group asks for one',
+}
+const code = (words: readonly string[], unless: string) =>
+  words.length === 0 ? unless : words.map((word) => `\`${word}\``).join(', ')
 
 /** One line for all backends with the same note. */
 function line(rows: readonly Row[]): string {
@@ -20,9 +23,13 @@ function line(rows: readonly Row[]): string {
   const { files = [], chosen = [], reads, written, devices, note, served } = first
   const names = written === undefined ? code(rows.map(({ name }) => name), '') : `none, \`${written}\``
   const named = [...chosen, ...(reads === undefined ? [] : [reads])].map((name) => `\`${name}\``)
-  const file = [...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...named].join('; ')
+  const file = [
+    ...files.map(({ name, kind }) => `\`${name}\`${kind === 'directory' ? ', a directory' : ''}`), ...named
+  ].join('; ')
   const gpu = served === 'absent' || written !== undefined ? '' : DEVICES[devices ?? 'none']
-  return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(files.flatMap(({ platform = [] }) => platform), '')} | ${gpu} | ${note} |\n`
+  return `| ${names} | ${file === '' ? (served === 'core' ? 'none' : '') : file} | ${code(
+    files.flatMap(({ platform = [] }) => platform), '',
+  )} | ${gpu} | ${note} |\n`
 }
 
 function table(): string {
@@ -35,17 +42,25 @@ function table(): string {
 
 test('the table of docs/models.md matches src/config/backends.ts', async () => {
   const page = textOf('docs/models.md')
-  const made = page.replace(/(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/, (_, marker: string) => marker + table())
+  const made = page.replace(
+    /(<!-- Made from src\/config\/backends\.ts[^\n]* -->\n\n)(?:\|[^\n]*\n)*/, (_, marker: string) => marker + table(),
+  )
   expect(page).toContain('<!-- Made from src/config/backends.ts')
   await expect(made).toMatchFileSnapshot(join(ROOT, 'docs/models.md'))
 })
 
 test('COMPAT.md names each backend that is not in this release, and none that is', () => {
-  const row = /^\| Loadable backends, and frameworks that are not in this release: ([^|]*) \|/m.exec(textOf('COMPAT.md'))?.[1] ?? ''
+  const row =
+    /^\| Loadable backends, and frameworks that are not in this release: ([^|]*) \|/m.exec(textOf('COMPAT.md'))?.[1] ??
+    ''
   expect(row.split(', ')).toEqual(BACKENDS.flatMap(({ name, served }) => (served === 'absent' ? [`\`${name}\``] : [])))
 })
 
 test('a backend of ours in Python is a folder and a row', () => {
-  const folders = readdirSync(join(ROOT, 'crates/backend-python/backends'), { withFileTypes: true }).filter((entry) => entry.isDirectory() && entry.name !== '__pycache__')
-  expect(folders.map(({ name }) => name).toSorted()).toEqual(BACKENDS.flatMap(({ name, served }) => (served === 'python' ? [name] : [])).toSorted())
+  const folders = readdirSync(join(ROOT, 'crates/backend-python/backends'), { withFileTypes: true }).filter(
+    (entry) => entry.isDirectory() && entry.name !== '__pycache__',
+  )
+  expect(folders.map(({ name }) => name).toSorted()).toEqual(
+    BACKENDS.flatMap(({ name, served }) => (served === 'python' ? [name] : [])).toSorted(),
+  )
 })

@@ -10,15 +10,22 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { buildDocs } from '../../scripts/docs.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
 
-const CHROMIUM = process.env['NEREID_NIGHTLY'] === undefined ? undefined : ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
-if (CHROMIUM === undefined) process.stdout.write('absent: Chromium for the pages: it is not installed, or not asked for with --nightly\n')
+const CHROMIUM =
+  process.env['NEREID_NIGHTLY'] === undefined ? undefined
+    : ['chromium', 'chromium-browser', 'google-chrome'].find((name) => ask(name, ['--version']) !== null)
+if (CHROMIUM === undefined)
+  process.stdout.write('absent: Chromium for the pages: it is not installed, or not asked for with --nightly\n')
 
-const TYPES: Record<string, string> = { '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml' }
+const TYPES: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8', '.css': 'text/css', '.js': 'text/javascript', '.svg': 'image/svg+xml',
+}
 
 /** A tab, driven over the pipe of the DevTools protocol: JSON messages, each followed by a zero. */
 class Tab {
   readonly #browser: ChildProcess
-  readonly #waiting = new Map<number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }>()
+  readonly #waiting = new Map<
+    number, { resolve: (result: Record<string, unknown>) => void; reject: (error: Error) => void }
+  >()
   #session: string | undefined
   #last = 0
 
@@ -28,7 +35,8 @@ class Tab {
     ;(browser.stdio[4] as Readable).setEncoding('utf8').on('data', (chunk: string) => {
       const parts = (rest + chunk).split('\0')
       rest = parts.pop() ?? ''
-      for (const part of parts) this.#take(JSON.parse(part) as { id?: number; result?: Record<string, unknown>; error?: { message: string } })
+      for (const part of parts)
+        this.#take(JSON.parse(part) as { id?: number; result?: Record<string, unknown>; error?: { message: string } })
     })
     browser.once('exit', (code) => {
       for (const { reject } of this.#waiting.values()) reject(new Error(`Chromium ended with ${code}`))
@@ -46,30 +54,36 @@ class Tab {
     const id = (this.#last += 1)
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject })
-      ;(this.#browser.stdio[3] as Writable).write(`${JSON.stringify({ id, method, params, ...(this.#session === undefined ? {} : { sessionId: this.#session }) })}\0`)
+      ;(this.#browser.stdio[3] as Writable).write(
+        `${JSON.stringify({ id, method, params, ...(this.#session === undefined ? {} : { sessionId: this.#session }) })}\0`,
+      )
     })
   }
 
   async attach(width: number): Promise<void> {
     const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' })
     this.#session = (await this.send('Target.attachToTarget', { targetId, flatten: true }))['sessionId'] as string
-    await this.send('Emulation.setDeviceMetricsOverride', { width, height: 800, deviceScaleFactor: 1, mobile: width < 500 })
+    await this.send('Emulation.setDeviceMetricsOverride', {
+      width, height: 800, deviceScaleFactor: 1, mobile: width < 500,
+    })
   }
 
   /** Resolves when the page and its scripts are loaded. */
   async open(url: string): Promise<void> {
     await this.send('Page.navigate', { url })
-    await this.run(`new Promise((done) => { const look = () => location.href === ${JSON.stringify(url)} && document.readyState === 'complete' ? done() : setTimeout(look, 10); look() })`)
+    await this.run(
+      `new Promise((done) => { const look = () => location.href === ${JSON.stringify(url)} && ` +
+        "document.readyState === 'complete' ? done() : setTimeout(look, 10); look() })",
+    )
   }
 
   /** Evaluates an expression with the rights of a user's click. */
   async run(expression: string): Promise<unknown> {
     for (;;) {
       try {
-        const { result, exceptionDetails } = (await this.send('Runtime.evaluate', { expression, awaitPromise: true, returnByValue: true, userGesture: true })) as {
-          result: { value?: unknown }
-          exceptionDetails?: object
-        }
+        const { result, exceptionDetails } = (await this.send('Runtime.evaluate', {
+          expression, awaitPromise: true, returnByValue: true, userGesture: true,
+        })) as { result: { value?: unknown }; exceptionDetails?: object }
         if (exceptionDetails !== undefined) throw new Error(JSON.stringify(exceptionDetails))
         return result.value
       } catch (error) {
@@ -97,7 +111,11 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
     await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve))
     // Plain HTTP from another name than localhost is no secure origin.
     origin = `http://docs.test:${(front.address() as AddressInfo).port}`
-    const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', `--user-data-dir=${join(work, 'profile')}`, '--remote-debugging-pipe', '--host-resolver-rules=MAP docs.test 127.0.0.1']
+    const flags = [
+      '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
+      `--user-data-dir=${join(work, 'profile')}`, '--remote-debugging-pipe',
+      '--host-resolver-rules=MAP docs.test 127.0.0.1'
+    ]
     browser = spawn(CHROMIUM ?? '', flags, { detached: true, stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] })
   }, 120_000)
   afterAll(async () => {
@@ -132,7 +150,11 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
     })()`)
     expect(opened).toEqual({ scrolled: true, below: true, inside: true, seen: true, wide: 390 })
     // A click elsewhere and Escape close it.
-    const closed = await phone.run(`(document.querySelector('article').click(), getComputedStyle(document.querySelector('#the-pages')).display + document.querySelector('.menu').getAttribute('aria-expanded'))`)
+    const closed = await phone.run(
+      "(document.querySelector('article').click(), " +
+        "getComputedStyle(document.querySelector('#the-pages')).display + " +
+        "document.querySelector('.menu').getAttribute('aria-expanded'))",
+    )
     expect(closed).toBe('nonefalse')
   })
 
@@ -166,7 +188,8 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', { timeout: 60_000 }, () => {
       })()`)) as Record<string, [string, boolean][]>
       for (const [words, titles] of Object.entries(seen)) {
         expect(titles.length, words).toBeGreaterThan(0)
-        for (const [title, isSeen] of titles) expect([title, isSeen], words).toEqual([expect.stringMatching(/^[^:\s]/), true])
+        for (const [title, isSeen] of titles)
+          expect([title, isSeen], words).toEqual([expect.stringMatching(/^[^:\s]/), true])
       }
     }
   })

@@ -26,11 +26,18 @@ function* filesBelow(directory: string): Generator<string> {
     const path = join(directory, name)
     if (['node_modules', 'target', 'generated', 'pb'].includes(name) || path.startsWith(join('docs', 'spec'))) continue
     if (statSync(join(ROOT, path)).isDirectory()) yield* filesBelow(path)
-    else if (/\.(rs|ts|mjs|py|md|proto)$/.test(name) && !path.startsWith('test/golden') && !path.startsWith('test/probes')) yield path
+    else if (
+      /\.(rs|ts|mjs|py|md|proto)$/.test(name) &&
+      !path.startsWith('test/golden') &&
+      !path.startsWith('test/probes')
+    )
+      yield path
   }
 }
 
-const sources = ['crates', 'src', 'test', 'bench', 'fuzz', 'docs', 'scripts'].flatMap((directory) => [...filesBelow(directory)])
+const sources = ['crates', 'src', 'test', 'bench', 'fuzz', 'docs', 'scripts'].flatMap((directory) => [
+  ...filesBelow(directory),
+])
 const documents = ['README.md', 'ARCHITECTURE.md', 'COMPAT.md', 'CHANGELOG.md', 'CONTRIBUTING.md']
 
 const allText = [...pages.values()].join('\n')
@@ -40,17 +47,21 @@ const known = new Set([...allText.matchAll(ROW)].map(([id]) => normal(id)))
 /** `S-26..S-33` in a table means each of them; both ends are checked. */
 
 const headings = new Map(
-  [...pages].map(([name, text]) => [name, new Set([...text.matchAll(/^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /gm)].map((m) => m[1] ?? ''))]),
+  [...pages].map(([name, text]) => [
+    name, new Set([...text.matchAll(/^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /gm)].map((m) => m[1] ?? ''))
+  ]),
 )
 const numbered = (page: string, section: string) =>
-  headings.get(page)?.has(section) === true || new RegExp(`^(?:[|*-] *)?\\**${section.replaceAll('.', '\\.')}\\b`, 'm').test(pages.get(page) ?? '')
+  headings.get(page)?.has(section) === true ||
+  new RegExp(`^(?:[|*-] *)?\\**${section.replaceAll('.', '\\.')}\\b`, 'm').test(pages.get(page) ?? '')
 
 test('every row that is cited exists in docs/spec', () => {
   const missing: string[] = []
   for (const path of [...sources, ...documents]) {
     const text = readFileSync(join(ROOT, path), 'utf8')
     // Names of elliptic curves look like rows of the protocol.
-    for (const [id] of text.replace(/"crv": "P-\d+"/g, '').matchAll(ROW)) if (!known.has(normal(id))) missing.push(`${path}: ${id}`)
+    for (const [id] of text.replace(/"crv": "P-\d+"/g, '').matchAll(ROW))
+      if (!known.has(normal(id))) missing.push(`${path}: ${id}`)
   }
   expect(missing).toEqual([])
 })
@@ -71,8 +82,15 @@ test('every section that is cited exists in its page', () => {
 test('every page that is named is in the repository', () => {
   const texts = [...sources, ...documents].map((path) => [path, readFileSync(join(ROOT, path), 'utf8')] as const)
   const folders = ['', 'docs', 'docs/internals', 'docs/decisions', 'test/gpu/results']
-  const here = new Set([...pages.keys(), ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))), 'full.md', 'quick.md', 'RESULTS.md'])
-  const missing = texts.flatMap(([path, text]) => [...text.matchAll(/(?<![\w-])[\w-]+\.md\b/g)].filter(([name]) => !here.has(name)).map(([name]) => `${path}: ${name}`))
+  const here = new Set([
+    ...pages.keys(), ...folders.flatMap((folder) => readdirSync(join(ROOT, folder))), 'full.md', 'quick.md',
+    'RESULTS.md'
+  ])
+  const missing = texts.flatMap(([path, text]) =>
+    [...text.matchAll(/(?<![\w-])[\w-]+\.md\b/g)]
+      .filter(([name]) => !here.has(name))
+      .map(([name]) => `${path}: ${name}`),
+  )
   expect(missing).toEqual([])
 })
 

@@ -10,14 +10,20 @@ const spans = [...readFileSync(join(ROOT, 'docs/limits.md'), 'utf8').matchAll(/`
 
 const crates = readdirSync(join(ROOT, 'crates'))
 /** Files by Rust name. */
-const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
+const rust = new Map(
+  crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]),
+)
 const texts = new Map([...rust.values()].flat().map((file) => [file, readFileSync(file, 'utf8')]))
 const typescript = filesBelow(join(ROOT, 'src'), /\.ts$/).map((file) => readFileSync(file, 'utf8'))
 
 /** True if one of the files is the module `name`, or defines it: an item, a field, a variant or a method. */
 function defines(files: readonly string[], name: string): boolean {
-  const item = new RegExp(`\\b(?:fn|struct|enum|trait|type|const|static|mod) ${name}\\b|^\\s+(?:pub(?:\\([a-z]+\\))? )?${name}[,:({ ]`, 'm')
-  return files.some((file) => file.endsWith(`/${name}.rs`) || file.endsWith(`/${name}/mod.rs`) || item.test(texts.get(file) ?? ''))
+  const item = new RegExp(
+    `\\b(?:fn|struct|enum|trait|type|const|static|mod) ${name}\\b|^\\s+(?:pub(?:\\([a-z]+\\))? )?${name}[,:({ ]`, 'm',
+  )
+  return files.some(
+    (file) => file.endsWith(`/${name}.rs`) || file.endsWith(`/${name}/mod.rs`) || item.test(texts.get(file) ?? ''),
+  )
 }
 
 /** A path begins with a crate, or with a module of any crate. */

@@ -38,14 +38,22 @@ const TENSOR = (name: string) => `[ { name: "${name}" data_type: TYPE_FP32 dims:
 /** A repository whose models use every feature with a family of its own. */
 function write(directory: string): void {
   const models: Record<string, string> = {
-    limited: `backend: "identity"\nmax_batch_size: 0\ninput ${TENSOR('INPUT0')}\noutput ${TENSOR('OUTPUT0')}\nresponse_cache { enable: true }\ninstance_group [ { kind: KIND_CPU rate_limiter { resources [ { name: "r" count: 1 } ] } } ]`,
+    limited:
+      `backend: "identity"\nmax_batch_size: 0\ninput ${TENSOR('INPUT0')}\noutput ` +
+      `${TENSOR('OUTPUT0')}\nresponse_cache { enable: true }\ninstance_group [ { kind: KIND_CPU rate_limiter { ` +
+      'resources [ { name: "r" count: 1 } ] } } ]',
     running: 'backend: "python"',
   }
   for (const [name, config] of Object.entries(models)) {
     mkdirSync(join(directory, name, '1'), { recursive: true })
     writeFileSync(join(directory, name, 'config.pbtxt'), `${config}\n`)
   }
-  const code = 'class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [1]})\n        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})\n        config.set_max_batch_size(0)\n        return config\n\n    def execute(self, requests):\n        return []\n'
+  const code =
+    'class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n ' +
+    '       config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [1]})\n ' +
+    '       config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})\n ' +
+    '       config.set_max_batch_size(0)\n        return config\n\n    def execute(self, requests):\n ' +
+    '       return []\n'
   writeFileSync(join(directory, 'running', '1', 'model.py'), code)
 }
 
@@ -68,20 +76,33 @@ async function scraped(): Promise<Map<string, Family>> {
     `--audit-log=${join(directory, 'audit.log')}`,
     `--keys-file=${join(directory, 'keys.json')}`,
     '--grpc-use-ssl=true',
-    ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
+    ...['cert', 'key'].map(
+      (what) =>
+        `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`,
+    ),
   ]
   const families = new Map<string, Family>()
   // Families of cloud repositories, made directly, because this test has none.
-  familiesOf(renderFamilies(storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }]), 'text'), families)
+  familiesOf(
+    renderFamilies(storeFamilies([{ name: 's3://bucket', downloadedBytes: 0, failure: null }]), 'text'), families,
+  )
   try {
     // The server is unreachable, and the families of a cache are exposed all the same.
-    for (const cache of [['--cache-config=local,size=1048576'], ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1']]) {
+    for (const cache of [
+      ['--cache-config=local,size=1048576'],
+      ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1'],
+    ]) {
       const server = await TestServer.start(directory, [...flags, ...cache], { env: mocks.environment() })
       const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
       try {
-        await fetch(`${server.url}/v2/models/limited/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
+        await fetch(`${server.url}/v2/models/limited/infer`, {
+          method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
+        })
         // Separate threads query devices.
-        familiesOf(await vi.waitFor(async () => (expect(await scrape()).toContain('nv_gpu_utilization{'), scrape()), 20_000), families)
+        familiesOf(
+          await vi.waitFor(async () => (expect(await scrape()).toContain('nv_gpu_utilization{'), scrape()), 20_000),
+          families,
+        )
       } finally {
         await server.stop()
       }
@@ -118,23 +139,48 @@ process, and the families of Python models.
 `
 
 function table(title: string, families: Family[]): string {
-  const rows = families.map(({ name, type, labels, help }) => `| \`${name}\` | ${type} | ${[...labels].toSorted().map((label) => `\`${label}\``).join(', ')} | ${help} |`)
+  const rows = families.map(
+    ({ name, type, labels, help }) =>
+      `| \`${name}\` | ${type} | ${[...labels]
+        .toSorted()
+        .map((label) => `\`${label}\``)
+        .join(', ')} | ${help} |`,
+  )
   return `## ${title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n${rows.join('\n')}\n`
 }
 
 /** Prefixes of file and module names. */
 const PYTHON_PACKAGES = new Set(['nereid_runner', 'nereid_server'])
 
-test("docs/metrics.md matches the servers' metrics, and has every metric that a page names", { timeout: 60_000 }, async () => {
-  const found = [...(await scraped()).values()].filter(({ name }) => !OF_NODE.test(name)).toSorted((a, b) => (a.name < b.name ? -1 : 1))
-  const [theirs, ours] = [found.filter(({ name }) => name.startsWith('nv_')), found.filter(({ name }) => name.startsWith('nereid_'))]
+test(
+  "docs/metrics.md matches the servers' metrics, and has every metric that a page names",
+  { timeout: 60_000 },
+  async () => {
+    const found = [...(await scraped()).values()]
+      .filter(({ name }) => !OF_NODE.test(name))
+      .toSorted((a, b) => (a.name < b.name ? -1 : 1))
+    const [theirs, ours] = [
+      found.filter(({ name }) => name.startsWith('nv_')), found.filter(({ name }) => name.startsWith('nereid_'))
+    ]
   expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
-  await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(join(ROOT, 'docs/metrics.md'))
+    await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(
+      join(ROOT, 'docs/metrics.md'),
+    )
 
   const names = new Set(found.map(({ name }) => name))
-  const named = ALL.flatMap((page) => spansOf(page).flatMap((span) => [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut }))))
+    const named = ALL.flatMap((page) =>
+      spansOf(page).flatMap((span) =>
+        [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut })),
+      ),
+    )
   const missing = named.filter(({ page, name, cut }) => {
-    if (names.has(name) || names.has(name.replace(/_(?:bucket|sum|count)$/, '')) || name.endsWith('_shm') || PYTHON_PACKAGES.has(name)) return false
+      if (
+        names.has(name) ||
+        names.has(name.replace(/_(?:bucket|sum|count)$/, '')) ||
+        name.endsWith('_shm') ||
+        PYTHON_PACKAGES.has(name)
+      )
+        return false
     // Crates and modules have such names, too.
     if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
     return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))

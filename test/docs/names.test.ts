@@ -6,35 +6,59 @@ import { GROUPS } from '../../docs/site/pages.mjs'
 import { COMMANDS } from '../../src/cli/commands.js'
 import { readYaml } from '../../src/commands/doctor/yaml.js'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
-import { NO_GPUS, inferBackend, nameOr, normalise, parsePbtxt, resolveInstanceGroups, validate } from '../../src/config/index.js'
+import {
+  NO_GPUS, inferBackend, nameOr, normalise, parsePbtxt, resolveInstanceGroups, validate,
+} from '../../src/config/index.js'
 import { ALL, PAGES, ROOT, blocksOf, proseOf, spansOf, textOf } from './pages.js'
 
 const flags: readonly Flag[] = FLAGS
 const known = new Set([
   ...flags.flatMap((flag) => [flag.name, ...(flag.aliases ?? [])]),
-  ...COMMANDS.flatMap((command) => [...(command.options ?? []).map(({ name }) => name), ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)]),
+  ...COMMANDS.flatMap((command) => [
+    ...(command.options ?? []).map(({ name }) => name),
+    ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)
+  ]),
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package` in README.md and the bench's page. */
-const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'wheel'])
+const OF_SCRIPTS = new Set([
+  'triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs', 'wheel'
+])
 
 test('every flag that a page names is one of the server or of its commands', () => {
   const named = ALL.filter((page) => page !== 'bench/README.md').flatMap((page) =>
-    spansOf(page).flatMap((span) => [...span.matchAll(/^(?:nereid \w+ )?--([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name }))),
+    spansOf(page).flatMap((span) =>
+      [...span.matchAll(/^(?:nereid \w+ )?--([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name })),
+    ),
   )
   expect(named.length).toBeGreaterThan(40)
   expect(named.filter(({ name }) => !known.has(name) && !OF_SCRIPTS.has(name))).toEqual([])
 })
 
 test('flags in the examples of a server are known', () => {
-  const lines = PAGES.flatMap((page) => blocksOf(page).filter(({ language }) => language === 'sh').flatMap(({ text }) => text.replaceAll('\\\n', ' ').split('\n').map((line) => ({ page, line }))))
+  const lines = PAGES.flatMap((page) => blocksOf(page)
+      .filter(({ language }) => language === 'sh')
+      .flatMap(({ text }) =>
+        text
+          .replaceAll('\\\n', ' ')
+          .split('\n')
+          .map((line) => ({ page, line })),
+      ))
   const served = lines.filter(({ line }) => /^(?:npm start --|npx nereid|nereid|tritonserver) /.test(line))
   expect(served.length).toBeGreaterThan(5)
-  const unknown = served.flatMap(({ page, line }) => [...line.matchAll(/ --([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name }))).filter(({ name }) => !known.has(name))
+  const unknown = served
+    .flatMap(({ page, line }) => [...line.matchAll(/ --([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name })))
+    .filter(({ name }) => !known.has(name))
   expect(unknown).toEqual([])
 })
 
 /** GitHub's anchor of a heading. */
-const slug = (heading: string) => heading.replaceAll('`', '').trim().toLowerCase().replaceAll(/[^\p{L}\p{N}\p{M}\s_-]/gu, '').replaceAll(/\s/g, '-')
+const slug = (heading: string) =>
+  heading
+    .replaceAll('`', '')
+    .trim()
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}\p{M}\s_-]/gu, '')
+    .replaceAll(/\s/g, '-')
 
 function anchorsOf(page: string): Set<string> {
   const seen = new Map<string, number>()
@@ -59,7 +83,8 @@ test('links lead to files and headings that are there; addresses elsewhere are w
       const [path = '', anchor] = to.split('#')
       const target = path === '' ? page : posix.join(posix.dirname(page), path)
       if (!existsSync(join(ROOT, target))) broken.push(`${page}: ${to}`)
-      else if (anchor !== undefined && target.endsWith('.md') && !anchorsOf(target).has(anchor)) broken.push(`${page}: ${to} has no such heading`)
+      else if (anchor !== undefined && target.endsWith('.md') && !anchorsOf(target).has(anchor))
+        broken.push(`${page}: ${to} has no such heading`)
     }
   }
   expect(broken).toEqual([])
@@ -106,7 +131,11 @@ test('YAML of a page can be read', async () => {
 
 test('blocks are of languages that are run, checked or shown', () => {
   const shown = new Set(['', 'text', 'sh', 'python', 'ts', 'json', 'pbtxt', 'yaml', 'ini', 'dockerfile'])
-  expect(PAGES.flatMap(blocksOf).filter(({ language }) => !shown.has(language)).map(({ page, language }) => `${page}: ${language}`)).toEqual([])
+  expect(
+    PAGES.flatMap(blocksOf)
+      .filter(({ language }) => !shown.has(language))
+      .map(({ page, language }) => `${page}: ${language}`),
+  ).toEqual([])
 })
 
 test('every page of docs is published, and no page has open tasks', () => {
@@ -126,11 +155,17 @@ test('the classes of docs/errors.md have the statuses that the server sends', ()
   const source = readFileSync(join(ROOT, 'crates/tensor/src/error.rs'), 'utf8')
   const arms = (method: string) => {
     const body = new RegExp(`fn ${method}[\\s\\S]*?\\n {4}\\}`).exec(source)?.[0] ?? ''
-    return new Map([...body.matchAll(/((?:Self::\w+(?: \| )?)+) => (\d+)/g)].flatMap(([, names = '', value = '']) => names.split(' | ').map((name) => [name.replace('Self::', '').toUpperCase(), value] as const)))
+    return new Map(
+      [...body.matchAll(/((?:Self::\w+(?: \| )?)+) => (\d+)/g)].flatMap(([, names = '', value = '']) =>
+        names.split(' | ').map((name) => [name.replace('Self::', '').toUpperCase(), value] as const),
+      ),
+    )
   }
   const [http, grpc] = [arms('http_status'), arms('grpc_status')]
   const rows = [...textOf('docs/errors.md').matchAll(/^\| ([A-Z_]+) \| (\d+) \| \w+ \((\d+)\) \|/gm)]
   const output = rows.map(([, name = '', ...statuses]) => [name, ...statuses])
   expect(output.length).toBe(http.size)
-  expect(output).toEqual(rows.map(([, name = '']) => [name, http.get(name.replaceAll('_', '')), grpc.get(name.replaceAll('_', ''))]))
+  expect(output).toEqual(
+    rows.map(([, name = '']) => [name, http.get(name.replaceAll('_', '')), grpc.get(name.replaceAll('_', ''))]),
+  )
 })

@@ -6,10 +6,18 @@ import { fileURLToPath } from 'node:url'
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
 /** Pages with prose and examples; the contract cites Triton's own words and is excluded. */
-export const PAGES = ['README.md', ...readdirSync(join(ROOT, 'docs')).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
+export const PAGES = [
+  'README.md',
+  ...readdirSync(join(ROOT, 'docs'))
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
+]
 
 /** Pages about the current server: the names in them must exist. */
-export const ALL = [...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md', 'docs/deploy/README.md']
+export const ALL = [
+  ...PAGES, 'COMPAT.md', 'ARCHITECTURE.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'bench/README.md', 'docs/spec/README.md',
+  'docs/deploy/README.md'
+]
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
 
@@ -17,7 +25,8 @@ export const textOf = (page: string): string => readFileSync(join(ROOT, page), '
 export const proseOf = (page: string): string => textOf(page).replaceAll(/^ *```[\s\S]*?^ *```$/gm, '')
 
 /** Texts between backticks in prose. */
-export const spansOf = (page: string): string[] => [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, span = '']) => span)
+export const spansOf = (page: string): string[] =>
+  [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, span = '']) => span)
 
 export interface Block {
   page: string
@@ -29,7 +38,8 @@ export interface Block {
 
 /** Fenced blocks with the comments directly above them. */
 export function blocksOf(page: string): Block[] {
-  return [...textOf(page).matchAll(/((?:^ *<!-- .* -->\n\n?)*)^ *```([\w-]*)\n([\s\S]*?)^ *```$/gm)].map(([, above = '', language = '', text = '']) => ({
+  return [...textOf(page).matchAll(/((?:^ *<!-- .* -->\n\n?)*)^ *```([\w-]*)\n([\s\S]*?)^ *```$/gm)].map(
+    ([, above = '', language = '', text = '']) => ({
     page,
     language,
     text,

@@ -22,7 +22,9 @@ test('the suites that CONTRIBUTING.md names are those that npm test knows', () =
 })
 
 test('docs/start.md describes every example model', () => {
-  const written = [...read('scripts/models/examples.mjs').matchAll(/writeModel\(\w+, '(\w+)'/g)].map(([, name = '']) => name)
+  const written = [...read('scripts/models/examples.mjs').matchAll(/writeModel\(\w+, '(\w+)'/g)].map(
+    ([, name = '']) => name,
+  )
   const described = [...read('docs/start.md').matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name)
   expect(described.toSorted()).toEqual(written.toSorted())
 })

@@ -6,7 +6,8 @@ import { ROOT } from './pages.js'
 
 test('the TypeScript reference matches the declarations', async () => {
   const text = reference(join(ROOT, 'dist'))
-  for (const name of ['Server', 'Model', 'Tensor', 'ServerError', 'Region', 'ServerOptions']) expect(text).toContain(`\n### ${name}\n`)
+  for (const name of ['Server', 'Model', 'Tensor', 'ServerError', 'Region', 'ServerOptions'])
+    expect(text).toContain(`\n### ${name}\n`)
   expect(text).not.toContain('#private')
   await expect(text).toMatchFileSnapshot('../../docs/typescript-reference.md')
 })

@@ -16,7 +16,8 @@ beforeAll(async () => {
 afterAll(() => rmSync(out, { recursive: true, force: true }))
 
 /** Targets of a page's links, as HTML writes them. */
-const namedIn = (html: string) => [...html.matchAll(/ (?:href|src)="([^"]*)"/g)].map(([, to = '']) => to.replaceAll('&amp;', '&'))
+const namedIn = (html: string) =>
+  [...html.matchAll(/ (?:href|src)="([^"]*)"/g)].map(([, to = '']) => to.replaceAll('&amp;', '&'))
 const idsOf = (html: string) => new Set([...html.matchAll(/ id="([^"]*)"/g)].map(([, id]) => id))
 
 test('every link of every page leads to a page, and to a heading that is there', () => {
@@ -34,7 +35,8 @@ test('every link of every page leads to a page, and to a heading that is there',
       const [path = '', anchor] = to.split('#')
       const target = path === '' ? address : posix.join(posix.dirname(address), decodeURI(path))
       if (!files.has(target)) broken.push(`${address}: ${to}`)
-      else if (anchor !== undefined && ids.get(target)?.has(decodeURIComponent(anchor)) !== true) broken.push(`${address}: ${to} has no such heading`)
+      else if (anchor !== undefined && ids.get(target)?.has(decodeURIComponent(anchor)) !== true)
+        broken.push(`${address}: ${to} has no such heading`)
     }
   }
   expect(links).toBeGreaterThan(200)
@@ -50,7 +52,8 @@ test('pages load nothing from elsewhere', () => {
     const loaded = [...html.matchAll(/<(?:script|img|link)[^>]* (?:src|href)="([^"]*)"/g)].map(([, to = '']) => to)
     expect(loaded.filter((to) => /^(?:\w+:|\/)/.test(to)), address).toEqual([])
   }
-  for (const file of filesBelow(out, /\.(?:css|js)$/)) expect(readFileSync(file, 'utf8').replace(/^window\.NEREID_SEARCH.*/, ''), file).not.toMatch(/https?:/)
+  for (const file of filesBelow(out, /\.(?:css|js)$/))
+    expect(readFileSync(file, 'utf8').replace(/^window\.NEREID_SEARCH.*/, ''), file).not.toMatch(/https?:/)
 })
 
 test('the search knows every page of the navigation, by addresses that exist', () => {
@@ -70,12 +73,20 @@ test('each entry of the search has a title and a heading, and words that operato
   const text = readFileSync(join(out, 'search-index.js'), 'utf8')
   const entries = JSON.parse(text.slice(text.indexOf('['))) as [string, string, string, string][]
   expect(entries.filter(([, title, heading]) => title === '' || heading === '')).toEqual([])
-  const find = (word: string) => entries.filter(([, title, heading, about]) => `${title} ${heading} ${about}`.toLowerCase().includes(word)).map(([to]) => to.split('#')[0])
-  const linked = { autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models', monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes' }
+  const find = (word: string) =>
+    entries
+      .filter(([, title, heading, about]) => `${title} ${heading} ${about}`.toLowerCase().includes(word))
+      .map(([to]) => to.split('#')[0])
+  const linked = {
+    autoscaling: 'operating', helm: 'containers', kubernetes: 'containers', memory: 'operating', embeddings: 'models',
+    monitoring: 'operating', upgrade: 'operating', cuda: 'support', alpine: 'support', changelog: 'changes',
+  }
   for (const [word, page] of Object.entries(linked)) expect(find(word), word).toContain(`${page}.html`)
 })
 
 test('comments for tests are not in the pages', () => {
   expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
-  expect([...new Set([...pages.keys()].map((address) => dirname(address)))].toSorted()).toEqual(['.', 'contract', 'decisions', 'inside'])
+  expect([...new Set([...pages.keys()].map((address) => dirname(address)))].toSorted()).toEqual([
+    '.', 'contract', 'decisions', 'inside'
+  ])
 })

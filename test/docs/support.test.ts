@@ -14,7 +14,12 @@ function fact(file: string, pattern: RegExp): string {
   return found
 }
 
-const manifest = JSON.parse(read('package.json')) as { version: string; engines: { node: string }; dependencies: Record<string, string>; keywords: string[] }
+const manifest = JSON.parse(read('package.json')) as {
+  version: string
+  engines: { node: string }
+  dependencies: Record<string, string>
+  keywords: string[]
+}
 const FACTS = {
   nereid: manifest.version,
   node: manifest.engines.node.replace('>=', ''),

@@ -20,7 +20,8 @@ function tree(files: Record<string, string>): string {
   return root
 }
 
-const circlesOf = (files: Record<string, string>): string[] => count(tree(files)).counts.get('files in circles, crates/a')?.list ?? []
+const circlesOf = (files: Record<string, string>): string[] =>
+  count(tree(files)).counts.get('files in circles, crates/a')?.list ?? []
 
 test('a group of nodes that reach each other is a circle, however long it is', () => {
   const uses = { a: ['b'], b: ['c'], c: ['a', 'd'], d: ['e'], e: [] }
@@ -28,18 +29,23 @@ test('a group of nodes that reach each other is a circle, however long it is', (
 })
 
 test('files of a crate use each other by crate::, by super::, in groups and through re-exports', () => {
-  const two = (one: string, other: string): string[] => circlesOf({ 'crates/a/src/one.rs': one, 'crates/a/src/other.rs': other })
+  const two = (one: string, other: string): string[] =>
+    circlesOf({ 'crates/a/src/one.rs': one, 'crates/a/src/other.rs': other })
   expect(two('use crate::other::B;\n', 'fn f() { crate::one::g() }\n')).toEqual(['one other'])
   expect(two('use crate::{\n    lonely,\n    other::{B as C, D},\n};\n', 'use super::one::E;\n')).toEqual(['one other'])
   expect(two('use crate::other::B;\n', 'use std::one::E;\n// crate::one\n')).toEqual([])
-  const exported = { 'crates/a/src/lib.rs': 'mod one;\nmod other;\npub use one::E;\n', 'crates/a/src/one.rs': 'use crate::other::B;\n' }
+  const exported = {
+    'crates/a/src/lib.rs': 'mod one;\nmod other;\npub use one::E;\n', 'crates/a/src/one.rs': 'use crate::other::B;\n',
+  }
   expect(circlesOf({ ...exported, 'crates/a/src/other.rs': 'use crate::E;\n' })).toEqual(['one other'])
 })
 
 test('modules of tests count neither as lines nor as uses', () => {
   const tests = '#[cfg(test)]\nmod tests {\n    use crate::other::B;\n}\n'
   const files = { 'crates/a/src/lib.rs': '#[cfg(test)]\nmod testing;\n', 'crates/a/src/testing.rs': 'a\n'.repeat(9) }
-  const root = tree({ ...files, 'crates/a/src/one.rs': `fn f() {}\n${tests}`, 'crates/a/src/other.rs': 'use crate::one::f;\n' })
+  const root = tree({
+    ...files, 'crates/a/src/one.rs': `fn f() {}\n${tests}`, 'crates/a/src/other.rs': 'use crate::one::f;\n',
+  })
   expect(count(root).counts.get('lines of Rust')?.value).toBe(4)
   expect(count(root).counts.has('files in circles, crates/a')).toBe(false)
 })
@@ -53,7 +59,9 @@ test('a struct of more than 15 fields is named, unless it is exempt', () => {
 })
 
 test('a comment that begins as a fragment, a long line and a type name in four modules are named', () => {
-  const source = `/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ${'x'.repeat(120)}\n`
+  const source =
+    '/// Of each.\nstruct Slot;\n// Whose?\n/// Returns the slot.\n/// What no one reads on.\n// ' +
+    `${'x'.repeat(120)}\n`
   const names = ['a', 'b', 'c', 'd'].map((name) => [`crates/a/src/${name}.rs`, 'pub struct Slot;\n'])
   const { counts } = count(tree({ 'crates/a/tests/one.rs': source, ...Object.fromEntries(names) }))
   expect(counts.get('comments that begin as fragments')?.list).toEqual(['crates/a/tests/one.rs:1: Of each.'])
@@ -62,7 +70,8 @@ test('a comment that begins as a fragment, a long line and a type name in four m
   expect(counts.get('type names in more than 3 modules')?.list).toEqual([`Slot: ${files}`])
 })
 
-const SETTINGS: { limits: Record<string, number>; records: object; folders: Record<string, string[]>; loads: object } = { limits: { 'lines of TypeScript': 100 }, records: {}, folders: { config: [], api: ['config'] }, loads: {} }
+const SETTINGS: { limits: Record<string, number>; records: object; folders: Record<string, string[]>; loads: object } =
+  { limits: { 'lines of TypeScript': 100 }, records: {}, folders: { config: [], api: ['config'] }, loads: {} }
 
 function small(files: Record<string, string>, settings = SETTINGS): string[] {
   const page = `<!-- house: begin -->\n${section(settings)}<!-- house: end -->\n`
@@ -70,18 +79,28 @@ function small(files: Record<string, string>, settings = SETTINGS): string[] {
 }
 
 test('a folder imports only those that it may, and folders that may import each other are refused', () => {
-  expect(small({ 'src/api/a.ts': "import { b } from '../config/b.js'\n", 'src/config/b.ts': 'export const b = 1\n' })).toEqual([])
+  expect(
+    small({ 'src/api/a.ts': "import { b } from '../config/b.js'\n", 'src/config/b.ts': 'export const b = 1\n' }),
+  ).toEqual([])
   const [wrong] = small({ 'src/api/a.ts': '', 'src/config/b.ts': "export * from '../api/a.js'\n" })
-  expect(wrong).toBe('src/config/b.ts imports src/api/a.ts: files of config may import from no other folder (scripts/house.json)')
+  expect(wrong).toBe(
+    'src/config/b.ts imports src/api/a.ts: files of config may import from no other folder (scripts/house.json)',
+  )
   expect(small({ 'src/api/a.ts': "await import('../config/b.js')\n", 'src/config/b.ts': '' })).toHaveLength(1)
   const both = { ...SETTINGS, folders: { config: ['api'], api: ['config'] } }
   expect(small({}, both)).toEqual(['scripts/house.json: folders import each other: api, config'])
 })
 
 test('a count above its limit fails, and lists the counted items', () => {
-  expect(small({ 'src/config/b.ts': 'a\n'.repeat(101) })[0]).toBe('lines of TypeScript: 101, and the limit is 100 (scripts/house.json)')
-  const circle = small({ 'src/config/a.ts': "import './b.js'\n", 'src/config/b.ts': "import type { A } from './a.js'\n" })
-  expect(circle).toEqual(['files in circles, src: 2, and the limit is 0 (scripts/house.json)', '  src/config/a.ts src/config/b.ts'])
+  expect(small({ 'src/config/b.ts': 'a\n'.repeat(101) })[0]).toBe(
+    'lines of TypeScript: 101, and the limit is 100 (scripts/house.json)',
+  )
+  const circle = small({
+    'src/config/a.ts': "import './b.js'\n", 'src/config/b.ts': "import type { A } from './a.js'\n",
+  })
+  expect(circle).toEqual([
+    'files in circles, src: 2, and the limit is 0 (scripts/house.json)', '  src/config/a.ts src/config/b.ts'
+  ])
 })
 
 test('--write lowers limits, never raises one, and CONTRIBUTING.md has them', () => {
@@ -91,14 +110,19 @@ test('--write lowers limits, never raises one, and CONTRIBUTING.md has them', ()
   house(root, { write: true })
   const { limits } = JSON.parse(readFileSync(join(root, 'scripts/house.json'), 'utf8'))
   expect(limits).toEqual({ 'lines of TypeScript': 700, 'files of more than 600 lines': 0 })
-  expect(readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8')).toMatch(/^before\n<!-- house: begin -->\n[^]*\| lines of TypeScript \| 700 \|[^]*<!-- house: end -->\nafter\n$/)
+  expect(readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8')).toMatch(
+    /^before\n<!-- house: begin -->\n[^]*\| lines of TypeScript \| 700 \|[^]*<!-- house: end -->\nafter\n$/,
+  )
 })
 
 test('a wrong import in a copy of this code fails', () => {
   const root = tree({})
-  for (const path of ['src', 'CONTRIBUTING.md', 'scripts/house.json']) cpSync(join(ROOT, path), join(root, path), { recursive: true, filter: (from) => !from.includes('node_modules') })
+  for (const path of ['src', 'CONTRIBUTING.md', 'scripts/house.json'])
+    cpSync(join(ROOT, path), join(root, path), { recursive: true, filter: (from) => !from.includes('node_modules') })
   const imports = (): string[] => house(root).wrong.filter((one) => one.includes(' may import '))
   expect(imports()).toEqual([])
   appendFileSync(join(root, 'src/config/names.ts'), "import '../api/json.js'\n")
-  expect(imports()).toEqual(['src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)'])
+  expect(imports()).toEqual([
+    'src/config/names.ts imports src/api/json.ts: files of config may import from native (scripts/house.json)',
+  ])
 })

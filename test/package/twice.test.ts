@@ -26,9 +26,9 @@ test('equal archives have no differences; of others each file is named', async (
     'a.tgz: module differs',
     'a.tgz: more differs',
   ])
-  expect(await differences(one, archive('four', { module: 'bytes', list: 'text' }, ['--mtime=@9']), join(root, 's4'))).toEqual([
-    'a.tgz: the files are equal, the archive around them is not',
-  ])
+  expect(
+    await differences(one, archive('four', { module: 'bytes', list: 'text' }, ['--mtime=@9']), join(root, 's4')),
+  ).toEqual(['a.tgz: the files are equal, the archive around them is not'])
   const wheels = ['five', 'six'].map((name) => {
     const out = archive(name, { RECORD: name })
     rmSync(join(out, 'a.tgz'))
