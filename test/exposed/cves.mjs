@@ -139,7 +139,7 @@ export const CLASSES = [
     title: 'Misconfigured models',
     cves: ['2025-23336'],
     here: 'A model that cannot be loaded is reported with its reason, and the others serve.',
-    proofs: [attack('configuration', 'the same configurations in a repository that is loaded at start'), ['crates/engine/tests/panics.rs', 'a_panic_costs_its_own_requests_only']],
+    proofs: [attack('configuration', 'the same configurations in a repository that is loaded at start'), ['crates/engine/tests/panics.rs', 'a_panic_only_fails_its_own_requests']],
   },
   {
     title: 'Uncaught exceptions',

@@ -13,7 +13,7 @@ use crate::arguments::{Arguments, Failure};
 use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
-use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, ServerState, Started};
 use frontend::{Argument, Control, ControlOperation, ControlReply, FrontendOptions, HttpOptions};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
@@ -82,7 +82,7 @@ fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
 
 fn infer(model: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Box<InferResponse>, Failure> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
-    match model.call(request, || Arc::new(move |answer: Answer| drop(send.send(answer))), None)? {
+    match model.call(request, || Arc::new(move |answer: EngineResponse| drop(send.send(answer))), None)? {
         Started::Answered(result) => Ok(result?),
         // The first few, until the model is known to be cheap.
         Started::Queued(_) => Ok(receive.recv()?.response.ok_or("no response")??),
@@ -317,7 +317,7 @@ pub fn many(a: &Arguments) -> Result<(), Failure> {
         let request = InferRequest { inputs: inputs.into_iter().collect(), ..InferRequest::default() };
         let (send, receive) = std::sync::mpsc::sync_channel(1);
         let seen = AtomicUsize::new(0);
-        let sink = move |answer: Answer| {
+        let sink = move |answer: EngineResponse| {
             let count = seen.fetch_add(1, Ordering::Relaxed) + 1;
             if answer.is_final {
                 let _ = send.send(count);

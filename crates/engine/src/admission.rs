@@ -1,14 +1,14 @@
-//! The entrance of a version: every request, of any transport, comes in through [`ModelVersion::call`].
+//! Acceptance: requests of all transports come in through [`ModelVersion::call`].
 //!
-//! A request runs on the thread that brought it when it is cheap and nothing waits; otherwise on a pool thread that takes an instance
-//! permit, runs the batch, and goes on with the next one as long as there is one.
+//! A cheap request runs on the calling thread if nothing waits. Otherwise a pool thread takes an instance, runs the
+//! batch, and continues with the next one as long as there is one.
 
 use crate::answer::Sink;
 use crate::batch_key::class_of;
 use crate::call::{Caller, Started};
 use crate::flow;
 use crate::inline::waits_for_device;
-use crate::order::Line;
+use crate::order::ResponseOrder;
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued};
 use crate::ran::Inline;
@@ -26,15 +26,15 @@ use tensor::{Error, Result};
 use trace::{Kind, Trace};
 
 impl ModelVersion {
-    /// The one door: checks a request and either runs it at once on this thread, when it is cheap and nothing waits, or queues it.
+    /// Checks a request, and runs it inline if it is cheap and nothing waits, or else queues it.
     ///
-    /// `sink` is asked for only when the request is queued; that sink will get the answers, perhaps before this returns: one, which is
-    /// final, or any number of a decoupled model, whose requests are always queued. `parent` is the request that this one is made
-    /// for: when that is cancelled, so is this.
+    /// `sink` is only called if the request is queued. The sink then receives the responses, perhaps before this
+    /// returns: one final response, or any number from a decoupled model, whose requests are always queued. Cancelling
+    /// `parent` cancels this request, too.
     ///
     /// # Errors
-    /// Refusals: the request does not fit the signature, the queue is full, the server is stopping, the parent was cancelled. They are
-    /// counted nowhere (S-02), and `sink` is not asked for or gets nothing.
+    /// The request does not fit the signature, the queue is full, the server is stopping, or the parent was cancelled.
+    /// These are counted nowhere (S-02), and the sink receives nothing.
     pub fn call(
         &self,
         request: Box<InferRequest>,
@@ -44,7 +44,7 @@ impl ModelVersion {
         self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0 })
     }
 
-    /// As `call`, for a step of an ensemble.
+    /// Like `call`, for a step of an ensemble or another call of a request.
     pub(crate) fn start(
         &self,
         mut request: Box<InferRequest>,
@@ -52,8 +52,7 @@ impl ModelVersion {
         caller: Caller<'_>,
     ) -> Result<Started> {
         let parent = caller.parent;
-        // What is called for an accepted request is part of it, and finishes.
-        // Sequences that have begun go on: their schedule refuses new ones.
+        // Calls for an accepted request finish. Begun sequences go on: their scheduler rejects new ones.
         let stops = self.is_stopping() && parent.is_none();
         if stops && self.scheduling.sequencing.is_none() {
             return Err(Error::unavailable(format!(
@@ -88,8 +87,8 @@ impl ModelVersion {
         }
     }
 
-    /// Runs or queues a checked request. `place` is that in the line, where it has one already.
-    // A part of `call` for models without the response cache: what it is given is not to be moved for the few that have it.
+    /// Runs or queues a checked request; `place` is its position in the response order if it has one already.
+    // Inlined so that `call` moves nothing for models without the response cache.
     #[inline(always)]
     pub(crate) fn admit(
         &self,
@@ -107,7 +106,7 @@ impl ModelVersion {
         let key = self.scheduling.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);
-        // Built once, and run or queued from here.
+        // Built once, then run or queued.
         let mut entry = BatchEntry::new(request, checked);
 
         let kind = RunClass::new(class, rows, self.scheduling.bytes_of(std::iter::once(&entry)));
@@ -115,7 +114,7 @@ impl ModelVersion {
         let mut run = self.running.run.lock();
         let may_inline = self.scheduling.may_inline && now < inline_until && !waits_for_device(&entry.request);
         let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
-        // A model that batches waits for the end of the turn: others may arrive in it.
+        // A model that batches waits for the end of the turn, in which other requests may arrive.
         let in_turn = cheap && self.scheduling.batches && turn::has_turns() && run.turn_policy.expected(now);
         if cheap
             && !in_turn
@@ -125,7 +124,7 @@ impl ModelVersion {
             let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().needs_exact_time() };
             drop(run);
             self.joined(1);
-            // A panic here is our defect, but it must cost this request only.
+            // A panic here is our defect, but must cost only this request.
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 self.run_here(instance, (class, kind), now, &mut entry, inline, parent)
             }));
@@ -139,7 +138,7 @@ impl ModelVersion {
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let (has_place, place) =
-            (place.is_some(), place.or_else(|| self.scheduling.line.as_ref().map(Line::place)).unwrap_or(0));
+            (place.is_some(), place.or_else(|| self.scheduling.line.as_ref().map(ResponseOrder::place)).unwrap_or(0));
         let lengths = Lengths::new();
         let mut pending = Box::new(Pending {
             entry,
@@ -159,7 +158,7 @@ impl ModelVersion {
                 self.scheduling.shape_rule.key_but(&entry.request, &entry.checked, masked)
             });
         }
-        // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
+        // Counted before the push: another thread may take the request at once, and the gauge must not fall below zero.
         self.running.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);
         if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
@@ -181,11 +180,11 @@ impl ModelVersion {
         Ok(Started::Queued(handle))
     }
 
-    /// A request was accepted.
+    /// Records an accepted request in its trace.
     #[cold]
     fn trace_accepted(&self, trace: &Trace, request: &InferRequest, now: u64) {
         trace.accepted(&self.signature.model, self.identity.number, &request.id, now);
-        // Triton's scheduler of sequences notes none.
+        // Triton's sequence scheduler records no inputs.
         if trace.wants_tensors() && self.scheduling.sequencing.is_none() {
             for input in &request.inputs {
                 if let Some(datatype) = input.datatype {

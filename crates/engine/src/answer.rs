@@ -1,50 +1,49 @@
-//! What a request is answered with, and where its answers go.
+//! Responses of a request, and the sink that receives them.
 
 use protocol::InferResponse;
 use std::sync::Arc;
 use tensor::Result;
 
-/// One answer of a request.
+/// One response of a request.
 #[derive(Debug)]
-pub struct Answer {
-    /// A response or an error; `None` for the end of a decoupled model's request that comes without either. An error need not be
-    /// the end.
+pub struct EngineResponse {
+    /// `None` ends a request of a decoupled model without a last response. An error need not be the end.
     pub response: Option<Result<Box<InferResponse>>>,
-    /// Nothing follows.
+    /// True if nothing follows.
     pub is_final: bool,
 }
 
-impl Answer {
-    /// The only answer of a request.
+impl EngineResponse {
+    /// The only response of a request.
     pub fn only(result: Result<Box<InferResponse>>) -> Self {
         Self { response: Some(result), is_final: true }
     }
 }
 
-/// Takes the answers of one request, from whichever thread has them.
+/// Receives the responses of one request, on any thread.
 ///
-/// `put` is called in the order of the answers, one call at a time, and never after the final one. It must not block: the thread
-/// serves other requests, too. A sink whose reader falls behind gives its request up, with
-/// [`Ticket::overrun`](crate::Ticket::overrun); what is enough, in bytes or time, is its owner's decision.
+/// Calls of `put` follow the order of the responses, one at a time, and none follows the final one. `put` must not
+/// block, because its thread serves other requests, too. A sink whose reader is too slow cancels its request with
+/// [`Ticket::overrun`](crate::Ticket::overrun); the owner decides how many bytes, or how long, is too slow.
 pub trait Sink: Send + Sync {
-    /// Takes an answer.
-    fn put(&self, answer: Answer);
+    /// Receives a response.
+    fn put(&self, answer: EngineResponse);
 }
 
-impl<F: Fn(Answer) + Send + Sync> Sink for F {
-    fn put(&self, answer: Answer) {
+impl<F: Fn(EngineResponse) + Send + Sync> Sink for F {
+    fn put(&self, answer: EngineResponse) {
         self(answer);
     }
 }
 
-/// An answer on its way out.
+/// A response and its receiver.
 pub(crate) struct Delivery {
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) answer: Answer,
+    pub(crate) answer: EngineResponse,
 }
 
 impl Delivery {
-    /// Bytes of the tensors it carries.
+    /// Bytes of its tensors.
     pub(crate) fn bytes(&self) -> usize {
         let Some(Ok(response)) = &self.answer.response else { return 0 };
         response.outputs.iter().map(|output| output.data.len()).sum()

@@ -1,21 +1,21 @@
-//! Which requests may share a batch (S-12), and which cost the same.
+//! Keys of requests: which may share a batch (S-12), and which cost the same.
 
 use protocol::{Checked, InferRequest, Signature};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// Whatever requests must have in common to share a batch, flattened; equal keys fit.
+/// Everything that requests of a batch must have in common, flattened. Requests with equal keys may share a batch.
 pub(crate) type Key = SmallVec<[i64; 8]>;
 
-/// Dimensions that are not compared, by index of the input and of the dimension behind the batch dimension.
+/// Dimensions not to compare, by index of the input and of the dimension behind the batch dimension.
 pub(crate) type Masked<'m> = &'m dyn Fn(u16, usize) -> bool;
 
-/// What has to be compared, decided once per model.
+/// What has to be compared, decided once per version.
 pub(crate) enum ShapeRule {
-    /// Fixed dims, no optional inputs: any two fit.
+    /// Fixed dims and no optional inputs: all requests fit each other.
     Any,
-    /// Compare the shapes of these inputs and, with optional inputs, which inputs there are.
+    /// Compare the shapes of these inputs and, if inputs are optional, which of them are present.
     Compare { variable: Vec<bool>, batching: bool },
 }
 
@@ -34,7 +34,7 @@ impl ShapeRule {
         self.key_but(request, checked, |_, _| false)
     }
 
-    /// As `key`, with -1 for the dimensions, given by the input's index and theirs without the batch dimension, that are not compared.
+    /// Like `key`, with -1 for dimensions that are left out (index of the input, index without the batch dimension).
     #[inline(always)]
     pub(crate) fn key_but(
         &self,
@@ -43,7 +43,7 @@ impl ShapeRule {
         is_left_out: impl Fn(u16, usize) -> bool,
     ) -> Key {
         let Self::Compare { variable, batching } = self else { return Key::new() };
-        // Inputs may come in any order; the key is in configuration order, each input led by its index.
+        // Requests may list inputs in any order; the key has configuration order, with an index before each input.
         let mut order: SmallVec<[(u16, usize); 8]> = checked.inputs.iter().copied().zip(0..).collect();
         order.sort_unstable();
         let mut key = Key::new();
@@ -60,14 +60,14 @@ impl ShapeRule {
     }
 }
 
-/// Requests of one class cost the same per row: same shapes, apart from the batch dimension. Keyed: a client that could choose two
-/// shapes of one class could have a dear one taken for a cheap one.
+/// Class of requests that cost the same per row: equal shapes apart from the batch dimension. Keyed, so that a client
+/// cannot choose two shapes of one class and have a slow one taken for a cheap one.
 pub(crate) fn class_of(key: &Key) -> u64 {
     static KEYED: OnceLock<RandomState> = OnceLock::new();
     if key.is_empty() { 0 } else { KEYED.get_or_init(RandomState::new).hash_one(&key[..]) }
 }
 
-/// The class of a batch that is padded: no dearer one is taken for it.
+/// Class of a padded batch, with its longest lengths.
 pub(crate) fn class_of_padded(key: &Key, longest: &[u32]) -> u64 {
     let mut padded = key.clone();
     padded.extend(longest.iter().map(|length| i64::from(*length)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_fit_whose_variable_dims_and_inputs_are_the_same() {
+    fn requests_with_equal_variable_dims_and_inputs_fit() {
         let signature = |inputs| Signature { max_batch_size: 8, inputs, ..Signature::default() };
         let fixed = signature(vec![spec("A", &[2], false, false)]);
         assert_eq!(key(&fixed, &[(0, &[1, 2])]), key(&fixed, &[(0, &[4, 2])]));

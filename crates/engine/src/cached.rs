@@ -1,4 +1,4 @@
-//! The response cache as a version has it: the scope of its keys, and which requests have one. The calls that use it are in `cached_calls`.
+//! The response cache of a version: the scope of its keys, and which requests have a key. `cached_calls` uses it.
 
 use crate::identity::Identity;
 use crate::limits::CACHE_FAILURE_LINES_NS_MIN;
@@ -12,48 +12,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::Error;
 
-/// The cache, and this load of the version in it.
+/// The cache, and the scope of this load in it.
 pub(crate) struct Cached {
     pub(crate) cache: Arc<dyn Cache>,
     secret: Secret,
     fingerprint: Option<Fingerprint>,
     pub(crate) scope: KeySpace,
-    /// In the place of that for an ensemble.
+    /// For an ensemble, replaces `scope`.
     pub(crate) of_models: ArcSwapOption<Scoped>,
-    /// When the log may be told again that an answer was not kept.
+    /// When the next cache failure may be logged as an error.
     failure_line_due: AtomicU64,
 }
 
-/// What keys of an ensemble are made under.
+/// KeySpace of the keys of an ensemble.
 pub(crate) struct Scoped {
     pub(crate) scope: KeySpace,
-    /// The models that make its answers, and the number of the table in which they were looked up last.
+    /// The versions that make its responses, and the epoch of the table in which they were found.
     pub(crate) made_by: Vec<Maker>,
     pub(crate) epoch: u64,
     /// Unique id of the scope.
     pub(crate) load: u64,
 }
 
-/// A version that makes answers of an ensemble: its load, and what tells it apart on several servers.
+/// A version that makes responses of an ensemble: its load, and its fingerprint on all servers.
 pub(crate) type Maker = (u64, Option<Fingerprint>);
 
-/// Whether a request is looked up.
+/// Result of making a key.
 pub(crate) enum Keyed {
     Never,
-    /// By a key that takes long to make.
-    Elsewhere,
+    /// The inputs are so large that the key has to be made on another thread.
+    Offload,
     By(LookupKey),
 }
 
-/// What a request is looked up by.
+/// Key of a request in the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct LookupKey {
     pub(crate) digest: Key,
-    /// Of an ensemble: the number of the table whose models the key is of; else 0.
+    /// Epoch of the table whose models the key includes, for an ensemble; otherwise 0.
     pub(crate) epoch: u64,
 }
 
-/// A request whose answer was not there.
+/// A request whose response was not in the cache.
 pub(crate) struct Miss {
     pub(crate) key: LookupKey,
     pub(crate) asked: OutputSet,
@@ -61,8 +61,7 @@ pub(crate) struct Miss {
 }
 
 impl Cached {
-    /// The response cache of a version whose configuration enables it. `None` also if servers share the cache and nothing tells this version
-    /// from others.
+    /// The response cache of a version that enables it. `None` if servers share it and this version has no fingerprint.
     pub(crate) fn of(
         cache: Option<&(Arc<dyn Cache>, Secret)>,
         config: &ModelConfig,
@@ -95,7 +94,7 @@ impl Cached {
         })
     }
 
-    /// The scope of an ensemble whose answers these models make.
+    /// The scope of an ensemble whose responses these versions make.
     pub(crate) fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<KeySpace> {
         if !self.cache.is_shared() {
             return Some(KeySpace::new(&self.secret, model, number, load));
@@ -106,7 +105,7 @@ impl Cached {
         Some(KeySpace::shared(model, number, &Fingerprint::of_texts(&texts)))
     }
 
-    /// Logs that an answer was not kept, in Triton's words: an error once in a while, else a line of `--log-verbose=1`.
+    /// Logs, in Triton's words, that a response was not stored: rarely as an error, otherwise with `--log-verbose=1`.
     pub(crate) fn log_failure(&self, key: &Key, why: &Error, model: &str) {
         let now = now_ns();
         let due = self.failure_line_due.load(Ordering::Relaxed);
@@ -117,9 +116,9 @@ impl Cached {
         log::log!(level, "Failed to insert key [{key}] into response cache: {} (model '{model}')", why.message());
     }
 
-    /// Drops what was kept under a scope.
+    /// Drops the entries of a scope.
     pub(crate) fn forget(&self, scope: KeySpace) {
-        // On its own thread: the last owner of a version may be a reactor, and this takes as long as the cache is large.
+        // On its own thread: the last owner may be a reactor, and this takes as long as the cache is large.
         memory::release::drop_in_background(Forget { cache: self.cache.clone(), scope });
     }
 }
@@ -131,7 +130,7 @@ impl Drop for Cached {
     }
 }
 
-/// Drops the answers of a load that is over.
+/// Drops the entries of a load that is over.
 struct Forget {
     cache: Arc<dyn Cache>,
     scope: KeySpace,
@@ -143,12 +142,12 @@ impl Drop for Forget {
     }
 }
 
-/// What a request is to be answered with.
+/// The outputs that a request asks for.
 pub(crate) fn asked(checked: &Checked) -> OutputSet {
     OutputSet::new(checked.outputs.iter().map(|o| o.0))
 }
 
-/// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.
+/// The key of a request, if it may have one and its inputs have at most `bytes_max` bytes.
 pub(crate) fn key(
     (scope, epoch): (&KeySpace, u64),
     request: &InferRequest,
@@ -167,7 +166,7 @@ pub(crate) fn key(
         inputs.push(cache::Input { name: input.name.as_bytes(), datatype, shape: &input.shape, data });
     }
     if bytes > bytes_max {
-        return Keyed::Elsewhere;
+        return Keyed::Offload;
     }
     Keyed::By(LookupKey { digest: scope.key(inputs.into_iter()), epoch })
 }

@@ -1,13 +1,12 @@
-//! The response cache as a version asks it (S-37, S-44): before a request is queued or run, and with its answer.
+//! Lookups in the response cache before a request is queued or run, and insertion of its response (S-37, S-44).
 //!
-//! A request that touches shared memory is not looked up. What is hashed has to be what the model gets, or a client could leave a wrong
-//! answer for another one's request; and an answer in a client's region is not there to be kept. It runs as if there were no cache, and
-//! counts as neither hit nor miss.
+//! A request that uses shared memory is not looked up: its contents may change after they were hashed, so a client
+//! could store a wrong response for another one's request; and a response in a client's region cannot be kept. It runs
+//! as if there were no cache, and counts as neither hit nor miss.
 //!
-//! A request waits for its answer to be found (`lookup`) where a cache has to ask another process, and where making its key would hold a
-//! reactor.
+//! A request waits for its lookup (`lookup`) if the cache asks another process, or if making the key takes long.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::cached::{Cached, Keyed, LookupKey, Miss, Scoped, asked, key};
 use crate::call::{Caller, Started};
 use crate::ensemble::Ensemble;
@@ -24,7 +23,7 @@ use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
 use tensor::{Data, Result};
 
-/// Keeps an answer on its way to its client.
+/// Stores a response on its way to the client.
 struct InsertSink {
     version: Weak<ModelVersion>,
     miss: Miss,
@@ -32,7 +31,7 @@ struct InsertSink {
 }
 
 impl Sink for InsertSink {
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: EngineResponse) {
         if let Some(Ok(response)) = &answer.response
             && let Some(version) = self.version.upgrade()
         {
@@ -43,7 +42,7 @@ impl Sink for InsertSink {
 }
 
 impl ModelVersion {
-    /// As [`call`](Self::call), for a checked request to a model that has the response cache.
+    /// Like [`call`](Self::call), for a checked request to a model with a response cache.
     pub(crate) fn call_cached(
         &self,
         cached: &Cached,
@@ -55,7 +54,7 @@ impl ModelVersion {
     ) -> Result<Started> {
         let key = match self.key(cached, &request, &checked, CACHE_KEY_BYTES_MAX) {
             Keyed::Never => return self.admit(request, checked, accepted, None, sink, caller),
-            Keyed::Elsewhere => {
+            Keyed::Offload => {
                 let looking = PendingLookup::new(self, request, checked, accepted, sink, caller)?;
                 let (ticket, waiting) = (looking.ticket(), looking.waiting());
                 self.shared.pool.submit(Work::of(|| waiting.run()));
@@ -64,7 +63,7 @@ impl ModelVersion {
             Keyed::By(key) => key,
         };
         let asked = asked(&checked);
-        // Taken by a cache that answers later.
+        // Taken if the cache responds later.
         let mut parts = Some((request, checked, sink));
         let mut waiting = None;
         let found = cached.cache.lookup(&key.digest, &asked, &mut || {
@@ -100,11 +99,11 @@ impl ModelVersion {
         self.answer_in_line(answer, sink(), caller)
     }
 
-    /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
+    /// The key of a request at this time, if it may have one and its inputs have at most `bytes_max` bytes.
     pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
         match self.graph() {
             None => key((&cached.scope, 0), request, checked, bytes_max),
-            // What a step that is a sequence answers depends on the requests before, too.
+            // The response of a step in a sequence also depends on earlier requests.
             Some(_) if request.sequence.id.is_some() => Keyed::Never,
             Some(ensemble) => match self.scope_of_models(cached, ensemble) {
                 Some(scoped) => key((&scoped.scope, scoped.epoch), request, checked, bytes_max),
@@ -113,8 +112,8 @@ impl ModelVersion {
         }
     }
 
-    /// What an ensemble answers is made by models that are loaded and unloaded without it. Its scope changes with them: what they made
-    /// is not answered any more when one of them is another. `None` when one does not serve.
+    /// The scope of an ensemble changes when one of the models that make its responses is loaded or unloaded, so
+    /// responses of former models are not used. `None` if one of them does not serve.
     fn scope_of_models(&self, cached: &Cached, ensemble: &Ensemble) -> Option<Arc<Scoped>> {
         let known = cached.of_models.load_full();
         let table = ensemble.table()?;
@@ -139,7 +138,7 @@ impl ModelVersion {
         Some(scoped)
     }
 
-    /// Whether what was found can be this model's answer: a store that others write to may have anything.
+    /// True if an entry can be a response of this model: an external store may contain anything.
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
         entry
             .outputs()
@@ -147,7 +146,7 @@ impl ModelVersion {
             .all(|o| self.signature.outputs.get(usize::from(o.index)).is_some_and(|spec| spec.datatype == o.datatype))
     }
 
-    /// Lets a request run whose answer will be kept.
+    /// Runs or queues a request whose response will be stored.
     pub(crate) fn admit_missed(
         &self,
         miss: Miss,
@@ -166,23 +165,23 @@ impl ModelVersion {
             }
         };
         let started = self.admit(request, checked, accepted, place, keeping, caller);
-        // It ran at once, and no sink was asked for.
+        // It ran at once, and the sink was not used.
         if let (Ok(Started::Answered(Ok(response))), Some(miss)) = (&started, &miss) {
             self.keep(miss, response);
         }
         started
     }
 
-    /// Keeps an answer, and counts the miss before anybody sees it.
+    /// Stores a response, and counts the miss before the client sees it.
     fn keep(&self, miss: &Miss, response: &InferResponse) {
         let Some(cached) = &self.cached else { return };
         let start = now_ns();
         let output = |o: &OutputTensor| {
             let data = match &o.data {
                 Data::Bytes(data) => data.clone(),
-                // Where a client can write, too.
+                // Clients can write there.
                 Data::Region(region) if region.is_shared() => return None,
-                // On a device, on its way to the next step of an ensemble. One that fails tells that step.
+                // On a device, on its way to the next step of an ensemble. If the device failed, that step reports it.
                 Data::Region(_) => o.data.to_bytes().ok()?,
             };
             Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data })
@@ -199,15 +198,14 @@ impl ModelVersion {
         self.statistics.missed(miss.lookup_ns + end.saturating_sub(start), end);
     }
 
-    /// Whether an answer that is there now was made by the models its key is of. Those that an ensemble calls are found when it begins,
-    /// and those of an ensemble in it later still: one may have been loaded again since the key was made. In a shared cache the answer
-    /// would be found by servers that have the former files.
+    /// True if the response was made by the models of its key. An ensemble finds its models when it begins, and nested
+    /// ones later, so a model may have been reloaded since. A shared cache would pass the response to other servers.
     fn is_made_by(&self, key: &LookupKey) -> bool {
         let Some(ensemble) = self.graph() else { return true };
         ensemble.table().is_some_and(|table| table.epoch == key.epoch)
     }
 
-    /// Answers a request, accepted and answered at these times, of an entry that was found for it.
+    /// Responds with an entry. The pair of times is when the request was accepted and when the response was found.
     pub(crate) fn hit(
         &self,
         entry: &Entry,
@@ -223,7 +221,7 @@ impl ModelVersion {
         answer
     }
 
-    /// The answer to a request, of an entry that has all it asks for. Response parameters are not kept, as in Triton.
+    /// The response from an entry with all requested outputs. Response parameters are not stored, as in Triton.
     fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
         let output = |&(index, asked): &(u16, Option<u16>)| {
             let kept = entry.outputs().iter().find(|o| o.index == index)?;
@@ -246,7 +244,7 @@ impl ModelVersion {
         }
     }
 
-    /// Hands out an answer that is there already behind those of requests that came before.
+    /// Delivers a cached response behind those of earlier requests.
     fn answer_in_line(
         &self,
         answer: Result<Box<InferResponse>>,
@@ -257,14 +255,14 @@ impl ModelVersion {
         ticket.settle();
         self.joined(1);
         let place = self.place_in_line().unwrap_or(0);
-        self.deliver(place, Delivery { sink, answer: Answer::only(answer) });
+        self.deliver(place, Delivery { sink, answer: EngineResponse::only(answer) });
         Ok(Started::Queued(Ticket { state: ticket }))
     }
 
-    /// A place for a request that has not come to [`admit`](Self::admit). `None` where order is not kept.
+    /// A response position for a request that did not reach [`admit`](Self::admit). `None` if order is not kept.
     pub(crate) fn place_in_line(&self) -> Option<u64> {
         let line = self.scheduling.line.as_ref()?;
-        // As `admit` takes places: one that is taken back is the newest.
+        // Under the lock, as in `admit`, so that a position that is withdrawn is the newest.
         let _run = self.running.run.lock();
         Some(line.place())
     }

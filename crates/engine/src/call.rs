@@ -1,24 +1,24 @@
-//! A call of a version: for whom it is made, and what became of it.
+//! Calls of a version: who makes them, and how they started.
 
 use crate::ticket::Ticket;
 use protocol::InferResponse;
 use tensor::Result;
 
-/// What became of a request that was not refused.
+/// Result of an accepted request.
 pub enum Started {
-    /// It ran at once on the calling thread; its sink was not asked for.
+    /// It ran on the calling thread; the sink was not used.
     Answered(Result<Box<InferResponse>>),
-    /// It waits or runs elsewhere.
+    /// It waits, or runs on another thread.
     Queued(Ticket),
 }
 
-/// For whom a call is made.
+/// The origin of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'t> {
-    /// The request it is part of.
+    /// The request that the call is part of.
     pub(crate) parent: Option<&'t Ticket>,
-    /// From then on nothing runs on this thread: many cheap steps of an ensemble must not hold it together.
+    /// Nothing runs inline after this time: many cheap steps of an ensemble must not hold the thread together.
     pub(crate) inline_until: u64,
-    /// Ensembles it lies in.
+    /// Number of ensembles around the call.
     pub(crate) depth: u32,
 }

@@ -83,7 +83,7 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
     }
 }
 
-/// What each instance that gets requests takes to execute; as many as `instance_names` names.
+/// Resources that each instance takes to execute, in the order of `instance_names`.
 pub(crate) fn limited(config: &ModelConfig) -> Vec<Limited> {
     let of = |placed: Placement<'_>| {
         let limiter = placed.group.rate_limiter.clone().unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) fn limited(config: &ModelConfig) -> Vec<Limited> {
     if all.is_empty() { vec![Limited::default()] } else { all }
 }
 
-/// Names of the instances that get requests, `<group>_<index>`, once for each device; passive groups are loaded but not used (C-15).
+/// Names of the instances that get requests, `<group>_<index>`, per device. Passive groups are not used (C-15).
 pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
     let names: Vec<_> = placements(config).map(|p| p.name()).collect();
     if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
@@ -114,7 +114,7 @@ fn policy(p: Option<&ModelQueuePolicy>) -> Policy {
     }
 }
 
-/// Buckets of the first-response histogram this model sets for itself (observability.md 1.6).
+/// Buckets of the first-response histogram that the model configures (observability.md 1.6).
 pub(crate) fn histogram_buckets_ms(config: &ModelConfig) -> Option<Vec<f64>> {
     use protocol::pb::inference::model_metrics::metric_control::MetricOptions;
     config.model_metrics.as_ref()?.metric_control.iter().find_map(|c| {

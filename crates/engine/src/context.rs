@@ -1,4 +1,4 @@
-//! What the versions of one engine share.
+//! State shared by all versions of an engine.
 
 use crate::continuing::Continuing;
 use crate::directory::Directory;
@@ -18,13 +18,13 @@ pub(crate) struct EngineContext {
     pub(crate) pool: Arc<Pool<Work>>,
     pub(crate) timer: Arc<Timer>,
     pub(crate) exiting: AtomicBool,
-    /// Accepted requests without a reply, over all versions.
+    /// Accepted requests without a final response, over all versions.
     pub(crate) inflight: AtomicU64,
     /// Instances whose batches run in other processes, over all versions.
     pub(crate) occupied: AtomicU64,
-    /// The response cache, and the secret that request keys are made with.
+    /// The response cache, and the secret of its keys.
     pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
-    /// `--rate-limit=execution_count`.
+    /// Present with `--rate-limit=execution_count`.
     pub(crate) resources: Option<Arc<Resources>>,
     /// Replaced versions whose sequences go on.
     pub(crate) continuing: Continuing,
@@ -58,7 +58,7 @@ impl EngineContext {
         })
     }
 
-    /// A number that no other load of this engine has.
+    /// The unique number of a load in this engine.
     pub(crate) fn next_load(&self) -> u64 {
         self.loads.fetch_add(1, Ordering::Relaxed)
     }

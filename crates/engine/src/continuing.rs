@@ -1,12 +1,12 @@
-//! Versions that were replaced while sequences of theirs were in progress: these go on where they began, with what the old
-//! version knows of them, until their END or until they were idle for too long. Sequences that start go to the new version.
+//! Versions that were replaced while their sequences were in progress. These sequences go on with the state of
+//! the old version until their END, or until they were idle for too long. New sequences go to the new version.
 //!
-//! A version is kept here for no other reason, and leaves when its last sequence is over.
+//! A version is kept here only for its sequences, and removed when the last one is over.
 //!
-//! Ids are those of a version: what continues a sequence goes to former loads of the same version number. Those of a number of which
-//! nothing serves any more are continued by the others of the model.
+//! Requests that continue a sequence go to former loads of the same version number. If no version of a number serves
+//! any more, the other versions of the model continue its sequences.
 //!
-//! Locks: that of a version, then the one in here. Never the other way round.
+//! Locks: first that of a version, then the one in here.
 
 use crate::limits::{CONTINUING_VERSIONS_MAX, EXIT_ABANDONED_MAX, EXIT_SEQUENCE_IDLE_US_MAX};
 use crate::version::ModelVersion;
@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Replaced versions of all models.
 #[derive(Default)]
 pub(crate) struct Continuing {
-    /// By what the model is known by, the one that was replaced last behind the others.
+    /// By table key, in the order of replacement.
     all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
-    /// So many.
+    /// Number of versions in `all`.
     count: AtomicUsize,
 }
 
 impl Continuing {
-    /// Keeps a version, unless it is kept already. Returns the one that has to go for it.
+    /// Keeps a version, unless it is kept already. Returns the one that has to end for it.
     pub(crate) fn keep(&self, version: Arc<ModelVersion>) -> Option<Arc<ModelVersion>> {
         let mut all = self.all.lock();
         let of_model = all.entry(version.table_key()).or_default();
@@ -41,7 +41,7 @@ impl Continuing {
         gone
     }
 
-    /// As `keep`, of one that left, or had to: only if there is room.
+    /// Like `keep`, for a version that was removed: only if there is room.
     fn keep_again(&self, version: Arc<ModelVersion>) {
         let mut all = self.all.lock();
         let of_model = all.entry(version.table_key()).or_default();
@@ -51,14 +51,14 @@ impl Continuing {
         self.recount(&all);
     }
 
-    /// No version of this number serves any more.
+    /// Marks the former loads of a version number as the last that serve it.
     pub(crate) fn retire(&self, model: &str, number: i64) {
         let all = self.all.lock();
         let of_number = all.get(model).into_iter().flatten().filter(|v| v.identity.number == number);
         of_number.for_each(|version| version.running.retired.store(true, Ordering::Release));
     }
 
-    /// The sequences of a version are over. Its caller holds it, so it is not dropped here.
+    /// Removes a version whose sequences are over. The caller owns it, so it is not dropped here.
     fn leave(&self, version: &ModelVersion) {
         let mut all = self.all.lock();
         if let Some(of_model) = all.get_mut(&version.table_key()) {
@@ -68,7 +68,7 @@ impl Continuing {
         self.recount(&all);
     }
 
-    /// Forgets the versions of a model, or of all.
+    /// Removes the versions of a model, or of all models.
     pub(crate) fn forget(&self, model: Option<&str>) -> Vec<Arc<ModelVersion>> {
         let mut all = self.all.lock();
         let gone = match model {
@@ -87,8 +87,8 @@ impl Continuing {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Those that may have sequences of a version: former loads of its number, the latest first, then those of numbers that do not
-    /// serve any more.
+    /// The versions that may have sequences for `version`: former loads of its number, the latest first, then those of
+    /// numbers that do not serve any more.
     fn of(&self, version: &ModelVersion) -> Vec<Arc<ModelVersion>> {
         let all = self.all.lock();
         let of_model = all.get(&version.table_key()).into_iter().flatten().rev();
@@ -100,14 +100,13 @@ impl Continuing {
         own
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<ModelVersion>> {
         self.all.lock().values().flatten().cloned().collect()
     }
 }
 
 impl ModelVersion {
-    /// Sequences in progress, those that wait for a slot included.
+    /// Number of sequences in progress, including those that wait for a slot.
     pub(crate) fn sequences(&self) -> u64 {
         if self.scheduling.sequencing.is_none() {
             return 0;
@@ -115,7 +114,7 @@ impl ModelVersion {
         self.running.run.lock().schedule.sequences().map_or(0, |sequences| sequences.alive() as u64)
     }
 
-    /// The replaced version that has the sequence a request continues.
+    /// The replaced version that has the sequence of a request.
     pub(crate) fn former_of(&self, request: &InferRequest) -> Option<Arc<ModelVersion>> {
         let continuing = &self.shared.continuing;
         if request.sequence.start || continuing.is_empty() {
@@ -132,7 +131,7 @@ impl ModelVersion {
         formers.find(|former| knows(former))
     }
 
-    /// A sequence begins here: one of the same id that is in progress on a replaced version ends, as it would on one version.
+    /// Ends a sequence of the same id on replaced versions, because a new one begins here.
     pub(crate) fn begins(&self, request: &InferRequest) {
         let continuing = &self.shared.continuing;
         if continuing.is_empty() {
@@ -148,19 +147,19 @@ impl ModelVersion {
         }
     }
 
-    /// Another version serves in its place from now on.
+    /// Called when another version serves in its place.
     pub(crate) fn is_replaced_now(&self) {
         self.running.replaced.store(true, Ordering::Release);
         self.pump(self.running.run.lock(), now_ns());
     }
 
-    /// After a step of its schedule that left so many sequences: a replaced version is kept as long as there are any.
+    /// Called after a scheduler step with the number of sequences: a replaced version is kept while there are any.
     pub(crate) fn continues_with(&self, sequences: usize) {
         if !self.running.replaced.load(Ordering::Acquire) {
             return;
         }
         match self.me.upgrade().filter(|_| sequences > 0) {
-            // A request that found it before it was replaced may have started one.
+            // A request that found it before it was replaced may have started a sequence.
             Some(me) => self.shared.continuing.keep_again(me),
             None => {
                 self.shared.continuing.leave(self);
@@ -169,14 +168,14 @@ impl ModelVersion {
         }
     }
 
-    /// Nothing new comes to it, but to its sequences: without any its model need not work any longer for requests that nobody waits for.
+    /// Called when it gets no new requests. Without sequences, its model need not finish requests that were cancelled.
     pub(crate) fn leaves_service(&self) {
         if !self.running.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
             self.notify_remote(|remote| remote.leave_service(std::time::Duration::MAX));
         }
     }
 
-    /// The server exits: what would keep it for nobody is over soon.
+    /// Called when the server exits: idle sequences and abandoned work end soon.
     pub(crate) fn server_exits(&self) {
         self.notify_remote(|remote| remote.leave_service(EXIT_ABANDONED_MAX));
         let mut run = self.running.run.lock();
@@ -187,7 +186,7 @@ impl ModelVersion {
         }
     }
 
-    /// Ends its sequences: requests that wait are refused, and what comes later has to START on another version.
+    /// Ends its sequences: waiting requests are rejected, and later ones have to START on another version.
     pub(crate) fn end_sequences(&self) {
         let mut removed = Vec::new();
         self.running.run.lock().schedule.end_sequences(&mut removed);

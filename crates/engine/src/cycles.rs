@@ -1,16 +1,15 @@
-//! Models that call one another, until the instances of some of them wait for one another and none would ever come free: one of their calls fails.
-//! (B-SEC-07)
+//! Deadlocks of models that call one another: if their instances wait for one another, one call fails (B-SEC-07).
 //!
-//! A call waits for the instance that runs it, or for one that comes free. The batch that made the call keeps its own instance as long. So instances
-//! wait for one another where each instance of some models has a batch that waits for a call to these models. That is looked for about once a
-//! second, among calls that are older than [`MODEL_CYCLE_WAIT_NS_MAX`], and only while models call models: a call itself costs nothing more.
+//! A call waits for an idle instance, and the batch that made the call keeps its own instance meanwhile. So instances
+//! wait for one another if each instance of some models has a batch that waits for a call to these models. A check runs
+//! about once a second, only while models call models, and only over calls older than [`MODEL_CYCLE_WAIT_NS_MAX`];
+//! calls themselves cost nothing more.
 //!
-//! A queue that is only slow never makes a call fail: one instance that is idle, or has a batch that waits for no call, may serve the next in the
-//! queue, and then nothing is found. What a look finds is not of one moment, so it counts only if the next look finds it as well: what
-//! waits in both has waited all the time between them.
+//! A slow queue never makes a call fail: if one instance is idle, or has a batch without an open call, nothing is
+//! found. A wait only counts if two consecutive checks find it, because one check does not see a single moment.
 //!
-//! What is left out, because it is not known to wait for ever: calls that a process makes beside its batches, and calls that an ensemble has not
-//! started. Sequences wait for one instance, and limited models for resources: there an instance that waits for its own model is enough.
+//! Not covered, because they may end: calls that a process makes outside its batches, and calls that an ensemble has
+//! not started. Sequences wait for one instance, limited models for resources: one waiting for itself is enough.
 
 use crate::directory::Directory;
 use crate::limits::{MODEL_CALLS_DEPTH_MAX, MODEL_CYCLE_WAIT_NS_MAX};
@@ -24,35 +23,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
-/// Time between two looks while models call models.
+/// Time between two checks while models call models.
 const LOOK_NS: u64 = 1_000_000_000;
-/// The same, after a look that found instances that wait for one another.
+/// Time to the next check after one that found instances that wait for one another.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
-/// Calls that one look takes in. Of more, the rest is taken for work that goes on.
+/// Maximum number of calls in one check. Further calls are assumed to make progress.
 const WAITS_MAX: usize = 65_536;
-/// Models that an error names.
+/// Maximum number of models named by an error.
 const NAMES_MAX: usize = 8;
 
-/// The batch that keeps an instance busy.
+/// A batch that keeps an instance busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct BatchId {
-    /// The load of its version.
+    /// Load of its version.
     load: u64,
     instance: u32,
     number: u64,
 }
 
-/// A request that was called by a model and is not over.
+/// An open call of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Wait {
     called: RequestId,
-    /// The load of the version that was called.
+    /// Load of the called version.
     at: u64,
-    /// It waits there for an instance; else it runs.
+    /// True if it waits for an instance, false if it runs.
     is_queued: bool,
-    /// The request that needs its answer.
+    /// The request that needs its response.
     request: Option<RequestId>,
-    /// The batch that needs its answer.
+    /// The batch that needs its response.
     batch: Option<BatchId>,
     /// When the call was made.
     since: u64,
@@ -60,22 +59,22 @@ struct Wait {
 
 /// The instances of a version.
 #[derive(Debug, Default)]
-struct Instances {
+struct ServingInstances {
     serving: Vec<u32>,
-    /// A request may wait for one of them, or for something else, while others are idle.
+    /// True if a request may wait for one of them, or for something else, while others are idle.
     is_choosy: bool,
 }
 
-/// What one look found.
+/// Result of one check.
 #[derive(Default)]
 struct Look {
     waits: Vec<Wait>,
-    /// Requests that are answered when their batch is over.
+    /// Requests that get their response when their batch ends.
     members: HashMap<RequestId, BatchId>,
-    versions: HashMap<u64, Instances>,
+    versions: HashMap<u64, ServingInstances>,
 }
 
-/// Where to go on from a wait: one of those that keep it waiting.
+/// Next wait to follow from a request, batch or version.
 #[derive(Default)]
 struct Paths {
     of_request: HashMap<RequestId, usize>,
@@ -84,13 +83,13 @@ struct Paths {
 }
 
 impl Look {
-    /// Leaves those waits that none of the others, and nothing else, will end.
+    /// Keeps the waits that nothing but each other could end.
     fn keep_stuck(&self, waits: &mut Vec<Wait>) {
         loop {
             let requests: HashSet<_> = waits.iter().filter_map(|wait| wait.request).collect();
             let batches: HashSet<_> = waits.iter().filter_map(|wait| wait.batch).collect();
             let held: HashSet<_> = batches.iter().map(|batch| (batch.load, batch.instance)).collect();
-            let is_full = |(load, it): &(&u64, &Instances)| {
+            let is_full = |(load, it): &(&u64, &ServingInstances)| {
                 !it.serving.is_empty() && it.serving.iter().all(|&instance| held.contains(&(**load, instance)))
             };
             let full: HashSet<_> = self.versions.iter().filter(is_full).map(|(&load, _)| load).collect();
@@ -115,10 +114,10 @@ impl Look {
         self.versions.get(&load).is_some_and(|it| it.is_choosy)
     }
 
-    /// Whether a batch of the version that it waits for needs its answer, by way of whichever others.
+    /// True if a batch of the version that it waits for needs its response, directly or through other calls.
     fn is_own(&self, wait: &Wait, waits: &[Wait], callers: &HashMap<RequestId, usize>) -> bool {
         let mut next = Some(wait);
-        // A call is made for a request, which was called by another one, and so on: that ends.
+        // Calls are nested to a limited depth, so this ends.
         for _ in 0..=MODEL_CALLS_DEPTH_MAX {
             let Some(wait_above) = next else { return false };
             if wait_above.batch.is_some_and(|batch| batch.load == wait.at) {
@@ -129,8 +128,8 @@ impl Look {
         false
     }
 
-    /// Those of these waits, which are stuck, that are to fail so that all the others go on; each with the versions whose instances wait for one
-    /// another, which its own batch is one of. Of such a circle the youngest call fails, with all others that its batch waits for.
+    /// Chooses which of the stuck waits fail so that all others go on, each with the versions whose instances wait for
+    /// one another. The youngest call of each cycle fails, with all calls that its batch waits for.
     fn victims(&self, mut waits: Vec<Wait>) -> Vec<(Vec<Wait>, Vec<u64>)> {
         let mut victims = Vec::new();
         while let Some(circle) = self.circle(&waits) {
@@ -150,7 +149,7 @@ impl Look {
         victims
     }
 
-    /// Waits of which each keeps the one before it waiting, and the first one the last.
+    /// A cycle of waits, each of which blocks the one before it.
     fn circle(&self, waits: &[Wait]) -> Option<Vec<Wait>> {
         let paths = Paths::of(waits);
         let mut places = HashMap::new();
@@ -189,18 +188,18 @@ impl Paths {
         paths
     }
 
-    /// Which wait a called request is of.
+    /// Index of the wait of each called request.
     fn to_callers(waits: &[Wait]) -> HashMap<RequestId, usize> {
         waits.iter().enumerate().map(|(at, wait)| (wait.called, at)).collect()
     }
 }
 
-/// Looks for instances that wait for one another, while models call models.
+/// Periodic check for instances that wait for one another.
 pub(crate) struct Cycles {
     directory: Weak<Directory>,
     timer: Arc<Timer>,
     is_armed: AtomicBool,
-    /// What the last look found stuck. Its tickets are kept, so that no other request gets the id of one of them.
+    /// Waits found stuck by the last check. The tickets are kept so that their ids are not reused.
     last: Mutex<HashMap<Wait, Arc<TicketState>>>,
     me: Weak<Self>,
 }
@@ -217,7 +216,7 @@ impl Cycles {
         Arc::new_cyclic(new)
     }
 
-    /// A model called another one, which did not answer at once.
+    /// Called for every call between models that did not finish at once.
     #[inline]
     pub(crate) fn called(&self) {
         if !self.is_armed.load(Ordering::Relaxed) {
@@ -232,7 +231,7 @@ impl Cycles {
         }
     }
 
-    /// Looks once. Whether something is stuck.
+    /// Runs one check; returns whether something is stuck.
     fn look(&self, directory: &Directory) -> bool {
         let mut seen = Seen::default();
         seen.look(directory, now_ns().saturating_sub(MODEL_CYCLE_WAIT_NS_MAX));
@@ -262,7 +261,7 @@ impl Timed for Cycles {
         self.is_armed.store(false, Ordering::Release);
         let Some(directory) = self.directory.upgrade() else { return };
         let is_stuck = self.look(&directory);
-        // After `is_armed`: a call that this does not see arms it.
+        // After `is_armed` was reset: a call that this does not see arms the timer.
         if directory.calls_open() {
             self.arm(if is_stuck { LOOK_AGAIN_NS } else { LOOK_NS });
         }
@@ -278,12 +277,14 @@ fn waits_for_itself(model: &str, names: &[&str]) -> Error {
     }
     let list = list.join(", ");
     Error::unavailable(format!(
-        "a call waited for {seconds} s for an instance of model '{model}', and no instance would ever come free: instances wait for calls to one \
-         another, of these models: {list}. Configure more instances (instance_group), or do not let them call one another in a circle"
+        "a call waited for {seconds} s for an instance of model '{model}', and no instance would ever come free: \
+         instances wait for calls to one \
+         another, of these models: {list}. Configure more instances (instance_group), or do not let them call one \
+         another in a circle"
     ))
 }
 
-/// Calls that are looked at, and what is needed to end them.
+/// Calls seen by a check, and what is needed to end them.
 #[derive(Default)]
 struct Seen {
     look: Look,
@@ -303,7 +304,7 @@ impl Seen {
         let instances = |version: &ModelVersion| {
             let run = version.running.run.lock();
             let serving = run.members.iter().copied().filter(|&instance| !run.is_gone(instance)).collect();
-            Instances {
+            ServingInstances {
                 serving,
                 is_choosy: version.scheduling.sequencing.is_some() || version.scheduling.limited.is_some(),
             }
@@ -313,7 +314,7 @@ impl Seen {
         self.look.versions = called.collect();
     }
 
-    /// Takes in what one instance waits for. Versions that are seen for the first time, because they were replaced, are put in line.
+    /// Adds the open calls of one instance. Replaced versions that are seen for the first time are added to `line`.
     fn take(&mut self, version: &ModelVersion, calls: OpenCalls, line: &mut Vec<Arc<ModelVersion>>) {
         let OpenCalls { instance, batch, members, calls } = calls;
         let batch = batch.map(|number| BatchId { load: version.identity.load, instance, number });
@@ -324,7 +325,7 @@ impl Seen {
             let Some(group) = Ticket::of_call(&*open.call) else { continue };
             for ticket in group.state.called() {
                 let (Some(stage), Some(at)) = (ticket.stage(), ticket.version()) else { continue };
-                // Those that an ensemble calls are what keeps it waiting.
+                // Calls of an ensemble are followed through the calls of its steps.
                 if at.graph().is_some() || self.look.waits.len() >= WAITS_MAX {
                     continue;
                 }
@@ -350,8 +351,8 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// What runs and waits, in words: `a0 calls b` is the batch of instance 0 of model `a`, which waits for an instance of `b`; `a0 runs b1` waits
-    /// for a request that the batch of `b1` has; `r a0 calls b` is a request that no instance has any more, which `a0` waits for.
+    /// Parses a situation: `a0 calls b` is the batch of instance 0 of `a` that waits for an instance of `b`; in `a0
+    /// runs b1` it waits for a request in the batch of `b1`; in `r a0 calls b` for a request without an instance.
     fn look(instances: &[(char, u32)], text: &str) -> Look {
         let load = |name: &str| u64::from(name.as_bytes()[0]);
         let batch =
@@ -376,12 +377,12 @@ mod tests {
         for (name, count) in instances {
             let name = name.to_string();
             let is_choosy = name == "s";
-            look.versions.insert(load(&name), Instances { serving: (0..*count).collect(), is_choosy });
+            look.versions.insert(load(&name), ServingInstances { serving: (0..*count).collect(), is_choosy });
         }
         look
     }
 
-    /// Who fails, by the instances whose calls do, and which models the error names.
+    /// Which instances' calls fail, and which models the error names.
     fn fails(instances: &[(char, u32)], text: &str) -> Vec<String> {
         let look = look(instances, text);
         let mut stuck = look.waits.clone();
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_07_one_of_two_that_wait_for_one_another_fails() {
+    fn b_sec_07_one_of_two_calls_in_a_deadlock_fails() {
         assert_eq!(fails(&[('a', 1), ('b', 1)], "a0 calls b\n b0 calls a"), ["b0 of ab"], "the later one");
         assert_eq!(fails(&[('a', 1)], "a0 calls a"), ["a0 of a"]);
         assert_eq!(fails(&[('a', 1), ('b', 1), ('c', 1)], "a0 calls b\n b0 calls c\n c0 calls a"), ["c0 of abc"]);
@@ -409,25 +410,25 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_07_nobody_fails_while_an_instance_may_come_free() {
-        // An instance that is idle, or runs something that waits for no call.
+    fn b_sec_07_no_call_fails_while_an_instance_may_become_idle() {
+        // An instance that is idle, or runs a batch without calls.
         assert!(fails(&[('a', 1), ('b', 2)], "a0 calls b\n b0 calls a").is_empty());
         assert!(fails(&[('a', 2), ('b', 1)], "a0 calls b\n b0 calls a").is_empty());
-        // A queue that is long.
+        // A long queue.
         let long: String = (0..50).map(|n| format!("c{} calls a\n", n % 5)).collect();
         assert!(fails(&[('a', 1), ('c', 5)], &long).is_empty());
         // A chain whose end runs.
         assert!(fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], "a0 calls b\n b0 calls c\n c0 calls d").is_empty());
         assert!(fails(&[('a', 1), ('b', 1), ('c', 1)], "a0 calls b\n b0 runs c0\n c0 calls d").is_empty());
-        // A model without instances refuses its requests itself.
+        // A model without instances rejects its requests itself.
         assert!(fails(&[('a', 0)], "a0 calls a").is_empty());
     }
 
     #[test]
-    fn b_sec_07_who_waits_for_a_circle_and_is_not_in_it_goes_on() {
+    fn b_sec_07_calls_outside_the_cycle_continue() {
         let behind = "a0 calls b\n b0 calls a\n c0 calls a\n d0 calls c";
         assert_eq!(fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], behind), ["b0 of ab"]);
-        // Two circles that know nothing of one another.
+        // Two independent cycles.
         let two = "a0 calls b\n b0 calls a\n c0 calls d\n d0 calls c";
         let mut told = fails(&[('a', 1), ('b', 1), ('c', 1), ('d', 1)], two);
         told.sort();
@@ -435,11 +436,11 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_07_circles_go_by_way_of_requests_that_run() {
+    fn b_sec_07_cycles_may_include_running_requests() {
         // `c` runs the request of `a0`, and calls `b`, whose batch calls `a`.
         let by_way = "a0 runs c0\n c0 calls b\n b0 calls a";
         assert_eq!(fails(&[('a', 1), ('b', 1), ('c', 3)], by_way), ["b0 of ab"]);
-        // A request of a decoupled model, which has no instance any more.
+        // A request of a decoupled model that has no instance any more.
         let free = "a0 runs freer\n freer calls a";
         assert_eq!(fails(&[('a', 1)], free), ["free of a"]);
         assert!(fails(&[('a', 2)], free).is_empty());

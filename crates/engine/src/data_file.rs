@@ -1,38 +1,38 @@
-//! Reads tensor data that a configuration names: warm-up samples, initial states.
+//! Reads tensor data named by a configuration: warmup samples and initial states.
 //!
-//! A configuration may come over the network, and the text of a failed load goes back there. So only regular files inside the
-//! model's own directory are read, and never more of them than the tensor needs.
+//! A configuration may come over the network, and so may the client that receives the error text. So only regular files
+//! inside the model's own directory are read, and no more of them than the tensor needs.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use tensor::{Error, Result};
 
-/// How many bytes to read.
+/// Number of bytes to read.
 #[derive(Clone, Copy)]
 pub(crate) enum Want {
-    /// The first so many bytes; a shorter file gives all it has, and the caller says what is missing.
+    /// The first bytes of the file. A shorter file is returned whole, and the caller reports the difference.
     AtMost(usize),
-    /// The whole file, if it has no more than this.
+    /// The whole file, if it is not larger.
     All { bytes_max: u64 },
 }
 
-/// Where `name` lies in `directory` of the model.
+/// Path of `name` in `directory` of the model.
 pub(crate) fn path(model_directory: &Path, directory: &str, name: &str) -> PathBuf {
     model_directory.join(directory).join(name)
 }
 
 /// Reads the file `name` in `directory` (such as `warmup`) of the model.
 ///
-/// Links are followed as long as they stay inside the model's directory, however that is reached: in Kubernetes both it and the
-/// files in it are ordinarily links.
+/// Follows links inside the model's directory, and links to that directory: in Kubernetes both are usual.
 ///
 /// # Errors
-/// INVALID_ARG when it is not a regular file of the model or too long, INTERNAL when it cannot be read.
+/// INVALID_ARG if it is not a regular file of the model or too long, INTERNAL if it cannot be read.
 pub(crate) fn read(model_directory: &Path, directory: &str, name: &str, want: Want) -> Result<Vec<u8>> {
     if name.is_empty() || Path::new(name).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(Error::invalid(format!(
-            "data file '{name}' must stay inside the directory '{directory}' of the model: name it without '..' and without a leading slash"
+            "data file '{name}' must stay inside the directory '{directory}' of the model: name it without '..' and \
+             without a leading slash"
         )));
     }
     let path = path(model_directory, directory, name);
@@ -50,7 +50,7 @@ pub(crate) fn read(model_directory: &Path, directory: &str, name: &str, want: Wa
         )));
     }
     let irregular = || Error::invalid(format!("data file '{}' is not a regular file", path.display()));
-    // Looked at before it is opened: opening a device may have effects.
+    // Checked before it is opened, because opening a device may have effects.
     if !std::fs::metadata(&real).map_err(|e| unreadable(&e))?.is_file() {
         return Err(irregular());
     }
@@ -72,15 +72,15 @@ pub(crate) fn read(model_directory: &Path, directory: &str, name: &str, want: Wa
     };
     let mut data = Vec::new();
     reserve(&mut data, bytes as usize, || format!("data file '{}'", path.display()))?;
-    // A file that grows meanwhile is read as far as it was when it was measured.
+    // If the file grows meanwhile, only the measured length is read.
     file.take(bytes).read_to_end(&mut data).map_err(|e| unreadable(&e))?;
     Ok(data)
 }
 
-/// Makes room for exactly `bytes` bytes of `what`.
+/// Reserves exactly `bytes` bytes for `what`.
 ///
 /// # Errors
-/// UNAVAILABLE when the system does not give them.
+/// UNAVAILABLE if the system has no memory.
 pub(crate) fn reserve(data: &mut Vec<u8>, bytes: usize, what: impl FnOnce() -> String) -> Result<()> {
     data.try_reserve_exact(bytes)
         .map_err(|_| Error::unavailable(format!("not enough memory for {bytes} bytes of {}", what())))
@@ -89,7 +89,7 @@ pub(crate) fn reserve(data: &mut Vec<u8>, bytes: usize, what: impl FnOnce() -> S
 #[cfg(unix)]
 fn open(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    // Non-blocking: should the file have become a FIFO meanwhile, opening it must not wait for a writer.
+    // Non-blocking: if the file has become a FIFO meanwhile, opening it must not wait for a writer.
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
@@ -98,7 +98,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).open(path)
 }
 
-/// An error of the system in its own words, without the number Rust appends: Triton's text ends there.
+/// An error of the system without the number that Rust appends, because Triton's text has none.
 struct Plain<'a>(&'a std::io::Error);
 
 impl std::fmt::Display for Plain<'_> {
@@ -114,7 +114,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tensor::Code;
 
-    /// `<root>/repo/m/warmup/ok` holds 8 bytes; `<root>/secret` lies outside.
+    /// `<root>/repo/m/warmup/ok` has 8 bytes; `<root>/secret` is outside the model.
     struct Root(PathBuf);
 
     impl Root {
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_refused_and_a_file_is_measured_before_it_is_read() {
+    fn a_fifo_is_rejected_and_a_file_is_measured_before_it_is_read() {
         let root = Root::new("fifo");
         let fifo = root.model().join("warmup/fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         root.refused("fifo", Code::InvalidArg, "is not a regular file");
         assert!(open(&fifo).is_ok(), "opening it does not wait");
 
-        // A sparse file of a terabyte: no more than is wanted is read, or nothing at all.
+        // A sparse file of a terabyte: at most the requested bytes are read.
         let large = File::create(root.model().join("warmup/large")).unwrap();
         large.set_len(1 << 40).unwrap();
         assert_eq!(root.read("large").map(|d| d.len()), Ok(1000));

@@ -1,4 +1,4 @@
-//! Calls that wait no longer than their timeout.
+//! Timeouts of calls.
 
 use crate::ticket::Ticket;
 use crate::timer::{Timed, Timer};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
-/// Holds the calls that are not over, so its size is bounded as they are.
+/// Has only calls that are not over, so their limit bounds its size.
 pub(crate) struct Deadlines {
     timer: Arc<Timer>,
     pub(crate) state: Mutex<CallDeadlines>,
@@ -17,10 +17,10 @@ pub(crate) struct Deadlines {
 
 #[derive(Default)]
 pub(crate) struct CallDeadlines {
-    /// By time, and a number that tells those of one time apart.
+    /// By time and a unique number.
     pub(crate) tickets: BTreeMap<(u64, u64), Ticket>,
     numbers: u64,
-    /// When the timer wakes next, 0 = not.
+    /// Next wake-up of the timer; 0 = none.
     armed: u64,
 }
 

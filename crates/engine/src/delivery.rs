@@ -1,4 +1,4 @@
-//! Hands answers of a version out, and counts its accepted requests.
+//! Delivery of a version's responses, and the count of its accepted requests.
 
 use crate::answer::Delivery;
 use crate::version::ModelVersion;
@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use tensor::Error;
 
 impl ModelVersion {
-    /// Hands out an answer, or keeps it until it is its turn. `place` is that of its request, where the model preserves order.
-    /// False when more answers are kept than may be: the request must be given up.
+    /// Delivers a response, or keeps it until its turn. `place` is the request's position if the model preserves order.
+    /// Returns false if too many responses are kept: the request must be cancelled.
     pub(crate) fn deliver(&self, place: u64, delivery: Delivery) -> bool {
         match &self.scheduling.line {
             None => {
@@ -19,10 +19,10 @@ impl ModelVersion {
         }
     }
 
-    /// Calls a sink. One that panics must not cost the other requests of its batch their answers.
+    /// Calls a sink. If it panics, other requests of the batch still get their responses.
     pub(crate) fn put(&self, Delivery { sink, answer }: Delivery) {
         let is_final = answer.is_final;
-        // The sink is dropped in there, too.
+        // The sink is dropped inside, too.
         if catch_unwind(AssertUnwindSafe(move || sink.put(answer))).is_err() {
             log::error!("the receiver of an answer of model '{}' panicked", self.signature.model);
         }
@@ -31,10 +31,11 @@ impl ModelVersion {
         }
     }
 
-    /// What a request is told whose handling panicked.
+    /// The error of a request whose handling panicked.
     pub(crate) fn defect(&self) -> Error {
         Error::internal(format!(
-            "the server panicked while it handled a request for model '{}'; this is a defect, please report it with the log",
+            "the server panicked while it handled a request for model '{}'; this is a defect, please report it with \
+             the log",
             self.signature.model
         ))
     }
@@ -45,7 +46,7 @@ impl ModelVersion {
         self.shared.inflight.fetch_add(requests, Ordering::AcqRel);
     }
 
-    /// Counts requests that are over.
+    /// Counts finished requests.
     pub(crate) fn left(&self, requests: u64) {
         self.running.inflight.fetch_sub(requests, Ordering::AcqRel);
         self.shared.inflight.fetch_sub(requests, Ordering::AcqRel);

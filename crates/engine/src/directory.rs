@@ -1,6 +1,6 @@
 //! The table of models of an engine, and the callbacks that run when it changes.
 //!
-//! The engine owns it. Versions and graphs hold it weakly: the table owns them.
+//! The engine owns it. Versions and graphs have weak references, because the table owns them.
 
 use crate::table::Table;
 use crate::version::ModelVersion;
@@ -11,18 +11,18 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Directory {
     table: ArcSwap<Table>,
-    /// Locked while the table is replaced, so that no change is lost. Readers never wait for it.
+    /// Locked while the table is replaced, so that no change is lost. Readers do not lock.
     changes: Mutex<()>,
     on_change: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 impl Directory {
-    /// The table as it is now, for a short look.
+    /// The current table, for a short access.
     pub(crate) fn load(&self) -> Guard<Arc<Table>> {
         self.table.load()
     }
 
-    /// The table as it is now, to keep.
+    /// The current table, to keep.
     pub(crate) fn table(&self) -> Arc<Table> {
         self.table.load_full()
     }
@@ -38,23 +38,22 @@ impl Directory {
         self.changed();
     }
 
-    /// Adds a callback.
     pub(crate) fn on_change(&self, f: Box<dyn Fn() + Send>) {
         self.on_change.lock().push(f);
     }
 
-    /// Runs the callbacks: the table changed, or the readiness of what is in it.
+    /// Runs the callbacks, after the table or the readiness of a version changed.
     pub(crate) fn changed(&self) {
         self.on_change.lock().iter().for_each(|f| f());
     }
 
-    /// Versions whose models have called others that did not answer yet.
+    /// Versions whose models have open calls to other models.
     pub(crate) fn callers(&self) -> Vec<Arc<ModelVersion>> {
-        self.load().doubtful().iter().filter(|version| version.calls_open() > 0).cloned().collect()
+        self.load().may_be_unready().iter().filter(|version| version.calls_open() > 0).cloned().collect()
     }
 
-    /// Whether a model has called another one that did not answer yet.
+    /// True if a model has an open call to another one.
     pub(crate) fn calls_open(&self) -> bool {
-        self.load().doubtful().iter().any(|version| version.calls_open() > 0)
+        self.load().may_be_unready().iter().any(|version| version.calls_open() > 0)
     }
 }

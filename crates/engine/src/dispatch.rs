@@ -1,8 +1,8 @@
-//! When waiting requests start, and where: the lock of a version, its instances, and what its schedule says.
+//! Start of waiting requests: the lock of a version, its instances, and the steps of its scheduler.
 //!
 //! Sinks are called outside the lock.
 
-use crate::answer::{Answer, Delivery};
+use crate::answer::{Delivery, EngineResponse};
 use crate::ensemble::Ensemble;
 use crate::execution::Permit;
 use crate::inline::waits_for_device;
@@ -26,12 +26,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use tensor::Error;
 
-/// A batch of cheap requests may take this many times as long on the reactor as one of them: less than they would one by one,
-/// and above it waking a thread costs little for each.
+/// A batch of cheap requests may take this many times as long on the reactor as one of them: less than one by one, and
+/// above it the cost of waking a thread is small for each.
 const TURN_COST: u64 = 2;
 
 impl Run {
-    /// Learns from an execution. For how long, in ns, the model is kept from threads of the front end when this held one too long too often.
+    /// Learns from an execution. Returns for how long, in ns, the model stops running inline after too many overruns.
     #[inline]
     pub(crate) fn learn(&mut self, ran: &Ran) -> Option<u64> {
         if ran.duration > 0 {
@@ -40,7 +40,7 @@ impl Run {
         }
         if let Some((inline, held)) = ran.inline {
             self.turn_policy.ran(ran.end);
-            // A run that failed held the thread all the same.
+            // A failed run held the thread as well.
             return self.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
         }
         self.schedule.profile_mut().ran_on_pool(ran.end);
@@ -49,14 +49,14 @@ impl Run {
 }
 
 impl ModelVersion {
-    /// Steps the schedule until it has nothing more to start; what it starts goes to the pool.
+    /// Steps the scheduler until it has nothing to start, and passes batches to the pool.
     pub(crate) fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64) {
         let removed = self.start_batches(&mut run, now, None).1;
         drop(run);
         self.unlocked(removed);
     }
 
-    /// The end of a turn of the reactor that collected requests for this version.
+    /// Ends a turn in which the reactor collected requests for this version.
     pub(crate) fn end_turn(&self) {
         let now = now_ns();
         let mut run = self.running.run.lock();
@@ -64,7 +64,7 @@ impl ModelVersion {
         let (requests, removed) = self.start_batches(&mut run, now, Some(instance));
         run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let limit_ns = self.inline_limit(TURN_COST);
-        // What was cheap for each when it arrived may not be cheap for all of them together.
+        // Requests that are cheap one by one may not be cheap together.
         let cheap = requests.as_ref().is_some_and(|all| {
             self.scheduling.may_inline
                 && run.schedule.profile().is_cheap(self.scheduling.kind_of(all), limit_ns)
@@ -85,7 +85,7 @@ impl ModelVersion {
         }
     }
 
-    /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.
+    /// Starts every batch that can be started. The first one for the instance `mine` is returned to its thread instead.
     fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
         if let Some(limited) = &self.scheduling.limited {
             return self.start_limited(limited, run, now, mine);
@@ -96,7 +96,7 @@ impl ModelVersion {
                 Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                 Some(instance) => self.submit(instance, requests),
                 None => {
-                    // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
+                    // More batches than instances are our bug, but the batch needs its responses.
                     debug_assert!(false, "batch without an idle instance");
                     self.submit(0, requests);
                 }
@@ -108,11 +108,11 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// What may start now, if anything, and on which instance if that matters. Otherwise a timer is set for when to look again.
+    /// The next batch to start, with its instance if the scheduler chose one. Otherwise sets a timer for the next step.
     pub(crate) fn step(&self, run: &mut Run, now: u64, removed: &mut Removed) -> Option<(Requests, Option<u32>)> {
         let Run { schedule, idle, granted, .. } = run;
         let free = if self.scheduling.limited.is_some() { granted } else { idle };
-        // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
+        // If the scheduler panics, instances are kept; the requests that it had get a response when they are dropped.
         let step = catch_unwind(AssertUnwindSafe(|| schedule.step(now, free, removed)));
         let mut next = step.unwrap_or(Next::Idle);
         if let Some(sequencing) = &self.scheduling.sequencing {
@@ -137,7 +137,7 @@ impl ModelVersion {
         None
     }
 
-    /// An instance does nothing any more. To be followed by `start_batches`, in the same hold of the lock.
+    /// Returns an instance. Call `start_batches` next, under the same lock.
     pub(crate) fn rests(&self, run: &mut Run, instance: u32) {
         if self.scheduling.limited.is_some() {
             run.finished.push(instance);
@@ -147,25 +147,25 @@ impl ModelVersion {
         }
     }
 
-    /// Has the pool run a batch, with the permit of `instance`; of a model that answers later, the caller, in `unlocked`.
+    /// Passes a batch and its instance to the pool, or, for a model that responds later, to the caller of `unlocked`.
     pub(crate) fn submit(&self, instance: u32, requests: Requests) {
         if let Some(later) = &self.running.later {
             return later.leave(instance, requests);
         }
-        // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
+        // `me` upgrades, because the caller has an `Arc` of `self`.
         if let Some(version) = self.me.upgrade() {
             self.shared.pool.submit(Work::Batch(Job { version, instance, requests }));
         }
     }
 
-    /// After an execution: the instance takes the next batch, or becomes idle.
+    /// Ends an execution: the instance takes the next batch, or becomes idle.
     pub(crate) fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
         let now = ran.end;
         let mut run = self.running.run.lock();
         let overran = run.learn(&ran);
         self.rests(&mut run, permit.instance);
         permit.held = false;
-        // After a request that ran alone, as most do where none waits.
+        // The usual case: a request ran alone, and none waits.
         let (mine, removed) = if run.schedule.is_still() && self.scheduling.limited.is_none() {
             (None, Vec::new())
         } else {
@@ -175,7 +175,8 @@ impl ModelVersion {
         drop(run);
         if let Some(rest_ns) = overran {
             log::warn!(
-                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run on worker threads for {:.0} s",
+                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run \
+                 on worker threads for {:.0} s",
                 self.signature.model,
                 self.signature.version,
                 rest_ns as f64 / 1e9
@@ -185,7 +186,7 @@ impl ModelVersion {
         mine
     }
 
-    /// A timer armed for `at` fired.
+    /// Called when the timer fires.
     fn woken(&self, at: u64) {
         self.answer_removed();
         if let Some(later) = &self.running.later {
@@ -208,10 +209,10 @@ impl ModelVersion {
         self.unlocked(removed);
     }
 
-    /// Takes cancelled requests out of the queue and answers them; where many wait, soon, together with others that are given up
-    /// meanwhile: to look for thousands one by one would take seconds.
+    /// Removes cancelled requests from the queue and responds to them. If many wait, the timer thread does it soon,
+    /// together with later cancellations: one search per request would take seconds for thousands of them.
     pub(crate) fn sweep_cancelled(&self) {
-        // The usual case of thousands that leave together: without a lock.
+        // The usual case when thousands are cancelled together: without a lock.
         if self.running.sweep_due.load(Ordering::Relaxed) && self.sweep_soon() {
             return;
         }
@@ -236,9 +237,9 @@ impl ModelVersion {
         self.unlocked(removed);
     }
 
-    /// Has the thread of the timer sweep. False when it cannot.
+    /// Lets the timer thread sweep. Returns false if it cannot.
     fn sweep_soon(&self) -> bool {
-        // A thread that finds it set leaves its request to that sweep: the flag is taken back before that looks at tickets.
+        // If the flag is set already, that sweep covers this request: it resets the flag before it looks at tickets.
         self.running.sweep_due.swap(true, Ordering::AcqRel) || self.shared.timer.arm(now_ns(), self.me.clone())
     }
 
@@ -248,7 +249,7 @@ impl ModelVersion {
         }
     }
 
-    /// Answers some of those that were left to the thread of the timer, and has it come back for the others.
+    /// Responds to some of the requests left to the timer thread, and wakes it again for the others.
     fn answer_removed(&self) {
         let some: Removed = {
             let mut all = self.running.removed.lock();
@@ -266,7 +267,7 @@ impl ModelVersion {
         }
     }
 
-    /// What is left to do without the lock: batches to start, answers of requests that do not run, and other versions' instances that may.
+    /// Does the rest without the lock: starts batches, responds to removed requests, notifies other instances.
     pub(crate) fn unlocked(&self, removed: Removed) {
         if self.scheduling.acts_unlocked {
             if let Some(later) = &self.running.later {
@@ -287,7 +288,7 @@ impl ModelVersion {
         if removed.is_empty() {
             return;
         }
-        // Some may be steps of ensembles, which go on.
+        // Some may be steps of ensembles, whose flows continue.
         let _stretch = InStretch::begin();
         let now = now_ns();
         self.running.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
@@ -314,12 +315,12 @@ impl ModelVersion {
                 trace.ended(now, Some(&error));
             }
             if let Some(sink) = p.sink.take() {
-                self.deliver(p.place, Delivery { sink, answer: Answer::only(Err(error)) });
+                self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(Err(error)) });
             }
         }
     }
 
-    /// What an inline run of `times` requests' worth may take.
+    /// Limit of an inline run of `times` requests, in ns.
     pub(crate) fn inline_limit(&self, times: u64) -> u64 {
         times * self.shared.options.inline_cost_max_ns
     }

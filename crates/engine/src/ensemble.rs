@@ -1,15 +1,15 @@
 //! Ensembles (`Served::Graph`): a graph of calls to other versions instead of a model.
 //!
-//! What an ensemble is, and the models its next request will call. One request on its way through it is in `flow`; which step
-//! runs when is decided in the crate `graph`.
+//! The configuration and plan of an ensemble, and the models that its next request calls. `flow` handles one request;
+//! the crate `graph` decides which step runs when.
 //!
-//! The plan is made from the signatures of the composing models. When one of them was reloaded since, it is made again with the
-//! next request, so an ensemble never runs on what a model used to look like. So it is when one has to be called in order now that
-//! had not to, or the other way round: another number of instances is no reload.
+//! The plan is made from the signatures of the composing models, and made again by the next request after one of them
+//! was reloaded, so that it never uses an old signature. The same applies when a model starts or stops to respond in
+//! order, which may follow from a change of its instances.
 
 use crate::cached::Maker;
 use crate::directory::Directory;
-use crate::flow::Waiting;
+use crate::flow::StepCall;
 use crate::table::Table;
 use crate::turn::InStretch;
 use crate::version::ModelVersion;
@@ -22,35 +22,35 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// What a version has that is an ensemble.
+/// State of a version that is an ensemble.
 pub(crate) struct Ensemble {
     directory: Weak<Directory>,
-    /// Where its models are looked for first; "" = nowhere.
+    /// Namespace in which its models are searched first; "" = none.
     namespace: String,
     config: ModelEnsembling,
     signature: Arc<Signature>,
     compiled: ArcSwap<Compiled>,
     /// Calls in flight, over all requests.
-    pub(crate) inflight: Mutex<Inflight<Waiting>>,
+    pub(crate) inflight: Mutex<Inflight<StepCall>>,
     /// Calls of requests of sequences. Never locked together with `inflight`.
-    pub(crate) turns: Mutex<Turns<Waiting>>,
-    /// Calls of requests that were given up, out of their lines and not refused yet.
-    withdrawn: Mutex<Vec<Waiting>>,
+    pub(crate) turns: Mutex<Turns<StepCall>>,
+    /// Calls of cancelled requests, removed from their queues but not rejected yet.
+    withdrawn: Mutex<Vec<StepCall>>,
 }
 
-/// A plan, and what it was made from: of each model its signature, and whether it is called in order.
+/// A plan and its sources: each model's signature, and whether it responds in order.
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
     /// Steps that keep the state of sequences: requests of one sequence call them in turn.
     pub(crate) in_turn: Vec<usize>,
     made_from: Vec<(Arc<Signature>, bool)>,
-    /// A model that it calls reads its inputs on a device.
+    /// True if a model that it calls reads its inputs on a device.
     reads_on_device: bool,
 }
 
 impl Compiled {
     fn is_of(&self, models: &[Arc<ModelVersion>]) -> bool {
-        // There is an order only among the answers of a decoupled step.
+        // Order only matters among the responses of a decoupled step.
         let has_order = self.plan.decoupled();
         self.made_from.iter().zip(models).all(|((signature, in_order), model)| {
             Arc::ptr_eq(signature, &model.signature) && (!has_order || model.in_order() == *in_order)
@@ -59,12 +59,11 @@ impl Compiled {
 }
 
 impl Ensemble {
-    /// Compiles an ensemble with the models that serve now. Returns its signature, completed: whether it is decoupled, and the
-    /// labels that its outputs inherit (C-11), follow from the models.
+    /// Compiles an ensemble with the models that serve now. Returns the signature completed from the models: whether it
+    /// is decoupled, and the labels inherited by outputs (C-11).
     ///
     /// # Errors
-    /// A composing model that does not serve, with the text that requests get, an ensemble that would lie in itself, and what
-    /// `Plan::compile` refuses.
+    /// A composing model does not serve (with requests' text), the ensemble contains itself, or `Plan::compile` fails.
     pub(crate) fn new(
         directory: Weak<Directory>,
         namespace: &str,
@@ -108,10 +107,10 @@ impl Ensemble {
         ))
     }
 
-    /// The plan for a request that begins now, and the version that each step calls: they are held until it is over.
+    /// The plan for a new request, and the version that each step calls; kept by the caller until the request ends.
     ///
     /// # Errors
-    /// As `new`.
+    /// Those of `new`.
     pub(crate) fn begin(&self) -> Result<(Arc<Compiled>, Vec<Arc<ModelVersion>>)> {
         let models = find(&self.directory, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();
@@ -129,9 +128,8 @@ impl Ensemble {
         Ok((compiled, models))
     }
 
-    /// The models that make its answers, those of composing ensembles included, in the order of the steps: their loads, since other
-    /// ones may answer otherwise, and what tells them apart on several servers. Put together from the table as it is now; `None` when
-    /// one does not serve.
+    /// The versions that make its responses, including those of nested ensembles, in the order of steps: their loads
+    /// and fingerprints. Taken from the current table; `None` if one does not serve.
     pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<Maker>> {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
         let mut open = vec![self];
@@ -147,7 +145,7 @@ impl Ensemble {
         Some(all)
     }
 
-    /// The table that requests look into now.
+    /// The current table of models.
     pub(crate) fn table(&self) -> Option<Arc<Table>> {
         Some(self.directory.upgrade()?.table())
     }
@@ -156,28 +154,28 @@ impl Ensemble {
         self.compiled.load().plan.clone()
     }
 
-    /// Whether a model that it calls reads its inputs on a device, as far as that was known when the plan was made.
+    /// True if a model that it calls read its inputs on a device when the plan was made.
     pub(crate) fn reads_on_device(&self) -> bool {
         self.compiled.load().reads_on_device
     }
 
-    /// Whether a step keeps the state of sequences.
+    /// True if a step keeps the state of sequences.
     pub(crate) fn keeps_state(&self) -> bool {
         !self.compiled.load().in_turn.is_empty()
     }
 
-    /// Calls that wait, of all requests.
+    /// Number of waiting calls, of all requests.
     pub(crate) fn waiting(&self) -> usize {
         let in_turn = self.turns.lock().waiting();
         in_turn + self.inflight.lock().waiting()
     }
 
-    /// Takes the waiting calls of requests that were given up out of their lines, and refuses at most `max` of them. Returns whether there are
-    /// more to refuse.
+    /// Removes waiting calls of cancelled requests, and rejects at most `max`. Returns whether there are more to
+    /// reject.
     pub(crate) fn sweep_cancelled(&self, max: usize) -> bool {
-        // All in one pass: with a pass for each part, thousands of calls would keep the lines locked most of the time, and reactors wait for them.
-        let mut withdrawn = self.inflight.lock().withdraw(Waiting::is_cancelled);
-        withdrawn.extend(self.turns.lock().withdraw(Waiting::is_cancelled));
+        // One pass: with a pass per part, thousands of calls would block the locks that reactors need.
+        let mut withdrawn = self.inflight.lock().withdraw(StepCall::is_cancelled);
+        withdrawn.extend(self.turns.lock().withdraw(StepCall::is_cancelled));
         let (some, rest) = {
             let mut all = self.withdrawn.lock();
             all.append(&mut withdrawn);
@@ -185,26 +183,26 @@ impl Ensemble {
             (all.split_off(rest), rest)
         };
         let _stretch = InStretch::begin();
-        some.into_iter().for_each(Waiting::refuse);
+        some.into_iter().for_each(StepCall::refuse);
         rest > 0
     }
 }
 
 /// # Errors
-/// INVALID_ARG, Triton's text: a way leads from the ensemble through those that serve now back to it.
+/// INVALID_ARG, with Triton's text: the ensemble would call itself through versions that serve now.
 fn refuse_ring(directory: &Weak<Directory>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
     let directory = directory.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
     let table = directory.table();
     let own = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let mut seen = HashSet::new();
     let mut open = VecDeque::from([(name.to_owned(), name.to_owned(), namespace.to_owned(), config.clone())]);
-    // Each with the one it was found in, the shortest way first.
+    // Each with the ensemble that contains it, breadth first.
     while let Some((before, at, namespace, config)) = open.pop_front() {
         for step in &config.step {
             let in_own = format!("{namespace}/{}", step.model_name);
             let key = table.key(&namespace, &step.model_name).map_or_else(|_| in_own.clone(), |key| key.into_owned());
             if key == own || (!namespace.is_empty() && in_own == own) {
-                // Triton begins with the one that closes the ring; a pair begins with the one that is loaded.
+                // Triton names the one that closes the cycle first; for a pair it is the one that is loaded.
                 let (first, last) = if before == name { (before, at) } else { (at, before) };
                 return Err(Error::invalid(format!(
                     "circular dependency between ensembles: {first} -> ... -> {last} -> {first}"
@@ -221,7 +219,7 @@ fn refuse_ring(directory: &Weak<Directory>, namespace: &str, name: &str, config:
     Ok(())
 }
 
-/// The version of a step that means the latest one; no version has another negative number.
+/// The `model_version` of a step that means the latest one.
 const LATEST: i64 = -1;
 
 fn version_of<'t>(table: &'t Table, namespace: &str, step: &model_ensembling::Step) -> Result<&'t Arc<ModelVersion>> {

@@ -1,10 +1,10 @@
-//! Executions: the permit of an instance, the run of a batch, and the answers that come of it.
+//! Executions: the permit of an instance, the run of a batch, and its responses.
 
-use crate::answer::{Answer, Delivery};
+use crate::answer::{Delivery, EngineResponse};
 use crate::batch_key::Key;
 use crate::inline;
 use crate::mail::together;
-use crate::order::Line;
+use crate::order::ResponseOrder;
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::ran::{Inline, Ran};
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tensor::{Error, Result};
 
-/// An instance on its way back: whatever panics meanwhile, it becomes idle again.
+/// An instance in use. It becomes idle when this is dropped, also by a panic.
 pub(crate) struct Permit<'v> {
     version: &'v ModelVersion,
     pub(crate) instance: u32,
@@ -36,7 +36,7 @@ impl<'v> Permit<'v> {
         Self { version, instance, held: true }
     }
 
-    /// Another thread has it from now on.
+    /// Another thread owns the instance from now on.
     pub(crate) fn pass_on(&mut self) {
         self.held = false;
     }
@@ -47,7 +47,7 @@ impl Drop for Permit<'_> {
         if !self.held {
             return;
         }
-        // Also while a panic unwinds: another one would end the process.
+        // Also while a panic unwinds, where another panic would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let mut run = self.version.running.run.lock();
             self.version.rests(&mut run, self.instance);
@@ -57,7 +57,7 @@ impl Drop for Permit<'_> {
 }
 
 impl Job {
-    /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
+    /// Runs the batch, then the next ones of the instance until there are none.
     pub(crate) fn run(self) {
         if self.version.running.later.is_some() {
             return self.start_here();
@@ -78,7 +78,7 @@ impl Job {
     }
 }
 
-/// How often a warm-up whose requests do not end looks whether the server is stopping.
+/// Interval at which a warmup with unfinished requests checks whether the server is stopping.
 const STOPPING_CHECK: Duration = Duration::from_millis(100);
 
 impl ModelVersion {
@@ -116,11 +116,10 @@ impl ModelVersion {
         answer
     }
 
-    /// Runs requests as one batch on this thread, past the schedule; for warm-up, before the version serves. Returns how those
-    /// that failed did.
+    /// Runs requests as one batch on this thread, for warmup before the version serves. Returns the errors of requests.
     ///
     /// # Errors
-    /// A request that does not fit `signature`, which is the model as warm-up samples see it; nothing ran then.
+    /// A request does not fit `signature`, the model as warmup samples see it; then nothing ran.
     pub(crate) fn execute_now(
         &self,
         instance: u32,
@@ -146,7 +145,7 @@ impl ModelVersion {
                 class: 0,
                 lengths: Lengths::new(),
                 accepted: now,
-                place: self.scheduling.line.as_ref().map_or(0, Line::place),
+                place: self.scheduling.line.as_ref().map_or(0, ResponseOrder::place),
                 row: None,
             })));
         }
@@ -157,13 +156,13 @@ impl ModelVersion {
         match self.me.upgrade().filter(|_| self.running.later.is_some()) {
             None => _ = self.execute(instance, batch, &RunControl::alone(), None),
             Some(me) => {
-                // It is not among the idle ones, and does not go back there.
+                // The instance is not among the idle ones, and must not be added to them.
                 let mut permit = Permit { version: self, instance, held: false };
                 me.execute_later(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
             }
         }
         let mut ended = warm_up.ended.lock();
-        // Those of a decoupled model may end later.
+        // Requests of a decoupled model may end later.
         while ended.requests < n || ended.instances < occupied {
             if self.is_stopping() {
                 return Err(Error::unavailable("Server exiting"));
@@ -173,7 +172,7 @@ impl ModelVersion {
         Ok(std::mem::take(&mut ended.errors))
     }
 
-    /// Runs a batch and answers its requests. `inline`: on the thread that brought them.
+    /// Runs a batch and responds to its requests; `inline` is set on the thread of the requests.
     pub(crate) fn execute(
         &self,
         instance: u32,
@@ -192,7 +191,7 @@ impl ModelVersion {
         let class = self.scheduling.class_of(&requests);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
         let padded_bytes = self.scheduling.padding.as_ref().map_or(0, |padding| padding.volume(&requests, rows));
-        // Before the backend takes the requests apart.
+        // Computed before the backend takes the contents of the requests.
         let kind = self.scheduling.kind_of(&requests);
         let start = now_ns();
         if let Some(inline) = inline {
@@ -200,8 +199,8 @@ impl ModelVersion {
         }
         self.running.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         requests.iter_mut().for_each(|q| q.0.waits = false);
-        // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
-        // a kilobyte, and a request alone stays where it is.
+        // Several entries are moved into one slice for the backend, and their responses are sent from there. An entry
+        // is most of a kilobyte, so that of a single request is not moved.
         let mut several = Vec::new();
         let timings = match &mut requests[..] {
             [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
@@ -238,7 +237,7 @@ impl ModelVersion {
                     traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
-                    self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
+                    self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(result) });
                 }
             }
         });
@@ -246,7 +245,7 @@ impl ModelVersion {
         Ran { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
     }
 
-    /// Lets the backend run the entries and sees to it that each has a result.
+    /// Runs the entries on the backend, and gives each of them a result.
     pub(crate) fn run_entries(
         &self,
         instance: u32,
@@ -264,7 +263,7 @@ impl ModelVersion {
         Timings { start, marks, end: marks.outputs_ready.max(start) }
     }
 
-    /// What a request is told whose backend neither answered it nor kept it.
+    /// The error of a request that the backend neither answered nor kept.
     pub(crate) fn no_answer(&self) -> Error {
         Error::internal(format!(
             "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
@@ -272,7 +271,7 @@ impl ModelVersion {
         ))
     }
 
-    /// The response made of an entry's result, which `run` has put there.
+    /// The response made from an entry's result, which `run` has set.
     #[inline]
     pub(crate) fn answer(&self, entry: &mut BatchEntry) -> Result<Box<InferResponse>> {
         let outcome = entry.result.take().unwrap_or_else(|| Err(Error::internal("answered twice")))?;

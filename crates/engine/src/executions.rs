@@ -1,11 +1,11 @@
-//! What executions of a version counted: all of them together, and those of one device. Pure.
+//! Counters of executions of a version, in total or of one device. Pure.
 
-/// How often something happened and how long it took in all.
+/// Number and total time of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Duration {
     /// Occurrences.
     pub count: u64,
-    /// Nanoseconds, cumulative.
+    /// Total nanoseconds.
     pub ns: u64,
 }
 
@@ -16,29 +16,29 @@ impl Duration {
     }
 }
 
-/// What executions counted.
+/// Counters of executions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Executions {
     /// Rows of requests that succeeded.
     pub inference_count: u64,
-    /// With at least one success.
+    /// Executions with at least one success.
     pub execution_count: u64,
     /// Successful requests.
     pub success: Duration,
-    /// Waiting for the instance.
+    /// Time waiting for an instance.
     pub queue: Duration,
-    /// Gathering inputs.
+    /// Time gathering inputs.
     pub compute_input: Duration,
-    /// Running the model.
+    /// Time running the model.
     pub compute_infer: Duration,
-    /// Splitting outputs.
+    /// Time splitting outputs.
     pub compute_output: Duration,
-    /// Requests that the backend failed.
+    /// Requests that failed in the backend.
     pub failures: u64,
 }
 
 impl Executions {
-    /// What was counted between two moments is added: `now` is not before `before`.
+    /// Adds the difference of two readings of the same counters; `now` is the later one.
     pub(crate) fn add_between(&mut self, before: &Self, now: &Self) {
         let between = |a: u64, b: u64| b.saturating_sub(a);
         let add = |to: &mut Duration, a: Duration, b: Duration| {

@@ -1,21 +1,22 @@
-//! One request on its way through an ensemble: does what its execution says, and tells it what the steps answered.
+//! Flows: one request on its way through an ensemble. Connects its graph execution with calls of steps.
 //!
-//! No thread waits for a step. A thread that has an answer leaves it in the flow's inbox, and if no thread drives the flow, drives
-//! it: tells the execution, calls the next steps, hands out responses, until the inbox is empty. So all of it happens in one
-//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent. Starting many steps takes long,
-//! even if none of them runs at once: a reactor hands the driver to a thread of the pool when its share of time is over.
+//! No thread waits for a step. A thread that has a response leaves it in the inbox of the flow, and if no thread drives
+//! the flow, drives it: passes responses to the execution, calls the next steps, delivers responses, until the inbox is
+//! empty. So all of this happens in one order, and never under a lock. A step is an ordinary call with the ensemble's
+//! ticket as its parent. Starting many steps takes long even if none runs inline, so a reactor passes the driver to a
+//! pool thread when its share of time is over.
 //!
-//! Invariants: only the thread that has the driver drives. A flow ends exactly once, whatever panics: a driver that is dropped before its
-//! request is over answers the request with an error.
+//! Invariants: only the thread that has the driver drives. A flow ends exactly once, even after a panic: a driver that
+//! is dropped before its request is over responds with an error.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::call::{Caller, Started};
 use crate::ensemble::Ensemble;
 use crate::inline::waits_for_device;
 use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
-use crate::places::{Calls, Place, Turn};
+use crate::places::{CallPermit, Calls, SequenceTurn};
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -35,7 +36,7 @@ use std::sync::{Arc, LazyLock};
 use tensor::{Base, Code, Data, Error, RegionRef, Result};
 use trace::Trace;
 
-/// Under which an ensemble counts its executions: it has no instances.
+/// Instance number for the statistics of an ensemble, which has no instances.
 const NO_INSTANCE: u32 = u32::MAX;
 
 pub(crate) struct Flow {
@@ -48,51 +49,51 @@ pub(crate) struct Flow {
     ticket: Ticket,
     /// The parent of the traces of all calls.
     trace: Option<Trace>,
-    /// How many ensembles this one is nested in.
+    /// Number of ensembles around this one.
     depth: u32,
     /// Only for a request that belongs to a sequence, in an ensemble whose steps keep the state of sequences.
-    turn: Option<Turn>,
-    inbox: Mutex<Inbox>,
+    turn: Option<SequenceTurn>,
+    inbox: Mutex<StepInbox>,
 }
 
 #[derive(Default)]
-struct Inbox {
-    /// Answers that the execution was not told yet.
-    told: VecDeque<Told>,
+struct StepInbox {
+    /// Responses that the execution has not processed yet.
+    told: VecDeque<StepResponse>,
     /// The driver, while no thread drives the flow.
-    driver: Option<Box<Driver>>,
+    driver: Option<Box<FlowDriver>>,
     /// Calls of decoupled steps that are in progress. They may never end by themselves.
     streams: Vec<(RunId, Ticket)>,
-    /// The request failed, and the calls in `streams` were cancelled. A call that would be added later is cancelled at once.
+    /// The request failed, and the calls in `streams` were cancelled; later ones are cancelled at once.
     is_stopping: bool,
 }
 
-/// An answer of a step.
-struct Told {
+/// A response of a step.
+struct StepResponse {
     run: RunId,
     answer: Result<Option<InferResponse>>,
     last: bool,
-    /// Comes with the last answer of a call that has a place among those in flight.
-    place: Option<Place>,
+    /// Set in the last response of a call with a permit.
+    place: Option<CallPermit>,
 }
 
 /// State that only the driving thread may touch.
-struct Driver {
+struct FlowDriver {
     version: Arc<ModelVersion>,
     ticket: Arc<TicketState>,
     execution: Execution,
-    /// Actions of the execution that are not done yet. Empty between turns, unless a reactor ran out of time.
+    /// Actions not performed yet. Empty between turns, unless a reactor ran out of time.
     todo: VecDeque<Action>,
     trace: Option<Trace>,
     accepted: u64,
-    /// When the flow began. The time from `accepted` until then counts as time in a queue.
+    /// When the flow began. The time since `accepted` counts as queue time.
     begun: u64,
     rows: u32,
-    /// Where answers go. Requested only if the request was not over at once.
+    /// Receiver of responses; only created if the request was not over at once.
     sink: Option<Arc<dyn Sink>>,
-    /// Answers that came before there was a sink.
-    early: Vec<Answer>,
-    /// The response of an ensemble that gives exactly one. Kept until the request is over.
+    /// Responses from before there was a sink.
+    early: Vec<EngineResponse>,
+    /// The response of an ensemble that has exactly one, kept until the request is over.
     held: Option<Result<Box<InferResponse>>>,
     is_stopping: bool,
     is_over: bool,
@@ -101,45 +102,45 @@ struct Driver {
 /// A flow and its driver, on their way to another thread.
 pub(crate) struct Driven {
     flow: Arc<Flow>,
-    driver: Box<Driver>,
+    driver: Box<FlowDriver>,
 }
 
-/// A call of a step that is to be made. It may have to wait until other calls of the step end (`max_inflight_requests`), or until earlier
-/// requests of its sequence have called the step.
-pub(crate) struct Waiting {
+/// A call of a step to be made. It may have to wait for other calls of the step (`max_inflight_requests`), or until
+/// earlier requests of its sequence have called the step.
+pub(crate) struct StepCall {
     flow: Arc<Flow>,
     run: RunId,
     step: usize,
     request: Box<InferRequest>,
-    /// Set once the call counts as in flight, where the ensemble limits those.
-    pub(crate) place: Option<Place>,
+    /// Set once the call counts as in flight, if the ensemble limits that.
+    pub(crate) place: Option<CallPermit>,
 }
 
 struct StepSink {
     flow: Arc<Flow>,
     run: RunId,
     step: usize,
-    /// The place of the call among those in flight, until the last answer takes it along.
-    place: Mutex<Option<Place>>,
+    /// Permit of the call, until the last response.
+    place: Mutex<Option<CallPermit>>,
 }
 
 impl Sink for StepSink {
-    fn put(&self, Answer { response, is_final }: Answer) {
+    fn put(&self, EngineResponse { response, is_final }: EngineResponse) {
         let answer = match response.transpose() {
             Ok(None) => Ok(None),
             Ok(Some(response)) => self.flow.charged(self.step, *response).map(Some),
             Err(error) => Err(error),
         };
         let place = if is_final { self.place.lock().take() } else { None };
-        let told = Told { run: self.run, answer, last: is_final, place };
+        let told = StepResponse { run: self.run, answer, last: is_final, place };
         if let Some(driver) = self.flow.tell(told) {
             drive(self.flow.clone(), driver);
         }
     }
 }
 
-/// Starts a request that passed its check and was accepted. Returns the answer itself if all steps answered at once.
-// Not inlined, so that it does not make the code that calls models larger.
+/// Starts an accepted request. Returns the response if all steps finished at once.
+// Not inlined, to keep the code of other calls small.
 #[inline(never)]
 pub(crate) fn start(
     version: &ModelVersion,
@@ -149,7 +150,7 @@ pub(crate) fn start(
     sink: impl FnOnce() -> Arc<dyn Sink>,
     Caller { parent, inline_until, depth }: Caller<'_>,
 ) -> Result<Started> {
-    // Each plan was within the limit when it was made, but an ensemble inside may have been loaded again since, with more in it.
+    // Plans are limited in depth, but a nested ensemble may have been reloaded with more in it.
     if depth > DEPTH_MAX {
         return Err(Error::unavailable(format!("ensembles lie inside one another more than {DEPTH_MAX} deep")));
     }
@@ -165,7 +166,7 @@ pub(crate) fn start(
         ticket: ticket.clone(),
         trace: request.trace.clone(),
         depth,
-        turn: Turn::new(&version, &request.sequence.id, &compiled.in_turn),
+        turn: SequenceTurn::new(&version, &request.sequence.id, &compiled.in_turn),
         inbox: Mutex::default(),
     });
     version.joined(1);
@@ -173,7 +174,7 @@ pub(crate) fn start(
     let trace = request.trace.clone();
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let (execution, todo) = Execution::start(plan, Limits::default(), *request, checked);
-        let mut driver = Box::new(Driver {
+        let mut driver = Box::new(FlowDriver {
             version: version.clone(),
             ticket: state,
             execution,
@@ -218,9 +219,9 @@ pub(crate) fn start(
     Ok(Started::Queued(ticket))
 }
 
-/// Drives a flow until its inbox is empty, and then the other flows that can go on because of that. A list takes the place of recursion:
-/// a call that ends may let a call of another request begin, which may end at once and let the next one begin, and so on.
-fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
+/// Drives a flow until its inbox is empty, and then other flows that can continue because of that. A list replaces
+/// recursion, because a call that ends may let another request's call begin, which may end at once, and so on.
+fn drive(flow: Arc<Flow>, driver: Box<FlowDriver>) {
     let _stretch = InStretch::begin();
     let inline_until = may_work_until(now_ns());
     let mut open = vec![(flow, driver)];
@@ -233,12 +234,12 @@ fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
     }
 }
 
-/// Until when this thread may run steps of a flow. All flows that it drives in one stretch share this time.
+/// End of the time in which this thread may run steps, shared by all flows that it drives in one stretch.
 fn may_work_until(now: u64) -> u64 {
     now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(turn::stretch_ends(now))
 }
 
-/// Whether this thread is a reactor that has driven for as long as it may. Others wait for it.
+/// True if this is a reactor that has driven for as long as it may, because others wait for it.
 fn is_late(until: u64) -> bool {
     turn::has_turns() && now_ns() >= until
 }
@@ -247,7 +248,7 @@ thread_local! {
     static HANDED_OVER: RefCell<Vec<Driven>> = const { RefCell::new(Vec::new()) };
 }
 
-/// To be called at the end of a stretch: gives the flows that were handed over in it to threads of the pool.
+/// Called at the end of a stretch: passes the flows that were handed over in it to pool threads.
 pub(crate) fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
@@ -270,11 +271,10 @@ impl Flow {
         self.version.graph()
     }
 
-    /// Charges outputs of a step to the memory of the server as a whole where later steps take them: they may have to wait for those
-    /// steps. Small tensors are not charged.
+    /// Charges large outputs that later steps use to the memory budget, because they may wait for those steps.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when there is no memory for them now.
+    /// RESOURCE_EXHAUSTED if there is no memory for them now.
     fn charged(&self, step: usize, mut response: InferResponse) -> Result<InferResponse> {
         static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
         for output in &mut response.outputs {
@@ -288,8 +288,8 @@ impl Flow {
         Ok(response)
     }
 
-    /// Leaves an answer in the inbox. Returns the driver if no thread drives the flow: then the caller has to.
-    fn tell(&self, mut told: Told) -> Option<Box<Driver>> {
+    /// Leaves a response in the inbox. Returns the driver if no thread drives the flow; then the caller has to.
+    fn tell(&self, mut told: StepResponse) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
         let waiting = inbox.told.len();
         if waiting >= ANSWERS_WAITING_MAX && !told.last {
@@ -297,7 +297,8 @@ impl Flow {
                 return None;
             }
             told.answer = Err(Error::exhausted(format!(
-                "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may wait"
+                "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may \
+                 wait"
             )));
         }
         if told.last && !inbox.streams.is_empty() {
@@ -307,10 +308,15 @@ impl Flow {
         inbox.driver.take()
     }
 
-    /// Drives this flow until its inbox is empty. Other flows that can go on because of that are added to `open`.
-    fn go_on(self: &Arc<Self>, mut driver: Box<Driver>, inline_until: u64, open: &mut Vec<(Arc<Self>, Box<Driver>)>) {
+    /// Drives this flow until its inbox is empty. Other flows that can continue because of that are added to `open`.
+    fn go_on(
+        self: &Arc<Self>,
+        mut driver: Box<FlowDriver>,
+        inline_until: u64,
+        open: &mut Vec<(Arc<Self>, Box<FlowDriver>)>,
+    ) {
         loop {
-            // One answer takes little. But a batch that ends answers many requests, and this thread gets all of them.
+            // One response takes little, but a batch that ends may have many requests on this thread.
             if is_late(inline_until) {
                 return self.hand_over(driver);
             }
@@ -327,9 +333,9 @@ impl Flow {
         }
     }
 
-    /// Prepares a call of a step. Returns it, with its place, if it may be made now; otherwise it is left in line.
-    fn enter(self: &Arc<Self>, run: RunId, step: usize, request: InferRequest) -> Option<Waiting> {
-        let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request), place: None };
+    /// Prepares a call of a step. Returns it, with its permit, if it may be made now; otherwise it is queued.
+    fn enter(self: &Arc<Self>, run: RunId, step: usize, request: InferRequest) -> Option<StepCall> {
+        let waiting = StepCall { flow: self.clone(), run, step, request: Box::new(request), place: None };
         let waiting = match &self.turn {
             None => waiting,
             Some(turn) => {
@@ -343,17 +349,16 @@ impl Flow {
         waiting.placed()
     }
 
-    /// To be called after a call was left in line. If its request was cancelled just before, the sweep of that cancellation did not find
-    /// the call there.
+    /// Called after a call was queued. If its request was cancelled just before, that sweep did not find the call.
     fn sweep_if_cancelled(&self) {
         if self.ticket.is_cancelled() {
             self.version.sweep_cancelled();
         }
     }
 
-    /// Lets a thread of the pool go on with the driver. In a stretch, flows are collected and submitted together at its end: waking a
-    /// thread costs this one more than driving a flow.
-    fn hand_over(self: &Arc<Self>, driver: Box<Driver>) {
+    /// Lets a pool thread continue with the driver. In a stretch, flows are collected and submitted together at its
+    /// end, because waking a thread costs this one more than driving a flow.
+    fn hand_over(self: &Arc<Self>, driver: Box<FlowDriver>) {
         let driven = Driven { flow: self.clone(), driver };
         if turn::in_stretch() {
             HANDED_OVER.with_borrow_mut(|all| all.push(driven));
@@ -362,9 +367,8 @@ impl Flow {
         }
     }
 
-    /// Puts the driver back into the inbox. Returns it instead if actions are left or answers came meanwhile. Drops it if the request is
-    /// over.
-    fn park(&self, driver: Box<Driver>) -> Option<Box<Driver>> {
+    /// Returns the driver to the inbox; hands it back if work is left, and drops it if the request is over.
+    fn park(&self, driver: Box<FlowDriver>) -> Option<Box<FlowDriver>> {
         let mut inbox = self.inbox.lock();
         if !driver.todo.is_empty() || !inbox.told.is_empty() {
             return Some(driver);
@@ -375,10 +379,10 @@ impl Flow {
         None
     }
 
-    /// Does the actions that are left, and tells the execution each answer in the inbox, as long as there is time. Returns the calls, of
-    /// any request, that took the places of calls that ended: the caller makes them.
+    /// Performs actions and processes responses as long as there is time. Returns the calls, of any request, that took
+    /// the permits of finished calls: the caller makes them.
     #[must_use]
-    fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Calls {
+    fn turn(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64) -> Calls {
         let mut next = Calls::default();
         loop {
             self.perform(driver, inline_until, &mut next);
@@ -386,19 +390,19 @@ impl Flow {
                 return next;
             }
             let Some(told) = self.inbox.lock().told.pop_front() else { return next };
-            next.add(told.place.and_then(Place::pass_on));
+            next.add(told.place.and_then(CallPermit::pass_on));
             driver.todo.extend(driver.execution.answered(told.run, told.answer, told.last));
         }
     }
 
-    fn perform(self: &Arc<Self>, driver: &mut Driver, inline_until: u64, others: &mut Calls) {
+    fn perform(self: &Arc<Self>, driver: &mut FlowDriver, inline_until: u64, others: &mut Calls) {
         while driver.todo.front().is_some_and(|next| driver.may_do(next, inline_until))
             && let Some(action) = driver.todo.pop_front()
         {
             match action {
                 Action::Start { run, step, request } => {
                     if let Some(waiting) = self.enter(run, step, request) {
-                        // Returns a driver only if no thread has it, but this thread does.
+                        // No driver is returned, because this thread has it.
                         _ = waiting.call(inline_until, others);
                     }
                 }
@@ -409,7 +413,7 @@ impl Flow {
                     if is_last || !self.version.signature.decoupled {
                         driver.held = Some(placed);
                     } else {
-                        driver.put(Answer { response: Some(placed), is_final: false });
+                        driver.put(EngineResponse { response: Some(placed), is_final: false });
                     }
                 }
                 Action::Finish(ended) => driver.finish(ended),
@@ -420,8 +424,8 @@ impl Flow {
         }
     }
 
-    /// Logs each output that the client asked for and no step gave, in Triton's words: its QA looks for them. The response leaves
-    /// without these outputs.
+    /// Logs each output that was requested and that no step returned, in Triton's words, which its QA looks for. The
+    /// response is sent without these outputs.
     fn log_missing_outputs(&self, request: &InferRequest, response: &InferResponse) {
         if !log::log_enabled!(log::Level::Debug) {
             return;
@@ -434,8 +438,8 @@ impl Flow {
         }
     }
 
-    /// The request failed. Calls of decoupled steps are cancelled, as they may never end by themselves; other calls run to their end.
-    /// Calls in line are not made.
+    /// Stops a failed request. Calls of decoupled steps are cancelled, because they may never end by themselves; other
+    /// calls run to their end, and queued calls are not made.
     fn stop(self: &Arc<Self>) {
         let streams = {
             let mut inbox = self.inbox.lock();
@@ -445,20 +449,20 @@ impl Flow {
         streams.iter().for_each(|(_, ticket)| ticket.cancel());
         let Some(ensemble) = self.ensemble() else { return };
         let mut mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
-        mine.extend(self.turn.iter().flat_map(Turn::withdraw));
-        for Waiting { run, .. } in mine {
-            let told = Told { run, answer: Ok(None), last: true, place: None };
+        mine.extend(self.turn.iter().flat_map(SequenceTurn::withdraw));
+        for StepCall { run, .. } in mine {
+            let told = StepResponse { run, answer: Ok(None), last: true, place: None };
             self.inbox.lock().told.push_back(told);
         }
     }
 }
 
-impl Waiting {
+impl StepCall {
     pub(crate) fn is_cancelled(&self) -> bool {
         self.flow.ticket.is_cancelled()
     }
 
-    /// Makes the call, and then the calls that can go on because of it. Drives the flow of each unless another thread does.
+    /// Makes the call, and the calls that can continue because of it. Drives each flow unless another thread does.
     pub(crate) fn make(self, inline_until: u64) {
         let mut calls = Calls::default();
         calls.add([self]);
@@ -470,15 +474,14 @@ impl Waiting {
         }
     }
 
-    /// Takes a place among the calls of its step that are in flight, if the ensemble limits those. Returns the call with its place;
-    /// `None` if it was left in line.
+    /// Takes a permit, if calls in flight are limited. Returns the call with it, or `None` if it was queued.
     pub(crate) fn placed(self) -> Option<Self> {
         let flow = self.flow.clone();
         let Some(ensemble) = flow.ensemble().filter(|_| flow.plan.max_inflight() > 0) else { return Some(self) };
         let step = self.step;
         let entered = ensemble.inflight.lock().enter(step, self);
         match entered {
-            Some(waiting) => Some(Self { place: Some(Place::new(flow.version.clone(), step)), ..waiting }),
+            Some(waiting) => Some(Self { place: Some(CallPermit::new(flow.version.clone(), step)), ..waiting }),
             None => {
                 flow.sweep_if_cancelled();
                 None
@@ -486,41 +489,41 @@ impl Waiting {
         }
     }
 
-    /// Has a thread of the pool make the call.
+    /// Lets a pool thread make the call.
     pub(crate) fn submit(self) {
         let pool = self.flow.version.shared.pool.clone();
         pool.submit(Work::of(|| self.make(u64::MAX)));
     }
 
-    /// Makes the call. Returns the flow's driver if the call was answered at once and no thread drives the flow. Calls of later requests
-    /// of the sequence that may be made now are added to `others`.
-    fn call(self, inline_until: u64, others: &mut Calls) -> Option<Box<Driver>> {
+    /// Makes the call. Returns the flow's driver if the call finished at once and no thread drives the flow. Adds calls
+    /// of later requests of the sequence that may be made now to `others`.
+    fn call(self, inline_until: u64, others: &mut Calls) -> Option<Box<FlowDriver>> {
         let flow = self.flow.clone();
         let step = self.step;
         let driver = self.made(inline_until);
-        // The model has accepted or refused the request, so calls of later requests reach it behind this one.
+        // The model has accepted or rejected the request, so calls of later requests reach it behind this one.
         if let Some(turn) = flow.turn.as_ref().filter(|_| flow.plan.is_called_once(step)) {
             others.add(turn.leave(step).into_iter().filter_map(Self::placed));
         }
         driver
     }
 
-    fn made(self, inline_until: u64) -> Option<Box<Driver>> {
+    fn made(self, inline_until: u64) -> Option<Box<FlowDriver>> {
         let Self { flow, run, step, mut request, mut place } = self;
-        // The request ended in a panic while this call stood in line: nobody waits for the answer.
+        // The request ended in a panic while this call was queued, so no response is needed.
         if (place.is_some() || flow.turn.is_some()) && flow.ticket.is_settled() {
             return None;
         }
         if let Some(trace) = &flow.trace {
             request.trace = trace.child();
         }
-        let answered = |answer, place| Told { run, answer, last: true, place };
+        let answered = |answer, place| StepResponse { run, answer, last: true, place };
         let Some(model) = flow.models.get(step) else {
             return flow.tell(answered(Err(flow.version.defect()), place));
         };
         let sink =
             || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
-        // A call that panics is answered with an error. If it was answered before the panic, the execution ignores the second answer.
+        // A call that panics gets an error. If it had responded before, the execution ignores the second response.
         let started = catch_unwind(AssertUnwindSafe(|| {
             let depth = flow.depth.saturating_add(1);
             model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
@@ -546,19 +549,18 @@ impl Waiting {
         }
     }
 
-    /// Ends the call without making it: its request was cancelled.
+    /// Ends the call of a cancelled request without making it.
     pub(crate) fn refuse(self) {
         let Self { flow, run, .. } = self;
-        let told = Told { run, answer: Err(Error::cancelled("")), last: true, place: None };
+        let told = StepResponse { run, answer: Err(Error::cancelled("")), last: true, place: None };
         if let Some(driver) = flow.tell(told) {
             drive(flow, driver);
         }
     }
 }
 
-impl Driver {
-    /// Whether this thread may do this action. A reactor leaves what takes long to another thread; anything else costs less than handing
-    /// it over.
+impl FlowDriver {
+    /// True if this thread may perform the action. A reactor leaves long ones to other threads.
     fn may_do(&self, next: &Action, inline_until: u64) -> bool {
         match next {
             Action::Start { .. } => !is_late(inline_until),
@@ -569,12 +571,11 @@ impl Driver {
         }
     }
 
-    /// Bytes that `place` would copy. `usize::MAX` if a device takes part: then the copy takes as long as the device likes, however few
-    /// bytes there are.
+    /// Bytes that `place` would copy. `usize::MAX` if a device takes part, because the time of such a copy is unknown.
     fn bytes_to_copy(&self, response: &InferResponse) -> usize {
         let has_regions = self.has_regions();
         let copied = |output: &OutputTensor| match &output.data {
-            // A step has written it into the client's region.
+            // The step wrote it into the client's region.
             data if self.region_of(output).is_some_and(|region| scatter::is_in(data, region)) => 0,
             Data::Region(region) if matches!(region.base(), Base::Device(_)) => {
                 // An output that may stay on the device is not copied.
@@ -593,12 +594,12 @@ impl Driver {
         response.outputs.iter().map(copied).fold(0, usize::saturating_add)
     }
 
-    /// Whether the client named a region for an output.
+    /// True if the client named a region for an output.
     fn has_regions(&self) -> bool {
         self.execution.request().outputs.iter().any(|wanted| wanted.region.is_some())
     }
 
-    /// Whether another thread should go on with this driver.
+    /// True if another thread should continue with this driver.
     fn leaves(&self, inline_until: u64) -> bool {
         is_late(inline_until) || self.todo.front().is_some_and(|next| !self.may_do(next, inline_until))
     }
@@ -610,14 +611,14 @@ impl Driver {
         named.find(|wanted| wanted.name == output.name)?.region.as_ref()
     }
 
-    /// Brings the outputs to where the client wants them.
+    /// Moves the outputs to the locations that the client requested.
     fn place(&self, response: &mut InferResponse) -> Result<()> {
         for output in &mut response.outputs {
             let is_offer = output.form.anywhere;
             let len = output.data.len();
             let region = self.region_of(output).filter(|region| !is_offer || region.len() >= len);
             output.data = match std::mem::take(&mut output.data) {
-                // It goes to a step of an ensemble around this one.
+                // A step of the enclosing ensemble will use it.
                 Data::Region(source) if region.is_none() && is_offer => scatter::left(source)?,
                 data => scatter::place(&output.name, data, region)?,
             };
@@ -625,14 +626,14 @@ impl Driver {
         Ok(())
     }
 
-    fn put(&mut self, answer: Answer) {
+    fn put(&mut self, answer: EngineResponse) {
         match &self.sink {
             Some(sink) => self.version.put(Delivery { sink: sink.clone(), answer }),
             None => self.early.push(answer),
         }
     }
 
-    /// Counts the request and gives its last answer.
+    /// Counts the request and sends its last response.
     fn finish(&mut self, ended: Result<()>) {
         self.is_over = true;
         let held = self.held.take();
@@ -646,7 +647,7 @@ impl Driver {
         let statistics = &self.version.statistics;
         match last.as_ref().and_then(|result| result.as_ref().err()) {
             None => {
-                // The times of all steps added up, although steps may have run side by side.
+                // The sums of the times of all steps, although steps may have run side by side.
                 let inputs_ready = self.begun + input;
                 let inference_end = inputs_ready + infer;
                 let marks = Marks { inputs_ready, inference_end, outputs_ready: inference_end + output };
@@ -657,7 +658,7 @@ impl Driver {
             Some(error) if error.code() == Code::Cancelled => {
                 statistics.failed(self.accepted, now, FailureReason::Cancelled);
             }
-            // Twice, as Triton counts it and its dashboards have learned to read it (observability.md 1.7).
+            // Twice, as in Triton, because dashboards expect it (observability.md 1.7).
             Some(_) => {
                 statistics.failed(self.accepted, now, FailureReason::Other);
                 statistics.failed_late(NO_INSTANCE, self.accepted, now, FailureReason::Other);
@@ -670,11 +671,11 @@ impl Driver {
                 last => trace.ended(now, last.as_ref().and_then(|result| result.as_ref().err())),
             }
         }
-        self.put(Answer { response: last, is_final: true });
+        self.put(EngineResponse { response: last, is_final: true });
     }
 }
 
-impl Drop for Driver {
+impl Drop for FlowDriver {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -687,7 +688,7 @@ impl Drop for Driver {
         }
         let Some(sink) = self.sink.take() else { return };
         // This may run while a panic unwinds, where a second panic would end the process.
-        let answer = Answer::only(Err(self.version.defect()));
+        let answer = EngineResponse::only(Err(self.version.defect()));
         let put = catch_unwind(AssertUnwindSafe(|| self.version.put(Delivery { sink, answer })));
         if put.is_err() {
             log::error!("a request of an ensemble could not be answered");

@@ -1,15 +1,15 @@
-//! Hands batches on to models in other processes: `execute` hands a batch on, and the instance stays busy until the
-//! backend frees it ([`backend::Occupied`]), from whichever thread.
+//! Batches of models in other processes: `execute` passes the batch on, and the instance stays busy until the backend
+//! frees it ([`backend::Occupied`]) on any thread.
 //!
-//! What an execution of other models does when `execute` returns happens when the instance is freed: its cost is learned, the
-//! instance rests, and the next batch starts. Where handing a batch on takes microseconds, that is done by the thread that brings the
-//! request or frees the instance; otherwise by one of the pool, which does not stay with the batch.
+//! When the instance is freed, its cost is learned, the instance becomes idle, and the next batch starts; for other
+//! models this happens when `execute` returns. If passing a batch on takes microseconds, the thread that brings the
+//! request or frees the instance does it; otherwise a pool thread, which does not wait for the batch.
 //!
-//! The schedule says what starts under the lock of the version. It is left in `Later::starts` and started by the thread that held the
-//! lock, once that is free. A backend that frees an instance inside `execute` would have the next batch start inside, too, and so on:
-//! on one thread the starts stand in line instead.
+//! Batches are chosen under the lock of the version, left in `Later::starts`, and started by the thread that held the
+//! lock, after it is free. A backend may free an instance inside `execute`, which would start the next batch inside,
+//! and so on; so the starts of one thread are queued instead.
 //!
-//! Instances that left (`resize`) are left there, too: the model is told without the lock.
+//! Instances that were removed (`resize`) are left there, too, because the model is notified without the lock.
 
 use crate::execution::Permit;
 use crate::later::Later;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Data, Location};
 
-/// What the backend holds.
+/// An instance that the backend occupies.
 struct OccupiedInstance {
     rest: Arc<Rest>,
     execution: Arc<Execution>,
@@ -47,11 +47,11 @@ impl Occupancy for OccupiedInstance {
 }
 
 thread_local! {
-    /// Batches that wait for one that this thread starts.
+    /// Batches queued behind the start that this thread is making.
     static STARTING: RefCell<Option<VecDeque<Job>>> = const { RefCell::new(None) };
 }
 
-/// The batches that this thread starts. What is left of them when it panics goes to the pool.
+/// Guard of this thread's queue of starts. If a start panics, the remaining batches go to the pool.
 struct Starting;
 
 impl Drop for Starting {
@@ -67,26 +67,26 @@ impl Job {
         pool.submit(Work::Batch(self));
     }
 
-    /// Whether it takes microseconds to hand the batch on.
+    /// True if passing the batch on takes microseconds.
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
-        // What lies on a device takes as long as that likes.
+        // The time of a device is unknown.
         let bytes = |data: &Data| if let Location::Device(_) = data.location() { usize::MAX } else { data.len() };
         let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
         self.version.scheduling.capabilities.starts_at_once_bytes.is_some_and(|most| bytes <= most)
     }
 
-    /// Starts the batch on this thread, which may serve others, if that takes microseconds; else on one of the pool.
+    /// Starts the batch on this thread, which may serve others, if that takes microseconds; otherwise on a pool thread.
     fn start_anywhere(self) {
         if self.starts_at_once() { self.start_in_line(STARTS_NS_MAX) } else { self.submit() }
     }
 
-    /// Starts the batch on this thread, of the pool.
+    /// Starts the batch on this thread of the pool.
     pub(crate) fn start_here(self) {
         if self.starts_at_once() { self.start_in_line(u64::MAX) } else { self.start() }
     }
 
-    /// Starts the batch, and those that its start makes start; what is left after so many nanoseconds goes to the pool.
+    /// Starts the batch, and those that follow from it; after `longest_ns` the rest goes to the pool.
     fn start_in_line(self, longest_ns: u64) {
         let mut mine = Some(self);
         let is_first = STARTING.try_with(|line| match &mut *line.borrow_mut() {
@@ -99,7 +99,7 @@ impl Job {
                 true
             }
         });
-        // A thread that ends has no line any more.
+        // An ending thread has no queue.
         let Some(job) = mine else { return };
         if is_first.is_err() {
             return job.submit();
@@ -117,7 +117,7 @@ impl Job {
         }
     }
 
-    /// Hands the batch to the backend.
+    /// Passes the batch to the backend.
     fn start(self) {
         let Job { version, instance, requests } = self;
         let mut permit = Permit::new(&version, instance);
@@ -130,9 +130,9 @@ impl Job {
 }
 
 impl ModelVersion {
-    /// Starts what the schedule said under the lock, which is free now.
+    /// Starts the batches that were chosen under the lock.
     pub(crate) fn start_left(&self, later: &Later) {
-        // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
+        // `me` upgrades, because the caller has an `Arc` of `self`.
         let Some(me) = self.me.upgrade() else { return };
         loop {
             let mut starts = later.starts.lock();
@@ -148,8 +148,7 @@ impl ModelVersion {
         }
     }
 
-    /// Hands a batch to the backend. Its instance, that of `permit`, rests when the backend frees it, and its requests end then or
-    /// before or after.
+    /// Passes a batch to the backend. The instance is busy until the backend frees it; requests end at any time.
     pub(crate) fn execute_later(
         self: &Arc<Self>,
         permit: &mut Permit<'_>,
@@ -176,19 +175,19 @@ impl ModelVersion {
         let ran = self.hand_over(instance, &mut batch, control);
         let left = batch.occupied.take();
         match (ran, &left) {
-            // A backend that took it may not have looked at the clock.
+            // A backend that took the batch may not have read the clock.
             (Some(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start)),
             (Some(marks), Some(_)) => execution.set_marks(marks),
             (None, _) => {}
         }
         self.finish_left_alone(entries);
-        // What the backend did not take is over.
+        // The backend did not take the instance, so the execution is over.
         if let (Some(occupied), Some(marks)) = (left, ran) {
             occupied.free(marks);
         }
     }
 
-    /// Ends the requests whose responders the backend left alone, with their results.
+    /// Ends the requests whose responders the backend did not take, with their results.
     pub(crate) fn finish_left_alone(&self, entries: impl IntoIterator<Item = BatchEntry>) {
         together(|| {
             for mut entry in entries {
@@ -199,7 +198,7 @@ impl ModelVersion {
         });
     }
 
-    /// The batch of an instance is over.
+    /// Called when the batch of an instance is over.
     pub(crate) fn freed(&self, instance: u32, ran: Ran) {
         let mut run = self.running.run.lock();
         run.learn(&ran);

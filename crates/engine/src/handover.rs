@@ -1,39 +1,39 @@
-//! Hands one value from whatever thread has it to the task that waits for it.
+//! Passes one value from any thread to the task that waits for it.
 //!
-//! Invariant: the task that found nothing is woken after the value is there, once; or never if no value comes.
+//! Invariant: a task that found no value is woken once, after the value is there; never if no value comes.
 
 use crate::mail::Mailbox;
 use backend::sync::Mutex;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Both ends of it: share it between the two.
+/// Shared by both ends.
 pub struct HandOver<T> {
-    state: Mutex<State<T>>,
-    /// Of the thread whose task waits.
+    state: Mutex<Handed<T>>,
+    /// Mailbox of the waiting task's thread.
     mailbox: Option<Arc<Mailbox>>,
 }
 
-enum State<T> {
-    /// It has not come; the task that waits for it, once it has asked.
+enum Handed<T> {
+    /// No value yet; the waker of the task, once it polled.
     Awaited(Option<Waker>),
     Here(T),
     Taken,
 }
 
 impl<T> HandOver<T> {
-    /// For a task of this thread.
+    /// Creates one for a task of this thread.
     pub fn to_this_thread() -> Self {
-        Self { state: Mutex::new(State::Awaited(None)), mailbox: Mailbox::mine() }
+        Self { state: Mutex::new(Handed::Awaited(None)), mailbox: Mailbox::mine() }
     }
 
-    /// Gives the value. The first is the one; others are dropped.
+    /// Sets the value. Later values are dropped.
     pub fn give(&self, value: T) {
         let mut state = self.state.lock();
-        let State::Awaited(waker) = &mut *state else { return };
+        let Handed::Awaited(waker) = &mut *state else { return };
         let waker = waker.take();
-        *state = State::Here(value);
-        // The task would wait for the lock.
+        *state = Handed::Here(value);
+        // Dropped first, because the woken task locks it.
         drop(state);
         match (waker, &self.mailbox) {
             (Some(waker), Some(mailbox)) => mailbox.post(waker),
@@ -42,18 +42,18 @@ impl<T> HandOver<T> {
         }
     }
 
-    /// Takes the value; `None` when it was taken before.
+    /// Takes the value; `None` if it was taken before.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.state.lock();
-        if let State::Awaited(waker) = &mut *state {
+        if let Handed::Awaited(waker) = &mut *state {
             match waker {
                 Some(known) => known.clone_from(cx.waker()),
                 None => *waker = Some(cx.waker().clone()),
             }
             return Poll::Pending;
         }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Here(value) => Poll::Ready(Some(value)),
+        match std::mem::replace(&mut *state, Handed::Taken) {
+            Handed::Here(value) => Poll::Ready(Some(value)),
             _ => Poll::Ready(None),
         }
     }

@@ -1,4 +1,4 @@
-//! What a version is called, where it came from, and its configuration as clients read it.
+//! Name, origin and configuration of a version, as clients read them.
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -13,11 +13,11 @@ pub struct Identity {
     pub platform: String,
     /// Name of the model's repository if repositories are namespaces, else "".
     pub(crate) namespace: String,
-    /// Directory of the model, which holds its version directories.
+    /// Directory of the model, which contains the version directories.
     pub(crate) model_directory: PathBuf,
     /// Configuration as clients read it; replaced when the number of instances changes.
     pub(crate) config: ArcSwap<ConfigTexts>,
-    /// Hash of the files and settings that answers depend on. Only computed if servers share a response cache.
+    /// Hash of the files and settings that responses depend on. Only computed if servers share a response cache.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// Unique id of this load.
     pub(crate) load: u64,

@@ -1,29 +1,29 @@
-//! How long a run holds the thread that brings its request, and whether requests wait for the end of their turn there.
+//! How long an inline run held its thread, and whether requests wait for the end of the reactor's turn.
 //!
-//! A reactor must not be held: nothing but a run of a few microseconds may happen on it, and nothing can stop a run there. So only
-//! models whose cost follows from the shapes of their inputs are asked about here at all (`Capabilities::cost_may_depend_on_data`); what
-//! they cost is learned by [`scheduler::profile`], from runs on the pool first.
+//! A reactor must not be held: only runs of a few microseconds may happen on it, because nothing can interrupt them. So
+//! only models whose cost follows from the shapes of their inputs may run inline
+//! (`Capabilities::cost_may_depend_on_data`); [`scheduler::profile`] learns that cost, from runs on the pool first.
 //!
-//! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
-//! because of the model. So overruns are judged on the thread's CPU clock, and by their sum.
+//! The undisturbed cost of the model counts: if a reactor is preempted during a run, the model did not cause it. So
+//! overruns are judged on the thread's CPU clock, and by their sum.
 
 use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
 use scheduler::profile::{HoldTime, OVERRUN};
 use tensor::{Base, Location, RegionRef};
 
-/// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
+/// Maximum age of the thread's last CPU reading before a run. A single overrun can be underestimated by as much.
 const READING_AGE_NS: u64 = 1_000_000;
 
-/// Begins a run on this thread. The CPU clock is read when it was not for a while, so that a run that proves long can be judged. A reactor at
-/// work reads it more often than that for its own account (`frontend::hold`): there no run has to.
+/// Begins an inline run. Reads the CPU clock unless it was read recently, so that a long run can be judged. A busy
+/// reactor reads it more often for its own account (`frontend::hold`), so runs there need not.
 pub(crate) fn hold(now: u64, exact: bool) {
     if exact || now.saturating_sub(last_cpu_reading().at) > READING_AGE_NS {
         read_cpu(now);
     }
 }
 
-/// Ends the run that went from `start` to `end`.
+/// Ends an inline run, and returns how long it held the thread.
 pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime {
     let duration = end.saturating_sub(start);
     if duration <= OVERRUN * limit_ns {
@@ -34,23 +34,22 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> HoldTime
     HoldTime { cpu_ns: Some(used(duration, since_reading, start.saturating_sub(before.at))), exact }
 }
 
-/// CPU that a run used at least: what was used since the last reading, less all the time before the run.
+/// Lower bound of the CPU time of a run: the CPU used since the last reading, minus all time before the run.
 fn used(duration: u64, since_reading: u64, before_run: u64) -> u64 {
     since_reading.saturating_sub(before_run).min(duration)
 }
 
-/// Turns in a row with fewer than `TOGETHER` requests, after which the next request does not wait for the end of its turn.
+/// Consecutive turns with fewer than `TOGETHER` requests after which requests stop waiting for the end of their turn.
 const ALONE_TURNS: u32 = 16;
-/// Requests of one turn that are worth a batch. Two clients who are answered together ask again together, and wait for each other: one
-/// by one, each thinks while the other is served, which is worth more than their batch (MLP, two clients: 25k requests/s one by
-/// one, 15k to 20k in twos).
+/// Requests of one turn that are worth a batch. Two clients that get their responses together send again together, and
+/// wait for each other; one by one, each prepares its request while the other is served, which is worth more (MLP, two
+/// clients: 25k requests/s one by one, 15k to 20k in twos).
 const TOGETHER: usize = 3;
-/// A request that comes this soon after the run of another was there already: parsing takes a few microseconds, a client's next
-/// request tens.
+/// A request this soon after another's run had arrived before: parsing takes a few µs, a client's next request tens.
 const CLOSE_NS: u64 = 15_000;
 
-/// Whether a run of this request copies from or to a device: that waits for whatever the device does, on no clock of this thread, so it is
-/// not for a reactor. Without devices one branch.
+/// True if a run of this request copies from or to a device. The device decides how long that takes, on no clock of
+/// this thread, so a reactor must not do it. Without devices a single branch.
 #[inline]
 pub(crate) fn waits_for_device(request: &InferRequest) -> bool {
     device::has_devices() && touches_device(request)
@@ -63,25 +62,25 @@ fn touches_device(request: &InferRequest) -> bool {
     inputs || request.outputs.iter().any(|output| output.region.as_ref().is_some_and(is_on_device))
 }
 
-/// Requests that are run one by one after a turn was collected in vain, the first time and at most. Requests right behind each other
-/// are only a sign: two clients that answer within microseconds look like many.
+/// Requests run one by one after collecting a turn brought no third request, the first time and at most. Requests close
+/// to each other are only a hint: two clients that send again within microseconds look like many.
 const REST: std::ops::RangeInclusive<u32> = 256..=4096;
 
-/// Whether a request of a batching model waits for the end of its turn, because others are likely to arrive in it. A request that stays
-/// alone loses a fifth of its rate by that wait (MLP, one client), and gains nothing.
+/// Decides whether a request of a batching model waits for the end of its turn, because others are likely to arrive in
+/// it. A client alone loses a fifth of its rate by such waits (MLP), and gains nothing.
 #[derive(Default)]
 pub(crate) struct TurnPolicy {
     alone: u32,
     last_run_end: u64,
-    /// Requests in a row that came right behind the run of another.
+    /// Consecutive requests that arrived right after the run of another.
     close: usize,
-    /// Requests to run one by one before signs are looked at again; twice as many after each time they misled.
+    /// Requests to run one by one before collecting again; doubled after each turn without a third request.
     rest: u32,
     next_rest: u32,
 }
 
 impl TurnPolicy {
-    /// Whether to collect requests from now on.
+    /// True if requests should be collected now.
     pub(crate) fn expected(&mut self, now: u64) -> bool {
         if self.alone < ALONE_TURNS {
             return true;
@@ -98,7 +97,7 @@ impl TurnPolicy {
         is_together
     }
 
-    /// A turn ended with that many requests.
+    /// Ends a turn with this many requests.
     pub(crate) fn turn_of(&mut self, requests: usize) {
         if requests >= TOGETHER {
             (self.alone, self.next_rest) = (0, 0);
@@ -112,7 +111,7 @@ impl TurnPolicy {
         }
     }
 
-    /// A run on the reactor ended.
+    /// Ends a run on the reactor.
     pub(crate) fn ran(&mut self, end: u64) {
         self.last_run_end = end;
     }
@@ -122,11 +121,11 @@ impl TurnPolicy {
 mod tests {
     use super::*;
     const LIMIT: u64 = 25_000;
-    /// As much as a reactor may be held at once.
+    /// Longest time that a reactor may be held at once.
     const HOLD_NS_MAX: u64 = 1_000_000;
 
     #[test]
-    fn a_run_is_charged_what_it_used_at_least() {
+    fn a_run_is_charged_the_cpu_it_used_at_least() {
         // Duration, CPU since the reading, time between the reading and the run.
         assert_eq!(used(1_000, 900, 0), 900, "read right before");
         assert_eq!(used(4_000_000, 30_000, 0), 30_000, "preempted");
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_on_this_thread_is_judged_by_what_it_computed() {
+    fn an_inline_run_is_judged_by_its_cpu_time() {
         let spin = |ns: u64| {
             let until = memory::thread::cpu_ns() + ns;
             while memory::thread::cpu_ns() < until {}
@@ -155,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_behind_another_reading_of_its_thread_reads_no_clock_and_is_judged_all_the_same() {
+    fn a_run_after_a_recent_reading_reads_no_clock_and_is_still_judged() {
         let read = read_cpu(backend::now_ns());
         let start = read.at + READING_AGE_NS;
         hold(start, false);
         assert_eq!(last_cpu_reading(), read);
-        // It used five times the limit, of which the age of the reading may have been before.
+        // It used five times the limit, plus CPU that may have been used before the run.
         let until = read.cpu_ns + READING_AGE_NS + 5 * LIMIT;
         while memory::thread::cpu_ns() < until {}
         let ran = held(start, start + 5 * LIMIT, false, LIMIT);
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_stops_waiting_and_a_third_is_noticed() {
+    fn one_client_stops_waiting_and_a_third_is_detected() {
         let mut turn_policy = TurnPolicy::default();
         for i in 0..u64::from(ALONE_TURNS) {
             assert!(turn_policy.expected(i * 100_000 + 50_000));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn two_clients_that_come_back_at_once_are_taken_for_more_ever_more_rarely() {
+    fn burst_detection_backs_off_for_two_clients() {
         let mut turn_policy = TurnPolicy::default();
         let collected = (0..100_000u64).filter(|i| {
             let now = i * 20_000;

@@ -1,15 +1,15 @@
-//! Instances as a configuration asks for them.
+//! Instances of a configuration.
 
 use backend::{Placement, placements};
 use prost::Message;
 use protocol::pb::inference::ModelConfig;
 
-/// An instance as a configuration asks for it.
+/// An instance of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InstanceConfig {
     pub(crate) name: String,
     pub(crate) device: Option<u32>,
-    /// Its group without name, count and devices, encoded.
+    /// The encoded group, without name, count and devices.
     settings: Vec<u8>,
 }
 

@@ -1,23 +1,23 @@
-//! Instances that are gone: for a while, since their processes died, say; or for good, since their device failed.
+//! Instances that are gone: for a while, for example because their process ended, or for good (device failures).
 //!
-//! One that is gone is neither idle nor asks for resources; a busy one leaves when its batch is over, as one of too many does (`resize`).
-//! What waits for it in particular, sequences that ran on it, is refused; where no instance is left everything is, and what comes too.
+//! A gone instance is not idle and requests no resources; a busy one leaves when its batch is over, like a removed one
+//! (`resize`). Requests of sequences that ran on it are rejected; if no instance is left, all requests are.
 
 use crate::version::ModelVersion;
 use backend::{Instances, now_ns};
 use std::sync::{Arc, Weak};
 use tensor::Error;
 
-/// What a model tells of its instances goes to its version.
-pub(crate) struct Told(Weak<ModelVersion>);
+/// Passes instance events of a model to its version.
+pub(crate) struct InstanceListener(Weak<ModelVersion>);
 
-impl Told {
+impl InstanceListener {
     pub(crate) fn of(version: &Arc<ModelVersion>) -> Self {
         Self(Arc::downgrade(version))
     }
 }
 
-impl Instances for Told {
+impl Instances for InstanceListener {
     fn down(&self, instance: u32, why: Error) {
         if let Some(version) = self.0.upgrade() {
             version.instance_is_gone(instance, why);
@@ -37,7 +37,7 @@ impl ModelVersion {
         let now = now_ns();
         let mut run = self.running.run.lock();
         if run.draining.contains(&instance) {
-            // It leaves: its sequences are over.
+            // It is being removed: its sequences are over.
             run.schedule.down(now, instance, false, &why, &mut removed);
             self.pump(run, now);
             return self.unlocked(removed);
@@ -54,7 +54,7 @@ impl ModelVersion {
         if let Some(at) = run.idle.iter().position(|idle| *idle == instance) {
             run.idle.remove(at);
         } else if let Some(at) = run.asking.iter().position(|asking| *asking == instance) {
-            // Where that fails it is about to be told, and forgoes it then.
+            // If that fails, it is about to be granted, and returns the grant then.
             if self.scheduling.limited.as_ref().is_none_or(|limited| limited.withdraw(instance)) {
                 run.asking.remove(at);
             }
@@ -70,7 +70,7 @@ impl ModelVersion {
 
     fn instance_is_back(&self, instance: u32) {
         if self.statistics.device_of(instance).is_some_and(|device| device::failure::failed(device).is_some()) {
-            // Its process may be another one: what it is told of that device is refused.
+            // Its process may be a new one, but requests on that device would fail.
             return;
         }
         let now = now_ns();
@@ -79,7 +79,7 @@ impl ModelVersion {
         run.gone.remove(at);
         self.running.count_gone(&run);
         if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
-            // Still busy with what it had before.
+            // Still busy with its former batch.
             run.leaving.remove(at);
         } else if !run.asking.contains(&instance) {
             run.idle.insert(0, instance);
@@ -91,14 +91,14 @@ impl ModelVersion {
         self.readiness_changed();
     }
 
-    /// A device failed for good: its instances are gone.
+    /// Marks the instances of a device that failed for good as gone.
     pub(crate) fn device_failed(&self, failed: u32, why: &Error) {
         for instance in self.statistics.instances_on(failed) {
             self.instance_is_gone(instance, why.clone());
         }
     }
 
-    /// Devices of its instances that failed, also before it was loaded.
+    /// Checks the devices of its instances, which may have failed before it was loaded.
     pub(crate) fn look_at_devices(&self) {
         for device in self.statistics.devices() {
             if let Err(why) = device::failure::check(device) {
@@ -107,7 +107,7 @@ impl ModelVersion {
         }
     }
 
-    /// Whether it may serve and not be ready.
+    /// True if it may serve without being ready.
     pub(crate) fn may_be_unready(&self) -> bool {
         self.running.later.is_some() || self.scheduling.on_device
     }

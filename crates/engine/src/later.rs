@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Batches that run in other processes.
 #[derive(Default)]
 pub(crate) struct Later {
-    /// What is to be done when the lock of the version is free.
+    /// Work for the thread that holds the lock of the version, after it is free.
     pub(crate) starts: Mutex<Starts>,
-    /// Instances that are not back yet.
+    /// Number of busy instances.
     pub(crate) occupied: AtomicU64,
-    /// The model is asked whether it is ready.
+    /// The current readiness query to the model.
     pub(crate) asked: Mutex<Option<Arc<ReadinessQuery>>>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Later {
 pub(crate) struct Starts {
     /// Batches with their instances.
     pub(crate) batches: VecDeque<(u32, Requests)>,
-    /// Instances that left.
+    /// Instances that were removed.
     pub(crate) left: Vec<u32>,
 }
 
@@ -32,17 +32,17 @@ impl Later {
         self.starts.lock().batches.push_back((instance, requests));
     }
 
-    /// Instances left: the model is told by the thread that holds the lock of the version.
+    /// Leaves removed instances to the thread that holds the lock of the version, which notifies the model.
     pub(crate) fn left(&self, instances: &[u32]) {
         self.starts.lock().left.extend_from_slice(instances);
     }
 
-    /// Batches that are not over.
+    /// Number of unfinished batches.
     pub(crate) fn occupied(&self) -> u64 {
         self.occupied.load(Ordering::Acquire)
     }
 
-    /// Wakes queries for readiness that have waited for long enough.
+    /// Wakes queries for readiness that have waited long enough.
     pub(crate) fn wake_asking(&self) {
         if let Some(asked) = self.asked.lock().clone() {
             asked.wake_late();

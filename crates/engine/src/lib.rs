@@ -1,12 +1,12 @@
-//! Takes a checked request to a result: model table, versions, instances, lifecycle, statistics.
+//! Runs checked requests: model table, versions, instances, lifecycle, statistics.
 //!
-//! Front ends and the in-process API both come in through [`ModelVersion::call`]; nothing else runs a model. The engine knows no
-//! transport, no file format and no clock but [`backend::now_ns`]; what to load and when is decided above it.
+//! Front ends and the in-process API both use [`ModelVersion::call`]; there is no other way to run a model. The engine
+//! has no transport or file format, and [`backend::now_ns`] is its only clock; its owner decides what to load and when.
 //!
 //! Invariants:
-//! - An accepted request gets exactly one final answer, whatever happens to its model, its batch or its client.
-//! - Counters change before the answer is sent, so a client that has its answer finds it counted.
-//! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
+//! - An accepted request gets exactly one final response, even if its model, its batch or its client fails.
+//! - Counters change before the response is sent, so a client that has its response finds it counted.
+//! - An idle version has no thread: instances are permits, and threads belong to one elastic pool.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait for other threads, and look at clocks"))]
 
@@ -74,7 +74,7 @@ mod warmup;
 mod wire;
 mod work;
 
-pub use answer::{Answer, Sink};
+pub use answer::{EngineResponse, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use call::Started;
@@ -91,13 +91,13 @@ pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use pool::{Pool, Task};
 pub use publish::PublishSpec;
 pub use rate_limit::Available;
-pub use ready::{Asking, Ready};
-pub use registry::{Engine, Opened};
+pub use ready::{Asking, ReadinessState};
+pub use registry::{Engine, OpenedVersion};
 pub use statistics::{FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]
-pub use ticket::{TicketState, Was};
+pub use ticket::{CancelledStage, TicketState};
 pub use turn::{begin_turns, end_turn};
 pub use version::ModelVersion;
 pub use wire::statistics_json;

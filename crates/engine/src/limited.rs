@@ -1,4 +1,4 @@
-//! How a version starts batches whose instances have to ask the rate limiter (`rate_limit`).
+//! Starts batches of versions whose instances need grants of the rate limiter (`rate_limit`).
 
 use crate::pending::Requests;
 use crate::rate_limit::{Granted, Registered};
@@ -9,7 +9,7 @@ use backend::now_ns;
 use smallvec::SmallVec;
 
 impl ModelVersion {
-    /// As `start_batches`, for instances that have to ask the limiter.
+    /// Like `start_batches`, for instances that need grants.
     pub(crate) fn start_limited(
         &self,
         limited: &Registered,
@@ -21,7 +21,7 @@ impl ModelVersion {
             Some(_) => self.start_limited_sequences(limited, run, now, mine),
             None => self.start_limited_requests(limited, run, now, mine),
         };
-        // Unless an instance asked, which gives them back.
+        // Instances that requested again have done this already.
         limited.release(&mut run.finished);
         started
     }
@@ -42,7 +42,7 @@ impl ModelVersion {
                 instance => self.submit(instance.unwrap_or(0), requests),
             }
         }
-        // The schedule gives no batch now. The resources go back, so that other versions do not wait for this one.
+        // There is no batch now: return the resources, so that other versions do not wait for this one.
         if !run.granted.is_empty() {
             let (idle, asking) = (&mut run.idle, &mut run.asking);
             asking.retain(|instance| {
@@ -60,7 +60,7 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// The same for sequences. Each is bound to one instance, so an instance asks only when requests of its own sequences wait.
+    /// The same for sequences, which are bound to an instance: it only requests if requests of its own sequences wait.
     fn start_limited_sequences(
         &self,
         limited: &Registered,
@@ -70,7 +70,7 @@ impl ModelVersion {
     ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         let mut granted = std::mem::take(&mut run.granted);
-        // This step forgets idle sequences and takes out cancelled requests: neither needs an instance.
+        // Forgets idle sequences and removes cancelled requests, which needs no instance.
         let none = self.step(run, now, &mut removed);
         debug_assert!(none.is_none(), "a batch without an instance");
         let Run { asking, idle, schedule, .. } = run;
@@ -81,7 +81,7 @@ impl ModelVersion {
             }
             stays
         });
-        // Instances for which requests wait, of which none can run now.
+        // Instances whose waiting requests cannot run now.
         let mut waiting: SmallVec<[u32; 8]> = SmallVec::new();
         loop {
             let instance = match granted.pop() {
@@ -119,7 +119,7 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// Asks for one instance after the other, until one is granted or as many have asked as there are requests.
+    /// Requests grants for idle instances until one is granted or as many wait as there are requests.
     fn ask(&self, limited: &Registered, run: &mut Run) {
         while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
             let Some(instance) = limited.first(&run.idle) else { return };
@@ -138,7 +138,7 @@ impl Granted for ModelVersion {
         let mut run = self.running.run.lock();
         run.asking.retain(|asking| *asking != instance);
         match &self.scheduling.limited {
-            // The instance was removed before it was told.
+            // The instance was removed before it was granted.
             Some(limited) if run.is_gone(instance) => limited.forgo(instance),
             _ => run.granted.push(instance),
         }
@@ -146,7 +146,7 @@ impl Granted for ModelVersion {
     }
 }
 
-/// Whether requests of sequences wait that this instance could run.
+/// True if requests wait that this instance could run.
 fn has_work(schedule: &Schedule, instance: u32) -> bool {
     schedule.sequences().is_some_and(|sequences| sequences.has_work(instance))
 }

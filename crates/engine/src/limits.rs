@@ -1,80 +1,75 @@
-//! What a configuration may ask for. Whatever is sized by a number of a configuration is checked here first: a configuration may
-//! come over the network, and a number in it must not end the process.
+//! Limits of configurations. These may come over the network, so numbers that size allocations are checked here first.
 //!
-//! Not limited here, because nothing is sized by them: `max_batch_size`, `max_queue_size`, delays and timeouts are only compared;
-//! priority levels are made when a request uses one (`scheduler::queue`). Thread counts of ONNX sessions are limited in
-//! `backend_onnx::options`.
+//! Not limited, because nothing is sized by them: `max_batch_size`, `max_queue_size`, delays and timeouts; priority
+//! levels, which are created on use (`scheduler::queue`). `backend_onnx::options` limits the threads of ONNX sessions.
 
 use protocol::pb::inference::ModelConfig;
 use tensor::{Error, Result};
 
-/// Instances of a model, all its groups together.
+/// Instances of a model, over all its groups.
 pub const INSTANCES_MAX: u64 = 4096;
-/// Bytes of a request's inputs whose key is made on a reactor, which takes 0.4 ms. Those of larger ones are made on a worker thread.
+/// Bytes of inputs up to which a reactor makes the cache key, which takes 0.4 ms. Above, a pool thread does.
 pub const CACHE_KEY_BYTES_MAX: usize = 1 << 20;
-/// Nanoseconds between two lines of the log, for one version, which say that the response cache did not keep an answer. Clients decide how
-/// large answers are, and must not fill the log with them.
+/// Nanoseconds between two log lines of a version about responses that the cache did not store. Clients decide how
+/// large responses are, and must not fill the log.
 pub const CACHE_FAILURE_LINES_NS_MIN: u64 = 10_000_000_000;
-/// Models that may call one another for one request.
+/// Depth of calls between models for one request.
 pub const MODEL_CALLS_DEPTH_MAX: u32 = 32;
-/// Nanoseconds that a call waits for an instance where instances wait for one another and none will come free; then one of their calls fails.
+/// Nanoseconds that a call waits before it may fail because instances wait for one another.
 pub const MODEL_CYCLE_WAIT_NS_MAX: u64 = 10_000_000_000;
-/// `preferred_batch_size` entries: each batch that is formed is compared with them.
+/// Entries of `preferred_batch_size`, each of which is compared with every batch.
 pub const PREFERRED_BATCH_SIZES_MAX: usize = 1024;
-/// Buckets of a histogram a model sets for itself: each response is compared with them.
+/// Histogram buckets that a model configures, each of which is compared with every response.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 1024;
-/// `batch_size` of a warm-up sample: so many requests are made and run together.
+/// `batch_size` of a warmup sample, whose requests are made and run together.
 pub const WARMUP_BATCH_SIZE_MAX: u32 = 16_384;
-/// `count` of a warm-up sample: the model is not ready before all of them ran.
+/// `count` of a warmup sample, all of whose runs delay the readiness of the model.
 pub const WARMUP_COUNT_MAX: u32 = 100_000;
-/// Bytes of a warm-up sample, its inputs times its `batch_size`; and not more than a quarter of `--memory-limit`, to which they are
-/// charged, as those of a client's request.
+/// Bytes of a warmup sample: its inputs times its `batch_size`. They are charged like those of a client's request, and
+/// at most a quarter of `--memory-limit`.
 pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
-/// How long a load waits for the memory of a warm-up sample, which requests in flight may have.
+/// How long a load waits for the memory of a warmup sample, which requests in flight may use.
 pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Bytes of an implicit state, a fresh one and one that a model gave back: each sequence has one.
+/// Bytes of an implicit state, new or returned by a model. Each sequence has one.
 pub const STATE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of a state that is not charged to the memory of the server. Sequences live long, and there may be very many of them.
+/// Bytes up to which a state is not charged to the memory budget. Sequences live long, and there may be very many.
 pub const STATE_UNCHARGED_BYTES_MAX: usize = 1 << 10;
-/// Replaced versions of a model whose sequences go on. One more ends those of the oldest: reloads must not fill the memory.
+/// Replaced versions of a model whose sequences go on. Another one ends those of the oldest, to limit memory.
 pub const CONTINUING_VERSIONS_MAX: usize = 4;
-/// Microseconds that a sequence may be idle once its server exits: its client has so long to go on, and does not keep the server.
+/// Microseconds that a sequence may be idle while its server exits.
 pub const EXIT_SEQUENCE_IDLE_US_MAX: u64 = 10_000_000;
-/// How long a model may work for requests that nobody waits for once its server exits. An unloaded one has the grace of its backend.
+/// How long a model may work on cancelled requests while its server exits (unloaded: the grace of its backend).
 pub const EXIT_ABANDONED_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-/// Answers that other threads may leave behind one of the same request that is being handed out.
+/// Responses that other threads may queue behind one of the same request that is being delivered.
 pub const ANSWERS_WAITING_MAX: usize = 1024;
-/// How long a thread that gave one more waits for them to leave, before the request is given up. Far longer than the thread that hands them out is without a
-/// core on a machine that has too much to do.
+/// How long a thread with one more response waits before the request is cancelled. Far longer than a delivering thread
+/// is without a core on an overloaded machine.
 pub const ANSWERS_WAITING_NS_MAX: u64 = 250_000_000;
-/// Answers that requests of one model may give before it is their turn, where the model preserves order; last ones are not counted.
+/// Non-final responses per model that may be kept until it is their turn, if the model preserves order.
 pub const ANSWERS_HELD_MAX: usize = 4096;
-/// Bytes of such answers.
+/// Bytes of such responses.
 pub const ANSWERS_HELD_BYTES_MAX: usize = 64 << 20;
 /// Responses of a request that are counted by their index; later ones are not.
 pub const RESPONSE_STATISTICS_MAX: usize = 1024;
-/// Nanoseconds during which the steps of an ensemble may run on the thread that brings a request, or an answer; then the next one
-/// is queued. A reactor does not even start another one then: a thread of the pool goes on.
+/// Nanoseconds that steps of an ensemble may run inline; then they are queued, and a reactor leaves them to the pool.
 pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
-/// Nanoseconds of steps and of batches that the end of a turn, or answers handed out together, set going on a reactor; what is left then
-/// goes on later, or elsewhere. Half of what a reactor may be held for: the rest is for what has begun, and for handing over.
+/// Nanoseconds of steps and batches that a reactor starts at the end of a turn or of a delivery; the rest runs later or
+/// on the pool. Half of what a reactor may be held, to leave time for what has begun and for the handover.
 pub const TURN_END_NS_MAX: u64 = 500_000;
-/// Nanoseconds that a model may take to say whether it is ready; then it is not, as in Triton.
+/// Nanoseconds after which a model that did not answer a readiness query is not ready, as in Triton.
 pub const READY_NS_MAX: u64 = 5_000_000_000;
-/// Nanoseconds during which a thread starts batches of models that answer later, one after the other; then the pool starts the rest. The
-/// thread may be one of the front end.
+/// Nanoseconds that a thread, perhaps a reactor, spends on starting batches of remote models; then the pool does.
 pub const STARTS_NS_MAX: u64 = 250_000;
-/// Requests of ensembles that one thread of the pool takes over from a reactor at once.
+/// Flows that a pool thread takes over from a reactor at once.
 pub const FLOWS_TOGETHER_MAX: usize = 16;
-/// Bytes of an ensemble's outputs that a reactor copies into regions, or out of them; more are copied by a thread of the pool.
+/// Bytes of an ensemble's outputs that a reactor copies from or to regions; a pool thread copies more.
 pub const ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX: usize = 256 << 10;
-/// Requests in a queue that is searched at once for one that was given up. In a longer one those that are given up together are found
-/// together, by the thread of the timer.
+/// Length up to which a queue is searched at once for a cancelled request. In a longer one the timer thread finds
+/// requests that are cancelled together in one pass.
 pub const QUEUE_SEARCHED_AT_ONCE_MAX: usize = 64;
-/// Requests that leave a queue together and are answered by the thread that finds them; of more, the thread of the timer answers so many
-/// at a time.
+/// Removed requests to which one thread responds at once; the timer thread takes the others in parts of this size.
 pub const REMOVED_AT_ONCE_MAX: usize = 128;
-/// Errors of a failed warm-up sample that are repeated in its text.
+/// Errors of failed warmup requests that are repeated in the error text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 
 /// # Errors
@@ -84,11 +79,12 @@ pub(crate) fn check(config: &ModelConfig) -> Result<()> {
     let mut instances = 0u64;
     for group in &config.instance_group {
         let count = u64::try_from(group.count).unwrap_or(0);
-        // So many on each device that is listed.
+        // That many on each listed device.
         instances = instances.saturating_add(count.max(1).saturating_mul(group.gpus.len().max(1) as u64));
         if instances > INSTANCES_MAX {
             return Err(Error::invalid(format!(
-                "instance group '{}' of model '{model}' has count {count}: at most {INSTANCES_MAX} instances per model are supported, and its groups ask for {instances}",
+                "instance group '{}' of model '{model}' has count {count}: at most {INSTANCES_MAX} instances per \
+                 model are supported, and its groups ask for {instances}",
                 group.name
             )));
         }
@@ -134,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_would_be_allocated_are_refused_by_field_number_and_limit() {
+    fn numbers_above_the_limits_are_rejected_with_field_number_and_limit() {
         let groups = |counts: &[i32]| ModelConfig {
             instance_group: counts
                 .iter()
@@ -144,13 +140,15 @@ mod tests {
         };
         refused(
             groups(&[i32::MAX]),
-            "instance group 'g' of model 'm' has count 2147483647: at most 4096 instances per model are supported, and its groups ask for 2147483647",
+            "instance group 'g' of model 'm' has count 2147483647: at most 4096 instances per model are supported, \
+             and its groups ask for 2147483647",
         );
         refused(
             groups(&[4000, 97]),
-            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its groups ask for 4097",
+            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its \
+             groups ask for 4097",
         );
-        // A group whose count is left out has an instance.
+        // A group without count has one instance.
         assert_eq!(check(&groups(&[4000, 95, -1])), Ok(()));
 
         let dynamic = ModelDynamicBatching { preferred_batch_size: vec![1; 1025], ..Default::default() };

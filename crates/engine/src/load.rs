@@ -1,7 +1,7 @@
-//! How much an engine has to do: what load balancers weigh servers by.
+//! Load of an engine, by which load balancers weigh servers.
 //!
-//! The saturation of a version is the seconds that its instances need for the requests that wait or run now, going by what requests took lately.
-//! `metrics/saturation.ts` computes the same for scrapes, over a longer time.
+//! The saturation of a version is the time, in seconds, that its instances need for the requests that wait or run now,
+//! at recent costs. `metrics/saturation.ts` computes the same for scrapes, over a longer time.
 
 use crate::statistics::Totals;
 use crate::version::ModelVersion;
@@ -11,34 +11,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A report is not newer than this, however many ask.
+/// Minimum age after which the load is measured again.
 pub const LOAD_AGE: Duration = Duration::from_secs(1);
 
-/// What is told of an engine.
+/// Load of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
-    /// Of the version that has most to do: the part of the time since the last look in which its instances were busy, and its saturation. Not 0 while
-    /// requests are answered, which load balancers need to weigh servers.
+    /// Maximum over all versions of the busy share of instance time plus the saturation. Not 0 while requests are
+    /// answered, because load balancers need a weight.
     pub utilization: f64,
-    /// Requests answered without error, per second.
+    /// Successful requests per second.
     pub requests_per_second: f64,
-    /// Requests that failed, per second.
+    /// Failed requests per second.
     pub errors_per_second: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     totals: Totals,
-    /// What a request cost when some were answered last.
+    /// Cost of a request when some were last answered.
     seconds_per_request: f64,
 }
 
-/// Measures the load of one engine, from one look to the next.
+/// Measures the load of an engine between two calls.
 #[derive(Debug)]
-pub struct LoadMeter(Mutex<State>);
+pub struct LoadMeter(Mutex<LoadState>);
 
 #[derive(Debug)]
-struct State {
+struct LoadState {
     looked: Instant,
     load: Load,
     /// By `ModelVersion::load`.
@@ -47,12 +47,12 @@ struct State {
 
 impl Default for LoadMeter {
     fn default() -> Self {
-        Self(Mutex::new(State { looked: Instant::now(), load: Load::default(), seen: HashMap::new() }))
+        Self(Mutex::new(LoadState { looked: Instant::now(), load: Load::default(), seen: HashMap::new() }))
     }
 }
 
 impl LoadMeter {
-    /// The load since the last look, or that of the last look where it is younger than [`LOAD_AGE`].
+    /// The load since the last measurement, or its result if that is younger than [`LOAD_AGE`].
     pub(crate) fn measure<'v>(&self, versions: impl Iterator<Item = &'v Arc<ModelVersion>>) -> Load {
         let mut state = self.0.lock();
         let passed = state.looked.elapsed();
@@ -63,7 +63,7 @@ impl LoadMeter {
         let seconds = passed.max(LOAD_AGE).as_secs_f64();
         let before = std::mem::take(&mut state.seen);
         for version in versions {
-            // Both change by themselves: for a moment more may be gone than there are.
+            // Both change independently, so there may be briefly more gone instances than instances.
             let gone = version.running.gone.load(Ordering::Relaxed) as usize;
             let instances = version.running.instances.lock().len().saturating_sub(gone);
             // An ensemble has none: its steps count.

@@ -1,13 +1,13 @@
-//! A request whose answer is being looked for: its cache asks another process, or its key is made on a thread of the pool.
+//! Requests whose response is being looked up, because the cache asks another process or a pool thread makes the key.
 //!
-//! No thread waits. The request is in the hands of the cache, which gives back what it found; then it is answered, or runs, as a call
-//! of its own under its ticket. Where order is kept it has its place in the line from the beginning.
+//! No thread waits. The cache owns the request and returns it with the result; then it gets the cached response, or
+//! runs as a call of its own under its ticket. If order is kept, its position is taken at the beginning.
 //!
-//! While it waits its ticket reaches it, too: one that is given up is answered at once, and what is found later is dropped.
+//! If it is cancelled while it waits, it is answered at once, and a later result is dropped.
 //!
-//! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
+//! Invariant: it is answered once. If it is dropped for any reason, it runs as if nothing had been found.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::cached::{Keyed, LookupKey, Miss, asked};
 use crate::call::{Caller, Started};
 use crate::statistics::FailureReason;
@@ -22,22 +22,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// The request. Accepted, and counted as in flight.
+/// An accepted request, counted as in flight.
 pub(crate) struct PendingLookup {
     version: Arc<ModelVersion>,
-    /// Of this request; the call that it becomes is a child. No queue is to be swept for it.
+    /// Ticket of this request; the call that it becomes is a child. No queue has to be swept for it.
     ticket: Ticket,
     accepted: u64,
-    /// As its caller's.
+    /// Depth of the caller.
     depth: u32,
-    /// In the line of a model that keeps order.
+    /// Position in the response order, if the model keeps it.
     place: Option<u64>,
     key: Option<(LookupKey, OutputSet)>,
-    /// `None` once it goes on.
+    /// `None` once it has continued.
     parts: Option<Parts>,
 }
 
-/// One that waits, until it goes on or is given up. Its ticket knows it by a weak count: dropped, it is dropped.
+/// A waiting lookup, until it continues or is cancelled. Its ticket has a weak reference to it.
 pub(crate) struct WaitingLookup(Arc<Mutex<Option<PendingLookup>>>);
 
 struct Parts {
@@ -48,7 +48,7 @@ struct Parts {
 
 impl PendingLookup {
     /// # Errors
-    /// CANCELLED: the request it is made for was given up. UNAVAILABLE: the version is gone.
+    /// CANCELLED if the parent was cancelled. UNAVAILABLE if the version ended.
     pub(crate) fn new(
         version: &ModelVersion,
         request: Box<InferRequest>,
@@ -70,12 +70,12 @@ impl PendingLookup {
         self.ticket.clone()
     }
 
-    /// What it is looked for by.
+    /// Sets the key of the lookup.
     pub(crate) fn set_key(&mut self, key: LookupKey, asked: OutputSet) {
         self.key = Some((key, asked));
     }
 
-    /// Lets it wait.
+    /// Makes the ticket's cancellation reach it.
     pub(crate) fn waiting(self) -> WaitingLookup {
         let ticket = self.ticket();
         let held = WaitingLookup(Arc::new(Mutex::new(Some(self))));
@@ -88,7 +88,7 @@ impl PendingLookup {
         held
     }
 
-    /// For a cache that answers later.
+    /// Callback for a cache that responds later.
     pub(crate) fn receiver(self) -> Found {
         let held = self.waiting();
         Box::new(move |entry| {
@@ -98,7 +98,7 @@ impl PendingLookup {
         })
     }
 
-    /// Makes the key, and looks. On a thread that may take its time.
+    /// Makes the key and looks it up, on a thread that may take its time.
     fn run(mut self) {
         let version = self.version.clone();
         let (Some(cached), Some(parts)) = (&version.cached, &self.parts) else { return };
@@ -110,13 +110,13 @@ impl PendingLookup {
             Some(me) => me.receiver(),
             None => Box::new(|_| ()),
         });
-        // Otherwise it is dropped, if it was not taken.
+        // Otherwise it is dropped, if the cache did not take it.
         if let (Lookup::Hit(entry), Some(mut me)) = (found, me) {
             me.resume(Some(entry));
         }
     }
 
-    /// Goes on with what was found.
+    /// Continues with the result.
     fn resume(&mut self, entry: Option<Arc<Entry>>) {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();
@@ -136,7 +136,7 @@ impl PendingLookup {
             return self.answer(&sink, answer);
         }
         let passing = || Arc::new(ForwardSink { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
-        // Nothing runs on this thread: it is the cache's.
+        // This thread belongs to the cache, so nothing runs inline.
         let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth };
         let started = catch_unwind(AssertUnwindSafe(|| match self.key.take() {
             Some((key, asked)) => {
@@ -146,7 +146,7 @@ impl PendingLookup {
             None => version.admit(request, checked, now, self.place, passing, caller),
         }));
         match started.unwrap_or_else(|_| Err(version.defect())) {
-            // It counts for itself, and answers in the place.
+            // The call counts for itself, and responds in the same position.
             Ok(Started::Queued(_)) => version.left(1),
             Ok(Started::Answered(result)) => self.answer(&sink, result),
             Err(refusal) => self.answer(&sink, Err(refusal)),
@@ -154,7 +154,7 @@ impl PendingLookup {
     }
 
     fn answer(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
-        let answer = ForwardSink::last(&self.ticket, Answer::only(result));
+        let answer = ForwardSink::last(&self.ticket, EngineResponse::only(result));
         self.version.deliver(self.place.unwrap_or(0), Delivery { sink: sink.clone(), answer });
     }
 }
@@ -164,7 +164,7 @@ impl WaitingLookup {
         self.0.lock().take()
     }
 
-    /// Looks for its answer, unless it was given up.
+    /// Looks up the response, unless the request was cancelled.
     pub(crate) fn run(self) {
         if let Some(looking) = self.take() {
             looking.run();
@@ -178,25 +178,25 @@ impl Drop for PendingLookup {
     }
 }
 
-/// Takes the answers of the call that a request became.
+/// Receives the responses of the call that a request became.
 struct ForwardSink {
     sink: Arc<dyn Sink>,
     ticket: Ticket,
 }
 
 impl ForwardSink {
-    /// The last answer of a request; what it is to be answered instead, if it was given up with a reason.
-    fn last(ticket: &Ticket, answer: Answer) -> Answer {
+    /// The last response of a request, or its error if it was cancelled with a reason.
+    fn last(ticket: &Ticket, answer: EngineResponse) -> EngineResponse {
         ticket.state.tell_spent(ticket.state.spent());
         match ticket.state.settle() {
-            Some(reason) => Answer::only(Err(reason)),
+            Some(reason) => EngineResponse::only(Err(reason)),
             None => answer,
         }
     }
 }
 
 impl Sink for ForwardSink {
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: EngineResponse) {
         let answer = if answer.is_final { Self::last(&self.ticket, answer) } else { answer };
         self.sink.put(answer);
     }

@@ -1,39 +1,38 @@
-//! Wakes what awaits answers, for all requests of a batch at once.
+//! Wakes the tasks that wait for responses of a batch, all at once.
 //!
-//! A thread that answers a batch of thirty would wake thirty tasks of a reactor one by one, each with a system call; and the
-//! reactor, waking up with the first, would write a response for each instead of one piece per connection. So the thread collects
-//! the wakers of its batch and wakes the reactor once, when all answers are there.
+//! A thread that responds to a batch of thirty would wake thirty tasks of a reactor, each with a system call; and the
+//! reactor, awake after the first, would write single responses instead of one piece per connection. So the thread
+//! collects the wakers of its batch and wakes the reactor once, when all responses are there.
 //!
-//! Invariant: a waker that was posted is woken by `open`, or by the thread that posted it; none stays in `HELD` after `together`.
+//! Invariant: a posted waker is woken by `open`, or by the thread that posted it; none stays in `DEFERRED`.
 
 use backend::sync::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Where other threads leave the wakers of one thread's tasks.
+/// Wakers that other threads leave for the tasks of one thread.
 pub struct Mailbox {
     posted: Mutex<Vec<Waker>>,
-    /// Called from any thread when something lies in an empty mailbox.
+    /// Called on any thread when an empty mailbox got a waker.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Posted by a thread that is answering a batch.
+/// Wakers collected by a thread that is responding to a batch.
 type Posted = Vec<(Arc<Mailbox>, Waker)>;
 
 #[cfg(not(feature = "loom"))]
 thread_local! {
     static MINE: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
-    static HELD: RefCell<Option<Posted>> = const { RefCell::new(None) };
+    static DEFERRED: RefCell<Option<Posted>> = const { RefCell::new(None) };
 }
 #[cfg(feature = "loom")]
 loom::thread_local! {
     static MINE: RefCell<Option<Arc<Mailbox>>> = RefCell::new(None);
-    static HELD: RefCell<Option<Posted>> = RefCell::new(None);
+    static DEFERRED: RefCell<Option<Posted>> = RefCell::new(None);
 }
 
-/// Gives this thread a mailbox. `wake` is called, from any thread, when it got its first waker; this thread must then call
-/// [`open`](Mailbox::open).
+/// Gives this thread a mailbox. `wake` is called on any thread for its first waker; then call [`open`](Mailbox::open).
 pub fn begin_mail(wake: impl Fn() + Send + Sync + 'static) -> Arc<Mailbox> {
     let mailbox = Arc::new(Mailbox { posted: Mutex::default(), wake: Box::new(wake) });
     MINE.with(|mine| *mine.borrow_mut() = Some(mailbox.clone()));
@@ -41,17 +40,17 @@ pub fn begin_mail(wake: impl Fn() + Send + Sync + 'static) -> Arc<Mailbox> {
 }
 
 impl Mailbox {
-    /// The one of this thread, if it has one.
+    /// The mailbox of this thread, if it has one.
     pub fn mine() -> Option<Arc<Self>> {
         MINE.with(|mine| mine.borrow().clone())
     }
 
-    /// Wakes a task of the mailbox's thread: at once on that thread, else together with others that are ready now.
+    /// Wakes a task of the mailbox's thread: at once on that thread, otherwise together with others.
     pub fn post(self: &Arc<Self>, waker: Waker) {
         if MINE.with(|mine| mine.borrow().as_ref().is_some_and(|m| Arc::ptr_eq(m, self))) {
             return waker.wake();
         }
-        let alone = HELD.with(|held| match &mut *held.borrow_mut() {
+        let alone = DEFERRED.with(|held| match &mut *held.borrow_mut() {
             Some(list) => {
                 list.push((self.clone(), waker));
                 None
@@ -73,30 +72,30 @@ impl Mailbox {
         }
     }
 
-    /// Wakes everything that lies here. For the thread the mailbox belongs to.
+    /// Wakes all tasks. Called by the owner of the mailbox.
     pub fn open(&self) {
         let posted = std::mem::take(&mut *self.posted.lock());
         posted.into_iter().for_each(Waker::wake);
     }
 }
 
-/// What is posted during `work` is woken after it, also if it panics.
+/// Wakes everything that is posted during `work` after it, also after a panic.
 pub fn together<T>(work: impl FnOnce() -> T) -> T {
-    struct Held;
-    impl Drop for Held {
+    struct DeferredWakes;
+    impl Drop for DeferredWakes {
         fn drop(&mut self) {
-            let held = HELD.with(RefCell::take).unwrap_or_default();
+            let held = DEFERRED.with(RefCell::take).unwrap_or_default();
             for (mailbox, waker) in held {
                 mailbox.put(waker);
             }
         }
     }
-    // An answer that makes this thread answer another batch leaves the collecting to the first.
-    let is_outermost = HELD.with(|held| {
+    // A nested call, from a response that starts another batch, leaves the collecting to the outer one.
+    let is_outermost = DEFERRED.with(|held| {
         let mut held = held.borrow_mut();
         held.is_none() && held.insert(Vec::new()).is_empty()
     });
-    let _held = is_outermost.then(|| Held);
+    let _held = is_outermost.then(|| DeferredWakes);
     work()
 }
 
@@ -121,7 +120,7 @@ mod tests {
         }
     }
 
-    /// A mailbox of this thread, how often its thread was woken, and a task that counts its wakes.
+    /// A mailbox of this thread, the number of its wakes, and a task that counts its own.
     fn mailbox() -> (Arc<Mailbox>, Arc<AtomicUsize>, Arc<Count>) {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = calls.clone();
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_before_a_panic_is_woken() {
+    fn wakers_posted_before_a_panic_are_woken() {
         let (mailbox, calls, task) = mailbox();
         let (theirs, waker) = (mailbox.clone(), task.clone().into());
         let ended = std::thread::spawn(move || {

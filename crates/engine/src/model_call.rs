@@ -1,10 +1,10 @@
-//! Calls of models by models (BLS in Triton's words, B-PY-10 to B-PY-13): requests like those of clients, by the same door.
+//! Calls between models (BLS in Triton's words, B-PY-10 to B-PY-13), accepted like requests of clients.
 //!
-//! A call is part of the request that it is made for: it is not refused because the server stops. What it waits for is its `timeout`: in a
-//! queue, however that is configured, it waits no longer. Calls of models whose instances wait for one another would wait for ever: of those
-//! one fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
+//! A call is part of the request that it is made for, so a stopping server does not reject it. It waits for its
+//! `timeout` at most, however the queue is configured. If the instances of models wait for one another, one of their
+//! calls fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
 
-use crate::answer::{Answer, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::call::Started;
 use crate::deadlines::Deadlines;
 use crate::limits::MODEL_CALLS_DEPTH_MAX;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use tensor::{Error, Result};
 
 impl Engine {
-    /// Starts an inference of one model for another. `answers` may get all of them before this returns.
+    /// Starts an inference of one model for another. `answers` may receive all responses before this returns.
     ///
     /// # Errors
-    /// It was refused, `answers` gets nothing: there is no such model, it is decoupled and the caller takes one answer only, too many models
-    /// call one another, or as [`crate::ModelVersion::call`].
+    /// The model is unknown, it is decoupled and the caller takes only one response, too many models call one another,
+    /// or those of [`crate::ModelVersion::call`]. Then `answers` receives nothing.
     pub fn call_from_model(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>> {
         let ModelCall { model, version, mut request, decoupled, parent_trace } = call;
         if request.depth > MODEL_CALLS_DEPTH_MAX {
@@ -33,8 +33,10 @@ impl Engine {
         if target.signature.decoupled && !decoupled {
             // Triton's text, quotation mark included.
             return Err(Error::unsupported(format!(
-                "Model {model} is using the decoupled. The current BLS request call doesn't support models using the decoupled \
-                 transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'"
+                "Model {model} is using the decoupled. The current BLS request call doesn't support models using the \
+                 decoupled \
+                 transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for \
+                 decoupled models.'"
             )));
         }
         request.trace = parent_trace.and_then(|parent| parent.child());
@@ -62,7 +64,7 @@ impl Engine {
     }
 }
 
-/// A call that was not refused.
+/// An accepted call.
 struct Made(Ticket);
 
 impl Call for Made {
@@ -71,7 +73,7 @@ impl Call for Made {
     }
 }
 
-/// Hands answers on.
+/// Forwards responses.
 struct Forward {
     answers: Arc<dyn CallAnswers>,
     decoupled: bool,
@@ -83,12 +85,11 @@ enum Deadline {
     #[default]
     None,
     At(Arc<Deadlines>, (u64, u64)),
-    /// The call is over.
     Over,
 }
 
 impl Ticket {
-    /// That of a call, under which it has all requests that are made for it.
+    /// The ticket of a call, parent of all requests made for it.
     pub(crate) fn of_call(call: &dyn Call) -> Option<&Self> {
         let call: &dyn Any = call;
         call.downcast_ref::<Made>().map(|made| &made.0)
@@ -105,7 +106,7 @@ impl Forward {
 }
 
 impl Sink for Forward {
-    fn put(&self, Answer { response, is_final }: Answer) {
+    fn put(&self, EngineResponse { response, is_final }: EngineResponse) {
         if is_final && let Deadline::At(deadlines, key) = std::mem::replace(&mut *self.deadline.lock(), Deadline::Over)
         {
             deadlines.remove(key);
@@ -131,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_07_a_call_that_is_answered_leaves_nothing_to_wait_for_its_timeout() {
+    fn b_sec_07_a_finished_call_has_no_timeout() {
         let deadlines = Deadlines::new(Timer::new());
         let waiting = || deadlines.state.lock().tickets.len();
         let far = now_ns().saturating_add(3_600_000_000_000);
         let call = || Forward { answers: Arc::new(Nobody), decoupled: true, deadline: Mutex::default() };
-        let last = || Answer { response: None, is_final: true };
+        let last = || EngineResponse { response: None, is_final: true };
         for round in 0..1000 {
             let calls = [call(), call()];
             for call in &calls {
@@ -144,7 +145,7 @@ mod tests {
             }
             assert_eq!(waiting(), 2, "round {round}: only those that are not over");
             calls.iter().for_each(|call| call.put(last()));
-            // One whose answer came before its ticket was here.
+            // A call whose response came before its ticket was there.
             let early = call();
             early.put(last());
             early.waits_until(&deadlines, far, Ticket::group(None).expect("new"));

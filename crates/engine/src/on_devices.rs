@@ -1,15 +1,15 @@
-//! Devices of the instances of a version: metrics tell of a model with instances on GPUs on which of them it ran (O-17, observability.md 1.4).
+//! Devices of the instances of a version, for metrics of executions on GPUs (O-17, observability.md 1.4).
 
-/// Which device an instance is on.
+/// Devices of instances.
 #[derive(Debug, Default)]
 pub(crate) struct OnDevices {
-    /// By instance, an index in `ordinals`; empty where none is on a device.
+    /// By instance, an index in `ordinals`; empty if none is on a device.
     instances: Vec<Option<usize>>,
     ordinals: Vec<u32>,
 }
 
 impl OnDevices {
-    /// `places` are the devices of the instances, in the order of their numbers.
+    /// `devices` are in the order of instance numbers.
     pub(crate) fn of(places: impl Iterator<Item = Option<u32>>) -> Self {
         let mut all = Self::default();
         for place in places {
@@ -30,7 +30,7 @@ impl OnDevices {
         }))
     }
 
-    /// An instance that is new, or has the number of one that left, is on this device. Devices keep their indices.
+    /// Sets the device of an instance that is new or reuses a number. Indices of devices do not change.
     pub(crate) fn place(&mut self, instance: u32, device: Option<u32>) {
         let (number, at) = (instance as usize, self.index_of(device));
         if number >= self.instances.len() && at.is_some() {
@@ -46,7 +46,7 @@ impl OnDevices {
         &self.ordinals
     }
 
-    /// Whether no instance is on a device.
+    /// True if no instance is on a device.
     pub(crate) fn is_empty(&self) -> bool {
         self.ordinals.is_empty()
     }
@@ -62,7 +62,7 @@ impl OnDevices {
         (0..).zip(&self.instances).filter(move |(_, at)| is_there(at)).map(|(instance, _)| instance)
     }
 
-    /// Index of the device of an instance, in `ordinals`.
+    /// Index in `ordinals` of the device of an instance.
     #[inline]
     pub(crate) fn at(&self, instance: u32) -> Option<usize> {
         self.instances.get(instance as usize).copied().flatten()

@@ -3,18 +3,18 @@
 use scheduler::rate::Available;
 use scheduler::sequence::SEQUENCES_MAX_DEFAULT;
 
-/// What the server says about itself (protocol.md 1.4).
+/// Metadata of the server, as clients read it (protocol.md 1.4).
 #[derive(Debug, Clone, Default)]
 pub struct ServerMetadata {
     /// `--id`.
     pub name: String,
-    /// Triton API level implemented.
+    /// Triton API level.
     pub version: String,
-    /// Extension strings, in the order they are reported.
+    /// Extensions, in the order in which they are reported.
     pub extensions: Vec<String>,
 }
 
-/// Which latency families are kept besides the counters (observability.md 1.1).
+/// Latency families collected besides the counters (observability.md 1.1).
 #[derive(Debug, Clone, Default)]
 pub struct MetricsOptions {
     /// Quantile summaries over the last minute.
@@ -28,13 +28,13 @@ pub struct MetricsOptions {
 /// Settings of the whole core.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// What the server says about itself.
+    /// Metadata of the server.
     pub metadata: ServerMetadata,
-    /// Ready means every known version is ready, not only the server.
+    /// Readiness requires that every known version is ready.
     pub strict_readiness: bool,
-    /// `--exit-on-device-error`: the server is not live once a device failed.
+    /// `--exit-on-device-error`: the server is not live after a device failed.
     pub exit_on_device_error: bool,
-    /// Triton's literal batching timer instead of the rule that an idle instance takes what is queued.
+    /// Triton's literal batching timer instead of the work-conserving rule.
     pub strict_batching_delay: bool,
     /// Latency families.
     pub metrics: MetricsOptions,
@@ -42,19 +42,19 @@ pub struct EngineOptions {
     pub http_input_bytes_max: usize,
     /// `--allow-client-shm`.
     pub allow_client_shm: bool,
-    /// Most worker threads alive at once over all models; batches wait for one beyond that.
+    /// Maximum number of pool threads over all models; further batches wait for one.
     pub worker_threads_max: usize,
-    /// A request whose predicted cost is below this may run on the thread that brought it, in nanoseconds.
+    /// Predicted cost in nanoseconds below which a request may run inline.
     pub inline_cost_max_ns: u64,
-    /// Bytes of the response cache, all models together; `None` = there is none.
+    /// Bytes of the response cache, over all models; `None` = no cache.
     pub response_cache_bytes: Option<usize>,
     /// `--rate-limit=execution_count` with these resources; `None` = executions are not limited.
     pub rate_limit: Option<Vec<Available>>,
-    /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers wait for this many requests before they do anything; 0 = off (S-47).
+    /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers first wait for this many requests; 0 = off (S-47).
     pub delay_scheduler: u32,
-    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers wait for this many requests in their backlog, too; 0 = off (S-47).
+    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers first wait for this backlog, too; 0 = off (S-47).
     pub backlog_delay_scheduler: u32,
-    /// `--sequence-limit`: sequences of a model in progress or waiting; more are refused.
+    /// `--sequence-limit`: maximum number of sequences of a model in progress or waiting.
     pub sequences_max: u32,
 }
 

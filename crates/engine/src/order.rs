@@ -1,9 +1,9 @@
-//! Lets answers leave in the order their requests were accepted (`preserve_ordering`, S-13), also across threads.
+//! Delivers responses in the order in which their requests were accepted (`preserve_ordering`, S-13), across threads.
 //!
-//! Answers that may leave are handed out one at a time, by one thread at a time, outside the lock: a thread that finds another
-//! handing out leaves it its answers. So the order of the line is the order in which sinks see them.
+//! One thread at a time delivers, one response at a time and outside the lock; other threads leave their responses to
+//! it. So sinks see the order of the positions.
 //!
-//! Invariant: `held` never contains `next`; every place handed out is given a final answer, or withdrawn, exactly once.
+//! Invariant: `held` never contains `next`; every position gets a final response, or is withdrawn, exactly once.
 
 use crate::answer::Delivery;
 use crate::limits::{ANSWERS_HELD_BYTES_MAX, ANSWERS_HELD_MAX};
@@ -11,16 +11,16 @@ use crate::sequence::Sequencing;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The line of one version.
+/// The response order of one version.
 #[derive(Default)]
-pub(crate) struct Line(Mutex<State>);
+pub(crate) struct ResponseOrder(Mutex<OrderState>);
 
 #[derive(Default)]
-struct State {
+struct OrderState {
     order: Order,
-    /// May leave, in this order.
+    /// Responses that may be delivered, in order.
     ready: VecDeque<Delivery>,
-    /// A thread hands them out.
+    /// True while a thread delivers.
     is_leaving: bool,
 }
 
@@ -29,19 +29,19 @@ struct Order {
     handed_out: u64,
     next: u64,
     held: BTreeMap<u64, Vec<Delivery>>,
-    /// Of those that are not the last of their request: number and bytes.
+    /// Number and bytes of non-final responses in `held`.
     early: (usize, usize),
 }
 
-impl Line {
-    /// The line of a version whose configuration preserves the order of requests.
+impl ResponseOrder {
+    /// The response order of a version whose configuration preserves the order of requests.
     pub(crate) fn of(config: &scheduler::Config, sequencing: Option<&Sequencing>) -> Option<Self> {
         let is_kept = config.dynamic.as_ref().is_some_and(|d| d.preserve_ordering)
             || sequencing.is_some_and(|s| s.preserves_ordering);
         is_kept.then(Self::default)
     }
 
-    /// A place at the end of the line.
+    /// Takes the next position.
     pub(crate) fn place(&self) -> u64 {
         let order = &mut self.0.lock().order;
         let place = order.handed_out;
@@ -49,18 +49,18 @@ impl Line {
         place
     }
 
-    /// Takes a place back: the newest one, whose request was refused.
+    /// Withdraws the newest position, whose request was rejected.
     pub(crate) fn withdraw(&self, place: u64) {
         let order = &mut self.0.lock().order;
         debug_assert_eq!(place + 1, order.handed_out, "only the newest place can be withdrawn");
         order.handed_out = place;
     }
 
-    /// Takes an answer of the request that has `place`, and calls `put`, which must not panic, for everything that may leave now.
-    /// False when more is held than may be.
+    /// Accepts a response of the request at `place`, and calls `put`, which must not panic, for everything that may be
+    /// delivered now. Returns false if too much is held.
     pub(crate) fn give(&self, place: u64, delivery: Delivery, put: impl Fn(Delivery)) -> bool {
         let mut state = self.0.lock();
-        let State { order, ready, .. } = &mut *state;
+        let OrderState { order, ready, .. } = &mut *state;
         let fits = order.give(place, delivery, ready);
         if state.is_leaving {
             return fits;
@@ -92,7 +92,7 @@ impl Order {
         ready.push_back(delivery);
         while is_over {
             self.next += 1;
-            // The next request is over, has answered something, or nothing yet.
+            // The next request is over, has responded, or has not responded yet.
             let held = self.held.remove(&self.next).unwrap_or_default();
             is_over = held.last().is_some_and(|d| d.answer.is_final);
             for delivery in held.iter().filter(|d| !d.answer.is_final) {
@@ -108,16 +108,16 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Answer;
+    use crate::answer::EngineResponse;
     use std::sync::Arc;
 
     fn delivery(is_final: bool) -> Delivery {
-        Delivery { sink: Arc::new(|_| ()), answer: Answer { response: None, is_final } }
+        Delivery { sink: Arc::new(|_| ()), answer: EngineResponse { response: None, is_final } }
     }
 
-    /// Gives answers of (place, is final); what left with each.
+    /// Accepts responses (position, is final); returns which ones each of them delivered.
     fn check(given: &[(u64, bool)], expected: &[&[bool]]) {
-        let line = Line::default();
+        let line = ResponseOrder::default();
         (0..4).for_each(|place| assert_eq!(line.place(), place));
         for (&(place, is_final), expected) in given.iter().zip(expected) {
             let left = std::cell::RefCell::new(Vec::new());
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_leave_in_the_order_of_their_requests() {
+    fn responses_have_the_order_of_their_requests() {
         check(&[(0, true), (1, true)], &[&[true], &[true]]);
         check(&[(1, true), (2, true), (0, true), (3, true)], &[&[], &[], &[true, true, true], &[true]]);
     }
 
     #[test]
-    fn a_request_with_many_answers_holds_back_the_later_ones_until_its_last() {
+    fn later_requests_wait_for_the_last_response_of_a_request() {
         check(
             &[(1, false), (0, false), (1, false), (0, true), (2, true), (1, false), (1, true)],
             &[&[], &[false], &[], &[true, false, false], &[], &[false], &[true, true]],
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_given_while_another_is_handed_out_leaves_after_it() {
-        let line = Line::default();
+    fn a_response_put_during_a_delivery_follows_it() {
+        let line = ResponseOrder::default();
         (0..2).for_each(|_| _ = line.place());
         let seen = std::cell::RefCell::new(Vec::new());
         line.give(0, delivery(false), |d| {
@@ -155,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_too_early_are_limited() {
-        let line = Line::default();
+    fn early_responses_are_limited() {
+        let line = ResponseOrder::default();
         (0..2).for_each(|_| _ = line.place());
         let left = std::cell::Cell::new(0);
         let give = |place, is_final| line.give(place, delivery(is_final), |_| left.set(left.get() + 1));
@@ -170,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_place_is_given_to_the_next() {
-        let line = Line::default();
+    fn a_withdrawn_position_is_reused() {
+        let line = ResponseOrder::default();
         assert_eq!((line.place(), line.place()), (0, 1));
         line.withdraw(1);
         assert_eq!(line.place(), 1);

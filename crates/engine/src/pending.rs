@@ -1,6 +1,6 @@
-//! A request that was accepted and not answered yet. Whatever panics, it gets its answer.
+//! Accepted requests that have not been answered. Each gets its response, even after a panic.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::batch_key::Key;
 use crate::padding::Lengths;
 use crate::sequence::Row;
@@ -18,22 +18,22 @@ use tensor::Error;
 
 pub(crate) struct Pending {
     pub(crate) entry: BatchEntry,
-    /// `None` once it has its last answer, or another owner owes it that, or none does.
+    /// `None` once it has its last response, or if another owner sends that, or none does.
     pub(crate) sink: Option<Arc<dyn Sink>>,
-    /// A request of an iterative sequence that runs again: what answers it instead of the sink.
+    /// Set in a request of an iterative sequence that runs again: receives its responses instead of the sink.
     pub(crate) streaming: Option<Arc<Streaming>>,
-    /// Counted as waiting.
+    /// True while it counts as waiting.
     pub(crate) waits: bool,
     pub(crate) ticket: Arc<TicketState>,
     pub(crate) key: Key,
     pub(crate) class: u64,
-    /// Of dimensions that may be padded; the key is then without them.
+    /// Lengths of dimensions that may be padded, which the key then leaves out.
     pub(crate) lengths: Lengths,
-    /// A.
+    /// When it was accepted (point A of docs/spec/observability.md), in ns.
     pub(crate) accepted: u64,
-    /// Place in the line of a model that preserves order.
+    /// Position in the response order, if the model keeps it.
     pub(crate) place: u64,
-    /// Where it runs, once the schedule of a sequence model said so.
+    /// Slot and row chosen by the sequence scheduler.
     pub(crate) row: Option<Row>,
 }
 
@@ -53,7 +53,7 @@ impl Drop for Pending {
             let answer = failed(version.defect());
             version.deliver(place, Delivery { sink, answer });
         };
-        // On a thread of its own: this one may hold the lock of the version, and is perhaps unwinding.
+        // On a thread of its own, because this one may hold the lock of the version, and may be unwinding.
         if std::thread::Builder::new().name("nereid-defect".into()).spawn(answer).is_err() {
             log::error!("a request whose handling panicked could not be answered in its turn");
             let text = "a request was dropped without an answer; this is a defect of the server, please report it";
@@ -63,7 +63,7 @@ impl Drop for Pending {
 }
 
 impl Pending {
-    /// As `drop`, of a request that was executed before.
+    /// Like `drop`, for a request that was executed before.
     fn drop_step(&mut self, streaming: Arc<Streaming>) {
         let (ticket, waits) = (self.ticket.clone(), self.waits);
         let origin = self.row.take().and_then(|row| row.origin);
@@ -78,7 +78,7 @@ impl Pending {
     }
 }
 
-/// Gives back what a request held whose handling panicked: its count among those that wait, and the slot of its sequence.
+/// Releases the count of waiting requests and the sequence slot of a request whose handling panicked.
 fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
     if waits {
         version.running.pending.fetch_sub(1, Ordering::Relaxed);
@@ -88,11 +88,11 @@ fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
     }
 }
 
-fn failed(error: Error) -> Answer {
-    Answer::only(Err(error))
+fn failed(error: Error) -> EngineResponse {
+    EngineResponse::only(Err(error))
 }
 
-/// As the schedule has it.
+/// A request in the form that the scheduler owns.
 pub(crate) struct Queued(pub(crate) Box<Pending>);
 
 /// Requests that run together.

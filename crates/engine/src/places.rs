@@ -1,7 +1,7 @@
-//! A [`Place`] stands for one of the calls of a step that may be in flight at once (`max_inflight_requests`, S-32), and a [`Turn`] for the
-//! position of a request among the requests of its sequence. Whatever panics, both pass to the next in line, whose call is then made.
+//! Permits of calls in flight (`max_inflight_requests`, S-32), and turns of requests within their sequence. Even after
+//! a panic both pass to the next in the queue, whose call is then made.
 
-use crate::flow::Waiting;
+use crate::flow::StepCall;
 use crate::version::ModelVersion;
 use crate::work::Work;
 use graph::Turns;
@@ -10,25 +10,25 @@ use protocol::CorrelationId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The place of one call. When it is dropped, it passes to the next call in line, and a thread of the pool makes that call.
-pub(crate) struct Place {
+/// Permit of one call. When it is dropped, it passes to the next queued call, which a pool thread makes.
+pub(crate) struct CallPermit {
     /// The version of the ensemble.
     version: Arc<ModelVersion>,
     step: usize,
     was_left: bool,
 }
 
-impl Place {
+impl CallPermit {
     pub(crate) fn new(version: Arc<ModelVersion>, step: usize) -> Self {
         Self { version, step, was_left: false }
     }
 
-    /// Passes the place to the next call in line, which the caller makes now.
-    pub(crate) fn pass_on(mut self) -> Option<Waiting> {
+    /// Passes the permit to the next queued call, which the caller makes now.
+    pub(crate) fn pass_on(mut self) -> Option<StepCall> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Option<Waiting> {
+    fn leave(&mut self) -> Option<StepCall> {
         if std::mem::replace(&mut self.was_left, true) {
             return None;
         }
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         if let Some(next) = self.leave() {
             self.version.shared.pool.submit(Work::of(|| next.make(u64::MAX)));
@@ -46,18 +46,16 @@ impl Drop for Place {
     }
 }
 
-/// The turn of one request of a sequence. When it is dropped, the next request has its turn, and threads of the pool make the calls of that
-/// request which waited.
-pub(crate) struct Turn {
+/// Turn of one request of a sequence. When dropped, pool threads make the calls of the next request that waited.
+pub(crate) struct SequenceTurn {
     /// The version of the ensemble.
     version: Arc<ModelVersion>,
     id: CorrelationId,
     number: u64,
 }
 
-impl Turn {
-    /// The turn of a request that begins now and calls the steps `in_turn` in order. `None` if the request belongs to no sequence, or
-    /// there are no such steps.
+impl SequenceTurn {
+    /// The turn of a new request that calls the steps `in_turn` in order. `None` without a sequence or such steps.
     pub(crate) fn new(version: &Arc<ModelVersion>, id: &CorrelationId, in_turn: &[usize]) -> Option<Self> {
         if in_turn.is_empty() || !id.is_some() {
             return None;
@@ -66,46 +64,46 @@ impl Turn {
         Some(Self { version: version.clone(), id: id.clone(), number })
     }
 
-    fn turns(&self) -> Option<&Mutex<Turns<Waiting>>> {
+    fn turns(&self) -> Option<&Mutex<Turns<StepCall>>> {
         self.version.graph().map(|ensemble| &ensemble.turns)
     }
 
-    /// Returns the call of a step if it may be made now; otherwise it waits here.
-    pub(crate) fn enter(&self, step: usize, call: Waiting) -> Option<Waiting> {
+    /// Returns the call of a step if it may be made now; otherwise queues it.
+    pub(crate) fn enter(&self, step: usize, call: StepCall) -> Option<StepCall> {
         match self.turns() {
             Some(turns) => turns.lock().enter(&self.id, self.number, step, call),
             None => Some(call),
         }
     }
 
-    /// To be called when the request has called a step for the last time. Returns the calls that may be made now.
-    pub(crate) fn leave(&self, step: usize) -> Vec<Waiting> {
+    /// Called after the request's last call of a step. Returns the calls that may be made now.
+    pub(crate) fn leave(&self, step: usize) -> Vec<StepCall> {
         self.turns().map(|turns| turns.lock().leave(&self.id, self.number, step)).unwrap_or_default()
     }
 
-    /// Takes out the calls of the request that wait.
-    pub(crate) fn withdraw(&self) -> Vec<Waiting> {
+    /// Removes the waiting calls of the request.
+    pub(crate) fn withdraw(&self) -> Vec<StepCall> {
         self.turns().map(|turns| turns.lock().withdraw_of(&self.id, self.number)).unwrap_or_default()
     }
 }
 
-impl Drop for Turn {
+impl Drop for SequenceTurn {
     fn drop(&mut self) {
         let next = self.turns().map(|turns| turns.lock().end(&self.id, self.number));
-        next.into_iter().flatten().filter_map(Waiting::placed).for_each(Waiting::submit);
+        next.into_iter().flatten().filter_map(StepCall::placed).for_each(StepCall::submit);
     }
 }
 
-/// Calls that have their places and are to be made. When the list is dropped, threads of the pool make the calls that are left in it.
+/// Calls to be made, with their permits. When the list is dropped, pool threads make the remaining ones.
 #[derive(Default)]
-pub(crate) struct Calls(VecDeque<Waiting>);
+pub(crate) struct Calls(VecDeque<StepCall>);
 
 impl Calls {
-    pub(crate) fn add(&mut self, calls: impl IntoIterator<Item = Waiting>) {
+    pub(crate) fn add(&mut self, calls: impl IntoIterator<Item = StepCall>) {
         self.0.extend(calls);
     }
 
-    pub(crate) fn next(&mut self) -> Option<Waiting> {
+    pub(crate) fn next(&mut self) -> Option<StepCall> {
         self.0.pop_front()
     }
 }

@@ -1,10 +1,10 @@
 //! One elastic pool of worker threads for all models.
 //!
-//! A version that may run a batch holds an instance permit; it needs a thread only while it runs. Threads are started when work
-//! finds none idle and end after a quiet while, so an idle model costs none (design §5).
+//! A version needs a thread only while a batch runs. Threads are started if no idle one is left, and end after some
+//! time without work, so an idle model has none (design §5).
 //!
-//! Invariant: a job handed to `submit` runs; jobs wait only when `threads_max` threads are all busy. The last thread never leaves,
-//! so that work goes on when the machine refuses to start another.
+//! Invariant: a submitted job runs; jobs wait only while `threads_max` threads are busy. The last thread never ends, so
+//! that work continues if the machine cannot start another.
 
 use backend::sync::{Condvar, Mutex, spawn, wait_for};
 use std::collections::VecDeque;
@@ -12,23 +12,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread without work stays. Long enough that a model with a request a second keeps its warm thread.
+/// How long a thread stays without work. Long enough that a model with one request per second keeps its warm thread.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// What threads of a pool do.
+/// A job of a pool.
 pub trait Task: Send + 'static {
-    /// Does it. What panics has answered its requests and given its instance back.
+    /// Runs the job. A job that panics must have answered its requests and returned its instance.
     fn run(self);
 }
 
-/// The threads, and the jobs that wait for them.
+/// The threads and the queued jobs.
 pub struct Pool<W> {
-    state: Mutex<State<W>>,
+    state: Mutex<PoolState<W>>,
     work: Condvar,
     threads_max: usize,
 }
 
-struct State<W> {
+struct PoolState<W> {
     jobs: VecDeque<W>,
     idle: usize,
     threads: usize,
@@ -39,9 +39,9 @@ impl<W: Task> Pool<W> {
     /// Starts with one thread.
     ///
     /// # Errors
-    /// The machine refuses even the first thread.
+    /// The machine cannot start even the first thread.
     pub fn new(threads_max: usize) -> std::io::Result<Arc<Self>> {
-        let state = State { jobs: VecDeque::new(), idle: 0, threads: 1, closed: false };
+        let state = PoolState { jobs: VecDeque::new(), idle: 0, threads: 1, closed: false };
         let pool = Arc::new(Self { state: Mutex::new(state), work: Condvar::new(), threads_max: threads_max.max(1) });
         pool.spawn()?;
         Ok(pool)
@@ -52,11 +52,11 @@ impl<W: Task> Pool<W> {
         spawn("nereid-worker", move || pool.run())
     }
 
-    /// Has a thread do this.
+    /// Runs the job on a thread.
     pub fn submit(self: &Arc<Self>, job: W) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
-        // `idle` counts threads that wait and were not yet promised to a job before this one.
+        // `idle` counts waiting threads that no earlier job will use.
         if state.idle >= state.jobs.len() {
             drop(state);
             self.work.notify_one();
@@ -64,7 +64,7 @@ impl<W: Task> Pool<W> {
             state.threads += 1;
             drop(state);
             if self.spawn().is_err() {
-                // No thread to be had: those that work will take the job when they are done.
+                // No thread could be started: a busy one takes the job later.
                 self.state.lock().threads -= 1;
                 self.work.notify_one();
             }
@@ -76,7 +76,7 @@ impl<W: Task> Pool<W> {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // The thread goes on.
+                // The thread continues after a panic.
                 if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
                     log::error!("a worker thread panicked; this is a defect of the server, please report it");
                 }
@@ -97,19 +97,19 @@ impl<W: Task> Pool<W> {
         state.threads -= 1;
     }
 
-    /// Lets idle threads end now.
+    /// Ends idle threads now.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.work.notify_all();
     }
 
-    /// Lets threads that wait find that they waited for too long.
+    /// Wakes waiting threads as if their time were over.
     #[cfg(feature = "loom")]
     pub fn expire(&self) {
         self.work.expire();
     }
 
-    /// Threads alive now, and the most there may be.
+    /// Number of threads now, and its maximum.
     pub fn threads(&self) -> (usize, usize) {
         (self.state.lock().threads, self.threads_max)
     }

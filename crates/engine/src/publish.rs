@@ -1,11 +1,11 @@
-//! Makes a version of an opened model and its completed configuration, and lets it serve.
+//! Publishes versions: creates one from an opened model and its completed configuration, and lets it serve.
 
 use crate::cached::Cached;
 use crate::compile;
 use crate::ensemble::Ensemble;
 use crate::identity::{ConfigTexts, Identity};
 use crate::instance_config::InstanceConfig;
-use crate::instances::Told;
+use crate::instances::InstanceListener;
 use crate::later::Later;
 use crate::limits;
 use crate::on_devices::OnDevices;
@@ -31,7 +31,7 @@ use protocol::pb::inference::model_config::SchedulingChoice;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// What an opened version needs to serve.
+/// Everything that an opened version needs to serve.
 #[derive(Debug, Clone, Default)]
 pub struct PublishSpec {
     /// Completed `inference.ModelConfig`, encoded.
@@ -44,9 +44,9 @@ pub struct PublishSpec {
     pub platform: String,
 }
 
-/// What a backend or the compiler of graphs makes of a configuration.
+/// The parts of a version that its backend or the compiler of graphs makes.
 struct Parts {
-    /// Memory that a model was promised.
+    /// Memory promised to the model.
     admitted: Option<MemoryPromise>,
     signature: Arc<Signature>,
     served: Served,
@@ -54,11 +54,11 @@ struct Parts {
 }
 
 impl Engine {
-    /// Finishes an opened model and lets it serve, replacing a version of the same number at once: requests in flight finish
-    /// on the old one. Blocks for as long as the backend takes.
+    /// Finishes an opened model and lets it serve, replacing a version of the same number: its requests in flight
+    /// finish. Blocks for as long as the backend takes.
     ///
     /// # Errors
-    /// Whatever the backend finds wrong with the configuration; the handle is used up all the same.
+    /// The configuration does not fit the model. The handle is used up in any case.
     pub fn publish(&self, handle: u32, spec: PublishSpec) -> Result<()> {
         let (open, opened) = self.take_opened(handle)?;
         let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
@@ -66,10 +66,10 @@ impl Engine {
         })?;
         limits::check(&config)?;
         let version = self.version_of((&open, opened), &config, spec)?;
-        version.notify_remote(|remote| remote.serve(Arc::new(Told::of(&version))));
+        version.notify_remote(|remote| remote.serve(Arc::new(InstanceListener::of(&version))));
         let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
         warmup::run(&version, &config, &open.model_directory, &names)?;
-        // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
+        // Kept before the table changes, because a request to the new version may continue a sequence of the old one.
         let former = self.serving(&open.model, open.version);
         self.keep(former.as_ref());
         self.directory.change(|table| {
@@ -84,12 +84,12 @@ impl Engine {
             former.is_replaced_now();
             former.leaves_service();
         }
-        // Now that it would be told: one may have failed meanwhile.
+        // A device may have failed before failures were reported to this version.
         version.look_at_devices();
         Ok(())
     }
 
-    /// The version that an opened model becomes with its completed configuration. It does not serve yet.
+    /// Creates a version from an opened model and its completed configuration. It does not serve yet.
     fn version_of(
         &self,
         (open, opened): (&OpenSpec, Option<Box<dyn Opened>>),
@@ -107,19 +107,20 @@ impl Engine {
         placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
         let limiter = self.shared.resources.as_ref().filter(|_| !is_graph);
         let limited = limiter.map(|limiter| limiter.register(&compile::limited(config))).transpose()?;
-        // In this order: if the rest fails, the memory is released after the model.
+        // In this order, so that memory is released after the model if the rest fails.
         let Parts { admitted, signature, served, sequencing } =
             self.parts_of((open, opened), config, &spec, signature, &schedule)?;
         let is_remote = served.remote().is_some();
         if padding.is_some() && is_remote {
             return Err(Error::invalid(format!(
-                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
+                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters \
+                 'nereid.padding.…' out",
                 open.model
             )));
         }
         let on_device = !placed.is_empty();
         if on_device && !is_remote {
-            // Bodies of its requests are read into it, by threads that cannot wait until it is there.
+            // Threads that cannot wait read request bodies into it.
             device::prepare_pinned();
         }
         let identity = Identity {
@@ -162,7 +163,7 @@ impl Engine {
         }))
     }
 
-    /// The padding that a configuration asks for, unless an option rules it out.
+    /// The configured padding, unless an option excludes it.
     fn padding_of(&self, config: &ModelConfig, signature: &Signature, model: &str) -> Result<Option<Padding>> {
         let padding = Padding::of(config, signature)?;
         let is_strict = self.shared.options.strict_batching_delay;
@@ -194,7 +195,7 @@ impl Engine {
             return Ok(Parts { admitted: None, signature, served, sequencing: None });
         };
         opened.configured(&spec.config_json);
-        // What a version that is about to be replaced was promised is still in use.
+        // The memory promised to a version that is about to be replaced is still in use.
         let what = format!("model '{}' version {}", open.model, open.version);
         let mut admitted = Ledger::global().admit(&what, &opened.needs()?)?;
         let signature = Arc::new(signature);
@@ -211,16 +212,16 @@ impl Engine {
         Ok(Parts { admitted: Some(admitted), signature, served: Served::Model(model), sequencing })
     }
 
-    /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be
-    /// answered what another one's files made of a request.
+    /// Hash of everything that responses of a version depend on, if servers share a response cache. Without it the
+    /// version has no cache, because it might get responses of another one's files.
     fn fingerprint(&self, open: &OpenSpec, is_ensemble: bool, config: &[u8]) -> Option<Fingerprint> {
         self.shared.cache.as_ref().filter(|(cache, _)| cache.is_shared())?;
         if is_ensemble {
-            // Its models count where it is looked up.
+            // Its models are added at lookup.
             return Some(Fingerprint::of_texts(&[config]));
         }
         let settings = format!("{:?}", open.settings);
-        // The code of a backend that is written in Python makes the answers as much as the model's own files.
+        // The responses also depend on the code of a Python backend.
         let code = open.code_directory.as_deref().map(|directory| Fingerprint::of_files(directory, &[])).transpose();
         code.and_then(|code| {
             let code = code.as_ref().map_or(&[][..], |code| code.bytes());
@@ -233,11 +234,11 @@ impl Engine {
         .ok()
     }
 
-    /// Gives a version that serves other instances, and the configuration that asks for them, without a reload (R-28): those that stay go on,
-    /// and statistics are kept. False when only a reload can do that. Blocks for as long as the backend takes to start those that are new.
+    /// Changes the instances and configuration of a serving version without a reload (R-28): remaining instances
+    /// continue, and statistics are kept. Returns false if only a reload can do that. Blocks while new ones start.
     ///
     /// # Errors
-    /// INVALID_ARG for more instances than there may be, or what a new one fails with; nothing has changed then.
+    /// INVALID_ARG for too many instances, or the error of a new one; nothing has changed then.
     pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
         let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
             Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))

@@ -1,27 +1,27 @@
-//! What an execution cost.
+//! The measured cost of an execution.
 
 use scheduler::profile::{HoldTime, RunClass};
 
-/// What is learned from an execution.
+/// Measurements of an execution, from which the profile learns.
 #[derive(Clone, Copy)]
 pub(crate) struct Ran {
     pub(crate) class: u64,
     pub(crate) kind: RunClass,
     pub(crate) rows: u32,
-    /// Bytes of the padded inputs, of a batch of a model whose requests may be padded; else 0.
+    /// Bytes of the padded inputs if the model's requests may be padded, otherwise 0.
     pub(crate) padded_bytes: u64,
-    /// 0 = failed; failures say nothing about cost.
+    /// 0 = failed: failures say nothing about cost.
     pub(crate) duration: u64,
-    /// It held the thread that brought the request.
+    /// Set if the run was inline.
     pub(crate) inline: Option<(Inline, HoldTime)>,
-    /// When it ended: as good as now for what follows.
+    /// End of the execution, used as the current time by what follows.
     pub(crate) end: u64,
 }
 
-/// A run on the thread that brings the request.
+/// An inline run.
 #[derive(Clone, Copy)]
 pub(crate) struct Inline {
     pub(crate) limit_ns: u64,
-    /// Its CPU is measured exactly.
+    /// True if the CPU time is measured exactly.
     pub(crate) exact: bool,
 }

@@ -1,11 +1,10 @@
-//! The rate limiter as the engine asks it: before an instance of a version executes (S-35). Without `--rate-limit=execution_count`
-//! there is none (S-36).
+//! Rate limiting of executions (S-35). Without `--rate-limit=execution_count` there is none (S-36).
 //!
-//! An instance asks for its resources when a request waits for it. It takes a batch only when they were granted: meanwhile requests go on
-//! gathering, and the policies of the queue still see them. If the resources are not free at once, the thread that later finds them free
-//! tells the instance, and holds no lock of a version then.
+//! An instance requests its resources when a request waits for it, and takes a batch after they were granted: meanwhile
+//! requests gather, and queue policies still apply. If the resources are not free at once, the thread that frees them
+//! notifies the instance later, without holding a lock of a version.
 //!
-//! Locks: that of a version, then that of the limiter. Never the other way round.
+//! Locks: first that of a version, then that of the limiter.
 
 use crate::statistics::ResourceUse;
 use parking_lot::Mutex;
@@ -18,27 +17,27 @@ use tensor::{Error, Result};
 
 pub use scheduler::rate::Available;
 
-/// The owner of instances that ask for resources.
+/// The owner of instances that request resources.
 pub(crate) trait Granted: Send + Sync {
-    /// An instance that asked was granted its resources. Called without a lock.
+    /// Called without a lock when an instance was granted its resources.
     fn granted(&self, instance: u32);
 }
 
-/// The limiter of a server.
-pub(crate) struct Resources(Mutex<State>);
+/// The rate limiter of a server.
+pub(crate) struct Resources(Mutex<ResourcesState>);
 
-struct State {
+struct ResourcesState {
     limiter: RateLimiter,
-    /// For each instance the version to tell when it is granted its resources, and the instance's number in that version.
+    /// The version to notify of a grant, and the number of the instance in it.
     holders: HashMap<InstanceId, (Weak<dyn Granted>, u32)>,
-    /// Instances that were granted their resources and were not told yet.
+    /// Granted instances that were not notified yet.
     ready: VecDeque<InstanceId>,
-    /// Whether a thread is telling them.
+    /// True while a thread notifies them.
     is_telling: bool,
 }
 
-impl State {
-    /// Grants what can be granted. Returns whether `mine` was; the others are added to `ready`.
+impl ResourcesState {
+    /// Grants what can be granted. Returns true if `mine` was; the others are added to `ready`.
     fn grant(&mut self, mine: Option<InstanceId>) -> bool {
         let mut granted = Vec::new();
         self.limiter.grant(&mut granted);
@@ -49,7 +48,7 @@ impl State {
 }
 
 impl Resources {
-    /// What executions hold of each resource.
+    /// Usage of each resource.
     pub(crate) fn usage(&self) -> Vec<ResourceUse> {
         let state = self.0.lock();
         let one = |(name, device, used, capacity): (&str, _, _, _)| ResourceUse {
@@ -63,7 +62,7 @@ impl Resources {
 
     pub(crate) fn new(available: Vec<Available>) -> Arc<Self> {
         let limiter = RateLimiter::new(available);
-        Arc::new(Self(Mutex::new(State {
+        Arc::new(Self(Mutex::new(ResourcesState {
             limiter,
             holders: HashMap::new(),
             ready: VecDeque::new(),
@@ -71,17 +70,16 @@ impl Resources {
         })))
     }
 
-    /// Takes in the instances of a version.
+    /// Registers the instances of a version.
     ///
     /// # Errors
-    /// INVALID_ARG when an instance could never execute, or contradicts others about a resource.
+    /// INVALID_ARG if an instance could never execute, or if a resource would be both global and per device.
     pub(crate) fn register(self: &Arc<Self>, instances: &[Limited]) -> Result<Registered> {
         let ids = self.0.lock().limiter.register(instances).map_err(|e| Error::invalid(e.to_string()))?;
         Ok(Registered { resources: self.clone(), ids })
     }
 
-    /// Tells the instances in `ready` that they may execute, until none is left. No lock is held while an instance is told. If another
-    /// thread is telling, that one tells these, too.
+    /// Notifies the instances in `ready`, without a lock, until none is left, unless another thread does so already.
     fn tell(&self) {
         let mut state = self.0.lock();
         if std::mem::replace(&mut state.is_telling, true) {
@@ -90,16 +88,17 @@ impl Resources {
         while let Some(id) = state.ready.pop_front() {
             let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
             drop(state);
-            // A version that is gone has given the resources back.
+            // A version that ended has returned its resources.
             let told = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(version) = version.upgrade() {
                     version.granted(instance);
                 }
             }));
-            // Go on after a panic: the other instances wait for this thread.
+            // Continue after a panic, because the other instances wait for this thread.
             if told.is_err() {
                 log::error!(
-                    "starting a request that waited for resources panicked; this is a defect of the server, please report it"
+                    "starting a request that waited for resources panicked; this is a defect of the server, please \
+                     report it"
                 );
             }
             state = self.0.lock();
@@ -108,7 +107,7 @@ impl Resources {
     }
 }
 
-/// The instances of one version. When this is dropped, the limiter forgets them.
+/// The instances of one version; the limiter removes them when this is dropped.
 pub(crate) struct Registered {
     resources: Arc<Resources>,
     /// By the number of the instance.
@@ -116,13 +115,13 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// Says which version is to be told when an instance is granted its resources.
+    /// Sets the version to notify of grants.
     pub(crate) fn belongs_to(&self, version: Weak<dyn Granted>) {
         let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, (version.clone(), instance)));
         self.resources.0.lock().holders.extend(holders);
     }
 
-    /// Changes the state of an instance, and grants what can be granted then. Returns whether this instance was.
+    /// Changes an instance, and grants what can be granted then. Returns true if this instance was.
     fn with(&self, instance: u32, change: impl FnOnce(&mut RateLimiter, InstanceId)) -> bool {
         let Some(&id) = self.ids.get(instance as usize) else { return false };
         let mut state = self.resources.0.lock();
@@ -130,7 +129,7 @@ impl Registered {
         state.grant(Some(id))
     }
 
-    /// Gives back the resources of the instances in `finished`, and asks for those of `instance`. False when it will be told later.
+    /// Returns the resources of `finished`, and requests those of `instance`. False if it will be notified later.
     pub(crate) fn ask(&self, instance: u32, finished: &mut SmallVec<[u32; 2]>) -> bool {
         self.with(instance, |limiter, id| {
             self.return_of(limiter, finished);
@@ -138,7 +137,7 @@ impl Registered {
         })
     }
 
-    /// Gives back the resources of instances whose executions are over.
+    /// Returns the resources of finished executions.
     pub(crate) fn release(&self, finished: &mut SmallVec<[u32; 2]>) {
         if !finished.is_empty() {
             let mut state = self.resources.0.lock();
@@ -155,12 +154,12 @@ impl Registered {
         }
     }
 
-    /// Gives back the resources of an instance that does not execute after all.
+    /// Returns the resources of an instance that does not execute.
     pub(crate) fn forgo(&self, instance: u32) {
         self.with(instance, RateLimiter::forgo);
     }
 
-    /// Takes back what an instance asked for. False when it was granted meanwhile and is about to be told.
+    /// Cancels a request for resources. Returns false if it was granted and its version is about to be notified.
     pub(crate) fn withdraw(&self, instance: u32) -> bool {
         let Some(&id) = self.ids.get(instance as usize) else { return false };
         let mut state = self.resources.0.lock();
@@ -169,14 +168,14 @@ impl Registered {
         withdrawn
     }
 
-    /// The one of these instances that takes the next batch.
+    /// The instance that takes the next batch.
     pub(crate) fn first(&self, idle: &[u32]) -> Option<u32> {
         let state = self.resources.0.lock();
         let rank = |&&instance: &&u32| self.ids.get(instance as usize).and_then(|&id| state.limiter.rank(id));
         idle.iter().min_by_key(rank).copied()
     }
 
-    /// To be called after each change that is made here, by a thread that holds no lock.
+    /// Called after each of these changes, without a lock.
     pub(crate) fn tell(&self) {
         self.resources.tell();
     }
@@ -186,7 +185,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let mut state = self.resources.0.lock();
         for &id in &self.ids {
-            // It may have been granted and never told: its version is gone.
+            // It may have been granted without notice, because its version ended.
             state.limiter.release(id);
             state.limiter.unregister(id);
             state.holders.remove(&id);

@@ -1,34 +1,34 @@
-//! Whether a version can be used, where only its model knows (`RemoteModel::readiness`): code of a user is asked, which may take its time.
+//! Readiness of versions whose model has to be asked (`RemoteModel::readiness`), which runs slow code of the user.
 //!
-//! Queries that come while the model is being asked share its answer. Each waits for [`READY_NS_MAX`] at most; then the version is not
-//! ready. A model that does not answer is not asked again before it does. No thread waits.
+//! Queries that arrive while the model is being asked share its answer. Each waits for [`READY_NS_MAX`] at most; then
+//! the version is not ready. A model is not asked again before it has answered. No thread waits.
 
 use crate::limits::READY_NS_MAX;
-use crate::ready::{Asking, ReadinessReply, Ready};
+use crate::ready::{Asking, ReadinessReply, ReadinessState};
 use crate::version::ModelVersion;
 use backend::{Readiness, now_ns};
 use std::sync::Arc;
 
 impl ModelVersion {
-    /// Whether it can be used, as far as that is known without asking its model.
+    /// Readiness as far as it is known without asking the model.
     pub(crate) fn is_ready_unasked(&self) -> bool {
         !self.running.is_short()
             && self.served.remote().is_none_or(|remote| !matches!(remote.readiness(), Readiness::NotReady(_)))
     }
 
-    /// Whether it can be used: all instances are there, and its model says so.
-    pub(crate) fn readiness(&self) -> Ready {
+    /// True if all instances are there and the model reports that it is ready.
+    pub(crate) fn readiness(&self) -> ReadinessState {
         if self.running.is_short() {
-            return Ready::Known(false);
+            return ReadinessState::Known(false);
         }
         let Some((later, remote)) = self.running.later.as_ref().zip(self.served.remote()) else {
-            return Ready::Known(true);
+            return ReadinessState::Known(true);
         };
         let ask = match remote.readiness() {
-            Readiness::Ready => return Ready::Known(true),
+            Readiness::Ready => return ReadinessState::Known(true),
             Readiness::NotReady(why) => {
                 log::debug!("model '{}' is not ready: {why}", self.signature.model);
-                return Ready::Known(false);
+                return ReadinessState::Known(false);
             }
             Readiness::Ask(ask) => ask,
         };
@@ -41,9 +41,9 @@ impl ModelVersion {
         drop(current);
         let waiter = asked.wait(until);
         let owed = is_first.then(|| ReadinessReply(asked));
-        // Where no thread would wake it, it does not wait; and neither do others for an answer that nobody was asked for.
+        // Without a timer thread there is no wait, nor do others wait for an answer that was never requested.
         if !self.shared.timer.arm(until, self.me.clone()) {
-            return Ready::Known(false);
+            return ReadinessState::Known(false);
         }
         if let Some(answer) = owed {
             let model = self.signature.model.clone();
@@ -54,6 +54,6 @@ impl ModelVersion {
                 answer.0.answer(said.is_ok());
             }));
         }
-        Ready::Asked(Asking(vec![waiter]))
+        ReadinessState::Asked(Asking(vec![waiter]))
     }
 }

@@ -1,6 +1,6 @@
-//! An answer to "is it ready?" that may have to wait for what models say.
+//! Readiness that may have to wait for the answers of models.
 //!
-//! Queries that come while a model is being asked share its answer. No thread waits.
+//! Queries that arrive while a model is being asked share its answer. No thread waits.
 
 use backend::now_ns;
 use parking_lot::Mutex;
@@ -10,17 +10,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Whether something is ready.
-pub enum Ready {
-    /// Said at once.
+/// Readiness of a version or of several.
+pub enum ReadinessState {
+    /// Known at once.
     Known(bool),
-    /// Models are asked.
+    /// Models were asked.
     Asked(Asking),
 }
 
-impl Ready {
-    /// Whether all of them are; the others are not waited for once one is not.
-    pub(crate) fn all(each: impl Iterator<Item = Ready>) -> Self {
+impl ReadinessState {
+    /// Combines the readiness of several; does not wait for the others once one is not ready.
+    pub(crate) fn all(each: impl Iterator<Item = ReadinessState>) -> Self {
         let mut asked = Vec::new();
         for ready in each {
             match ready {
@@ -32,7 +32,7 @@ impl Ready {
         if asked.is_empty() { Self::Known(true) } else { Self::Asked(Asking(asked)) }
     }
 
-    /// Whether it is ready. Waits where models are asked, seconds at most.
+    /// Waits for the answers of models, seconds at most.
     pub async fn get(self) -> bool {
         match self {
             Self::Known(ready) => ready,
@@ -41,8 +41,8 @@ impl Ready {
     }
 }
 
-impl Ready {
-    /// Has `to` told whether it is ready: now, or by the thread that hears of it.
+impl ReadinessState {
+    /// Calls `to` with the readiness: now, or later on the thread that receives the last answer.
     pub fn tell(self, to: impl FnOnce(bool) + Send + 'static) {
         match self {
             Self::Known(ready) => to(ready),
@@ -53,7 +53,7 @@ impl Ready {
 
 type To = Box<dyn FnOnce(bool) + Send>;
 
-/// Somebody who is to be told.
+/// A callback that waits for the answers.
 struct Telling(Mutex<Option<(Asking, To)>>);
 
 impl Wake for Telling {
@@ -70,11 +70,11 @@ impl Wake for Telling {
     }
 }
 
-/// Waits for what models say. Dropped, it does not.
+/// Waits for the answers of models; dropping it cancels the wait.
 pub struct Asking(pub(crate) Vec<Waiter>);
 
 impl Future for Asking {
-    /// Whether all are ready.
+    /// True if all are ready.
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
@@ -90,19 +90,19 @@ impl Future for Asking {
     }
 }
 
-/// A model that is asked.
+/// A query to a model.
 #[derive(Default)]
-pub(crate) struct ReadinessQuery(Mutex<State>);
+pub(crate) struct ReadinessQuery(Mutex<QueryState>);
 
 #[derive(Default)]
-struct State {
+struct QueryState {
     answer: Option<bool>,
-    /// By number: until when it waits, and whom to wake.
+    /// By number: end of the wait, and its waker.
     waiting: HashMap<u64, (u64, Option<Waker>)>,
     waiters: u64,
 }
 
-/// One query.
+/// A wait for a query.
 pub(crate) struct Waiter {
     asked: Arc<ReadinessQuery>,
     number: u64,
@@ -151,7 +151,7 @@ impl ReadinessQuery {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes queries that have waited for long enough.
+    /// Wakes queries that have waited long enough.
     pub(crate) fn wake_late(&self) {
         let now = now_ns();
         let mut state = self.0.lock();
@@ -166,7 +166,7 @@ impl ReadinessQuery {
     }
 }
 
-/// Owes an answer; dropped without one, the model is not ready.
+/// Sender of an answer; dropped without one, the model is not ready.
 pub(crate) struct ReadinessReply(pub(crate) Arc<ReadinessQuery>);
 
 impl Drop for ReadinessReply {

@@ -1,4 +1,4 @@
-//! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
+//! The engine: backends, the table of models, and the steps that load and unload versions.
 
 use crate::context::EngineContext;
 use crate::cycles::Cycles;
@@ -7,7 +7,7 @@ use crate::directory::Directory;
 use crate::load::{Load, LoadMeter};
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
-use crate::ready::Ready;
+use crate::ready::ReadinessState;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::version::ModelVersion;
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
 use trace::Tracer;
 
-/// Every model of a server, and what they share.
+/// All models of a server, and their shared state.
 pub struct Engine {
     backends: Vec<Arc<dyn Backend>>,
     pub(crate) directory: Arc<Directory>,
-    opened: Mutex<HashMap<u32, Waiting>>,
+    opened: Mutex<HashMap<u32, OpenedModel>>,
     handles: AtomicU32,
     state: AtomicU8,
     regions: RegionRegistry,
@@ -35,25 +35,25 @@ pub struct Engine {
     deadlines: OnceLock<Arc<Deadlines>>,
     cycles: OnceLock<Arc<Cycles>>,
     load: LoadMeter,
-    /// Told of devices that fail.
+    /// Subscription to device failures.
     listening: OnceLock<device::failure::Listening>,
     me: Weak<Engine>,
 }
 
-/// An opened model and where it came from; none of an ensemble, which has no files.
-pub(crate) type Waiting = (OpenSpec, Option<Box<dyn backend::Opened>>);
+/// An opened model and its origin; `None` for an ensemble, which has no files.
+pub(crate) type OpenedModel = (OpenSpec, Option<Box<dyn backend::Opened>>);
 
-/// A model file that was read and waits for its completed configuration.
-pub struct Opened {
-    /// To be given to `publish` or `discard`, once.
+/// An opened version that waits for its completed configuration.
+pub struct OpenedVersion {
+    /// Pass this to `publish` or `discard`, once.
     pub handle: u32,
-    /// What the file says about itself.
+    /// Inputs and outputs described by the model file.
     pub io: Option<ModelIo>,
-    /// As [`backend::Opened::completed`].
+    /// See [`backend::Opened::completed`].
     pub completed: Option<String>,
 }
 
-/// Traces that wait for the exporter, and those that were dropped.
+/// Gauges of traces waiting for the exporter, and of dropped ones.
 fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 6] {
     use trace::limits::{TRACES_OPEN_BYTES_MAX, TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
     let (records, bytes) = tracer.waiting();
@@ -68,19 +68,19 @@ fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 6] {
 }
 
 impl Engine {
-    /// An engine without models.
+    /// Creates an engine without models.
     ///
     /// # Errors
-    /// INTERNAL when the machine refuses to start a thread; INVALID_ARG when it has less memory than the response cache is to take.
+    /// INTERNAL if no thread can be started; INVALID_ARG if the machine has less memory than the response cache needs.
     pub fn new(options: EngineOptions, backends: Vec<Arc<dyn Backend>>) -> Result<Arc<Self>> {
         let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
         Self::with_cache(options, backends, cache.map(|cache| Arc::new(cache) as Arc<dyn Cache>))
     }
 
-    /// An engine without models, with this response cache.
+    /// Creates an engine without models, with this response cache.
     ///
     /// # Errors
-    /// INTERNAL when the machine refuses to start a thread.
+    /// INTERNAL if no thread can be started.
     pub fn with_cache(
         options: EngineOptions,
         backends: Vec<Arc<dyn Backend>>,
@@ -113,17 +113,17 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Settings it was made with.
+    /// The settings of the engine.
     pub fn options(&self) -> &EngineOptions {
         &self.shared.options
     }
 
-    /// What the server says about itself.
+    /// Metadata of the server.
     pub fn server_metadata(&self) -> &ServerMetadata {
         &self.shared.options.metadata
     }
 
-    /// Traces of requests.
+    /// The tracer of requests.
     pub fn tracer(&self) -> &Tracer {
         &self.shared.tracer
     }
@@ -133,48 +133,48 @@ impl Engine {
         &self.regions
     }
 
-    /// The version a request means; `version` as the client wrote it, "" = the highest ready one.
+    /// The version of a request; `version` is the client's text, "" = the highest ready one.
     ///
     /// # Errors
-    /// A version that is no number, and rows 1–4 of protocol.md 2.9.
+    /// `version` is no number, or rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
         self.model_at(name, parse_version(version)?)
     }
 
-    /// As `model`, by the version's number.
+    /// Like `model`, by the number of the version.
     pub(crate) fn model_at(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelVersion>> {
         self.directory.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
     }
 
-    /// Calls of models that wait no longer than their timeout.
+    /// Timeouts of calls between models.
     pub(crate) fn deadlines(&self) -> Arc<Deadlines> {
         self.deadlines.get_or_init(|| Deadlines::new(self.shared.timer.clone())).clone()
     }
 
-    /// Looks for models whose instances wait for one another.
+    /// The check for models whose instances wait for one another.
     pub(crate) fn cycles(&self) -> &Cycles {
         self.cycles.get_or_init(|| Cycles::new(Arc::downgrade(&self.directory), self.shared.timer.clone()))
     }
 
-    /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load
-    /// balancers that ask for one model must hear of it.
+    /// Readiness of a version. False for unknown ones, and for all while the server exits: it rejects inferences then,
+    /// and load balancers that ask for one model must notice.
     ///
     /// # Errors
-    /// A version that is no number.
-    pub fn model_ready(&self, name: &str, version: &str) -> Result<Ready> {
+    /// `version` is no number.
+    pub fn model_ready(&self, name: &str, version: &str) -> Result<ReadinessState> {
         let version = parse_version(version)?;
         let table = self.directory.load();
         match table.find(name, version) {
-            Ok(_) if self.is_exiting() => Ok(Ready::Known(false)),
+            Ok(_) if self.is_exiting() => Ok(ReadinessState::Known(false)),
             Ok(version) => Ok(version.readiness()),
-            Err(_) => self.refuse_failed().map(|()| Ready::Known(false)),
+            Err(_) => self.refuse_failed().map(|()| ReadinessState::Known(false)),
         }
     }
 
-    /// As [`model_ready`](Self::model_ready), and models are not asked.
+    /// Like [`model_ready`](Self::model_ready), without asking models.
     ///
     /// # Errors
-    /// A version that is no number.
+    /// `version` is no number.
     pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
         match self.directory.load().find(name, version) {
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// A server whose start failed knows no models, and says that it is not ready instead of that.
+    /// A server whose start failed has no models, and reports that it is not ready instead.
     fn refuse_failed(&self) -> Result<()> {
         if self.server_state() == ServerState::Failed { Err(Error::unavailable("Server not ready")) } else { Ok(()) }
     }
@@ -199,12 +199,12 @@ impl Engine {
         entry.map(|e| e.ready().map(|v| v.identity.number).collect()).unwrap_or_default()
     }
 
-    /// How many models are known.
+    /// Number of known models.
     pub fn models(&self) -> usize {
         self.directory.load().models.len()
     }
 
-    /// Statistics of one version, of all ready versions of a model, or (name "") of everything that is ready, in name order.
+    /// Statistics of one version, of all ready versions of a model, or (name "") of all ready versions in name order.
     ///
     /// # Errors
     /// The texts of protocol.md 1.7.
@@ -230,13 +230,13 @@ impl Engine {
             .ok_or_else(|| Error::invalid(format!("requested model version is not available for model '{name}'")))
     }
 
-    /// What load balancers are told.
+    /// The load, for load balancers.
     pub fn load(&self) -> Load {
         let table = self.directory.load();
         self.load.measure(table.models.values().flat_map(|entry| entry.ready()))
     }
 
-    /// Everything a metrics scrape needs.
+    /// All values of a metrics scrape.
     pub fn snapshot(&self) -> Snapshot {
         let versions = self.statistics("", "").unwrap_or_default();
         let (threads, threads_max) = self.shared.pool.threads();
@@ -261,44 +261,44 @@ impl Engine {
         Snapshot { versions, gauges, cache, resources }
     }
 
-    /// The server answers: false while it starts with its ports closed, when its start failed and it was told to stay, and when it exits.
+    /// False while the server starts with closed ports, after its start failed, and when it exits.
     pub fn is_live(&self) -> bool {
         matches!(self.server_state(), ServerState::Ready | ServerState::Loading) && !self.is_to_end()
     }
 
-    /// A device failed, and the process is to end for that.
+    /// True if a device failed and the process has to end for that.
     fn is_to_end(&self) -> bool {
         self.shared.options.exit_on_device_error && device::failure::failures() > 0
     }
 
-    /// The server takes inferences, and with strict readiness so does every known version. Models are not asked.
+    /// True if the server takes inferences and, with strict readiness, every known version does. Models are not asked.
     pub fn is_ready(&self) -> bool {
         self.is_live()
             && self.server_state() == ServerState::Ready
             && (!self.shared.options.strict_readiness || self.directory.load().all_ready())
     }
 
-    /// As [`is_ready`](Self::is_ready), and models are asked that have to say it themselves.
-    pub fn readiness(&self) -> Ready {
+    /// Like [`is_ready`](Self::is_ready), but asks the models that have to be.
+    pub fn readiness(&self) -> ReadinessState {
         if !self.is_ready() || !self.shared.options.strict_readiness {
-            return Ready::Known(self.is_ready());
+            return ReadinessState::Known(self.is_ready());
         }
-        Ready::all(self.directory.load().doubtful().iter().map(|version| version.readiness()))
+        ReadinessState::all(self.directory.load().may_be_unready().iter().map(|version| version.readiness()))
     }
 
-    /// Versions that serve, or would, and can not be used right now: what each is known by, its number, and why.
+    /// Loaded versions that cannot be used now: table key, number and reason.
     pub fn unready(&self) -> Vec<(String, i64, String)> {
         let table = self.directory.load();
         let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.identity.number, v.running.why_gone()?));
-        table.doubtful().iter().filter_map(why).collect()
+        table.may_be_unready().iter().filter_map(why).collect()
     }
 
-    /// New work is refused.
+    /// True while new work is rejected.
     pub fn is_exiting(&self) -> bool {
         self.server_state() == ServerState::Exiting
     }
 
-    /// What state the server is in.
+    /// State of the server.
     pub fn server_state(&self) -> ServerState {
         match self.state.load(Ordering::Acquire) {
             0 => ServerState::Initializing,
@@ -309,7 +309,7 @@ impl Engine {
         }
     }
 
-    /// Moves the server on; `Exiting` is final and refuses new inferences at once.
+    /// Changes the state of the server. `Exiting` is final and rejects new inferences at once.
     pub fn set_server_state(&self, state: ServerState) {
         let begins_to_exit = state == ServerState::Exiting && !self.shared.exiting.swap(true, Ordering::AcqRel);
         if self.server_state() != ServerState::Exiting {
@@ -323,14 +323,14 @@ impl Engine {
         self.changed();
     }
 
-    /// Versions that serve.
+    /// All loaded versions.
     fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
         let table = self.directory.load();
         let versions = table.models.values().flat_map(|entry| entry.versions.values());
         versions.filter_map(|v| v.serving.clone()).collect()
     }
 
-    /// Has `f` called, beside those before it, now and after each change of what `is_ready` looks at, on the thread that made it.
+    /// Calls `f` now, and on the changing thread after each change that may affect `is_ready`. Earlier callbacks stay.
     pub fn on_change(&self, f: impl Fn(&Self) + Send + 'static) {
         let me = self.me.clone();
         self.directory.on_change(Box::new(move || {
@@ -345,7 +345,7 @@ impl Engine {
         self.directory.changed();
     }
 
-    /// Accepted requests that are not over; where none is left, batches that are not.
+    /// Accepted requests that are not over; if there are none, unfinished batches.
     pub fn inflight(&self) -> u64 {
         match self.shared.inflight.load(Ordering::Acquire) {
             0 => self.shared.occupied.load(Ordering::Acquire),
@@ -353,14 +353,14 @@ impl Engine {
         }
     }
 
-    /// Sequences in progress, those of replaced versions included.
+    /// Sequences in progress, including those of replaced versions.
     pub fn sequences(&self) -> u64 {
         let continuing = self.shared.continuing.all();
         self.serving_all().iter().chain(&continuing).map(|version| version.sequences()).sum()
     }
 
-    /// Waits until nothing is in flight and no sequence in progress, at most `limit`. Returns what is in flight then: a sequence of which
-    /// nothing is waits for its client, and nobody waits for it. Blocks: not for a reactor.
+    /// Waits, at most `limit`, until nothing is in flight and no sequence in progress. Returns the requests in flight,
+    /// without sequences that wait for their client. Blocks, so it must not be called on a reactor.
     #[expect(clippy::disallowed_methods, reason = "an event would cost each request")]
     pub fn drain(&self, limit: Duration) -> u64 {
         let end = Instant::now() + limit;
@@ -373,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// Lets threads end and forgets every model. Requests in flight are still answered.
+    /// Ends threads and forgets every model. Requests in flight still get their responses.
     pub fn close(&self) {
         self.set_server_state(ServerState::Exiting);
         self.directory.change(|table| *table = Table::default());
@@ -386,40 +386,43 @@ impl Engine {
         self.shared.pool.close();
     }
 
-    /// Reads a model file. Blocks for as long as that takes. Without a backend there is none: the version is an ensemble.
+    /// Opens a model, and blocks for as long as that takes. Without a backend the version is an ensemble.
     ///
     /// # Errors
-    /// An unknown backend, or whatever the backend finds wrong.
-    pub fn open(&self, backend: &str, spec: OpenSpec) -> Result<Opened> {
+    /// The backend is unknown, or its error.
+    pub fn open(&self, backend: &str, spec: OpenSpec) -> Result<OpenedVersion> {
         let handle = self.handles.fetch_add(1, Ordering::Relaxed);
         if backend.is_empty() {
             self.opened.lock().insert(handle, (spec, None));
-            return Ok(Opened { handle, io: None, completed: None });
+            return Ok(OpenedVersion { handle, io: None, completed: None });
         }
         let found = self.backends.iter().find(|b| b.name() == backend).ok_or_else(|| {
-            Error::invalid(format!("unable to find backend library for backend '{backend}', try specifying runtime on the model configuration."))
+            Error::invalid(format!(
+                "unable to find backend library for backend '{backend}', try specifying runtime on \
+                 the model configuration."
+            ))
         })?;
         let opened = found.open(&spec)?;
         let (io, completed) = (opened.io(), opened.completed());
         self.opened.lock().insert(handle, (spec, Some(opened)));
-        Ok(Opened { handle, io, completed })
+        Ok(OpenedVersion { handle, io, completed })
     }
 
-    /// The opened model of a handle, which is used up.
-    pub(crate) fn take_opened(&self, handle: u32) -> Result<Waiting> {
+    /// Takes the opened model of a handle.
+    pub(crate) fn take_opened(&self, handle: u32) -> Result<OpenedModel> {
         let opened = self.opened.lock().remove(&handle);
         opened.ok_or_else(|| Error::internal(format!("model handle {handle} is not open")))
     }
 
-    /// Forgets an opened model that will not serve.
+    /// Drops an opened model that will not serve.
     pub fn discard(&self, handle: u32) {
         self.opened.lock().remove(&handle);
     }
 
-    /// A device failed for good: versions with instances on it lose those, and are not ready.
+    /// A device failed for good: versions lose their instances on it, and are not ready.
     fn device_failed(&self, device: u32, why: &str) {
         let why = device::failure::lost(device, why);
-        for version in self.directory.load().doubtful() {
+        for version in self.directory.load().may_be_unready() {
             version.device_failed(device, &why);
         }
         self.changed();
@@ -429,7 +432,7 @@ impl Engine {
         self.directory.load().models.get(name)?.versions.get(&version)?.serving.clone()
     }
 
-    /// Lets the sequences of a version that is about to be replaced go on (R-51).
+    /// Keeps a version that is about to be replaced for its sequences (R-51).
     pub(crate) fn keep(&self, version: Option<&Arc<ModelVersion>>) {
         let Some(version) = version.filter(|v| v.scheduling.sequencing.is_some()) else { return };
         if let Some(gone) = self.shared.continuing.keep(version.clone()) {
@@ -437,8 +440,8 @@ impl Engine {
         }
     }
 
-    /// Changes the state of a version that does not serve, or makes it known. READY is reached through `publish` only; a
-    /// version that is READY keeps serving while it is set LOADING (a reload).
+    /// Sets the state of a version that does not serve, or adds it. Only `publish` makes it READY; a READY version
+    /// keeps serving while it is LOADING (a reload).
     pub fn set_version_state(&self, name: &str, version: i64, state: VersionState, reason: &str) {
         self.directory.change(|table| {
             table.change(name, |entry| {
@@ -453,13 +456,12 @@ impl Engine {
         });
     }
 
-    /// Makes a model known without any version, or forgets one entirely.
+    /// Adds a model without versions, or removes a model.
     pub fn set_model_known(&self, name: &str, known: bool) {
         self.directory.change(|table| table.change(name, |_| known));
     }
 
-    /// Takes a version out of service: UNLOADING at once. The returned value tells when its last request is gone; then call
-    /// `retired`.
+    /// Takes a version out of service: UNLOADING at once. Call `retired` after its last request.
     pub fn retire(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
         self.keep(self.serving(name, version).as_ref());
         let (mut retiring, mut is_last) = (None, true);
@@ -472,7 +474,7 @@ impl Engine {
             });
         });
         if is_last {
-            // Unloaded, not replaced: sequences end. What was accepted is still answered, by the version that its caller holds.
+            // Unloaded, not replaced, so its sequences end. Accepted requests still finish.
             for former in self.shared.continuing.forget(Some(name)) {
                 if retiring.as_ref().is_none_or(|retiring| !Arc::ptr_eq(retiring, &former)) {
                     former.end_sequences();
@@ -488,7 +490,7 @@ impl Engine {
         retiring
     }
 
-    /// The last request of a retired version is gone.
+    /// Called after the last request of a retired version.
     pub fn retired(&self, name: &str, version: i64, reason: &str) {
         self.directory.change(|table| {
             table.change_known(name, |entry| {

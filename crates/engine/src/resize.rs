@@ -1,10 +1,11 @@
-//! Other instances while a version serves: what stays goes on, what is new is added, what is not wanted leaves.
+//! Changes the instances of a serving version: remaining ones continue, new ones are added, others are removed.
 //!
-//! Instances are known by their numbers. Those of a model whose instances are permits are all alike, and only their count matters. Others are matched
-//! with what the new configuration asks for: by their name, then by their group and device, as in Triton, whose instances keep their names as well.
+//! Instances have numbers. If instances are only permits, they are all alike and their count matters. Others are
+//! matched with the new configuration by name, then by group and device, as in Triton.
 //!
-//! One that leaves does so at once when it is idle, else when it comes back. If it has sequences it takes no others, and leaves once these are over.
-//! A permit that is called for again before it came back stays; of other instances the number is not used again before that. So no number is ever out twice.
+//! An idle instance is removed at once, a busy one after its batch, and one with sequences gets no others and is
+//! removed after them. A permit that is wanted again before it was returned stays; the number of any other instance is
+//! reused only after it was returned. So a number is never in use twice.
 
 use crate::identity::ConfigTexts;
 use crate::instance_config::InstanceConfig;
@@ -18,14 +19,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::Result;
 
-/// What becomes of instances: for each that is wanted, in that order, the number of the one that stays for it.
+/// For each configured instance, the number of the existing one that stays for it.
 fn stay(before: &[(u32, InstanceConfig)], wanted: &[InstanceConfig]) -> Vec<Option<u32>> {
     let mut left: Vec<&(u32, InstanceConfig)> = before.iter().collect();
     let mut take = |suits: &dyn Fn(&InstanceConfig) -> bool| {
         left.iter().position(|(_, instance)| suits(instance)).map(|at| left.remove(at).0)
     };
     let mut all: Vec<_> = wanted.iter().map(|wanted| take(&|instance| instance == wanted)).collect();
-    // It keeps its name, which is better not that of a new one.
+    // It keeps its name, which should not be that of a new instance.
     let is_given = |instance: &InstanceConfig| wanted.iter().any(|wanted| wanted.name == instance.name);
     for (stays, wanted) in all.iter_mut().zip(wanted) {
         *stays = stays
@@ -35,22 +36,22 @@ fn stay(before: &[(u32, InstanceConfig)], wanted: &[InstanceConfig]) -> Vec<Opti
     all
 }
 
-/// Instances that a change takes away.
+/// Instances removed by a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Those that left at once.
+    /// Removed at once.
     left: SmallVec<[u32; 4]>,
 }
 
 impl Run {
-    /// Lets these instances, at least one, run from now on.
+    /// Sets the instances, at least one, that run from now on.
     pub(crate) fn set_members(&mut self, now: u64, members: &[u32]) -> Changed {
         let mut changed = Changed::default();
         let before = std::mem::replace(&mut self.members, members.into());
         for &number in before.iter().filter(|number| !members.contains(number)) {
             if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == number) {
                 self.gone.remove(at);
-                // It has no sequences any more, and is idle or busy as any other.
+                // It has no sequences any more, and is idle or busy like any other.
                 match self.leaving.iter().position(|leaving| *leaving == number) {
                     Some(at) => drop(self.leaving.remove(at)),
                     None => self.idle.insert(0, number),
@@ -90,29 +91,29 @@ impl Run {
         at.map(|at| self.idle.remove(at)).is_some()
     }
 
-    /// Whether an instance has this number, or has not come back yet.
+    /// True if an instance has this number, or has not been returned yet.
     fn is_in_use(&self, number: u32) -> bool {
         [&self.members[..], &self.leaving, &self.draining].iter().any(|all| all.contains(&number))
     }
 
-    /// An instance has nothing to run any more. Whether it left.
+    /// Returns an instance that is not busy any more. Returns true if it was removed.
     pub(crate) fn give_back(&mut self, instance: u32) -> bool {
         let Some(at) = self.leaving.iter().position(|leaving| *leaving == instance) else {
             self.idle.push(instance);
             return false;
         };
         self.leaving.remove(at);
-        // Else it is gone, and may come back.
+        // Otherwise it is gone, and may come back.
         !self.members.contains(&instance)
     }
 }
 
 impl ModelVersion {
-    /// Serves on with the instances and the configuration given, or returns false: then only a reload can change them. Blocks while new ones start.
-    /// Triton's timer takes a number of instances into account when it is made, and so does the rate limiter.
+    /// Continues with the given instances and configuration, or returns false if only a reload can change them, as with
+    /// Triton's timer and the rate limiter, which depend on the number of instances. Blocks while new ones start.
     ///
     /// # Errors
-    /// A new instance could not be started, or its warm-up failed; nothing has changed then.
+    /// A new instance could not be started, or its warmup failed; nothing has changed then.
     pub(crate) fn set_instances(&self, config: &ModelConfig, texts: ConfigTexts) -> Result<bool> {
         if self.shared.options.strict_batching_delay || self.scheduling.limited.is_some() || self.graph().is_some() {
             return Ok(false);
@@ -121,7 +122,7 @@ impl ModelVersion {
         // One change at a time.
         let mut instances = self.running.instances.lock();
         if self.scheduling.capabilities.instances_are_permits {
-            // What runs on a device has to be put there first.
+            // Instances on a device need their model loaded there.
             if self.scheduling.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
                 return Ok(false);
             }
@@ -131,7 +132,7 @@ impl ModelVersion {
             let Some(started) = self.start_instances(config, &texts, &wanted, &stay)? else { return Ok(false) };
             let mut started = started.into_iter();
             let number = |(wanted, stays): (InstanceConfig, Option<u32>)| {
-                // One that stays has the name that its code was told.
+                // An instance that stays keeps the name that its code has.
                 let kept = stays.and_then(|number| instances.iter().find(|(known, _)| *known == number).cloned());
                 kept.or_else(|| Some((started.next()?.number, wanted)))
             };
@@ -160,7 +161,7 @@ impl ModelVersion {
         self.readiness_changed();
     }
 
-    /// Starts and warms up an instance for each that is wanted and for which none stays. `None`: this model's instances are changed by reloads only.
+    /// Starts and warms up the instances for which none stays. `None` if only reloads can change the model's instances.
     fn start_instances(
         &self,
         config: &ModelConfig,
@@ -197,7 +198,7 @@ impl ModelVersion {
         Ok(Some(new))
     }
 
-    /// Instances that were to leave do when their sequences are over.
+    /// Removes instances whose sequences are over.
     pub(crate) fn let_go(&self, run: &mut Run) {
         let all = std::mem::take(&mut run.draining);
         let Some(sequences) = run.schedule.sequences_mut() else { return };
@@ -232,7 +233,7 @@ mod tests {
         Run::new(Schedule::of(config, None), instances)
     }
 
-    /// What is idle after each step, the next one to run last: `3` sets the count, `take` and `give n` move an instance.
+    /// Idle instances after each step, the next one last: `3` sets the count, `take` and `give n` use an instance.
     fn check(instances: u32, steps: &[(&str, &[u32])]) {
         let mut run = run(instances);
         for (step, expected) in steps {
@@ -246,23 +247,23 @@ mod tests {
     }
 
     #[test]
-    fn idle_instances_come_and_go_at_once() {
+    fn idle_instances_are_added_and_removed_at_once() {
         check(1, &[("3", &[2, 1, 0]), ("3", &[2, 1, 0]), ("2", &[1, 0]), ("1", &[0]), ("2", &[1, 0])]);
     }
 
     #[test]
-    fn a_busy_instance_leaves_when_it_comes_back() {
+    fn a_busy_instance_is_removed_after_its_batch() {
         check(2, &[("take", &[1]), ("take", &[]), ("1", &[]), ("give 1", &[]), ("give 0", &[0])]);
         check(1, &[("take", &[]), ("2", &[1]), ("take", &[]), ("give 0", &[0]), ("1", &[0]), ("give 1", &[0])]);
     }
 
     #[test]
-    fn one_that_is_wanted_again_before_it_came_back_stays_once() {
+    fn an_instance_wanted_again_before_it_was_returned_stays_once() {
         check(2, &[("take", &[1]), ("take", &[]), ("1", &[]), ("2", &[]), ("give 1", &[1]), ("give 0", &[1, 0])]);
     }
 
     #[test]
-    fn whatever_happens_as_many_run_as_are_set_in_the_end() {
+    fn random_changes_end_with_the_configured_count() {
         let mut random = 88_172_645_463_325_252u64;
         let mut run = run(4);
         let mut out = Vec::new();
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_in_the_middle_leaves_and_the_others_stay() {
+    fn an_instance_in_the_middle_can_be_removed() {
         let mut run = run(4);
         let left = |changed: Changed| changed.left.into_vec();
         assert_eq!(run.idle.pop(), Some(0));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_is_gone_leaves_at_once_unless_it_is_busy() {
+    fn a_gone_instance_is_removed_at_once_unless_it_is_busy() {
         let mut run = run(3);
         for number in [1, 2] {
             run.gone.push((number, tensor::Error::unavailable("gone")));
@@ -325,7 +326,7 @@ mod tests {
         InstanceConfig::all(&ModelConfig { name: "m".into(), instance_group: groups, ..Default::default() })
     }
 
-    /// Numbers of those that stay, by what is wanted then; `-` = a new one.
+    /// Numbers of the instances that stay, in configured order; `-` = a new one.
     fn check_stay(before: &str, after: &str, expected: &str) {
         let before: Vec<_> = (0..).zip(instances(before)).collect();
         let stay = stay(&before, &instances(after));

@@ -1,8 +1,8 @@
-//! The end of a batch that runs in another process: its instance rests.
+//! The end of a batch that runs in another process: its instance becomes idle.
 //!
-//! Invariant: an instance that was taken for a batch rests once, when `Rest` is dropped, whatever panics.
+//! Invariant: an instance taken for a batch is returned once, when `Rest` is dropped, even after a panic.
 
-use crate::answer::{Answer, Sink};
+use crate::answer::{EngineResponse, Sink};
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::ran::Ran;
 use crate::version::ModelVersion;
@@ -13,22 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::Error;
 
-/// Where an instance goes when its batch is over.
+/// Destination of an instance after its batch.
 #[derive(Clone)]
 pub(crate) enum Then {
-    /// Back to the schedule.
+    /// The version's idle instances.
     Serve,
-    /// To the warm-up, which has all instances.
+    /// The warmup, which has all instances.
     WarmUp(Arc<WarmUp>),
 }
 
-/// An instance that a batch has. It rests when this is dropped: when it is freed, and in sequences not before their requests are over,
-/// for the next ones go on from what these leave behind.
+/// An instance in use by a batch, returned when this is dropped: when the backend frees it, and for sequences not
+/// before their requests are over, because the next ones need their state.
 pub(crate) struct Rest {
     pub(crate) version: Arc<ModelVersion>,
     pub(crate) instance: u32,
     pub(crate) ran: Ran,
-    /// 0 = nothing is learned.
+    /// 0 = nothing to learn.
     pub(crate) duration: AtomicU64,
     pub(crate) then: Then,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Rest {
 impl Drop for Rest {
     fn drop(&mut self) {
         let ran = Ran { duration: self.duration.load(Ordering::Relaxed), end: now_ns(), ..self.ran };
-        // Also while a panic unwinds: another one would end the process.
+        // Also while a panic unwinds, where another panic would end the process.
         let rested = catch_unwind(AssertUnwindSafe(|| match &self.then {
             Then::Serve => self.version.freed(self.instance, ran),
             Then::WarmUp(warm_up) => warm_up.freed(),
@@ -51,7 +51,7 @@ impl Drop for Rest {
     }
 }
 
-/// Takes the answers of a warm-up.
+/// Receives the responses of a warmup.
 #[derive(Default)]
 pub(crate) struct WarmUp {
     pub(crate) ended: Mutex<WarmUpEnded>,
@@ -61,13 +61,13 @@ pub(crate) struct WarmUp {
 #[derive(Default)]
 pub(crate) struct WarmUpEnded {
     pub(crate) requests: u64,
-    /// Instances that answer later and are free again.
+    /// Instances that were free again after they responded later.
     pub(crate) instances: u64,
     pub(crate) errors: Vec<Error>,
 }
 
 impl WarmUp {
-    /// The instance is free.
+    /// Called when an instance is free.
     pub(crate) fn freed(&self) {
         self.ended.lock().instances += 1;
         self.more.notify_one();
@@ -75,7 +75,7 @@ impl WarmUp {
 }
 
 impl Sink for WarmUp {
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: EngineResponse) {
         let mut ended = self.ended.lock();
         if let Some(Err(e)) = answer.response
             && ended.errors.len() < WARMUP_BATCH_SIZE_MAX as usize

@@ -1,4 +1,4 @@
-//! What changes while a version serves: its instances, its schedule, and what is counted of its requests.
+//! Changing state of a serving version: instances, scheduler, and counts of requests.
 
 use crate::inline::TurnPolicy;
 use crate::instance_config::InstanceConfig;
@@ -9,28 +9,28 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tensor::Error;
 
-/// State of a version that serves. Without instances, as of a graph, most of it stays unused.
+/// State of a serving version, mostly unused by a graph, which has no instances.
 pub(crate) struct RunningState {
     pub(crate) run: Mutex<Run>,
     /// Batches that run in other processes. `None` if the model runs in this one.
     pub(crate) later: Option<Later>,
-    /// Instances by number, with what the configuration asks of each. Locked for the whole of a change, before any other lock.
+    /// Instances by number, with their configuration. Locked during a whole change, before any other lock.
     pub(crate) instances: Mutex<Vec<(u32, InstanceConfig)>>,
     /// Number of instances that are gone, as in `Run::gone`.
     pub(crate) gone: AtomicU32,
     /// Accepted requests that are not executing yet.
     pub(crate) pending: AtomicU64,
-    /// Accepted requests without their last answer.
+    /// Accepted requests without a final response.
     pub(crate) inflight: AtomicU64,
     /// Requests that were cancelled so far.
     pub(crate) cancelled: AtomicU64,
-    /// The timer thread has to take cancelled requests out of the queue.
+    /// Set if the timer thread has to remove cancelled requests from the queue.
     pub(crate) sweep_due: AtomicBool,
-    /// Requests out of the queue that the timer thread still has to answer.
+    /// Removed requests to which the timer thread still has to respond.
     pub(crate) removed: Mutex<Removed>,
-    /// Another version serves in the place of this one.
+    /// Set when another version serves in its place.
     pub(crate) replaced: AtomicBool,
-    /// No version of this number serves any more.
+    /// Set when no version of this number serves any more.
     pub(crate) retired: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl RunningState {
         }
     }
 
-    /// Accepted requests that are not over. If there is none: batches that are not over.
+    /// Accepted requests that are not over; if there are none, unfinished batches.
     pub(crate) fn inflight(&self) -> u64 {
         // Requests first: a batch is counted before the last of its requests ends.
         match self.inflight.load(Ordering::Acquire) {
@@ -64,18 +64,18 @@ impl RunningState {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Publishes how many instances are gone, after `run` changed.
+    /// Publishes the number of gone instances after a change of `run`.
     pub(crate) fn count_gone(&self, run: &Run) {
         self.gone.store(run.gone.len() as u32, Ordering::Release);
     }
 
-    /// Whether an instance is gone.
+    /// True if an instance is gone.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.gone.load(Ordering::Acquire) > 0
     }
 
-    /// Why an instance is gone, if one is.
+    /// Why an instance is gone, if any is.
     pub(crate) fn why_gone(&self) -> Option<String> {
         if !self.is_short() {
             return None;
@@ -83,7 +83,7 @@ impl RunningState {
         self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
     }
 
-    /// Instances left: the model is told once the lock of `run`, which is held now, is free.
+    /// Notifies the model of removed instances, after the lock of `run`, held now, is free.
     pub(crate) fn instances_left(&self, instances: &[u32]) {
         if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
             later.left(instances);
@@ -91,28 +91,28 @@ impl RunningState {
     }
 }
 
-/// The schedule and the instances of a version, under one lock.
+/// The scheduler and instances of a version, under one lock.
 pub(crate) struct Run {
     pub(crate) schedule: Schedule,
-    /// Numbers of idle instances, the one that stopped last on top: its caches are warm.
+    /// Numbers of idle instances; the one used last, whose caches are warm, is last.
     pub(crate) idle: SmallVec<[u32; 8]>,
-    /// Numbers of the instances that the configuration asks for; see `resize`.
+    /// Numbers of the configured instances; see `resize`.
     pub(crate) members: SmallVec<[u32; 8]>,
-    /// Numbers of busy instances that do not become idle again: they are no members, or gone.
+    /// Numbers of busy instances that will not become idle: they are gone, or no longer configured.
     pub(crate) leaving: SmallVec<[u32; 2]>,
-    /// Numbers of instances that are no members and have sequences in progress. They take no others, and leave once these are over.
+    /// Instances that are no longer configured but have sequences. They get no others, and are removed after them.
     pub(crate) draining: SmallVec<[u32; 2]>,
-    /// Instances that are gone, and why; the one that went last behind the others. Neither idle nor asking.
+    /// Gone instances with reasons, in the order in which they went; neither idle nor asking.
     pub(crate) gone: Vec<(u32, Error)>,
-    /// If executions are limited: instances that wait for their resources.
+    /// With limited executions: instances that wait for their resources.
     pub(crate) asking: SmallVec<[u32; 8]>,
-    /// If executions are limited: instances that have their resources and no batch yet.
+    /// With limited executions: instances that have their resources and no batch yet.
     pub(crate) granted: SmallVec<[u32; 8]>,
-    /// Instances whose executions are over and whose resources the limiter still counts: it gets them back together with what this version
-    /// asks next, so that of all who want them the first in its order has them. Empty when no thread holds the lock.
+    /// Instances whose resources the limiter still counts although their execution is over. They are returned together
+    /// with the next request of this version, so that the limiter's order decides. Empty while the lock is free.
     pub(crate) finished: SmallVec<[u32; 2]>,
     pub(crate) turn_policy: TurnPolicy,
-    /// Time of the earliest timer that will call `wake`; 0 = none.
+    /// Time of the earliest armed timer; 0 = none.
     pub(crate) armed: u64,
 }
 
@@ -133,12 +133,12 @@ impl Run {
         }
     }
 
-    /// Whether the instance is gone.
+    /// True if the instance is gone.
     pub(crate) fn is_gone(&self, instance: u32) -> bool {
         self.gone.iter().any(|(gone, _)| *gone == instance)
     }
 
-    /// Error of every request while no instance is left.
+    /// Error of all requests while no instance is left.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<Error> {
         match self.gone.last() {
@@ -148,7 +148,7 @@ impl Run {
     }
 }
 
-/// Takes an idle instance: that one, if given.
+/// Takes an idle instance: `which`, if given.
 pub(crate) fn take_idle(idle: &mut SmallVec<[u32; 8]>, which: Option<u32>) -> Option<u32> {
     match which {
         None => idle.pop(),

@@ -1,4 +1,4 @@
-//! The schedule of a version: which waiting requests run next. The only place that knows what kind it is.
+//! The scheduler of a version, of either kind: chooses the waiting requests that run next.
 
 use crate::pending::{Queued, Requests};
 use crate::sequence::{self, Row, Sequencing};
@@ -8,8 +8,8 @@ use scheduler::sequence::{SequenceId, SequenceScheduler, conflict_warning};
 use scheduler::{NextBatch, Scheduler};
 use tensor::Error;
 
-/// Kinds of schedules. All of them are pure; see the `scheduler` crate.
-// One per version; the larger one is on the way of every request of most models.
+/// Kinds of schedulers. All are pure; see the `scheduler` crate.
+// One per version, and the larger variant is used by every request of most models.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Schedule {
     /// The default scheduler and the dynamic batcher.
@@ -18,39 +18,39 @@ pub(crate) enum Schedule {
     Sequences(Box<SequenceScheduler<Queued>>),
 }
 
-/// What to do next.
+/// Next action.
 pub(crate) enum Next {
-    /// Run these, on that instance if it matters which.
+    /// Run these, on this instance if one was chosen.
     Run(Requests, Option<u32>),
     SleepUntil(u64),
     Idle,
 }
 
-/// Why a request leaves without having run.
+/// Why a request left without running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemovalReason {
     /// It waited longer than its queue policy allows.
     Expired,
     /// Its sequence waited too long for a slot.
     SequenceExpired,
-    /// The client gave up.
+    /// The client cancelled it.
     Cancelled,
     /// The version ends, and its sequences with it.
     Stopped,
-    /// There is no instance any more that could run it, for this reason.
+    /// No instance is left that could run it, for this reason.
     Gone(Error),
 }
 
-/// Requests that leave without having run.
+/// Requests that left without running.
 pub(crate) type Removed = Vec<(RemovalReason, Queued)>;
 
 impl Schedule {
-    /// The schedule of a version: that of its sequences, else the `plain` one.
+    /// The sequence scheduler, if the version has sequences, or else one with the configuration `plain`.
     pub(crate) fn of(plain: scheduler::Config, sequencing: Option<&Sequencing>) -> Self {
         match sequencing {
             Some(sequencing) => {
                 let mut scheduler = SequenceScheduler::new(sequencing.schedule.clone());
-                // The states of a slot have to go with its sequence.
+                // The state of a slot has to be dropped with its sequence.
                 if sequencing.has_states() {
                     scheduler.watch_forgotten();
                 }
@@ -60,12 +60,12 @@ impl Schedule {
         }
     }
 
-    /// The schedule of sequences, if the version has them.
+    /// The sequence scheduler, if the version has one.
     pub(crate) fn sequences(&self) -> Option<&SequenceScheduler<Queued>> {
         if let Self::Sequences(s) = self { Some(s) } else { None }
     }
 
-    /// The schedule of sequences, to change.
+    /// The sequence scheduler, to change.
     pub(crate) fn sequences_mut(&mut self) -> Option<&mut SequenceScheduler<Queued>> {
         if let Self::Sequences(s) = self { Some(s) } else { None }
     }
@@ -77,17 +77,17 @@ impl Schedule {
         }
     }
 
-    /// Whether `step` would do nothing, whatever is idle.
+    /// True if `step` would do nothing for any idle instances.
     #[inline]
     pub(crate) fn is_still(&self) -> bool {
         match self {
             Self::Batcher(s) => s.is_still(),
-            // Sequences time out.
+            // Sequences have timeouts.
             Self::Sequences(_) => false,
         }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Batcher(s) => s.len(),
@@ -98,7 +98,7 @@ impl Schedule {
     /// Accepts a request.
     ///
     /// # Errors
-    /// What its client is told; the request comes back.
+    /// The client's error; the request is returned.
     pub(crate) fn push(&mut self, now: u64, request: Queued, model: &str) -> Result<(), (Error, Queued)> {
         let asked = &request.0.entry.request;
         match self {
@@ -121,8 +121,8 @@ impl Schedule {
         }
     }
 
-    /// What to do now, given which instances are idle, the one to prefer last. Requests that will not run are appended to
-    /// `removed`. Call again until it returns no `Run`.
+    /// Returns what to do now; the preferred idle instance is last. Call again until it returns no `Run`. Appends
+    /// requests that will not run to `removed`.
     pub(crate) fn step(&mut self, now: u64, idle: &[u32], removed: &mut Removed) -> Next {
         match self {
             Self::Batcher(s) => {
@@ -153,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// What executions of the version cost.
+    /// The measured cost of executions.
     #[inline]
     pub(crate) fn profile(&self) -> &Profile {
         match self {
@@ -162,7 +162,7 @@ impl Schedule {
         }
     }
 
-    /// The same, to learn.
+    /// The measured cost of executions, to update.
     #[inline]
     pub(crate) fn profile_mut(&mut self) -> &mut Profile {
         match self {
@@ -171,7 +171,7 @@ impl Schedule {
         }
     }
 
-    /// An instance is gone: takes out what waits for it in particular, and where none is left, everything.
+    /// Removes the requests that wait for a gone instance or, if none is left, all requests.
     pub(crate) fn down(&mut self, now: u64, instance: u32, none_is_left: bool, why: &Error, removed: &mut Removed) {
         let mut waiting = Vec::new();
         match self {
@@ -187,7 +187,7 @@ impl Schedule {
         removed.extend(waiting.into_iter().map(|request| (RemovalReason::Gone(why.clone()), request)));
     }
 
-    /// Forgets all sequences, and takes out every request that waits.
+    /// Forgets all sequences and removes every waiting request.
     pub(crate) fn end_sequences(&mut self, removed: &mut Removed) {
         if let Self::Sequences(s) = self {
             let mut waiting = Vec::new();
@@ -196,7 +196,7 @@ impl Schedule {
         }
     }
 
-    /// Takes out every request that was given up.
+    /// Removes every cancelled request.
     pub(crate) fn remove_cancelled(&mut self, now: u64, removed: &mut Removed) {
         match self {
             Self::Batcher(s) => {
@@ -213,7 +213,7 @@ impl Schedule {
     }
 }
 
-/// A request with the row it was given.
+/// Stores the row of a request in it.
 fn queued(request: scheduler::sequence::Request<Queued>, rows: usize) -> Queued {
     let scheduler::sequence::Request { mut item, id, start, end, origin } = request;
     item.0.row = Some(Row {

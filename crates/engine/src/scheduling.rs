@@ -1,7 +1,7 @@
-//! How the requests of a version are scheduled, as its configuration and its model ask. Does not change while the version serves.
+//! Scheduling of a version, from its configuration and model. Does not change while the version serves.
 
 use crate::batch_key::{ShapeRule, class_of_padded};
-use crate::order::Line;
+use crate::order::ResponseOrder;
 use crate::padding::Padding;
 use crate::pending::Requests;
 use crate::rate_limit::Registered;
@@ -13,43 +13,43 @@ use scheduler::Waiting;
 use scheduler::profile::RunClass;
 use tensor::DataType;
 
-/// Scheduling of a version. Of a graph only `sequencing` and `order` are read, and both are as of a model without either.
+/// Scheduling of a version. A graph only uses `sequencing` and `order`, with the values of a model without either.
 pub(crate) struct Scheduling {
     /// Capabilities of the model; the default for a graph.
     pub(crate) capabilities: Capabilities,
     pub(crate) shape_rule: ShapeRule,
     /// Control inputs, states and null rows of sequences.
     pub(crate) sequencing: Option<Sequencing>,
-    /// Lets requests of different lengths share a batch.
+    /// Allows requests of different lengths to share a batch.
     pub(crate) padding: Option<Padding>,
-    /// Lets answers leave in the order of their requests.
-    pub(crate) line: Option<Line>,
-    /// Instances ask the rate limiter before they execute.
+    /// Delivers responses in the order of their requests.
+    pub(crate) line: Option<ResponseOrder>,
+    /// Present if instances need grants of the rate limiter.
     pub(crate) limited: Option<Registered>,
     /// Requests that arrive together may share a batch.
     pub(crate) batches: bool,
-    /// Requests may run on the thread that brings them. False if order is kept, Triton's timer is asked for, or a request may have several
-    /// answers; and for models whose cost does not follow from shapes.
+    /// Requests may run inline. False if order is kept, with Triton's timer, if requests may have several responses,
+    /// and if the model's cost does not follow from shapes.
     pub(crate) may_inline: bool,
-    /// Requests end through responders, later than their executions: several answers, steps of sequences, or batches in other processes.
+    /// Requests end through responders: several responses, steps of sequences, or batches in other processes.
     pub(crate) answers_later: bool,
     /// An instance was on a device when the version was loaded.
     pub(crate) on_device: bool,
-    /// `ModelVersion::unlocked` has work to do: executions are limited, or batches run in other processes.
+    /// `ModelVersion::unlocked` has work to do, because executions are limited or batches run in other processes.
     pub(crate) acts_unlocked: bool,
-    /// The cost of a run also depends on the bytes of its inputs, which do not follow from their shapes.
+    /// The cost of a run also depends on the bytes of its inputs, which do not follow from shapes.
     pub(crate) sized: bool,
     /// Order in which ensembles have to call the version for their iterations.
     pub(crate) order: CallOrder,
 }
 
-/// Order in which requests run that are called one after the other.
+/// Order in which consecutive calls run.
 #[derive(Clone, Copy)]
 pub(crate) enum CallOrder {
     Any,
     /// The order of the calls.
     Kept,
-    /// The order of the calls while there is one instance.
+    /// The order of the calls, as long as there is one instance.
     OneByOne,
 }
 
@@ -64,9 +64,9 @@ impl Scheduling {
         limited: Option<Registered>,
     ) -> Self {
         let is_remote = served.remote().is_some();
-        let line = Line::of(config, sequencing.as_ref());
+        let line = ResponseOrder::of(config, sequencing.as_ref());
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
-        // With a limit on the queue a request that finds an idle instance must not take a place in it.
+        // With a queue limit, a request that finds an idle instance must not use a place in the queue.
         let unlimited = |d: &scheduler::Dynamic| {
             d.default_policy.max_queue_size == 0 && d.level_policies.values().all(|p| p.max_queue_size == 0)
         };
@@ -81,7 +81,7 @@ impl Scheduling {
         Self {
             shape_rule: ShapeRule::of(signature),
             batches: config.max_batch_size > 1 && config.dynamic.as_ref().is_some_and(unlimited),
-            // Not on a device: that is waited for, and what others do there makes the wait longer.
+            // Not on a device, where a run waits for the device, also for the work of others.
             may_inline: !(on_device || in_order || sequencing.is_some() || limited.is_some())
                 && !(signature.decoupled || is_remote || capabilities.cost_may_depend_on_data),
             answers_later: signature.decoupled || is_iterative || is_remote,
@@ -97,14 +97,14 @@ impl Scheduling {
         }
     }
 
-    /// The class of a batch's cost.
+    /// The cost class of a batch.
     pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
         let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
         RunClass::new(self.class_of(requests), rows, bytes)
     }
 
-    /// The class of a batch: that of its requests, which are alike but for what is padded.
+    /// The shape class of a batch, whose requests only differ in padded dimensions.
     pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
         let Some(first) = requests.first() else { return 0 };
         match &self.padding {
@@ -115,7 +115,7 @@ impl Scheduling {
         }
     }
 
-    /// Bytes of the requests' inputs; 0 if these follow from shapes.
+    /// Bytes of the requests' inputs; 0 if they follow from shapes.
     pub(crate) fn bytes_of<'e>(&self, entries: impl Iterator<Item = &'e BatchEntry>) -> u64 {
         if !self.sized {
             return 0;

@@ -1,5 +1,5 @@
-//! Counters of one version. Everything a request adds comes from one [`Timings`] value under one lock, so that statistics,
-//! metrics and histograms agree to the last count (S-43, S-46).
+//! Counters of one version. A request adds everything from one [`Timings`] under one lock, so that statistics, metrics
+//! and histograms agree exactly (S-43, S-46).
 
 use crate::executions::{Duration, Executions};
 use crate::limits::RESPONSE_STATISTICS_MAX;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tensor::Code;
 
-/// Why an accepted request failed, for the failure metric.
+/// Reason of a failed request, for the failure metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum FailureReason {
-    /// A queue policy's timeout.
+    /// Timeout of a queue policy.
     Rejected = 0,
-    /// Its client gave up.
+    /// The client cancelled it.
     Cancelled = 1,
     /// The model failed.
     Backend = 2,
@@ -27,19 +27,19 @@ pub enum FailureReason {
     Other = 3,
 }
 
-/// Where the time of one execution went; shared by the requests of a batch. Nanoseconds of `backend::now_ns`.
+/// Phases of one execution, shared by the requests of a batch, in nanoseconds of `backend::now_ns`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
-    /// C: the backend got the batch.
+    /// C: when the backend got the batch.
     pub start: u64,
-    /// D, E, F.
+    /// D, E, F: ends of input, inference and output.
     pub marks: Marks,
-    /// G: results are about to be handed out.
+    /// G: when responses were about to be sent.
     pub end: u64,
 }
 
 impl Timings {
-    /// Input, infer and output.
+    /// Durations of input, inference and output.
     #[inline]
     pub(crate) fn phases(&self) -> [u64; 3] {
         let m = &self.marks;
@@ -51,7 +51,7 @@ impl Timings {
     }
 }
 
-/// What a batch size cost so far.
+/// Counters of executions of one batch size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BatchDurations {
     pub(crate) input: Duration,
@@ -59,35 +59,35 @@ pub(crate) struct BatchDurations {
     pub(crate) output: Duration,
 }
 
-/// How a response of a decoupled model ended.
+/// End of a response of a decoupled model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseEnd {
     Success,
     Failed,
-    /// Nothing was sent in its place.
+    /// Nothing was sent.
     Empty,
     Cancelled,
 }
 
-/// What the responses with one index cost (observability.md 2.3).
+/// Counters of the responses with one index (observability.md 2.3).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResponseStatistics {
-    /// Computing those that were not cancelled.
+    /// Computing responses that were not cancelled.
     pub compute_infer: Duration,
-    /// Making their outputs, of those that had some.
+    /// Making the outputs of responses that had some.
     pub compute_output: Duration,
-    /// The whole of those that were delivered with outputs.
+    /// Whole time of delivered responses with outputs.
     pub success: Duration,
-    /// The whole of those that failed.
+    /// Whole time of failed responses.
     pub fail: Duration,
-    /// The whole of those that were empty.
+    /// Whole time of empty responses.
     pub empty: Duration,
-    /// The whole of those that were cancelled.
+    /// Whole time of cancelled responses.
     pub cancel: Duration,
 }
 
 impl ResponseStatistics {
-    /// Begun at `start`, its outputs at `output`, ended at `now`.
+    /// Adds a response begun at `start`, with outputs from `output`, ended at `now`.
     fn add(&mut self, end: ResponseEnd, (start, output, now): (u64, Option<u64>, u64)) {
         let all = now.saturating_sub(start);
         if end == ResponseEnd::Cancelled {
@@ -106,10 +106,10 @@ impl ResponseStatistics {
     }
 }
 
-/// What a version did until now, as its load is reckoned from.
+/// Totals of a version, from which its load is computed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
-    /// Answered without error.
+    /// Successful requests.
     pub(crate) requests: u64,
     pub(crate) failures: u64,
     /// As [`VersionStatistics::execution_ns`].
@@ -118,7 +118,7 @@ pub(crate) struct Totals {
 
 #[derive(Default)]
 struct Counters {
-    /// All executions, on whatever device. Its `failures` stays 0: see `executions`.
+    /// All executions, on any device. `failures` stays 0: see `executions`.
     all: Executions,
     last_inference_ms: u64,
     fail: Duration,
@@ -132,7 +132,7 @@ struct Counters {
     cache_miss: Duration,
     /// Devices of the instances.
     places: OnDevices,
-    /// By the indices of `places`.
+    /// Indexed like `places`.
     on_devices: Vec<Executions>,
 }
 
@@ -141,7 +141,7 @@ impl Counters {
         Executions { failures: self.failures[FailureReason::Backend as usize], ..self.all }
     }
 
-    /// Time that instances took for executions, each counted once.
+    /// Time of instances in executions, each counted once.
     fn execution_ns(&self) -> u64 {
         self.batches.values().map(|b| b.input.ns + b.infer.ns + b.output.ns).sum()
     }
@@ -158,7 +158,7 @@ impl Counters {
         self.failures[reason as usize] += 1;
     }
 
-    /// A request with its share of the `phases` of its execution. Inlined: every request comes by.
+    /// Adds a request with its share of the `phases` of its execution. Inlined, because every request needs it.
     #[inline(always)]
     fn succeed(&mut self, t: &Timings, phases: [u64; 3], accepted: u64, rows: u64) {
         let request_ns = t.end.saturating_sub(accepted);
@@ -178,36 +178,35 @@ impl Counters {
     }
 }
 
-/// The summary families, in the order they are printed. The first is that of models without the response cache, the last two those
-/// of models with it.
+/// The summary families in output order: the first without a response cache, the last two only with it.
 const SUMMARIES: [&str; 7] =
     ["request", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"];
-/// Their places.
+/// Indices in `SUMMARIES`.
 const QUEUE: usize = 1;
 const CACHE_HIT: usize = 5;
 const CACHE_MISS: usize = 6;
 
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
-    /// What executions are counted under; none: the rows of the batch.
+    /// Batch size under which executions are counted; `None` = the rows of the batch.
     batch_size: Option<u64>,
     has_histogram: bool,
-    /// The version has the response cache.
+    /// The version has a response cache.
     cached: bool,
-    /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
+    /// Milliseconds since the epoch at time 0 of `backend::now_ns`, so that one clock per execution is enough.
     epoch_ms: u64,
 }
 
 /// One executed request, for [`Statistics::executed`].
 pub(crate) struct Executed {
-    /// A and B: a request is queued as it is accepted.
+    /// A and B: when it was accepted and queued.
     pub accepted: u64,
     pub rows: u64,
     pub failure: Option<FailureReason>,
 }
 
 impl Executed {
-    /// What is counted of an entry that has its result.
+    /// Counters of an entry that has its result.
     pub(crate) fn of(entry: &BatchEntry, accepted: u64) -> Self {
         let failure = match &entry.result {
             Some(Err(e)) if e.code() == Code::Cancelled => Some(FailureReason::Cancelled),
@@ -247,14 +246,14 @@ impl Statistics {
         }
     }
 
-    /// Counts one execution on the thread of its request, which is not on a device, and the request.
-    // Inlined: for a request that runs alone the loop is one turn.
+    /// Counts one inline execution, which is not on a device, and its request.
+    // Inlined: for a single request the loop has one iteration.
     #[inline]
     pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
         self.count(&mut self.counters.lock(), 0, t, requests);
     }
 
-    /// Counts one execution of an instance, whose batch has so many null rows, and each of its requests.
+    /// Counts one execution of an instance, whose batch has this many null rows, and each of its requests.
     pub(crate) fn executed_by(
         &self,
         instance: u32,
@@ -265,7 +264,7 @@ impl Statistics {
         self.counted_by(instance, |c| self.count(c, null_rows, t, requests));
     }
 
-    /// An instance is on this device from now on. What others counted for theirs stays.
+    /// Sets the device of an instance. Counts of its former device stay.
     pub(crate) fn place(&self, instance: u32, device: Option<u32>) {
         let mut c = self.counters.lock();
         c.places.place(instance, device);
@@ -278,17 +277,17 @@ impl Statistics {
         self.counters.lock().places.device(instance)
     }
 
-    /// The instances on a device, also those that left.
+    /// The instances on a device, including removed ones.
     pub(crate) fn instances_on(&self, device: u32) -> Vec<u32> {
         self.counters.lock().places.instances_on(device).collect()
     }
 
-    /// The devices that instances are or were on.
+    /// The devices of all current and former instances.
     pub(crate) fn devices(&self) -> Vec<u32> {
         self.counters.lock().places.ordinals().to_vec()
     }
 
-    /// What `count` counts is that of the instance's device, too.
+    /// Applies `count` in total and for the instance's device.
     fn counted_by(&self, instance: u32, count: impl FnOnce(&mut Counters)) {
         let mut c = self.counters.lock();
         let Some(at) = c.places.at(instance) else { return count(&mut c) };
@@ -332,7 +331,7 @@ impl Statistics {
         b.output.add(output);
     }
 
-    /// Counts a request whose answer the cache had; it was looked for from the beginning, and sent at `end`.
+    /// Counts a request with a cached response, which was looked up from the beginning and sent at `end`.
     pub(crate) fn hit(&self, accepted: u64, end: u64) {
         let ns = end.saturating_sub(accepted);
         let mut c = self.counters.lock();
@@ -346,7 +345,7 @@ impl Statistics {
         c.summarise(CACHE_HIT, end, ns);
     }
 
-    /// Counts a request whose answer was kept, or could not be, on top of its execution: looking for it and keeping it took `ns`.
+    /// Counts a cache miss on top of its execution: lookup and insertion, successful or not, took `ns`.
     pub(crate) fn missed(&self, ns: u64, end: u64) {
         let mut c = self.counters.lock();
         c.all.success.ns += ns;
@@ -354,7 +353,7 @@ impl Statistics {
         c.summarise(CACHE_MISS, end, ns);
     }
 
-    /// Counts an accepted request that failed without being executed.
+    /// Counts an accepted request that failed without running.
     pub(crate) fn failed(&self, accepted: u64, now: u64, reason: FailureReason) {
         let mut c = self.counters.lock();
         let ns = now.saturating_sub(accepted);
@@ -364,7 +363,7 @@ impl Statistics {
         }
     }
 
-    /// Counts the first answer of a request that may have many. What follows says how it ended.
+    /// Counts the first response of a request that may have many. `ended` or `failed_late` counts the end.
     pub(crate) fn first_response(&self, accepted: u64, now: u64) {
         if self.has_histogram
             && let Some(h) = &mut self.counters.lock().histogram
@@ -387,7 +386,7 @@ impl Statistics {
         }
     }
 
-    /// Counts the end of such a request of an instance; with the rows of its execution, that, too.
+    /// Counts the end of such a request and, if `execution` has the rows, its execution.
     pub(crate) fn ended(&self, instance: u32, t: &Timings, accepted: u64, rows: u32, execution: Option<u64>) {
         let phases = t.phases();
         self.counted_by(instance, |c| {
@@ -398,7 +397,7 @@ impl Statistics {
         });
     }
 
-    /// As `ended`, of one that failed.
+    /// Like `ended`, for one that failed.
     pub(crate) fn failed_late(&self, instance: u32, accepted: u64, now: u64, reason: FailureReason) {
         self.counted_by(instance, |c| c.fail(now.saturating_sub(accepted), reason));
     }
@@ -450,12 +449,12 @@ impl Statistics {
     }
 }
 
-/// Everything counted about one version, taken at one moment.
+/// All counters of one version at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct VersionStatistics {
-    /// Model.
+    /// Name of the model.
     pub name: String,
-    /// The repository it is from, where repositories are namespaces; else "".
+    /// Repository of the model if repositories are namespaces, otherwise "".
     pub namespace: String,
     /// Version number.
     pub version: i64,
@@ -477,21 +476,21 @@ pub struct VersionStatistics {
     pub compute_infer: Duration,
     /// Splitting outputs.
     pub compute_output: Duration,
-    /// Requests the response cache answered, and looking for their answers.
+    /// Requests with a cached response, and the time of their lookups.
     pub cache_hit: Duration,
-    /// Requests whose answers were not there, and looking for and keeping them.
+    /// Requests without a cached response, and the time of lookups and insertions.
     pub cache_miss: Duration,
-    /// The version has the response cache.
+    /// The version has a response cache.
     pub cached: bool,
     /// By [`FailureReason`].
     pub failures: [u64; 4],
-    /// What instances on devices did of all this, by the ordinal of the device.
+    /// The counters of executions by device ordinal.
     pub on_devices: Vec<(u32, Executions)>,
-    /// Time that instances took for executions, each counted once, in ns.
+    /// Time of instances in executions, each counted once, in ns.
     pub execution_ns: u64,
     /// Batch size, and input, infer and output durations of executions of that size.
     pub batches: Vec<(u64, Duration, Duration, Duration)>,
-    /// By the index of a response in its request, of backends that count them.
+    /// By the index of a response in its request, for backends that count them.
     pub responses: Vec<ResponseStatistics>,
     /// Accepted and not yet executing.
     pub pending: u64,
@@ -503,7 +502,7 @@ pub struct VersionStatistics {
     pub first_response: Option<(Vec<f64>, Vec<u64>, u64)>,
     /// Quantiles by family.
     pub summaries: Option<Vec<Summary>>,
-    /// What the backend itself counts: name, help, value.
+    /// Counters of the backend: name, help, value.
     pub custom: Vec<(&'static str, &'static str, f64)>,
 }
 
@@ -520,14 +519,14 @@ pub struct Summary {
     pub sum_us: u64,
 }
 
-/// What one scrape needs.
+/// All values of one scrape.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Every version that serves.
     pub versions: Vec<VersionStatistics>,
     /// Limits and their current values: name, help, value.
     pub gauges: Vec<(&'static str, &'static str, f64)>,
-    /// What the response cache did and holds, where there is one that tells.
+    /// Counters of the response cache, if it has any.
     pub cache: Option<CacheCounters>,
     /// Resources of the rate limiter.
     pub resources: Vec<ResourceUse>,
@@ -538,11 +537,11 @@ pub struct Snapshot {
 pub struct ResourceUse {
     /// Its name.
     pub name: String,
-    /// Where it is; `None` of a global one.
+    /// Device of the resource; `None` if it is global.
     pub device: Option<u32>,
-    /// Units that executions hold.
+    /// Units used by executions.
     pub used: u64,
-    /// Units there are.
+    /// Units available.
     pub capacity: u64,
 }
 
@@ -550,7 +549,7 @@ pub struct ResourceUse {
 mod tests {
     use super::*;
 
-    /// CPU time per request in ns of threads that count executions of one request each, the least of several rounds.
+    /// CPU time per request, in ns, of threads that count single executions: the minimum of several rounds.
     fn cost_ns(threads: u32, options: &MetricsOptions) -> u64 {
         const REQUESTS: u64 = 5000;
         let statistics = Statistics::new(options, None, None, false, OnDevices::default());
@@ -563,7 +562,7 @@ mod tests {
             }
             (memory::thread::cpu_ns() - before) / REQUESTS
         };
-        // A round that another program interrupts costs more for reasons that are not ours.
+        // A round that was interrupted by another program costs more.
         let round = |_| {
             std::thread::scope(|scope| {
                 let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
@@ -574,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn o_17_what_instances_on_devices_did_is_counted_for_their_device_too() {
+    fn o_17_executions_on_devices_also_count_for_their_device() {
         let places = OnDevices::of([Some(1), None, Some(0), Some(1)].into_iter());
         let statistics = Statistics::new(&MetricsOptions::default(), None, None, false, places);
         let marks = Marks { inputs_ready: 11, inference_end: 13, outputs_ready: 14 };
@@ -585,7 +584,7 @@ mod tests {
         }
         statistics.executed_by(2, 0, &t, [request(Some(FailureReason::Backend))].into_iter());
         statistics.ended(3, &t, 5, 7, Some(7));
-        // An instance that was added while it serves, on a device that had none; and one that has the number of another.
+        // An instance added on a new device, and one that reuses a number.
         statistics.place(4, Some(7));
         statistics.executed_by(4, 0, &t, std::iter::once(request(None)));
         statistics.place(1, Some(7));
@@ -600,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn o62_counting_a_request_takes_less_than_a_microsecond_also_when_instances_count_at_once() {
+    fn o62_counting_a_request_takes_less_than_a_microsecond_under_contention() {
         let usual = MetricsOptions::default();
         let histograms = MetricsOptions { histograms: true, ..MetricsOptions::default() };
         for (threads, options) in [(1, &usual), (2, &usual), (1, &histograms)] {

@@ -1,17 +1,17 @@
-//! Requests of decoupled models and of iterative sequences: any number of answers, from any thread, and one end.
+//! Requests of decoupled models and of iterative sequences: any number of responses, from any thread, and one end.
 //!
-//! An execution of such a model ends twice: `execute` returns, and the instance is free; and each of its requests is finished,
-//! then or later, through its `Responder`. Requests whose responder the backend left alone are finished with their result.
+//! An execution of such a model ends in two ways: `execute` returns, and the instance is free; and each of its requests
+//! ends, then or later, through its `Responder`; a request whose responder the backend left ends with its result.
 //!
-//! Answers of one request leave one at a time, by one thread at a time, outside the lock; a thread that finds another handing out
-//! leaves it its answer. So sinks see them in the order in which the backend gave them, and may call back whatever they like.
+//! One thread at a time delivers responses of a request, one at a time and outside the lock; other threads leave their
+//! responses to it. So sinks see the order in which the backend sent them, and may make any call.
 //!
-//! A request of an iterative sequence may go back to the schedule instead of ending, and is executed again (S-25): one execution is a
-//! step of it, which is counted like a request. What it has been answered, and in which order, stays with it.
+//! A request of an iterative sequence may return to the scheduler instead of ending, and run again (S-25): each
+//! execution is a step, counted like a request. Its responses and their order stay with it.
 //!
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
-use crate::answer::{Answer, Delivery, Sink};
+use crate::answer::{Delivery, EngineResponse, Sink};
 use crate::batch_key::Key;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::padding::Lengths;
@@ -36,41 +36,41 @@ use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
-/// How often a thread that gave an answer too many looks whether some have left.
+/// Interval at which a thread with one response too many checks whether there is room.
 const ROOM_CHECK: Duration = Duration::from_micros(50);
 
-/// What the requests of one execution share.
+/// ResponderState shared by the requests of one execution.
 pub(crate) struct Execution {
     pub(crate) start: u64,
     instance: u32,
-    /// Of the whole batch, at least one per request.
+    /// Rows of the whole batch, at least one per request.
     rows: u64,
-    /// Set when the backend returned, or freed the instance that it kept.
+    /// Set when the backend returned, or freed the instance.
     marks: OnceLock<Marks>,
-    /// When the inputs of a batch were handed on that runs elsewhere.
+    /// When the inputs of a batch were passed on to another process.
     handed_on: OnceLock<u64>,
     is_counted: AtomicBool,
 }
 
 impl Execution {
-    /// Where the time went, for a request that ends now. While the backend is not done, all of it is inference.
+    /// Timings of a request that ends now. Until the backend is done, all its time is inference.
     fn timings(&self, now: u64) -> Timings {
         let inputs_ready = self.handed_on.get().copied().unwrap_or(self.start);
         let running = Marks { inputs_ready, inference_end: now, outputs_ready: now };
         Timings { start: self.start, marks: self.marks.get().copied().unwrap_or(running), end: now }
     }
 
-    /// The batch is over. Only the first call counts.
+    /// Records the end of the batch. Only the first call counts.
     pub(crate) fn set_marks(&self, marks: Marks) {
         let _ = self.marks.set(marks);
     }
 
-    /// The batch runs elsewhere since then.
+    /// Records when the batch was passed on to another process.
     pub(crate) fn set_handed_on(&self, inputs_ready: u64) {
         let _ = self.handed_on.set(inputs_ready);
     }
 
-    /// Rows of the batch, for the first request of it that asks.
+    /// Rows of the batch, for its first request that asks.
     fn count_once(&self) -> Option<u64> {
         (!self.is_counted.swap(true, Ordering::Relaxed)).then_some(self.rows)
     }
@@ -87,46 +87,45 @@ pub(crate) struct Streaming {
     trace: Option<Trace>,
     key: Key,
     class: u64,
-    state: Mutex<State>,
+    state: Mutex<ResponderState>,
     me: Weak<Streaming>,
 }
 
-/// One execution of a request: all there is of most, a step of an iterative sequence.
+/// One execution of a request: its only one, or a step of an iterative sequence.
 struct Execute {
     execution: Arc<Execution>,
-    /// When it began to wait for this.
+    /// When it was queued for this execution.
     accepted: u64,
     running: Option<RunningRequest>,
 }
 
-/// Of a sequence: the row of the execution.
+/// The row of a sequence in an execution.
 pub(crate) struct RunningRequest {
     pub(crate) row: Row,
-    /// Indices of the outputs its client asked for.
+    /// Indices of the requested outputs.
     pub(crate) wanted: Vec<u16>,
-    /// The instance of the batch, which does not rest before.
+    /// Keeps the instance of the batch busy.
     pub(crate) rest: Option<Arc<Rest>>,
 }
 
-struct State {
+struct ResponderState {
     step: Execute,
-    /// It was finished.
     is_over: bool,
-    /// It was answered something.
+    /// Set after the first response.
     has_answered: bool,
     counted: Counted,
     /// Index of the next response in the statistics, and when work on it and on its outputs began.
     index: usize,
     response_start: u64,
     output_start: Option<u64>,
-    /// Answers that other threads gave while one is being handed out.
-    ready: VecDeque<Answer>,
+    /// Responses of other threads while one is being delivered.
+    ready: VecDeque<EngineResponse>,
     is_leaving: bool,
 }
 
 impl Streaming {
-    /// Hands out an answer, after those before it.
-    fn leave<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer) {
+    /// Delivers a response after earlier ones.
+    fn leave<'s>(&'s self, mut state: MutexGuard<'s, ResponderState>, answer: EngineResponse) {
         if state.is_leaving {
             state.ready.push_back(answer);
             let is_full = state.ready.len() > ANSWERS_WAITING_MAX && !state.is_over;
@@ -150,8 +149,7 @@ impl Streaming {
         state.is_leaving = false;
     }
 
-    /// Lets the thread that hands answers out get on. It does not block, but it may not have a core: for a while that is no reason
-    /// to end the request.
+    /// Waits for room while another thread delivers, which may have no core for a while: that must not end the request.
     #[expect(
         clippy::disallowed_methods,
         reason = "an event would cost each answer; this is for a thread without a core"
@@ -162,26 +160,26 @@ impl Streaming {
             if now_ns() > until {
                 return self.overrun(ANSWERS_WAITING_MAX);
             }
-            // Not a yield: threads that spin would keep the one that hands out from its core.
+            // Not a yield: spinning threads would keep the delivering one from its core.
             std::thread::sleep(ROOM_CHECK);
         }
     }
 
-    /// More answers wait than may.
+    /// Cancels the request, because more responses are waiting than allowed.
     fn overrun(&self, limit: usize) {
         let text = format!(
             "model '{}' answers faster than its answers can leave: at most {limit} of a request may wait",
             self.version.signature.model
         );
         let reason = Some(Box::new(Error::new(Code::ResourceExhausted, text)));
-        // Backends hear of it, and may panic; the answers after this one have to leave all the same.
+        // Backends are notified and may panic, but later responses still have to be delivered.
         if catch_unwind(AssertUnwindSafe(|| self.ticket.give_up(reason))).is_err() {
             log::error!("the backend of model '{}' panicked when a request was given up", self.version.signature.model);
         }
     }
 
-    /// Keeps what of an answer is a state; the rest goes to the client.
-    fn keep(&self, state: &State, outcome: &mut Outcome) -> Result<()> {
+    /// Keeps the states in a response; its other outputs go to the client.
+    fn keep(&self, state: &ResponderState, outcome: &mut Outcome) -> Result<()> {
         match (&self.version.scheduling.sequencing, &state.step.running) {
             (Some(sequencing), Some(running)) => sequencing.keep(&running.row, &running.wanted, &self.id, outcome),
             _ => Ok(()),
@@ -198,8 +196,8 @@ impl Streaming {
         })
     }
 
-    /// Counts what a response came to.
-    fn count(&self, state: &mut State, end: ResponseEnd, now: u64) {
+    /// Counts a response.
+    fn count(&self, state: &mut ResponderState, end: ResponseEnd, now: u64) {
         let (start, output) = (state.response_start, state.output_start.take());
         if state.counted == Counted::Responses {
             self.version.statistics.response(state.index, end, (start, output, now));
@@ -208,7 +206,7 @@ impl Streaming {
         state.response_start = now;
     }
 
-    fn answers_first(&self, state: &mut State, now: u64) {
+    fn answers_first(&self, state: &mut ResponderState, now: u64) {
         if !std::mem::replace(&mut state.has_answered, true) {
             self.version.statistics.first_response(state.step.accepted, now);
         }
@@ -267,13 +265,13 @@ impl Streaming {
         }
         let response = last.map(|result| result.map(|outcome| self.response(outcome)));
         if let Some(running) = running {
-            // Its slot is free before the client hears of it: it may go on at once.
+            // Its slot is free before the client gets the end, because it may continue at once.
             MutexGuard::unlocked(&mut state, || self.release(running));
         }
-        self.leave(state, Answer { response, is_final: true });
+        self.leave(state, EngineResponse { response, is_final: true });
     }
 
-    /// The last execution of the request is over.
+    /// Ends the last execution of the request.
     fn release(&self, mut running: RunningRequest) {
         if let Some(sequencing) = &self.version.scheduling.sequencing {
             sequencing.over(&running.row);
@@ -281,11 +279,11 @@ impl Streaming {
         if let Some(origin) = running.row.origin.take() {
             self.version.release_row(origin);
         }
-        // Perhaps the last one that the instance waited for.
+        // Perhaps the last request that kept the instance busy.
         drop(running.rest.take());
     }
 
-    /// One answer is all that a client of a model that is not decoupled can get: another one ends its request.
+    /// True for a second response of a model that is not decoupled, which ends the request.
     fn is_one_too_many(&self) -> bool {
         if self.version.signature.decoupled {
             return false;
@@ -297,7 +295,7 @@ impl Streaming {
         true
     }
 
-    /// Has the request executed again, behind this answer, or ends it.
+    /// Queues the request for another execution after this response, or ends it.
     fn reschedule(&self, mut entry: BatchEntry, mut outcome: Option<Outcome>) {
         let version = &self.version;
         let Some(sequencing) = version.scheduling.sequencing.as_ref().filter(|s| s.schedule.iterative) else {
@@ -316,11 +314,11 @@ impl Streaming {
             return self.end(Some(Err(error)));
         }
         let Some(origin) = state.step.running.as_mut().and_then(|running| running.row.origin.take()) else {
-            // A warm-up has no slot to go back to.
+            // A warmup has no slot.
             drop(state);
             return self.end(outcome.map(Ok));
         };
-        // Dropped when the request is back: its instance may rest then, and start it.
+        // Dropped after the request is queued, because its idle instance may start it.
         let running = state.step.running.take();
         if let Some(running) = &running {
             sequencing.restore(&mut entry, &running.wanted);
@@ -338,7 +336,7 @@ impl Streaming {
                 self.count(&mut state, ResponseEnd::Success, now);
                 self.answers_first(&mut state, now);
                 let response = Some(Ok(self.response(outcome)));
-                self.leave(state, Answer { response, is_final: false });
+                self.leave(state, EngineResponse { response, is_final: false });
             }
         }
         let pending = Box::new(Pending {
@@ -393,7 +391,7 @@ impl Answers for Streaming {
         self.count(&mut state, ResponseEnd::Success, now);
         self.answers_first(&mut state, now);
         let response = Some(Ok(self.response(outcome)));
-        self.leave(state, Answer { response, is_final: false });
+        self.leave(state, EngineResponse { response, is_final: false });
         Ok(())
     }
 
@@ -410,10 +408,10 @@ impl Answers for Streaming {
         let is_cancel = is_cancelled || error.code() == Code::Cancelled;
         let end = if is_cancel { ResponseEnd::Cancelled } else { ResponseEnd::Failed };
         self.count(&mut state, end, now);
-        // No client wants it any more; and a request that was given up with a reason is answered that and nothing else.
+        // Nothing is sent to a client that cancelled, and only the reason to one whose request was ended with a reason.
         if !is_cancelled {
             self.answers_first(&mut state, now);
-            self.leave(state, Answer { response: Some(Err(error)), is_final: false });
+            self.leave(state, EngineResponse { response: Some(Err(error)), is_final: false });
         }
     }
 
@@ -448,10 +446,11 @@ impl Answers for Streaming {
         if self.state.lock().is_over {
             return;
         }
-        // Perhaps while a panic unwinds: another one would end the process.
+        // Perhaps while a panic unwinds, where another panic would end the process.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             self.end(Some(Err(Error::internal(format!(
-                "the backend of model '{}' dropped a request without ending it; this is a defect of the backend, please report it",
+                "the backend of model '{}' dropped a request without ending it; this is a defect of the backend, \
+                 please report it",
                 self.version.signature.model
             )))));
         }));
@@ -474,7 +473,7 @@ impl Answers for Streaming {
 }
 
 impl ModelVersion {
-    /// Runs a batch of a decoupled model, or of steps of iterative sequences. Its requests end now or later.
+    /// Runs a batch of a decoupled model or of steps of iterative sequences, whose requests end now or later.
     pub(crate) fn execute_streaming(
         self: &Arc<Self>,
         instance: u32,
@@ -493,7 +492,7 @@ impl ModelVersion {
         Ran { duration, end, ..ran }
     }
 
-    /// An execution of these requests that begins now, and what is known of its cost.
+    /// An execution of these requests that begins now, and its cost class.
     pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, Ran) {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
@@ -505,8 +504,8 @@ impl ModelVersion {
         (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 
-    /// The entries of a batch that begins now. From here on their responders see to it that the requests end. `rest` is the instance, if
-    /// it is to stay busy until they did.
+    /// The entries of a batch that begins now. From here on their responders ensure that the requests end. `rest` is
+    /// set if the instance stays busy until then.
     pub(crate) fn entries_with_responders(
         self: &Arc<Self>,
         requests: &mut Requests,
@@ -526,7 +525,7 @@ impl ModelVersion {
         Some(entry)
     }
 
-    /// What answers a request whose execution begins now.
+    /// Creates the responder of a request whose execution begins now.
     pub(crate) fn responder(
         self: &Arc<Self>,
         pending: &mut Pending,
@@ -553,7 +552,7 @@ impl ModelVersion {
             trace: entry.request.trace.clone(),
             key: pending.key.clone(),
             class: pending.class,
-            state: Mutex::new(State {
+            state: Mutex::new(ResponderState {
                 step,
                 is_over: false,
                 has_answered: false,

@@ -1,4 +1,4 @@
-//! Which models and versions are known, and in what state. Read on every request without a lock, copied on every change.
+//! Table of known models and versions with their states. Read on every request without a lock, copied on every change.
 
 use crate::version::ModelVersion;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub enum VersionState {
 }
 
 impl VersionState {
-    /// Reads the name used in the index.
+    /// Parses the name used in the repository index.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "UNKNOWN" => Self::Unknown,
@@ -31,7 +31,7 @@ impl VersionState {
     }
 }
 
-/// State of the server as health sees it.
+/// State of the server, as reported by health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServerState {
@@ -39,35 +39,35 @@ pub enum ServerState {
     Initializing = 0,
     /// Serving.
     Ready = 1,
-    /// Finishing what is in flight.
+    /// Finishing requests in flight.
     Exiting = 2,
-    /// The start failed, and the server was told to stay: it answers, but has no models.
+    /// The start failed, but the server was told to stay: it responds, but has no models.
     Failed = 3,
-    /// As `Initializing`, with ports that are open: the server is live, and not ready.
+    /// Like `Initializing`, with open ports: the server is live, and not ready.
     Loading = 4,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct Table {
-    /// By name; where repositories are namespaces (R-40) by `<repository>/<name>`, which no name can be.
-    pub(crate) models: HashMap<String, Entry>,
-    /// For each name in a namespace, what it is known by.
+    /// By name, or by `<repository>/<name>`, which is no valid name, if repositories are namespaces (R-40).
+    pub(crate) models: HashMap<String, ModelEntry>,
+    /// For each name in a namespace, its keys in `models`.
     in_namespaces: HashMap<String, BTreeSet<String>>,
-    /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
-    /// strict readiness costs the same with any number of models.
+    /// Number of versions that are neither ready nor unloaded, and of models without any version. Updated on changes,
+    /// so that strict readiness costs the same with any number of models.
     unready: usize,
-    /// Versions that serve and may not be ready for all that: those whose models answer later, or lie on devices.
-    doubtful: Vec<Arc<ModelVersion>>,
-    /// Changes so far: two tables of one engine with the same number are the same.
+    /// Serving versions that may not be ready, because their models respond later or are on devices.
+    may_be_unready: Vec<Arc<ModelVersion>>,
+    /// Number of changes. Tables of one engine with the same number are the same.
     pub(crate) epoch: u64,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Entry {
+pub(crate) struct ModelEntry {
     pub(crate) versions: BTreeMap<i64, VersionEntry>,
-    /// Highest READY version, so that the usual request does not search for it.
+    /// Highest READY version, so that most requests do not search.
     latest: Option<Arc<ModelVersion>>,
-    /// What of `Table::unready` is this model's.
+    /// The share of this model in `Table::unready`.
     counted: usize,
 }
 
@@ -79,20 +79,20 @@ pub(crate) struct VersionEntry {
 }
 
 impl VersionEntry {
-    /// Gone on purpose.
+    /// True if it was unloaded.
     fn is_unloaded(&self) -> bool {
         self.state == VersionState::Unavailable && self.reason == "unloaded"
     }
 }
 
-impl Entry {
-    /// All of its versions were unloaded, or are being unloaded.
+impl ModelEntry {
+    /// True if all of its versions were or are being unloaded.
     fn is_gone(&self) -> bool {
         let is_gone = |v: &VersionEntry| v.state == VersionState::Unloading || v.is_unloaded();
         !self.versions.is_empty() && self.versions.values().all(is_gone)
     }
 
-    /// What of it keeps a strict server from being ready.
+    /// Number of its versions that keep a strict server from being ready.
     fn unready(&self) -> usize {
         let is_fine = |v: &VersionEntry| v.state == VersionState::Ready || v.is_unloaded();
         usize::from(self.versions.is_empty()) + self.versions.values().filter(|v| !is_fine(v)).count()
@@ -104,12 +104,12 @@ impl Entry {
 }
 
 impl Table {
-    /// Finds the version a request means (protocol.md 2.9 rows 1–4).
+    /// Finds the version of a request (protocol.md 2.9 rows 1–4).
     pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
         self.find_from("", name, version)
     }
 
-    /// As `find`, for a model of this namespace, which comes before all others; "" = none.
+    /// Like `find`, but first searches the model in this namespace; "" = none.
     pub(crate) fn find_from(&self, namespace: &str, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
         let known = self.models.get(name).filter(|_| namespace.is_empty());
         let entry = match known {
@@ -135,11 +135,10 @@ impl Table {
         }
     }
 
-    /// What a name stands for (R-40): itself where there are no namespaces, else the model of that name in `namespace`, or the only
-    /// one.
+    /// The key of a name (R-40): itself without namespaces, else of that model in `namespace`, or the only one.
     ///
     /// # Errors
-    /// INVALID_ARG, Triton's texts: there are several, or none.
+    /// INVALID_ARG, with Triton's texts: there are several, or none.
     pub(crate) fn key<'n>(&'n self, namespace: &str, name: &'n str) -> Result<Cow<'n, str>> {
         if self.in_namespaces.is_empty() {
             return Ok(Cow::Borrowed(name));
@@ -162,12 +161,13 @@ impl Table {
             0 => Err(Error::invalid(format!("Request for unknown model: '{name}' is not found"))),
             1 => Ok(keys.and_then(BTreeSet::first).map_or(Cow::Borrowed(name), |key| Cow::Borrowed(key.as_str()))),
             n => Err(Error::invalid(format!(
-                "There are {n} identifiers of model '{name}' in global map, model namespace must be provided to resolve ambiguity."
+                "There are {n} identifiers of model '{name}' in global map, model namespace must be provided to \
+                 resolve ambiguity."
             ))),
         }
     }
 
-    /// The only model of this name in a namespace that was not unloaded: what a model of another namespace calls by it.
+    /// The only model of this name, in any namespace, that was not unloaded: used for calls from another namespace.
     fn only_left(&self, name: &str) -> Option<&str> {
         let is_left = |key: &&String| self.models.get(*key).is_some_and(|entry| !entry.is_gone());
         let mut left = self.in_namespaces.get(name)?.iter().filter(is_left);
@@ -175,22 +175,23 @@ impl Table {
         left.next().is_none().then_some(first.as_str())
     }
 
-    /// Every version of every model is ready, or gone on purpose (R-50).
+    /// True if every version of every model is ready or unloaded (R-50).
     pub(crate) fn all_ready(&self) -> bool {
-        self.unready == 0 && self.doubtful.iter().all(|version| !version.running.is_short())
+        self.unready == 0 && self.may_be_unready.iter().all(|version| !version.running.is_short())
     }
 
-    /// Versions that serve and may not be ready for all that.
-    pub(crate) fn doubtful(&self) -> &[Arc<ModelVersion>] {
-        &self.doubtful
+    /// Serving versions that may not be ready.
+    pub(crate) fn may_be_unready(&self) -> &[Arc<ModelVersion>] {
+        &self.may_be_unready
     }
 
-    /// Changes a model, which becomes known by it; `f` returns false when it is to be forgotten.
-    pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut Entry) -> bool) {
-        let (name, mut entry) = self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), Entry::default()));
+    /// Changes a model, and adds it if necessary; `f` returns false to remove it.
+    pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut ModelEntry) -> bool) {
+        let (name, mut entry) =
+            self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), ModelEntry::default()));
         self.unready -= entry.counted;
         for version in entry.ready().filter(|v| v.may_be_unready()) {
-            self.doubtful.retain(|v| !Arc::ptr_eq(v, version));
+            self.may_be_unready.retain(|v| !Arc::ptr_eq(v, version));
         }
         let keeps = f(&mut entry);
         if let Some((_, bare)) = split_key(&name) {
@@ -208,13 +209,13 @@ impl Table {
             entry.latest = entry.ready().last().cloned();
             entry.counted = entry.unready();
             self.unready += entry.counted;
-            self.doubtful.extend(entry.ready().filter(|v| v.may_be_unready()).cloned());
+            self.may_be_unready.extend(entry.ready().filter(|v| v.may_be_unready()).cloned());
             self.models.insert(name, entry);
         }
     }
 
-    /// As `change`, of a model that is known.
-    pub(crate) fn change_known(&mut self, name: &str, f: impl FnOnce(&mut Entry)) {
+    /// Like `change`, for a known model.
+    pub(crate) fn change_known(&mut self, name: &str, f: impl FnOnce(&mut ModelEntry)) {
         if self.models.contains_key(name) {
             self.change(name, |entry| {
                 f(entry);
@@ -224,13 +225,13 @@ impl Table {
     }
 }
 
-/// Namespace and name of what a model in a namespace is known by; `None` of any other.
+/// Namespace and name of a key in a namespace; `None` for any other key.
 pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
     key.rsplit_once('/')
 }
 
-/// Reads a version as it stands in a URL or a gRPC message: "" lets the server choose; leading digits are enough, as for C's
-/// `stol`, which is what clients have come to rely on (protocol.md 1.2).
+/// Parses a version of a URL or a gRPC message: "" lets the server choose; leading digits are enough, as for C's
+/// `stol`, on which clients rely (protocol.md 1.2).
 pub(crate) fn parse_version(text: &str) -> Result<Option<i64>> {
     if text.is_empty() {
         return Ok(None);
@@ -245,7 +246,8 @@ pub(crate) fn parse_version(text: &str) -> Result<Option<i64>> {
     let value = digits.parse::<i64>().ok().map(|v| if negative { -v } else { v });
     match value {
         None => Err(Error::invalid(format!(
-            "failed to get model version from specified version string '{text}' (details: stol), version should be an integral value > 0"
+            "failed to get model version from specified version string '{text}' (details: stol), version should be an \
+             integral value > 0"
         ))),
         Some(v) if v < 0 => Err(Error::invalid(format!(
             "invalid model version specified '{text}' , version should be an integral value > 0"
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ready_is_counted_as_if_all_were_looked_at() {
+    fn the_count_of_unready_versions_is_exact() {
         use VersionState::*;
         let states = [
             (Ready, ""),
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn r40_a_name_stands_for_the_only_model_of_it_or_for_that_of_its_namespace() {
+    fn r40_a_name_means_the_only_model_or_that_of_its_namespace() {
         let mut table = Table::default();
         let key = |table: &Table, namespace: &str, name: &str| match table.key(namespace, name) {
             Ok(key) => key.into_owned(),
@@ -321,7 +323,8 @@ mod tests {
         table.change("/a/m", |_| true);
         assert_eq!((key(&table, "", "m"), key(&table, "/b", "m")), ("/a/m".into(), "/a/m".into()));
         table.change("/b/m", |_| true);
-        let two = "InvalidArg There are 2 identifiers of model 'm' in global map, model namespace must be provided to resolve ambiguity.";
+        let two = "InvalidArg There are 2 identifiers of model 'm' in global map, model namespace must be provided to \
+             resolve ambiguity.";
         assert_eq!((key(&table, "", "m"), key(&table, "/c", "m")), (two.into(), two.into()));
         assert_eq!((key(&table, "/b", "m"), key(&table, "", "/a/m")), ("/b/m".into(), "/a/m".into()));
         table.change("/b/m", |_| false);
@@ -331,7 +334,7 @@ mod tests {
         table.change("/a/other", |_| false);
         assert_eq!(key(&table, "", "m"), "m");
 
-        // What was unloaded is not meant while there is another one.
+        // Unloaded models are ignored while there is another one.
         let set = |table: &mut Table, key: &str, state: VersionState| {
             let entry = VersionEntry { state, reason: "unloaded".into(), serving: None };
             table.change(key, |model| {

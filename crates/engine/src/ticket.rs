@@ -1,11 +1,11 @@
-//! Cancellation of one request, wherever it is: queued, about to run, running, answered; and of the calls made for it.
+//! Cancellation of a request in any state (queued, about to run, running, answered), and of the calls made for it.
 //!
-//! The flag is set before the slot is looked at, and a dispatcher looks at the flag after it filled the slot, each under the
-//! ticket's lock; so whichever comes second sees the other, and a running batch loses each wanted request at most once.
+//! The flag is set before the stage is read, and a dispatcher reads the flag after it set the stage, both under the
+//! lock of the ticket. So the later one sees the other, and a running batch counts each cancelled request at most once.
 //!
-//! Tickets form a tree: a call made for another request registers with its ticket, and leaves it when it is settled. A child
-//! registers under the lock under which its parent hands out its children to be cancelled, so none is missed and none is told
-//! twice. No lock is held while another ticket is told.
+//! Tickets form a tree: a call made for another request registers with its ticket, and is removed when it is settled. A
+//! child registers under the lock under which its parent returns its children for cancellation, so each is cancelled
+//! exactly once. No lock is held while another ticket is cancelled.
 
 use crate::version::ModelVersion;
 use backend::sync::{AtomicBool, Mutex, Ordering};
@@ -15,76 +15,74 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// Handle to an accepted request, or to a group of calls. Dropping it does nothing.
+/// Handle of an accepted request, or of a group of calls. Dropping it does nothing.
 #[derive(Clone)]
 pub struct Ticket {
     pub(crate) state: Arc<TicketState>,
 }
 
-/// The state behind a ticket. Public for the model test only.
+/// The state of a ticket. Public only for the model test.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct TicketState {
     cancelled: AtomicBool,
-    place: Mutex<Place>,
-    /// Whose queue has to be swept when it is cancelled there.
+    progress: Mutex<RequestProgress>,
+    /// The version whose queue has to be swept after a cancellation.
     version: Weak<ModelVersion>,
-    /// Whom it was called for.
+    /// The request that this one was called for.
     parent: Option<Arc<TicketState>>,
-    /// Nanoseconds of input, infer and output that calls made for it took.
+    /// Nanoseconds of input, inference and output of calls made for it.
     spent: [AtomicU64; 3],
 }
 
-/// Where the request is, and what hangs on it.
+/// Stage of the request, and its children.
 #[derive(Default)]
-struct Place {
-    slot: Slot,
-    /// What it is to be answered because it was given up, if not CANCELLED.
+struct RequestProgress {
+    stage: TicketStage,
+    /// Error to respond with, if it was ended with another one than CANCELLED.
     reason: Option<Box<Error>>,
-    /// Its number with its parent, until it leaves it.
+    /// Its number among the children of its parent, until it is removed there.
     number: Option<usize>,
-    /// Made with the first child.
+    /// Created with the first child.
     children: Option<Box<Children>>,
 }
 
 #[derive(Default)]
-enum Slot {
-    /// Waiting, or running where stopping it is not worth the trouble.
+enum TicketStage {
+    /// Waiting, or running in a batch that cannot be stopped.
     #[default]
     Queued,
     Running(Arc<RunControl>),
-    /// Its batch was told, or it was answered.
+    /// Answered, or counted as cancelled by its batch.
     Settled,
 }
 
-/// Calls that are not settled. Numbers of those that left are used again, so it grows with the calls alive at once.
+/// Unsettled calls. Numbers are reused, so the size follows the calls alive at once.
 #[derive(Default)]
 struct Children {
     all: Vec<Weak<TicketState>>,
     free: Vec<usize>,
-    /// To be called when the request is given up.
+    /// Called when the request is cancelled.
     hooks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// How far a request is that is not over.
+/// Stage of an unfinished request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// It waits.
     Queued,
-    /// It is in a batch.
     Running,
 }
 
-/// Where a request was when its client gave it up.
+/// Stage of a request when it was cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Was {
-    /// In a queue, or in a batch that is not told: the queue has to be swept.
+pub enum CancelledStage {
+    /// In a queue, or in a batch that was not notified: the queue has to be swept.
     Queued,
-    /// In a batch, which was told.
+    /// In a batch, which was notified.
     Running,
 }
 
-/// Tells a backend that its request was given up. It may panic; others have to hear of it all the same.
+/// Notifies a backend of a cancellation. If it panics, others are still notified.
 fn call(hook: Box<dyn FnOnce() + Send>) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
         log::error!("a backend panicked when a request was given up");
@@ -92,18 +90,18 @@ fn call(hook: Box<dyn FnOnce() + Send>) {
 }
 
 impl TicketState {
-    /// The ticket of a request to `version`, made for the request of `parent`.
+    /// Creates the ticket of a request to `version`, made for the request of `parent`.
     ///
     /// # Errors
-    /// CANCELLED: the parent was given up.
+    /// CANCELLED if the parent was cancelled.
     #[doc(hidden)]
     pub fn new(version: Weak<ModelVersion>, parent: Option<&Arc<Self>>) -> Result<Arc<Self>> {
         let parent = parent.cloned();
         let child = Arc::new(Self { version, parent, ..Self::default() });
         if let Some(parent) = &child.parent {
             let number = parent.adopt(&child)?;
-            // Not settled yet, since no other thread has it; perhaps given up already.
-            child.place.lock().number = Some(number);
+            // Not settled yet, because no other thread has it, but perhaps cancelled.
+            child.progress.lock().number = Some(number);
         }
         Ok(child)
     }
@@ -111,11 +109,11 @@ impl TicketState {
     /// Registers a call made for this request.
     fn adopt(&self, child: &Arc<Self>) -> Result<usize> {
         let child = Arc::downgrade(child);
-        let mut place = self.place.lock();
+        let mut progress = self.progress.lock();
         if self.is_cancelled() {
             return Err(Error::cancelled(""));
         }
-        let Children { all, free, .. } = &mut **place.children.get_or_insert_default();
+        let Children { all, free, .. } = &mut **progress.children.get_or_insert_default();
         Ok(match free.pop().and_then(|number| Some((number, all.get_mut(number)?))) {
             Some((number, entry)) => {
                 *entry = child;
@@ -129,8 +127,8 @@ impl TicketState {
     }
 
     fn release(&self, number: usize) {
-        // None are left once they were told to stop.
-        if let Some(children) = &mut self.place.lock().children
+        // There are none after they were cancelled.
+        if let Some(children) = &mut self.progress.lock().children
             && let Some(entry) = children.all.get_mut(number)
         {
             *entry = Weak::new();
@@ -138,35 +136,35 @@ impl TicketState {
         }
     }
 
-    /// Has `hook` called when the request is given up: at once if it was, never once it is settled.
+    /// Registers `hook` for a cancellation: called at once if that was before, never after the request is settled.
     pub(crate) fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
-        let mut place = self.place.lock();
+        let mut progress = self.progress.lock();
         if !self.is_cancelled() {
-            if !matches!(place.slot, Slot::Settled) {
-                place.children.get_or_insert_default().hooks.push(hook);
+            if !matches!(progress.stage, TicketStage::Settled) {
+                progress.children.get_or_insert_default().hooks.push(hook);
             }
             return;
         }
-        drop(place);
+        drop(progress);
         call(hook);
     }
 
-    /// Calls made for this request that are not settled.
+    /// Number of unsettled calls made for this request.
     #[doc(hidden)]
     pub fn children(&self) -> usize {
-        self.place.lock().children.as_ref().map_or(0, |c| c.all.len() - c.free.len())
+        self.progress.lock().children.as_ref().map_or(0, |c| c.all.len() - c.free.len())
     }
 
-    /// Gives the request up, and every call made for it. `None` when there is nothing left to give up.
+    /// Cancels the request and every call made for it. `None` if it is over.
     #[doc(hidden)]
-    pub fn cancel(&self) -> Option<Was> {
+    pub fn cancel(&self) -> Option<CancelledStage> {
         self.give_up(None)
     }
 
-    pub(crate) fn give_up(&self, reason: Option<Box<Error>>) -> Option<Was> {
+    pub(crate) fn give_up(&self, reason: Option<Box<Error>>) -> Option<CancelledStage> {
         let mut children = Vec::new();
         let was = self.stop(reason, &mut children);
-        // A list instead of recursion: calls for calls may go deep.
+        // A list instead of recursion, because calls may be deeply nested.
         while let Some(child) = children.pop() {
             if let Some(child) = child.upgrade() {
                 child.stop(None, &mut children);
@@ -175,36 +173,36 @@ impl TicketState {
         was
     }
 
-    /// Gives this one up, and hands out its children.
-    fn stop(&self, reason: Option<Box<Error>>, children: &mut Vec<Weak<Self>>) -> Option<Was> {
+    /// Cancels this request, and returns its children.
+    fn stop(&self, reason: Option<Box<Error>>, children: &mut Vec<Weak<Self>>) -> Option<CancelledStage> {
         if self.is_cancelled() {
             return None;
         }
-        let mut place = self.place.lock();
+        let mut progress = self.progress.lock();
         if self.cancelled.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let was = match &place.slot {
-            Slot::Queued => Was::Queued,
-            Slot::Running(run) => {
+        let was = match &progress.stage {
+            TicketStage::Queued => CancelledStage::Queued,
+            TicketStage::Running(run) => {
                 run.cancel_one();
-                place.slot = Slot::Settled;
-                Was::Running
+                progress.stage = TicketStage::Settled;
+                CancelledStage::Running
             }
-            Slot::Settled => {
-                // Calls that were made for it may go on when it is answered; they are not wanted either.
-                children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
+            TicketStage::Settled => {
+                // Calls made for it may continue after its response, and are not wanted either.
+                children.extend(progress.children.take().map(|c| c.all).unwrap_or_default());
                 return None;
             }
         };
-        place.reason = reason;
-        let Children { all, hooks, .. } = place.children.take().map(|c| *c).unwrap_or_default();
+        progress.reason = reason;
+        let Children { all, hooks, .. } = progress.children.take().map(|c| *c).unwrap_or_default();
         children.extend(all);
-        drop(place);
+        drop(progress);
         hooks.into_iter().for_each(call);
         if let Some(version) = self.version.upgrade() {
             version.running.count_cancelled();
-            if was == Was::Queued {
+            if was == CancelledStage::Queued {
                 version.sweep_cancelled();
             }
         }
@@ -216,82 +214,81 @@ impl TicketState {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// The request joins a batch that `run` can stop.
+    /// Registers the batch `run`, which can be stopped.
     #[doc(hidden)]
     pub fn running(&self, run: &Arc<RunControl>) {
-        let mut place = self.place.lock();
+        let mut progress = self.progress.lock();
         if self.is_cancelled() {
-            place.slot = Slot::Settled;
+            progress.stage = TicketStage::Settled;
             run.cancel_one();
         } else {
-            place.slot = Slot::Running(run.clone());
+            progress.stage = TicketStage::Running(run.clone());
         }
     }
 
-    /// The request ran, and waits to run again; hooks were of that run. False when it was given up meanwhile.
+    /// Records that the request waits to run again, without the last run's hooks. False if it was cancelled meanwhile.
     pub(crate) fn waits_again(&self) -> bool {
-        let mut place = self.place.lock();
-        let hooks = place.children.as_mut().map(|c| std::mem::take(&mut c.hooks));
+        let mut progress = self.progress.lock();
+        let hooks = progress.children.as_mut().map(|c| std::mem::take(&mut c.hooks));
         let is_wanted = !self.is_cancelled();
-        place.slot = if is_wanted { Slot::Queued } else { Slot::Settled };
-        drop(place);
+        progress.stage = if is_wanted { TicketStage::Queued } else { TicketStage::Settled };
+        drop(progress);
         drop(hooks);
         is_wanted
     }
 
-    /// The request is answered; cancelling it does nothing any more. Returns what it is to be answered instead, if it was given up
-    /// with a reason.
+    /// Ends cancellation, because the request is answered. Returns the error to send instead, if it has one.
     #[doc(hidden)]
     pub fn settle(&self) -> Option<Error> {
-        let mut place = self.place.lock();
-        place.slot = Slot::Settled;
-        let (reason, number) = (place.reason.take(), place.number.take());
-        drop(place);
+        let mut progress = self.progress.lock();
+        progress.stage = TicketStage::Settled;
+        let (reason, number) = (progress.reason.take(), progress.number.take());
+        drop(progress);
         if let (Some(parent), Some(number)) = (&self.parent, number) {
             parent.release(number);
         }
         reason.map(|reason| *reason)
     }
 
-    /// The version it was accepted by; `None` when that is gone.
+    /// The version that accepted it; `None` if that ended.
     pub(crate) fn version(&self) -> Option<Arc<ModelVersion>> {
         self.version.upgrade()
     }
 
-    /// What calls made for this request took: input, infer and output, in nanoseconds.
+    /// Nanoseconds of input, inference and output of calls made for this request.
     pub(crate) fn spent(&self) -> [u64; 3] {
         std::array::from_fn(|phase| self.spent.get(phase).map_or(0, |ns| ns.load(Ordering::Relaxed)))
     }
 
-    /// Adds what a call made for this request took.
+    /// Adds the time of a call made for this request.
     pub(crate) fn add_spent(&self, phases: [u64; 3]) {
         for (sum, ns) in self.spent.iter().zip(phases) {
             sum.fetch_add(ns, Ordering::Relaxed);
         }
     }
 
-    /// Tells whom it was called for what it took, before the answer does.
+    /// Adds its time to the request that it was called for, before it responds.
     pub(crate) fn tell_spent(&self, phases: [u64; 3]) {
         if let Some(parent) = &self.parent {
             parent.add_spent(phases);
         }
     }
 
-    /// How far it is; `None` when it is over, or given up.
+    /// Stage of the request; `None` if it is over or cancelled.
     pub(crate) fn stage(&self) -> Option<Stage> {
-        match self.place.lock().slot {
-            Slot::Queued if !self.is_cancelled() => Some(Stage::Queued),
-            Slot::Running(_) => Some(Stage::Running),
-            Slot::Queued | Slot::Settled => None,
+        match self.progress.lock().stage {
+            TicketStage::Queued if !self.is_cancelled() => Some(Stage::Queued),
+            TicketStage::Running(_) => Some(Stage::Running),
+            TicketStage::Queued | TicketStage::Settled => None,
         }
     }
 
-    /// Tells it from all others that are not dropped.
+    /// Unique id among tickets that are not dropped.
     pub(crate) fn id(self: &Arc<Self>) -> RequestId {
         RequestId(Arc::as_ptr(self) as usize)
     }
 
-    /// Requests that were called for it and are not over, and those that were called for them.
+    /// Unfinished requests called for it, directly or indirectly.
     pub(crate) fn called(&self) -> Vec<Arc<Self>> {
         let mut found = self.children_alive();
         let mut at = 0;
@@ -303,57 +300,54 @@ impl TicketState {
     }
 
     fn children_alive(&self) -> Vec<Arc<Self>> {
-        let place = self.place.lock();
-        place.children.iter().flat_map(|children| &children.all).filter_map(Weak::upgrade).collect()
+        let progress = self.progress.lock();
+        progress.children.iter().flat_map(|children| &children.all).filter_map(Weak::upgrade).collect()
     }
 
     fn is_settled(&self) -> bool {
-        matches!(self.place.lock().slot, Slot::Settled)
+        matches!(self.progress.lock().stage, TicketStage::Settled)
     }
 }
 
 impl Ticket {
-    /// A ticket of no request, for a caller that makes several calls for one client: cancelled, it cancels them all. To be ended with
-    /// [`end`](Self::end).
+    /// Creates a ticket without a request, which cancels all calls made under it. End it with [`end`](Self::end).
     ///
     /// # Errors
-    /// CANCELLED: the parent was given up.
+    /// CANCELLED if the parent was cancelled.
     pub fn group(parent: Option<&Ticket>) -> Result<Self> {
         Ok(Self { state: TicketState::new(Weak::new(), parent.map(|p| &p.state))? })
     }
 
-    /// Ends a group: cancelling it does nothing any more.
+    /// Ends a group, which cannot be cancelled afterwards.
     pub fn end(&self) {
         self.state.settle();
     }
 
-    /// Whether the request is answered, or about to be by the thread that settled it.
+    /// True if the request is answered, or about to be by the thread that settled it.
     pub fn is_settled(&self) -> bool {
         self.state.is_settled()
     }
 
-    /// Whether the request was given up.
+    /// True if the request was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.state.is_cancelled()
     }
 
-    /// The answer is not wanted any more. A queued request leaves its queue at once and is answered CANCELLED; a batch that only
-    /// cancelled requests are left in is told to stop; calls made for the request are cancelled, too. Does nothing once the request
-    /// is answered.
+    /// Cancels the request. A queued one leaves its queue at once and gets CANCELLED; a batch that only has cancelled
+    /// requests is stopped; calls made for the request are cancelled, too. No effect after the response.
     pub fn cancel(&self) {
         self.state.cancel();
     }
 
-    /// As [`cancel`](Self::cancel), because the sink's reader fell too far behind: the last answer will be `error`, and nothing
-    /// else comes before it.
+    /// Like [`cancel`](Self::cancel), because the sink's reader is too slow: the next and last response is `error`.
     pub fn overrun(&self, error: Error) {
         self.state.give_up(Some(Box::new(error)));
     }
 
-    /// It waited for too long: ends it with `error` if it still does.
+    /// Ends the request with `error` if it still waits.
     pub(crate) fn expire(&self, error: Error) {
-        // One that begins to run just now has waited as long.
-        if matches!(self.state.place.lock().slot, Slot::Queued) {
+        // A request that begins to run now has waited as long.
+        if matches!(self.state.progress.lock().stage, TicketStage::Queued) {
             self.overrun(error);
         }
     }
@@ -364,21 +358,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_that_calls_for_long_remembers_the_calls_alive_only() {
+    fn a_ticket_only_keeps_unfinished_calls() {
         let parent = Ticket::group(None).expect("new");
-        let table = || parent.state.place.lock().children.as_ref().map_or(0, |c| c.all.len());
+        let table = || parent.state.progress.lock().children.as_ref().map_or(0, |c| c.all.len());
         for round in 0..1000 {
             let calls: Vec<_> = (0..3).map(|_| Ticket::group(Some(&parent)).expect("wanted")).collect();
             assert_eq!((parent.state.children(), table()), (3, 3), "round {round}");
             calls.iter().rev().for_each(Ticket::end);
-            // Twice is once.
+            // A second call has no effect.
             calls.iter().for_each(Ticket::end);
             assert_eq!((parent.state.children(), table()), (0, 3), "round {round}");
         }
     }
 
     #[test]
-    fn giving_up_reaches_calls_of_calls_however_deep_also_of_one_that_is_over() {
+    fn cancellation_reaches_nested_calls_of_any_depth() {
         let root = Ticket::group(None).expect("new");
         let mut line = vec![root.clone()];
         for _ in 0..10_000 {
@@ -387,12 +381,12 @@ mod tests {
         let over = Ticket::group(Some(&root)).expect("wanted");
         let below = Ticket::group(Some(&over)).expect("wanted");
         over.end();
-        // What was called for it and goes on is given up with it, also after its end.
+        // Calls that continue after its end are cancelled with it.
         over.cancel();
         assert!(below.is_cancelled());
         root.cancel();
         assert!(line.iter().all(Ticket::is_cancelled));
-        // From the leaves, as requests end.
+        // From the leaves, like requests end.
         while let Some(ticket) = line.pop() {
             ticket.end();
         }

@@ -1,7 +1,7 @@
-//! Wakes versions whose scheduler asked to be stepped again at a time: batch delays and queue timeouts.
+//! Timer of batch delays and queue timeouts: wakes versions whose scheduler has to be stepped again.
 //!
-//! One thread for all models, started with the first timer. A version arms a timer only when it has none that is earlier, so
-//! the heap holds a handful of entries however many requests wait.
+//! One thread for all models, started with the first timer. A version arms a timer only if it has no earlier one, so
+//! the heap is small however many requests wait.
 
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
@@ -11,19 +11,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a timer wakes.
+/// An object that a timer wakes.
 pub(crate) trait Timed: Send + Sync {
-    /// A timer armed for `at` fired.
+    /// Called when a timer armed for `at` fires.
     fn wake(&self, at: u64);
 }
 
 pub(crate) struct Timer {
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct TimerState {
     heap: BinaryHeap<Reverse<Due>>,
     running: bool,
     closed: bool,
@@ -56,7 +56,7 @@ impl Timer {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless it is gone by then. False when no thread will.
+    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, if it still exists. False without a thread.
     pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<dyn Timed>) -> bool {
         let mut state = self.state.lock();
         if state.closed {
@@ -67,7 +67,7 @@ impl Timer {
         if !state.running {
             state.running = true;
             let timer = self.clone();
-            // Without a thread the queue is still stepped by arrivals and completions; only exact expiry suffers.
+            // Without a thread, arrivals and completions still step the queue; only exact expiry suffers.
             if memory::serving::spawn("nereid-timer", move || timer.run()).is_err() {
                 state.running = false;
             }

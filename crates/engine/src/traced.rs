@@ -1,17 +1,17 @@
-//! What is noted of requests that are traced.
+//! Events in the traces of requests.
 
 use crate::statistics::Timings;
 use protocol::InferResponse;
 use tensor::Result;
 use trace::{Kind, Trace};
 
-/// Notes that a request ran.
+/// Records that a request ran.
 pub(crate) fn ran(trace: &Trace, timings: &Timings) {
     let marks = timings.marks;
     trace.computed([timings.start, marks.inputs_ready, marks.inference_end, marks.outputs_ready]);
 }
 
-/// Notes the one answer of a request.
+/// Records the only response of a request.
 #[cold]
 pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: u64) {
     match result {
@@ -27,7 +27,7 @@ pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: 
     }
 }
 
-/// Notes that a request ran, in a batch of so many rows, and its one answer.
+/// Records that a request ran, in a batch of this many rows, and its only response.
 #[cold]
 pub(crate) fn ran_and_answered(trace: &Trace, timings: &Timings, rows: u32, result: &Result<Box<InferResponse>>) {
     trace.batched(rows);

@@ -1,15 +1,15 @@
-//! Collects cheap requests that arrive together, so that they run as one batch.
+//! Collects cheap requests that arrive together, and runs them as one batch.
 //!
-//! A reactor that wakes up finds the requests of many connections at once. Running each where it is parsed would never batch a
-//! cheap model; so a model that batches keeps them until everything that was ready has been parsed, and runs them then, still
-//! without waking another thread. Nothing waits for anything: the end of the turn comes as soon as there is nothing else to do.
+//! A reactor that wakes up finds the requests of many connections at once. If each ran when it is parsed, a cheap model
+//! would never batch; so a model that batches collects them until everything that was ready has been parsed, and runs
+//! them then, still without waking another thread. Nothing is delayed: the turn ends when nothing else is ready.
 //!
-//! Threads that have no turns (the JavaScript thread, tests) run cheap requests at once.
+//! Threads without turns (the JavaScript thread, tests) run cheap requests at once.
 //!
-//! What the end of a turn sets going is bounded as a whole ([`TURN_END_NS_MAX`]): versions that are left after that have their end in
-//! the next turn, and so have flows of ensembles on threads of the pool.
+//! The work started at the end of a turn is limited ([`TURN_END_NS_MAX`]): remaining versions wait for the next end,
+//! and remaining flows of ensembles go to pool threads.
 //!
-//! Invariant: a version in `waiting` has requests in its queue or had them taken by another thread; `end` visits each once.
+//! Invariant: a version in `waiting` has requests in its queue, or another thread took them; `end` visits each once.
 
 use crate::flow;
 use crate::limits::TURN_END_NS_MAX;
@@ -24,13 +24,13 @@ struct Turn {
     wake: Box<dyn Fn()>,
 }
 
-/// A stretch of this thread's work in which answers are handed out to many requests.
+/// A stretch of work in which this thread delivers responses of many requests.
 #[derive(Clone, Copy)]
 enum Stretch {
     None,
-    /// How long it may take was not asked yet.
+    /// Its end is not decided yet.
     Begun,
-    /// In `now_ns` time.
+    /// Its end, in `now_ns` time.
     Until(u64),
 }
 
@@ -39,13 +39,13 @@ thread_local! {
     static STRETCH: Cell<Stretch> = const { Cell::new(Stretch::None) };
 }
 
-/// The stretch that this value began, if it is not inside another.
+/// The stretch that this value began, unless it is nested in another.
 pub(crate) struct InStretch {
     is_outermost: bool,
 }
 
 impl InStretch {
-    /// Begins a stretch, on a thread that has turns. Costs no look at a clock.
+    /// Begins a stretch on a thread with turns. Does not read a clock.
     pub(crate) fn begin() -> Self {
         let is_outermost = has_turns() && matches!(STRETCH.get(), Stretch::None);
         if is_outermost {
@@ -64,12 +64,12 @@ impl Drop for InStretch {
     }
 }
 
-/// Whether this thread is in a stretch.
+/// True if this thread is in a stretch.
 pub(crate) fn in_stretch() -> bool {
     !matches!(STRETCH.get(), Stretch::None)
 }
 
-/// When what this thread does for ensembles has to leave it; the first to ask begins the time.
+/// End of the time for ensembles on this thread; the first call starts it.
 pub(crate) fn stretch_ends(now: u64) -> u64 {
     match STRETCH.get() {
         Stretch::None => u64::MAX,
@@ -82,18 +82,17 @@ pub(crate) fn stretch_ends(now: u64) -> u64 {
     }
 }
 
-/// Gives this thread turns. `wake` is called when a turn got its first request; the thread must then call [`end`] after it has
-/// dealt with whatever else was ready at that moment.
+/// Gives this thread turns. `wake` is called on the first request of a turn; call [`end`] after all other ready work.
 pub fn begin_turns(wake: impl Fn() + 'static) {
     TURN.with_borrow_mut(|t| *t = Some(Turn { waiting: Vec::new(), wake: Box::new(wake) }));
 }
 
-/// Whether this thread has turns.
+/// True if this thread has turns.
 pub(crate) fn has_turns() -> bool {
     TURN.with_borrow(Option::is_some)
 }
 
-/// The version has requests that are to run at the end of this turn.
+/// Adds a version with requests to run at the end of this turn.
 pub(crate) fn join(version: Arc<ModelVersion>) {
     join_at(usize::MAX, version);
 }
@@ -111,22 +110,22 @@ fn join_at(place: usize, version: Arc<ModelVersion>) {
     });
 }
 
-/// Ends the turn: runs what waits for it, here if it is cheap even as a batch, else on the pool. What is left after
-/// [`TURN_END_NS_MAX`] waits for the end of the next turn, which is asked for.
+/// Ends the turn: runs its requests, inline if they are cheap even as a batch, otherwise on the pool. What is left
+/// after [`TURN_END_NS_MAX`] waits for the end of another turn, which is requested.
 pub fn end_turn() {
-    // Taken out first: running a batch may start requests that belong to the next turn.
+    // Taken first, because a batch may start requests of the next turn.
     let waiting = TURN.with_borrow_mut(|t| t.as_mut().map(|t| std::mem::take(&mut t.waiting)).unwrap_or_default());
     let _stretch = InStretch::begin();
-    // Before the first batch runs: what that takes is not left to the flows that its answers drive.
+    // Before the first batch, so that its time counts for the flows that its responses drive.
     let until = stretch_ends(now_ns());
     let mut waiting = waiting.into_iter();
     while let Some(version) = waiting.next() {
-        // Others wait for this turn, too.
+        // Other versions wait for this turn, too.
         let _ = catch_unwind(AssertUnwindSafe(|| version.end_turn()));
         if waiting.len() > 0 && now_ns() >= until {
             break;
         }
     }
-    // Those of this turn come first in the next one.
+    // They come first in the next turn.
     waiting.rev().for_each(|version| join_at(0, version));
 }

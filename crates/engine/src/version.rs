@@ -1,30 +1,30 @@
 //! One loaded version: a model with its instances, or a graph of calls to other versions.
 //!
-//! This file and those of its groups hold the data. What a version does stands in the other files, each with an `impl ModelVersion`:
+//! This file and those of its groups hold the data. The operations are in other files with an `impl ModelVersion`:
 //!
 //! | file | holds |
 //! |---|---|
 //! | `identity`, `scheduling`, `running`, `statistics` | the groups of its data |
-//! | `call`, `admission` | the entrance of requests, and its checks |
+//! | `call`, `admission` | checks and acceptance of requests |
 //! | `pending` | an accepted request, and the guarantee that it ends |
-//! | `schedule` | which waiting requests run next |
-//! | `dispatch` | when they start, and where |
-//! | `instances` | instances that are gone, and come back |
-//! | `ready`, `readiness` | whether a version can be used, if its model has to be asked |
-//! | `instance_config`, `resize` | other instances while it serves |
-//! | `execution`, `ran` | permits, runs, and the answers that come of them; what runs cost |
-//! | `streaming` | requests of decoupled models: any number of answers, and their end |
-//! | `later`, `hand_on`, `rest` | models in other processes: instances that stay busy until they are freed |
-//! | `answer`, `delivery`, `order` | where answers go, and in which order |
+//! | `schedule` | the choice of waiting requests that run next |
+//! | `dispatch` | the start of batches |
+//! | `instances` | instances that go and come back |
+//! | `ready`, `readiness` | readiness, if the model has to be asked |
+//! | `instance_config`, `resize` | changes of instances while it serves |
+//! | `execution`, `ran` | permits, runs and their responses; costs |
+//! | `streaming` | requests of decoupled models: any number of responses, and their end |
+//! | `later`, `hand_on`, `rest` | models in other processes: instances that are busy until they are freed |
+//! | `answer`, `delivery`, `order` | delivery of responses, and its order |
 //! | `ticket` | cancellation |
-//! | `model_call`, `deadlines`, `cycles` | calls of models by models, and their timeouts; instances that wait for one another because of them |
-//! | `ensemble`, `flow`, `places` | versions that are graphs of calls to others; one request on its way through one |
+//! | `model_call`, `deadlines`, `cycles` | calls between models, their timeouts, and deadlocks of instances |
+//! | `ensemble`, `flow`, `places` | graphs of calls to other versions, and requests on their way through them |
 //! | `batch_key` | which requests may share a batch |
 //! | `cached`, `cached_calls`, `lookup` | the response cache |
-//! | `rate_limit`, `limited` | instances that ask for resources |
-//! | `traced` | what is noted of requests that are traced |
+//! | `rate_limit`, `limited` | instances that request resources |
+//! | `traced` | events in traces |
 //! | `sequence` | control tensors, states and null rows of sequences |
-//! | `continuing` | sequences that go on with a version that was replaced |
+//! | `continuing` | sequences that continue on a replaced version |
 
 use crate::cached::Cached;
 use crate::context::EngineContext;
@@ -41,9 +41,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use trace::Watch;
 
-/// A version that serves.
+/// A loaded version.
 pub struct ModelVersion {
-    /// Requests are checked against it.
+    /// Inputs, outputs and limits, against which requests are checked.
     pub signature: Arc<Signature>,
     /// Name, origin and configuration.
     pub identity: Identity,
@@ -53,18 +53,18 @@ pub struct ModelVersion {
     pub(crate) statistics: Statistics,
     /// Selects the requests to trace.
     pub(crate) trace: Arc<Watch>,
-    /// Answers equal requests from the response cache.
+    /// The response cache, if the model uses it.
     pub(crate) cached: Option<Cached>,
     pub(crate) shared: Arc<EngineContext>,
-    /// Memory that the model was promised. Behind `served`: dropped after the model that uses it.
+    /// Memory promised to the model. After `served`, so that it is released after the model.
     pub(crate) _admitted: Option<MemoryPromise>,
     pub(crate) me: Weak<ModelVersion>,
 }
 
-/// Answers the requests of a version.
+/// The executor of a version's requests.
 pub(crate) enum Served {
     Model(Arc<dyn Model>),
-    /// An ensemble: its requests flow through other versions (`flow`). Of `RunningState`, what belongs to instances stays unused.
+    /// An ensemble: its requests flow through other versions (`flow`). Instance fields of `RunningState` are unused.
     Graph(Box<Ensemble>),
 }
 
@@ -82,8 +82,8 @@ impl Served {
 }
 
 impl ModelVersion {
-    /// Whether inputs go to a device, so that bytes which that reads itself are copied once less. Models in other processes get theirs in
-    /// memory of the host.
+    /// True if inputs go to a device, which saves a copy of contents that it reads itself. False for models in other
+    /// processes, whose inputs are in host memory.
     pub fn reads_on_device(&self) -> bool {
         match &self.served {
             Served::Graph(ensemble) => ensemble.reads_on_device(),
@@ -97,7 +97,7 @@ impl ModelVersion {
         if namespace.is_empty() { model.to_string() } else { format!("{namespace}/{model}") }
     }
 
-    /// Whether ensembles have to call it in the order of their iterations.
+    /// True if ensembles have to call it in the order of their iterations.
     pub(crate) fn in_order(&self) -> bool {
         match self.scheduling.order {
             CallOrder::Any => false,
@@ -106,7 +106,7 @@ impl ModelVersion {
         }
     }
 
-    /// Whether it keeps the state of sequences, or calls a model that does.
+    /// True if it keeps the state of sequences, or calls a model that does.
     pub(crate) fn keeps_state(&self) -> bool {
         self.scheduling.sequencing.is_some() || self.graph().is_some_and(Ensemble::keeps_state)
     }
@@ -116,17 +116,17 @@ impl ModelVersion {
         &self.trace
     }
 
-    /// The server takes no new requests.
+    /// True if the server rejects new requests.
     pub(crate) fn is_stopping(&self) -> bool {
         self.shared.exiting.load(Ordering::Acquire)
     }
 
-    /// Accepted requests that are not over. If there is none: batches that are not over.
+    /// Accepted requests that are not over; if there are none, unfinished batches.
     pub fn inflight(&self) -> u64 {
         self.running.inflight()
     }
 
-    /// Everything counted so far.
+    /// All counters so far.
     pub fn statistics(&self) -> VersionStatistics {
         let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.quantiles);
         s.name = self.signature.model.to_string();
@@ -147,7 +147,7 @@ impl ModelVersion {
         }
     }
 
-    /// Hands a batch to the model: the one place that calls `Model::execute`. `None` if the backend panicked, which fails this batch and not the server.
+    /// Runs a batch; the only caller of `Model::execute`. `None` if the backend panicked, which fails this batch only.
     pub(crate) fn hand_over(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Option<Marks> {
         let model = self.served.model()?;
         catch_unwind(AssertUnwindSafe(|| model.execute(instance, batch, control))).ok()
@@ -165,7 +165,7 @@ impl ModelVersion {
         self.served.remote().map_or(0, RemoteModel::calls_open)
     }
 
-    /// As [`backend::Model::key_value_cache`].
+    /// See [`backend::Model::key_value_cache`].
     pub fn key_value_cache(&self) -> Option<KeyValueCache> {
         self.served.model()?.key_value_cache()
     }

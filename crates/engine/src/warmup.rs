@@ -1,6 +1,6 @@
 //! Runs a model's `model_warmup` samples on every instance before it serves (R-47, R-48).
 //!
-//! Samples go straight to the instance, past the scheduler; they are counted like ordinary executions.
+//! Samples run on their instance without the scheduler, and count like ordinary executions.
 
 use crate::data_file::{self, Want};
 use crate::limits::{WARMUP_BATCH_SIZE_MAX, WARMUP_BYTES_MAX, WARMUP_ERRORS_MAX, WARMUP_MEMORY_WAIT};
@@ -20,7 +20,7 @@ use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 /// Runs every sample in the order of the configuration, `count` times on each of these instances.
 ///
 /// # Errors
-/// INVALID_ARG with the first sample that cannot be made or run; later ones are not tried.
+/// INVALID_ARG with the first sample that cannot be made or run; later ones do not run.
 pub(crate) fn run(
     version: &ModelVersion,
     config: &ModelConfig,
@@ -31,7 +31,7 @@ pub(crate) fn run(
         Some(sequencing) => &Arc::new(sequencing.seen_by_warmup(&version.signature)),
         None => &version.signature,
     };
-    // The last instance first: it is the one Triton's loader names when all of them fail alike.
+    // The last instance first: Triton's loader names it when all of them fail alike.
     for &(instance, ref instance_name) in instances.iter().rev() {
         for sample in &config.model_warmup {
             if sample.batch_size == 0 {
@@ -54,7 +54,7 @@ pub(crate) fn run(
                 .iter()
                 .map(|(name, input)| tensor(signature, name, input, model_directory))
                 .collect::<Result<Vec<_>>>()?;
-            // Files of strings are as long as they are.
+            // Files of strings have any length.
             let one: usize = inputs.iter().map(|(.., data)| data.len()).sum();
             grow(&mut charge, version, sample, (one as u64).saturating_mul(sample.batch_size.into()))?;
             for iteration in 0..sample.count.max(1) {
@@ -112,7 +112,7 @@ fn tensor(
     };
     let mut shape = Shape::from_slice(&input.dims);
     if signature.batches() {
-        // Triton adds the batch dimension to controls and states, too; a sample that gives it itself means the same.
+        // Triton adds the batch dimension to controls and states, too; a sample with its own one means the same.
         let given = |spec: &InputSpec| spec.optional && shape.len() == spec.dims.len() + 1;
         if signature.inputs.iter().find(|i| i.name == *name).is_some_and(|spec| !given(spec)) {
             shape.insert(0, 1);
@@ -121,36 +121,38 @@ fn tensor(
     Ok((Name::from(name), datatype, shape, data.into()))
 }
 
-/// Bytes of one request's tensor; of a file of strings, those that it must have at least.
+/// Bytes of the tensor of one request; for a file of strings the minimum.
 fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
     if input.dims.iter().any(|&d| d < 0) {
         return Err(Error::invalid(format!(
             "warmup setting expects all variable-size dimensions are specified for input '{name}'"
         )));
     }
-    // Strings of zero length are four bytes each.
+    // An empty string has four bytes.
     let of_element = datatype.byte_size().unwrap_or(4) as u64;
     let bytes = element_count(&input.dims).and_then(|n| (n as u64).checked_mul(of_element));
     bytes.filter(|&n| n <= WARMUP_BYTES_MAX).ok_or_else(|| {
         Error::invalid(format!(
-            "warmup setting for input '{name}' asks for {} elements of {}: at most {WARMUP_BYTES_MAX} bytes are supported",
+            "warmup setting for input '{name}' asks for {} elements of {}: at most {WARMUP_BYTES_MAX} bytes are \
+             supported",
             ShapeDisplay(&input.dims),
             datatype.config_name()
         ))
     })
 }
 
-/// How often memory that requests have is asked for again.
+/// Interval of attempts to get memory that requests use.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Charges what the sample takes, all its requests together, waiting for a while where requests have the memory.
+/// Charges the memory of all requests of the sample; waits for a while if requests use that memory.
 #[expect(clippy::disallowed_methods, reason = "warm-up is no request, which could wait in line for memory")]
 fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes: u64) -> Result<()> {
     let (model, name) = (&version.signature.model, &sample.name);
     let most = charge.account().most() as u64;
     if bytes > most {
         return Err(Error::invalid(format!(
-            "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: at most {most} bytes are supported, a quarter of --memory-limit, {}",
+            "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: at most {most} bytes are supported, a \
+             quarter of --memory-limit, {}",
             Budget::global().limit()
         )));
     }
@@ -168,12 +170,13 @@ fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes
     Ok(())
 }
 
-/// Whether the sample may be made at all, and what all its requests take together; of files of strings, at least.
+/// Checks the size of a sample. Returns the bytes of all its requests; for files of strings the minimum.
 fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<u64> {
     let (model, name, batch) = (&version.signature.model, &sample.name, sample.batch_size);
     if batch > WARMUP_BATCH_SIZE_MAX {
         return Err(Error::invalid(format!(
-            "the batch_size of warmup sample '{name}' of model '{model}' is {batch}: at most {WARMUP_BATCH_SIZE_MAX} is supported"
+            "the batch_size of warmup sample '{name}' of model '{model}' is {batch}: at most {WARMUP_BATCH_SIZE_MAX} \
+             is supported"
         )));
     }
     let mut bytes = 0u64;
@@ -184,13 +187,14 @@ fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<u64> {
     let all = bytes.saturating_mul(batch.into());
     if all > WARMUP_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "warmup sample '{name}' of model '{model}' asks for {all} bytes, {batch} times {bytes}: at most {WARMUP_BYTES_MAX} are supported"
+            "warmup sample '{name}' of model '{model}' asks for {all} bytes, {batch} times {bytes}: at most \
+             {WARMUP_BYTES_MAX} are supported"
         )));
     }
     Ok(all)
 }
 
-/// The first errors in a row, and how many there are beyond.
+/// The first errors, and the number of further ones.
 fn joined(count: usize, errors: impl Iterator<Item = String>) -> String {
     let mut all: String = errors.take(count.min(WARMUP_ERRORS_MAX)).collect();
     if count > WARMUP_ERRORS_MAX {
@@ -200,7 +204,7 @@ fn joined(count: usize, errors: impl Iterator<Item = String>) -> String {
 }
 
 fn from_file(directory: &Path, file: &str, size: usize, datatype: DataType) -> Result<Vec<u8>> {
-    // Strings use the whole file; anything else as much as the shape holds.
+    // Strings use the whole file; other datatypes as much as the shape needs.
     let want = match datatype {
         DataType::Bytes => Want::All { bytes_max: WARMUP_BYTES_MAX.min(Budget::global().account().most() as u64) },
         _ => Want::AtMost(size),
@@ -224,7 +228,7 @@ fn zeros(name: &str, size: usize) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Any bytes will do; the same ones every time make a load repeatable.
+/// Any bytes are fine; the same ones each time make loads repeatable.
 fn random(mut data: Vec<u8>) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     for byte in &mut data {

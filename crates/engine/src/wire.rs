@@ -1,4 +1,4 @@
-//! Statistics in the two forms clients read (observability.md 2.2, 2.5). Numbers are printed as integers: they exceed 2^53.
+//! Statistics as JSON and as protobuf (observability.md 2.2, 2.5). Numbers are integers, because they exceed 2^53.
 
 use crate::executions::Duration;
 use crate::statistics::{ResponseStatistics, VersionStatistics};
@@ -25,7 +25,8 @@ fn one(out: &mut String, m: &VersionStatistics) {
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "{{\"name\":{},\"version\":\"{}\",\"last_inference\":{},\"inference_count\":{},\"execution_count\":{},\"inference_stats\":{{",
+        "{{\"name\":{},\"version\":\"{}\",\"last_inference\":{},\
+         \"inference_count\":{},\"execution_count\":{},\"inference_stats\":{{",
         String::from_utf8_lossy(&name),
         m.version,
         m.last_inference_ms,

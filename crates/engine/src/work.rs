@@ -1,18 +1,18 @@
-//! What threads of the pool do.
+//! Work of pool threads.
 
 use crate::pending::Requests;
 use crate::pool::Task;
 use crate::version::ModelVersion;
 use std::sync::Arc;
 
-/// Work for a thread of the pool.
+/// Work for a pool thread.
 pub(crate) enum Work {
-    /// Runs a batch. Not boxed: models that run on the pool need one for each batch.
+    /// A batch to run. Not boxed, because models that run on the pool need one per batch.
     Batch(Job),
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// A batch with the permit to run it.
+/// A batch and its instance.
 pub(crate) struct Job {
     pub(crate) version: Arc<ModelVersion>,
     pub(crate) instance: u32,

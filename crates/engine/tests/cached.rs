@@ -1,4 +1,4 @@
-//! The response cache at the door of a version: what is answered without the model, what is kept, and what is counted.
+//! The response cache of a version: which requests run, what is stored, and what is counted.
 
 mod support;
 
@@ -15,7 +15,7 @@ use tensor::{Code, Data, Error};
 
 const SIZE: usize = 1 << 20;
 
-/// What a model does: the number and one more, an error for 99, and whatever length the input has.
+/// A model that returns its input plus one, an error for 99, and accepts inputs of any length.
 fn answer(batch: &mut Batch<'_>) {
     for entry in batch.requests.iter_mut() {
         let number = asked(entry);
@@ -28,7 +28,7 @@ fn caching(config: &mut pb::ModelConfig) {
     config.response_cache = Some(pb::ModelResponseCache { enable: true });
 }
 
-/// A model with the cache, and how often it ran.
+/// A model with the cache, and the number of its runs.
 fn cached(change: impl FnOnce(&mut pb::ModelConfig)) -> (Arc<Engine>, Arc<ModelVersion>, Arc<AtomicU64>) {
     let runs = Arc::new(AtomicU64::new(0));
     let counted = runs.clone();
@@ -55,7 +55,7 @@ fn counts(s: &VersionStatistics) -> [u64; 5] {
 }
 
 #[test]
-fn s37_an_equal_request_is_answered_without_the_model_and_with_its_own_id() {
+fn s37_a_hit_does_not_run_the_model_and_has_the_request_id() {
     let (engine, version, runs) = cached(|_| ());
     assert_eq!(call(&version, 1).rest(), [Number(2)]);
     let hit = call(&version, 1).next_answer();
@@ -87,7 +87,7 @@ fn s37_without_a_cache_or_the_setting_every_request_runs() {
 }
 
 #[test]
-fn answers_of_runs_on_the_calling_thread_are_kept_too() {
+fn responses_of_inline_runs_are_stored_too() {
     let (_engine, version, runs) = cached(|_| ());
     let mut inline = 0;
     for number in 0..90 {
@@ -137,7 +137,7 @@ fn s44_equal_requests_in_flight_both_run_and_one_counts_as_a_miss() {
 }
 
 #[test]
-fn s13_a_hit_keeps_its_place_behind_earlier_requests() {
+fn s13_a_hit_is_sent_after_earlier_requests() {
     let ordered = |config: &mut pb::ModelConfig| {
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     };
@@ -160,7 +160,7 @@ fn s13_a_hit_keeps_its_place_behind_earlier_requests() {
 }
 
 #[test]
-fn s37_failures_are_not_kept() {
+fn s37_failures_are_not_stored() {
     let (engine, version, runs) = cached(|_| ());
     for _ in 0..3 {
         assert_eq!(call(&version, 99).rest(), [Failed(Code::Internal)]);
@@ -170,7 +170,7 @@ fn s37_failures_are_not_kept() {
 }
 
 #[test]
-fn a_model_that_was_loaded_again_does_not_answer_as_before() {
+fn a_reload_invalidates_cached_responses() {
     let (engine, old, runs) = cached(|_| ());
     assert_eq!(call(&old, 1).rest(), [Number(2)]);
     let new = load(&engine, caching).expect("loaded again");
@@ -183,7 +183,7 @@ fn a_model_that_was_loaded_again_does_not_answer_as_before() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// A region of one byte that the test may write, as a client may.
+/// A region of one byte that the test may write like a client.
 struct Shared {
     file: std::path::PathBuf,
 }
@@ -208,7 +208,7 @@ impl Drop for Shared {
 }
 
 #[test]
-fn a_client_cannot_leave_a_wrong_answer_by_way_of_its_shared_memory() {
+fn shared_memory_cannot_poison_the_cache() {
     let (engine, version, runs) = cached(|_| ());
     let shared = Shared::new(&engine, "in");
     let in_region = |number: u8| {
@@ -256,14 +256,14 @@ fn s37_a_request_of_any_size_is_looked_up() {
 }
 
 #[test]
-fn a_cache_that_the_machine_has_no_memory_for_ends_the_start() {
+fn a_cache_larger_than_memory_fails_the_start() {
     let options = EngineOptions { response_cache_bytes: Some(usize::MAX), ..EngineOptions::default() };
     let error = Engine::new(options, vec![]).err().expect("refused");
     assert_eq!(error.code(), Code::InvalidArg);
 }
 
 #[test]
-fn an_ensemble_does_not_answer_what_its_models_said_before_they_were_loaded_again() {
+fn reloaded_models_invalidate_cached_responses_of_an_ensemble() {
     let options = EngineOptions { response_cache_bytes: Some(SIZE), ..EngineOptions::default() };
     let added = Arc::new(AtomicU64::new(1));
     let adds = added.clone();
@@ -303,12 +303,12 @@ fn an_ensemble_does_not_answer_what_its_models_said_before_they_were_loaded_agai
     assert_eq!(call(&version, 1).rest(), [Number(11)]);
     assert_eq!(call(&version, 1).rest(), [Number(11)]);
     assert_eq!(counts(&version.statistics())[1], 2, "another hit");
-    // A model that has nothing to do with it changes nothing.
+    // A change of an unrelated model changes nothing.
     load(&engine, |config| config.name = "other".into()).expect("loads");
     assert_eq!(call(&version, 1).rest(), [Number(11)]);
     assert_eq!(counts(&version.statistics())[1], 3, "and another");
     soon("answers of models that are gone are forgotten", || counters(&engine).entries == 2);
-    // And what can not be asked any more is not answered from memory.
+    // A request that became invalid gets no cached response.
     engine.retire("add", 1);
     assert_eq!(call(&version, 1).error().message().split(", ").next(), Some("in ensemble 'm'"));
 }

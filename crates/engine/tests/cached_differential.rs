@@ -1,5 +1,5 @@
-//! Random requests to two equal models, of which one has the response cache, from several threads while both are loaded again:
-//! no answer tells which one gave it. The cache is small enough to drop entries all the time.
+//! Random requests to two equal models, one with the response cache, from several threads while both are reloaded:
+//! responses do not differ. The cache is so small that it evicts entries all the time.
 
 mod support;
 
@@ -16,7 +16,7 @@ const CACHE_BYTES: usize = 1 << 20;
 const THREADS: u64 = 4;
 const REQUESTS: u64 = 3000;
 const INPUTS: u64 = 60;
-/// Two models that get equal requests.
+/// Two models with equal requests.
 const NAMES: [&str; 2] = ["m", "n"];
 
 /// A step of splitmix64.
@@ -27,7 +27,7 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Bytes that follow from an input and the output's place; up to 8 KiB.
+/// Bytes derived from an input and the index of the output; up to 8 KiB.
 fn bytes(input: &[u8], output: u16) -> Vec<u8> {
     let mut state = input.iter().fold(u64::from(output), |h, b| next(&mut (h ^ u64::from(*b))));
     let length = 1 + next(&mut state) % (8 << 10);
@@ -92,10 +92,10 @@ fn served(cache: Option<usize>) -> (Arc<Engine>, Arc<Runs>) {
     (engine, runs)
 }
 
-/// Like enough to be hits, with ids and wishes of their own.
+/// Often equal enough to be hits, with different ids and requested outputs.
 fn random_request(random: &mut u64) -> InferRequest {
     let number = (next(random) % INPUTS) as u32;
-    // One tensor in two shapes is two requests.
+    // One tensor in two shapes makes two different requests.
     let rows = 1 + (next(random) % 2) as i64;
     let wanted: &[&str] = [&[][..], &["O"], &["P"], &["P", "O"]][(next(random) % 4) as usize];
     let input = InputTensor {
@@ -113,7 +113,7 @@ fn random_request(random: &mut u64) -> InferRequest {
     }
 }
 
-/// All of an answer that a client sees.
+/// All of a response that a client sees.
 fn seen(version: &ModelVersion, request: InferRequest) -> String {
     let answer = try_request(version, Box::new(request), None).expect("accepted").next_answer();
     assert!(answer.is_final);
@@ -131,7 +131,7 @@ fn seen(version: &ModelVersion, request: InferRequest) -> String {
 }
 
 #[test]
-fn s37_random_requests_are_answered_alike_with_and_without_the_cache() {
+fn s37_random_requests_get_the_same_responses_with_and_without_the_cache() {
     let ((plain, plain_runs), (cached, cached_runs)) = (served(None), served(Some(CACHE_BYTES)));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -155,7 +155,7 @@ fn s37_random_requests_are_answered_alike_with_and_without_the_cache() {
     assert_eq!(plain.0, THREADS * REQUESTS);
     assert_eq!(without.1, plain.1, "a failure is never kept: each ran");
     let counters = cached.snapshot().cache.expect("there is a cache");
-    // So that the cache had a part in it.
+    // Ensures that the cache was used.
     assert!(counters.hits > 1000 && counters.evictions > 100, "{counters:?}");
     assert!(without.0 <= plain.0 - counters.hits, "{without:?} {counters:?}");
 }

@@ -1,5 +1,5 @@
-//! Thousands of requests that leave the queue at one moment: a client that closes its connection, a timeout that all of them have.
-//! Alone in its file: it measures the time of its thread.
+//! Thousands of requests that leave the queue at once, because a connection closes or their timeout ends. Alone in its
+//! file, because it measures the time of its thread.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -15,7 +15,7 @@ use tensor::Code;
 
 const MANY: usize = 10_000;
 
-/// A model that is busy until the test says otherwise, and `MANY` requests that wait for it.
+/// A model that is busy until the test ends that, and `MANY` waiting requests.
 fn queue(
     change: impl FnOnce(&mut pb::ModelConfig),
 ) -> (Arc<engine::Engine>, Arc<engine::ModelVersion>, Vec<Call>, impl FnOnce()) {
@@ -39,7 +39,7 @@ fn queue(
     (engine, version, calls, finish)
 }
 
-/// CPU time of this thread that `work` took.
+/// CPU time of `work` on this thread.
 fn cpu(work: impl FnOnce()) -> Duration {
     let before = memory::thread::cpu_ns();
     work();
@@ -47,7 +47,7 @@ fn cpu(work: impl FnOnce()) -> Duration {
 }
 
 #[test]
-fn s41_requests_of_one_client_that_leave_together_do_not_hold_its_thread() {
+fn s41_requests_cancelled_together_do_not_hold_the_thread() {
     let (engine, version, calls, finish) = queue(|_| ());
     engine::begin_turns(|| ());
     let took = cpu(|| calls.iter().filter_map(|c| c.ticket.as_ref()).for_each(Ticket::cancel));
@@ -61,7 +61,7 @@ fn s41_requests_of_one_client_that_leave_together_do_not_hold_its_thread() {
 }
 
 #[test]
-fn s06_requests_that_expire_together_do_not_hold_the_thread_that_finds_them() {
+fn s06_requests_that_expire_together_do_not_hold_the_thread() {
     let expires = |timeout: Duration| {
         let default_timeout_microseconds = timeout.as_micros() as u64;
         let policy = pb::ModelQueuePolicy { default_timeout_microseconds, ..Default::default() };
@@ -70,7 +70,7 @@ fn s06_requests_that_expire_together_do_not_hold_the_thread_that_finds_them() {
     let long = Duration::from_secs(1);
     let begun = Instant::now();
     let (engine, version, calls, finish) = queue(|config| dynamic(config, expires(long)));
-    // The thread of the timer has something else to do: a receiver that takes its time.
+    // The timer thread is busy with a slow receiver.
     let other = load(&engine, |config| {
         config.name = "other".into();
         dynamic(config, expires(Duration::from_millis(1)));

@@ -1,4 +1,4 @@
-//! Sequences that go on with the version they began with, through reloads and the end of the server.
+//! Sequences that continue on the version on which they began, through reloads and the exit of the server.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn sequences(config: &mut pb::ModelConfig, idle_us: u64) {
     }));
 }
 
-/// Each load answers with its own number: 1, 2, ….
+/// Each load responds with its own number: 1, 2, ….
 fn engine() -> Arc<Engine> {
     struct Numbered(AtomicU8);
     impl backend::Backend for Numbered {
@@ -57,7 +57,7 @@ fn engine() -> Arc<Engine> {
     engine
 }
 
-/// Which load answers: the version that a client finds, asked for a sequence.
+/// The load that responds to a request of a sequence.
 fn ask(engine: &Engine, id: u64, flags: &str) -> Result<u8, String> {
     ask_of(engine, ("m", ""), id, flags)
 }
@@ -75,7 +75,7 @@ fn reload(engine: &Engine) -> Arc<ModelVersion> {
     load(engine, |config| sequences(config, IDLE_US)).expect("loads")
 }
 
-/// Loads a version of what is known by `key`, a name or one in a namespace.
+/// Loads a version of the model `key`: a name, or one in a namespace.
 fn load_as(engine: &Engine, key: &str, number: i64) {
     let mut config = of_numbers("m", "scripted");
     sequences(&mut config, IDLE_US);
@@ -87,7 +87,7 @@ fn is_unknown(answer: Result<u8, String>) -> bool {
 }
 
 #[test]
-fn r51_through_reloads_a_sequence_goes_on_where_it_began_and_a_start_goes_to_the_new_version() {
+fn r51_sequences_stay_on_their_version_and_new_ones_use_the_reloaded_one() {
     let engine = engine();
     let first = Arc::downgrade(&reload(&engine));
     assert_eq!((ask(&engine, 1, "<"), ask(&engine, 2, "<")), (Ok(1), Ok(1)));
@@ -98,7 +98,7 @@ fn r51_through_reloads_a_sequence_goes_on_where_it_began_and_a_start_goes_to_the
     assert_eq!((ask(&engine, 1, ""), ask(&engine, 3, ">")), (Ok(1), Ok(2)));
     assert!(is_unknown(ask(&engine, 3, "")), "it has ended");
     assert!(is_unknown(ask(&engine, 4, "")), "nobody began it");
-    // Begun again while the old one is in progress: that has ended, as on one version.
+    // Started again while the old one is in progress, which ends that, as on one version.
     assert_eq!((ask(&engine, 2, "<"), ask(&engine, 2, ""), ask(&engine, 2, ">")), (Ok(3), Ok(3), Ok(3)));
     assert!(is_unknown(ask(&engine, 2, "")), "what somebody else has of the former one is not for it");
     assert_eq!(ask(&engine, 1, ">"), Ok(1));
@@ -108,7 +108,7 @@ fn r51_through_reloads_a_sequence_goes_on_where_it_began_and_a_start_goes_to_the
 }
 
 #[test]
-fn r51_a_replaced_version_leaves_when_its_sequences_are_idle_for_too_long() {
+fn r51_a_replaced_version_ends_when_its_sequences_are_idle_for_too_long() {
     let engine = engine();
     let first = Arc::downgrade(&load(&engine, |config| sequences(config, 30_000)).expect("loads"));
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
@@ -116,14 +116,14 @@ fn r51_a_replaced_version_leaves_when_its_sequences_are_idle_for_too_long() {
     soon("nobody asks any more", || first.upgrade().is_none());
     assert_eq!(engine.sequences(), 0);
     assert!(is_unknown(ask(&engine, 1, "")));
-    // Without sequences in progress nothing of the old one is kept at all.
+    // Without sequences in progress the old version is not kept.
     let second = Arc::downgrade(&engine.model("m", "").expect("serves"));
     reload(&engine);
     soon("it had none", || second.upgrade().is_none());
 }
 
 #[test]
-fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress() {
+fn r51_a_new_version_number_takes_over_and_an_unload_ends_sequences() {
     let engine = engine();
     reload(&engine);
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
@@ -145,13 +145,13 @@ fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress(
 }
 
 #[test]
-fn r51_sequences_of_more_replaced_versions_than_may_be_kept_end() {
+fn r51_the_number_of_replaced_versions_is_limited() {
     let engine = engine();
     for id in 1..=6 {
         reload(&engine);
         assert_eq!(ask(&engine, id, "<"), Ok(id as u8));
     }
-    // Four are kept beside the one that serves.
+    // Four are kept besides the one that serves.
     assert!(is_unknown(ask(&engine, 1, "")));
     for id in 2..=6 {
         assert_eq!(ask(&engine, id, ">"), Ok(id as u8));
@@ -160,14 +160,14 @@ fn r51_sequences_of_more_replaced_versions_than_may_be_kept_end() {
 }
 
 #[test]
-fn r51_a_server_that_exits_waits_for_sequences_of_all_versions() {
+fn r51_an_exiting_server_waits_for_sequences_of_all_versions() {
     let engine = engine();
     reload(&engine);
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
     reload(&engine);
     assert_eq!(ask(&engine, 2, "<"), Ok(2));
     engine.set_server_state(ServerState::Exiting);
-    // Answers are counted as gone a moment after they are there.
+    // Responses are counted a moment after they are sent.
     soon("only sequences are left", || engine.drain(std::time::Duration::ZERO) == 0);
     assert_eq!(engine.sequences(), 2);
     assert!(!engine.is_ready() && !engine.is_live());
@@ -177,7 +177,7 @@ fn r51_a_server_that_exits_waits_for_sequences_of_all_versions() {
 }
 
 #[test]
-fn r51_versions_that_serve_side_by_side_have_their_own_sequences_through_reloads() {
+fn r51_versions_have_their_own_sequences_through_reloads() {
     let engine = engine();
     let [one, two] = [("m", "1"), ("m", "2")];
     (1..=2).for_each(|number| load_as(&engine, "m", number));
@@ -186,7 +186,7 @@ fn r51_versions_that_serve_side_by_side_have_their_own_sequences_through_reloads
     (1..=2).for_each(|number| load_as(&engine, "m", number));
     assert_eq!((ask_of(&engine, one, 5, ""), ask_of(&engine, two, 5, "")), (Ok(1), Ok(2)));
     assert!(is_unknown(ask_of(&engine, one, 6, "")), "it is of the other version");
-    // A START ends that of its own version alone.
+    // A START only ends sequences of its own version.
     assert_eq!(ask_of(&engine, one, 5, "<>"), Ok(3));
     assert!(is_unknown(ask_of(&engine, one, 5, "")));
     assert_eq!((ask_of(&engine, two, 5, ">"), ask_of(&engine, two, 6, ">")), (Ok(2), Ok(2)));
@@ -194,7 +194,7 @@ fn r51_versions_that_serve_side_by_side_have_their_own_sequences_through_reloads
 }
 
 #[test]
-fn r40_r51_models_of_one_name_in_two_repositories_have_their_own_sequences_through_reloads() {
+fn r40_r51_equal_names_in_two_repositories_have_their_own_sequences() {
     let engine = engine();
     let [a, b] = ["/a/m", "/b/m"];
     let of = |key, id, flags| ask_of(&engine, (key, ""), id, flags);
@@ -205,7 +205,7 @@ fn r40_r51_models_of_one_name_in_two_repositories_have_their_own_sequences_throu
     assert!(is_unknown(of(b, 1, "")) && is_unknown(of(a, 2, "")), "they are of the other repository");
     assert_eq!((of(a, 1, ""), of(b, 2, "")), (Ok(1), Ok(2)));
     assert_eq!(engine.sequences(), 2);
-    // An unload ends what is in progress there, and nothing else.
+    // An unload ends the sequences of its version, and nothing else.
     drop(engine.retire(a, 1));
     soon("nothing keeps it", || first.upgrade().is_none());
     assert_eq!((engine.sequences(), of(b, 2, ">")), (1, Ok(2)));

@@ -1,9 +1,9 @@
-//! Devices that fail for good: their instances are gone, and nothing else. Devices of these tests are numbers; failures stay until the process ends.
+//! Devices that fail for good only cost their instances. Failures are permanent, so each test uses its own numbers.
 
 mod support;
 
 use device::failure;
-use engine::{Engine, EngineOptions, ModelVersion, Ready};
+use engine::{Engine, EngineOptions, ModelVersion, ReadinessState};
 use protocol::pb::inference as pb;
 use std::sync::Arc;
 use support::*;
@@ -35,7 +35,7 @@ fn ran_on(version: &ModelVersion) -> u8 {
 
 fn is_ready(engine: &Engine, model: &str) -> bool {
     let known = engine.is_model_ready(model, "").expect("a version");
-    let asked = matches!(engine.model_ready(model, "").expect("a version"), Ready::Known(true));
+    let asked = matches!(engine.model_ready(model, "").expect("a version"), ReadinessState::Known(true));
     assert_eq!(known, asked);
     known
 }
@@ -45,7 +45,7 @@ fn failed(engine: &Engine) -> f64 {
 }
 
 #[test]
-fn m_22_a_device_that_fails_costs_its_instances_with_the_reason_and_nothing_else() {
+fn m_22_a_failed_device_only_costs_its_instances() {
     let engine = engine(false);
     let both = publish(&engine, &on_gpus("both", &[10, 11])).expect("loads");
     let host = publish(&engine, &of_numbers("host", "scripted")).expect("loads");
@@ -59,7 +59,7 @@ fn m_22_a_device_that_fails_costs_its_instances_with_the_reason_and_nothing_else
     for _ in 0..20 {
         assert_eq!(ran_on(&both), 1, "the instance on the other device serves on");
     }
-    assert!(!engine.is_ready() && matches!(engine.readiness(), Ready::Known(false)), "strict readiness");
+    assert!(!engine.is_ready() && matches!(engine.readiness(), ReadinessState::Known(false)), "strict readiness");
     assert!(is_ready(&engine, "host") && engine.is_live() && failed(&engine) >= before + 1.0);
 
     failure::report(11, "an ECC error");
@@ -76,7 +76,7 @@ fn m_22_a_device_that_fails_costs_its_instances_with_the_reason_and_nothing_else
 }
 
 #[test]
-fn r_49_a_server_that_is_to_end_for_a_device_is_not_live_once_one_failed() {
+fn r_49_with_exit_on_device_error_a_failed_device_ends_liveness() {
     let (ends, stays) = (engine(true), engine(false));
     failure::report(20, "an illegal instruction");
     assert!(!ends.is_live() && !ends.is_ready());

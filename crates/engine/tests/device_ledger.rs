@@ -1,6 +1,6 @@
-//! A load that does not fit where it needs memory is refused with the numbers, and what was promised comes back with the version.
+//! A load that needs more memory than there is fails with the numbers, and an unload returns the promised memory.
 //!
-//! Devices are those of the stand-in of the driver (crates/device/tests/mock), which is of a whole process: that case runs in a child.
+//! Devices are mocked (crates/device/tests/mock) for a whole process, so that case runs in a child process.
 
 #![cfg(target_os = "linux")]
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use support::{of_numbers, publish};
 use tensor::{Code, Result};
 
-/// Says that it needs what its model's name says: `host 10` or `0 10`, of device 0.
+/// Needs the memory that the name of its model says: `host 10`, or `0 10` for device 0.
 struct Needy;
 
 struct Needs(Vec<Need>);
@@ -65,7 +65,7 @@ fn promised_of_host() -> usize {
 }
 
 #[test]
-fn a_load_is_admitted_by_the_row_of_the_host_which_is_the_budget_of_requests() {
+fn host_memory_of_a_load_comes_from_the_budget_of_requests() {
     Budget::global().set_limit(8000);
     let engine = engine();
     let load = |name: &str| publish(&engine, &of_numbers(name, "needy"));
@@ -110,7 +110,7 @@ fn loads_on_a_device() {
     println!("told: {:?}", load("7 1", None).err().expect("there is no such device").message());
     println!("told: {:?}", Ledger::global().devices());
     drop(engine.retire("0 700000", 1));
-    // What others have of the device counts for the limit of a load.
+    // Memory of other processes on the device counts for the limit of a load.
     Ledger::global().limit_devices(&[(0, 0.5)]);
     device::set_pool_sizes(device::PoolSizes { devices: vec![(0, 600_000)], ..Default::default() });
     load("0 500000", Some(0)).expect("half of it");
@@ -123,7 +123,7 @@ fn loads_on_a_device() {
 }
 
 #[test]
-fn a_load_is_admitted_by_the_row_of_its_device_and_by_the_part_of_it_that_may_be_in_use() {
+fn device_memory_of_a_load_is_limited_by_the_device_and_its_usable_part() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ledger-{}", std::process::id()));
     let (library, memory) = (out.join("libcuda.so.1"), out.join("memory"));
     std::fs::create_dir_all(&memory).expect("a directory for tests");
@@ -142,9 +142,12 @@ fn a_load_is_admitted_by_the_row_of_its_device_and_by_the_part_of_it_that_may_be
     assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
     let told: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("told: ")).collect();
     let expected = [
-        "\"model '0 300001' version 1 does not fit: it needs 300001 bytes of device 0, which has 1000000 of its 1000000 bytes free; \
-         models that are loaded need 700000 of the 1000000 bytes that models may need, and 0 bytes of these are being loaded\"",
-        "\"model '7 1' version 1 cannot be loaded: device 7 does not say what memory it has: there is no device 7, there are 2\"",
+        "\"model '0 300001' version 1 does not fit: it needs 300001 bytes of device 0, which has 1000000 of its \
+         1000000 bytes free; \
+         models that are loaded need 700000 of the 1000000 bytes that models may need, and 0 bytes of these are being \
+         loaded\"",
+        "\"model '7 1' version 1 cannot be loaded: device 7 does not say what memory it has: there is no device 7, \
+         there are 2\"",
         "[RowUse { device: 0, limit_bytes: 1000000, promised_bytes: 700000 }]",
         "\"can not create model 'g_0': memory limit set for GPU 0 has exceeded, model loading is rejected.\"",
         "[RowUse { device: 0, limit_bytes: 500000, promised_bytes: 0 }] 0",

@@ -1,6 +1,6 @@
-//! Tensors on devices, over a `libcuda.so.1` without a GPU: what is copied from where to where, by what its stand-in counts.
+//! Tensors on devices, with a mock of `libcuda.so.1` that counts copies.
 //!
-//! The driver of a process is looked for once, so each case runs in a child: this program again, asked for one of the ignored tests.
+//! A process loads the driver once, so each case runs in a child process: this program with one of the ignored tests.
 
 #![cfg(target_os = "linux")]
 
@@ -35,7 +35,7 @@ const NOTHING: Copied = Copied { up: 0, down: 0, within: 0, peer: 0 };
 fn copied() -> Copied {
     let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
     #[allow(unsafe_code)]
-    // SAFETY: the stand-in, which the driver opened too, and a function of it that takes a number.
+    // SAFETY: the mock, which the driver has opened too, exports this function with one number as its parameter.
     unsafe {
         let library = libloading::Library::new(path).expect("it was opened before");
         let of = library.get::<unsafe extern "C" fn(i32) -> u64>(b"mockCopied\0").expect("of the stand-in");
@@ -43,7 +43,7 @@ fn copied() -> Copied {
     }
 }
 
-/// What a piece of work copies.
+/// Copies made by `work`.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, Copied) {
     let before = copied();
     let done = work();
@@ -71,7 +71,7 @@ fn library() -> &'static (PathBuf, PathBuf) {
     })
 }
 
-/// Runs an ignored test of this program with two devices, and what is to fail on them.
+/// Runs an ignored test of this program with two devices, and the given failures.
 fn child(test: &str, fail: &str) {
     let (library, memory) = library();
     let mut command = Command::new(std::env::current_exe().expect("its own path"));
@@ -98,7 +98,7 @@ fn on_device(name: &str, device: i32) -> pb::ModelConfig {
     }
 }
 
-/// An ensemble of these models, each on what the one before it gave.
+/// A chain ensemble of these models.
 fn chain(name: &str, models: &[&str]) -> pb::ModelConfig {
     let tensor = |i: usize| match i {
         0 => "INPUT0".to_owned(),
@@ -177,7 +177,7 @@ fn steps() {
         let (response, copied) = counted(|| asked_of(&engine, model, request).expect("an answer"));
         assert_eq!((copied, bytes(&response) == values(1)), (expected, true), "{model}");
     }
-    // What lies on the device at the beginning is not brought there, and what is wanted there not brought back.
+    // A tensor that is and stays on the device is not copied.
     let (source, target) = (there(0, &values(2)), there(0, &values(0)));
     for (model, expected) in [("a", Copied { within: BYTES, ..NOTHING }), ("one", Copied { within: BYTES, ..NOTHING })]
     {
@@ -193,9 +193,9 @@ fn steps() {
 }
 
 #[test]
-fn m_25_outputs_go_to_their_place_by_one_copy() {
+fn m_25_outputs_are_copied_once() {
     child("places", "");
-    // Without page-locked memory nothing is staged, and arrives all the same.
+    // Without page-locked memory nothing is staged, but contents arrive.
     child("places", "cuMemHostAlloc:0:2");
 }
 
@@ -218,14 +218,14 @@ fn places() {
     let same = there(0, &values(3));
     let (placed, copied) = counted(|| scatter::place("O", Data::Region(same.clone()), Some(&same)).expect("placed"));
     assert_eq!((copied, placed.to_vec().expect("read")), (NOTHING, values(3)), "already there");
-    // Over itself: as if all were read before the first byte is written.
+    // Overlapping: as if everything was read before the first write.
     let moved = part::part(&same, 4, n - 4).expect("inside");
     scatter::place("O", Data::Region(part::part(&same, 0, n - 4).expect("inside")), Some(&moved)).expect("placed");
     assert_eq!(Data::Region(moved).to_vec().expect("read"), values(3)[..n - 4]);
 }
 
 #[test]
-fn m_29_a_batch_is_put_in_a_row_where_it_lies() {
+fn m_29_a_batch_is_gathered_on_its_device() {
     child("rows", "");
 }
 
@@ -234,12 +234,12 @@ fn m_29_a_batch_is_put_in_a_row_where_it_lies() {
 fn rows() {
     let all = there(1, &values(4));
     let row = |start, len| Data::Region(part::part(&all, start, len).expect("inside"));
-    // As the step before divided it.
+    // With the parts of the step before.
     let divided = [row(0, 100), row(100, 0), row(100, 60), row(160, 40)];
     let (made, copied) = counted(|| carry::on_device(&divided, 1, true).expect("room").expect("a row"));
     assert_eq!((copied, made.len()), (NOTHING, 200));
     assert_eq!(Data::Region(made).to_vec().expect("read"), values(4)[..200]);
-    // In another order, from elsewhere, and where others may write: copied, what abuts at once.
+    // In another order, from another location, or in shared memory: copied, adjacent parts together.
     let host = Data::Bytes(values(5)[..8].to_vec().into());
     let mixed = [row(100, 60), row(160, 40), host.clone(), Data::Region(there(0, &[7; 8])), row(0, 100)];
     let (made, copied) = counted(|| carry::on_device(&mixed, 1, true).expect("room").expect("a row"));
@@ -254,7 +254,7 @@ fn rows() {
 }
 
 #[test]
-fn m_29_whatever_lies_wherever_arrives_in_a_row() {
+fn m_29_contents_of_all_locations_are_gathered() {
     child("anything", "");
     child("anything", "cuMemHostAlloc:0:2");
 }
@@ -267,7 +267,7 @@ fn anything() {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below
     };
-    // Two allocations on each device, whose parts abut now and then.
+    // Two allocations on each device, whose parts are sometimes adjacent.
     let blocks: Vec<RegionRef> = (0..4).map(|i| there(i / 2, &values(10 + i as u8))).collect();
     for round in 0..300 {
         let mut expected = Vec::new();
@@ -314,7 +314,7 @@ fn anything() {
 }
 
 #[test]
-fn m_29_a_run_that_waits_for_a_device_is_not_made_by_the_thread_that_brings_its_request() {
+fn m_29_a_run_that_waits_for_a_device_is_not_inline() {
     child("waits", "");
 }
 
@@ -332,7 +332,7 @@ fn waits() {
         assert_eq!(answer.outputs[0].data.to_vec().expect("read"), values(1)[..64]);
         call.ticket.is_none()
     };
-    // Once it is known to be cheap, the thread that asks runs it.
+    // Once it is known to be cheap, it may run inline.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !is_inline(given(small())) {
         assert!(std::time::Instant::now() < until, "it costs next to nothing");
@@ -351,7 +351,7 @@ fn m_29_a_state_stays_on_its_device() {
     child("state", "");
 }
 
-/// A sequence model that answers what the request before it brought.
+/// A sequence model that responds with the previous input.
 fn remembering() -> pb::ModelConfig {
     let mut config = on_device("s", 1);
     let output = pb::ModelOutput { name: "OUTPUT1".into(), ..config.output[0].clone() };
@@ -384,7 +384,7 @@ fn state() {
         request.outputs.push(RequestedOutput { name: "OUTPUT1".into(), form: Default::default(), region: None });
         let (response, copied) = counted(|| asked_of(&engine, "s", request).expect("an answer"));
         assert_eq!((bytes(&response) == before, response.outputs.len()), (true, 1), "request {n}");
-        // The first state is zeros of the host.
+        // The first state is host memory with zeros.
         let up = if n == 1 { 2 * BYTES } else { BYTES };
         assert_eq!(copied, Copied { up, down: BYTES, ..NOTHING }, "request {n}");
         before = values(n);
@@ -392,7 +392,7 @@ fn state() {
 }
 
 #[test]
-fn m_29_a_device_that_fails_is_an_error_and_never_zeros() {
+fn m_29_a_failed_device_returns_an_error_and_never_zeros() {
     child("failure", "cuMemcpyDtoH_v2:0:2,cuMemcpyDtoHAsync_v2:0:2");
     child("failure", "cuStreamSynchronize:0:2,cuMemcpyDtoH_v2:0:2");
     child("failure", "cuMemAlloc_v2:0:2");

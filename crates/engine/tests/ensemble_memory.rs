@@ -1,4 +1,4 @@
-//! What steps of ensembles give each other is charged to the memory of the server. Apart from other tests: the budget is one.
+//! Tensors between steps of ensembles are charged to the memory budget. In its own process, which has one budget.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn large() -> Outcome {
 }
 
 #[test]
-fn large_tensors_that_wait_for_a_slow_step_are_charged_and_refused_beyond_the_limit() {
+fn large_tensors_between_steps_are_charged_and_fail_beyond_the_limit() {
     Budget::global().set_limit(LIMIT);
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
@@ -54,7 +54,7 @@ fn large_tensors_that_wait_for_a_slow_step_are_charged_and_refused_beyond_the_li
 
     let calls: Vec<_> = (0..40).map(|n| call(&m, n)).collect();
     let refused = || m.statistics().fail.count;
-    // Each counts twice; those that found room wait for the slow step.
+    // Each counts twice; requests with memory wait for the slow step.
     soon("what finds no room is refused", || refused() >= 2 * (40 - LIMIT / LARGE) as u64);
     assert!(charged() <= LIMIT);
     drop(go);

@@ -1,5 +1,5 @@
-//! Where a client wants an ensemble's output in its shared memory, the step that makes the output is told, and writes there: of the bytes no
-//! copy is made behind it (memory.md 3.5). Where others need the bytes, or what lies there, they are copied at the end, as ever.
+//! An ensemble's output for a client's region is written there by its step, without a copy (memory.md 3.5). If other
+//! steps need the contents, or the region's, it is copied at the end.
 
 #![cfg(target_os = "linux")]
 
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use support::*;
 use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
 
-/// What steps were offered: `model:output`, in the order they ran.
+/// Regions offered to steps, as `model:output`, in the order of runs.
 type Offers = Arc<Mutex<Vec<String>>>;
 
-/// Every output is the first input and one more, written into the region by the model itself where it is told one that has room.
+/// Every output is the first input plus one, written directly into a sufficient region.
 fn made(entry: &BatchEntry, model: &str, names: &[&str], offers: &Offers) -> Result<Outcome> {
     let bytes: Vec<u8> = entry.request.inputs[0].data.to_vec()?.iter().map(|b| b.wrapping_add(1)).collect();
     let mut outcome = Outcome::default();
@@ -58,7 +58,7 @@ fn tensors(name: &str, backend: &str, inputs: &[&str], outputs: &[&str]) -> pb::
     }
 }
 
-/// Steps as `model I=tensor A=tensor …`: its input, and those of its outputs that are mapped.
+/// Steps as `model I=tensor A=tensor …`: input and mapped outputs.
 fn ensemble(name: &str, outputs: &[&str], steps: &[&str]) -> pb::ModelConfig {
     let step = |line: &&str| {
         let mut words = line.split(' ');
@@ -72,7 +72,7 @@ fn ensemble(name: &str, outputs: &[&str], steps: &[&str]) -> pb::ModelConfig {
     pb::ModelConfig { scheduling_choice: Some(choice), ..tensors(name, "", &["I"], outputs) }
 }
 
-/// Models `one` (output A), `two` (outputs A and B), `kept`, which has the response cache, and `twice`, which answers twice; and a region `r` of 4096 bytes.
+/// Models `one` (output A), `two` (A and B), `kept` (cached), `twice` (two responses); a region `r` of 4096 bytes.
 struct Made {
     engine: Arc<Engine>,
     offers: Offers,
@@ -159,7 +159,7 @@ fn body(bytes: &[u8]) -> Data {
 }
 
 #[test]
-fn m_30_the_step_that_makes_an_output_writes_it_where_the_client_wants_it() {
+fn m_30_a_step_writes_its_output_into_the_region_of_the_client() {
     let made = Made::new("last");
     made.publish(&ensemble("chain", &["O"], &["one I=I A=t", "two I=t B=O"]));
     made.publish(&ensemble("outer", &["P"], &["one I=I A=t", "chain I=t O=P"]));
@@ -177,16 +177,16 @@ fn m_30_the_step_that_makes_an_output_writes_it_where_the_client_wants_it() {
             "{model}: and nothing beside"
         );
     }
-    // Without a region nothing is said of outputs that are all mapped.
+    // Without a region no output is offered one.
     let response = made.ask("chain", body(&[1]), &[]).expect("an answer");
     assert_eq!((made.offers().len(), response.outputs[0].data.to_vec().expect("in memory")), (0, vec![3]));
 }
 
 #[test]
-fn m_30_what_another_step_or_output_needs_is_copied_at_the_end() {
+fn m_30_outputs_for_other_steps_are_copied_at_the_end() {
     let made = Made::new("others");
     let all = |region: &RegionRef| Data::Region(region.clone()).to_vec().expect("in memory");
-    // Another step takes it.
+    // Another step uses it.
     made.publish(&ensemble("taken", &["O", "P"], &["one I=I A=O", "two I=O B=P"]));
     let (o, p) = (made.region(0, 2), made.region(2, 2));
     made.ask("taken", body(&[1, 2]), &[("O", Some(o.clone())), ("P", Some(p.clone()))]).expect("an answer");
@@ -194,28 +194,29 @@ fn m_30_what_another_step_or_output_needs_is_copied_at_the_end() {
     // Unless that step does not run.
     made.ask("taken", body(&[5, 6]), &[("O", Some(o.clone()))]).expect("an answer");
     assert_eq!((made.offers(), all(&o)), (vec!["one:A".to_owned()], vec![6, 7]));
-    // The region is what a later step still has to read.
+    // A later step still has to read the region.
     made.publish(&ensemble("beside", &["O", "P"], &["one I=I A=O", "one I=I A=t", "one I=t A=P"]));
     let both = made.region(0, 2);
     both.copy_from(0, &[1, 2]).expect("inside");
     let (input, p) = (Data::Region(made.region(0, 2)), made.region(2, 2));
     made.ask("beside", input, &[("O", Some(both.clone())), ("P", Some(p.clone()))]).expect("an answer");
     assert_eq!((made.offers(), all(&both), all(&p)), (vec!["one:A".to_owned()], vec![2, 3], vec![3, 4]));
-    // Two outputs that share bytes: the later one has them, as it has of any model.
+    // Two outputs that share bytes: the later one is there, as with any model.
     let shared = [("O", Some(made.region(0, 2))), ("P", Some(made.region(1, 2)))];
     made.ask("beside", body(&[1, 2]), &shared).expect("an answer");
     assert_eq!((made.offers().len(), all(&made.region(0, 3))), (0, vec![2, 3, 4]));
 }
 
 #[test]
-fn m_14_a_region_that_is_too_small_is_refused_in_the_words_of_the_output_that_was_asked_for() {
+fn m_14_the_error_of_a_small_region_names_the_requested_output() {
     let made = Made::new("small");
     made.publish(&ensemble("chain", &["O"], &["one I=I A=t", "two I=t B=O"]));
     made.publish(&ensemble("outer", &["P"], &["chain I=I O=P"]));
     for (model, output) in [("chain", "O"), ("outer", "P")] {
         let refused = made.ask(model, body(&[1, 2, 3]), &[(output, Some(made.region(0, 2)))]).expect_err("too small");
         let text = format!(
-            "shared memory size specified with the request for output '{output}' (2 bytes) should be at least 3 bytes to hold the results"
+            "shared memory size specified with the request for output '{output}' (2 bytes) should be at least 3 bytes \
+             to hold the results"
         );
         assert_eq!(refused, Error::new(Code::Internal, text));
     }
@@ -223,7 +224,7 @@ fn m_14_a_region_that_is_too_small_is_refused_in_the_words_of_the_output_that_wa
 }
 
 #[test]
-fn m_30_answers_behind_a_decoupled_step_do_not_overwrite_each_other_before_they_are_sent() {
+fn m_30_responses_of_a_decoupled_step_do_not_overwrite_each_other() {
     let made = Made::new("decoupled");
     made.publish(&ensemble("alone", &["O"], &["one I=I A=t", "twice I=t A=O"]));
     made.publish(&ensemble("behind", &["O"], &["twice I=I A=t", "two I=t B=O"]));
@@ -245,7 +246,7 @@ fn m_30_answers_behind_a_decoupled_step_do_not_overwrite_each_other_before_they_
 }
 
 #[test]
-fn s_37_a_step_with_the_response_cache_is_looked_up_all_the_same() {
+fn s_37_a_step_with_the_response_cache_is_still_looked_up() {
     let made = Made::new("kept");
     made.publish(&ensemble("chain", &["O"], &["one I=I A=t", "kept I=t A=O"]));
     for n in 0..3 {

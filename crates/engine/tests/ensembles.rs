@@ -1,5 +1,5 @@
-//! Ensembles, served by the engine: steps are ordinary calls, no thread waits for one, and a request ends whatever its steps do.
-//! Which step runs when is tested in the crate `graph`.
+//! Ensembles in the engine: steps are ordinary calls, no thread waits for one, and every request ends. Tests of the
+//! order of steps are in the crate `graph`.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -24,10 +24,10 @@ thread_local! {
     static IS_REACTOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Long enough for a step to answer meanwhile, mostly; a thousand of them, always.
+/// Usually long enough for a step to respond; always for a thousand of them.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// `m: a b c` is the ensemble m of the steps a, b and c, each on what the one before it gave.
+/// `m: a b c` is a chain ensemble m of the steps a, b and c.
 fn chain(line: &str) -> pb::ModelConfig {
     let (name, steps) = line.split_once(": ").unwrap();
     let steps: Vec<_> = steps.split(' ').collect();
@@ -41,7 +41,7 @@ fn limited(mut config: pb::ModelConfig, limit: u32) -> pb::ModelConfig {
     config
 }
 
-/// Answers each request with a function of its number.
+/// Responds to each request with a function of its number.
 fn plain(f: impl Fn(u8) -> Result<u8> + Send + Sync + 'static) -> Script {
     Arc::new(move |_, batch: &mut Batch<'_>, _| {
         for entry in batch.requests.iter_mut() {
@@ -50,7 +50,7 @@ fn plain(f: impl Fn(u8) -> Result<u8> + Send + Sync + 'static) -> Script {
     })
 }
 
-/// Answers each request with so many of its number as it is, from a thread of its own.
+/// Responds to each request as many times as its number says, on a thread of its own.
 fn many() -> Script {
     Arc::new(|_, batch, _| {
         for entry in batch.requests.iter_mut() {
@@ -64,7 +64,7 @@ fn many() -> Script {
     })
 }
 
-/// Answers until it is told to stop, after a pause each time; how many did not. Without a pause no other step keeps up.
+/// Responds with pauses until it is stopped; returns how many were not. Without pauses other steps cannot keep up.
 fn endless(running: Arc<AtomicUsize>, pause: Duration) -> Script {
     Arc::new(move |_, batch, _| {
         for entry in batch.requests.iter_mut() {
@@ -82,7 +82,7 @@ fn endless(running: Arc<AtomicUsize>, pause: Duration) -> Script {
     })
 }
 
-/// Uses a core for as long as a cheap step does, and answers with its number; how often it did on the thread that brought it.
+/// Uses a core as long as a cheap step, and returns its number; counts its runs on the calling thread.
 fn working(here: Arc<AtomicUsize>) -> Script {
     plain(move |n| {
         let until = Instant::now() + Duration::from_micros(10);
@@ -92,7 +92,7 @@ fn working(here: Arc<AtomicUsize>) -> Script {
     })
 }
 
-/// Runs `work` on a thread that has turns, as a reactor has.
+/// Runs `work` on a thread with turns, like a reactor.
 fn on_a_reactor(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -118,7 +118,7 @@ impl Drop for Trap {
     }
 }
 
-/// Runs when the test says so; says which it is about to run.
+/// Waits for the test before each run, which it announces.
 fn gated() -> (Script, Receiver<u8>, Sender<()>) {
     let ((begun, begins), (go, gone)) = (channel(), channel());
     let gone = Mutex::new(gone);
@@ -135,7 +135,7 @@ struct Served {
     m: Arc<ModelVersion>,
 }
 
-/// Models `add1`, `add10`, `fail` (of 9), `many`, the `others` on backends of their own names, and then the ensembles.
+/// Loads the models `add1`, `add10`, `fail` (of 9), `many`, the `others` on backends of their own, and the ensembles.
 fn serve(others: Vec<(&'static str, Script)>, ensembles: &[pb::ModelConfig]) -> Served {
     let names: Vec<_> = others.iter().map(|o| o.0).collect();
     let refuse_nine = |n| if n == 9 { Err(Error::internal("nine")) } else { Ok(n) };
@@ -171,7 +171,7 @@ impl Served {
 }
 
 #[test]
-fn a_request_goes_through_its_steps_and_is_counted_once_for_each_o_34() {
+fn each_step_counts_a_request_once_o_34() {
     let s = serve(vec![], &[chain("m: add1 add10 add1")]);
     for n in 0..3 {
         assert_eq!(call(&s.m, n).rest(), [Number(n + 12)]);
@@ -193,7 +193,7 @@ fn a_request_goes_through_its_steps_and_is_counted_once_for_each_o_34() {
 }
 
 #[test]
-fn cheap_steps_run_on_the_thread_that_brings_the_request() {
+fn cheap_steps_run_inline() {
     let s = serve(vec![], &[chain("m: add1 add10")]);
     // Once their cost is known.
     soon("an answer at once", || {
@@ -206,7 +206,7 @@ fn cheap_steps_run_on_the_thread_that_brings_the_request() {
 }
 
 #[test]
-fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_other_threads_after_a_while() {
+fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_the_pool_after_a_while() {
     const STEPS: usize = 1000;
     let (open, opened) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicUsize::new(0)));
     let gate = open.clone();
@@ -227,14 +227,14 @@ fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_other_threads_after_a_while(
     let output = wide.output[0].clone();
     wide.output = (0..STEPS).map(|i| pb::ModelOutput { name: format!("O{i}"), ..output.clone() }).collect();
     let s = serve(vec![("slow", slow)], &[wide]);
-    // Never on the thread that calls.
+    // Never on the calling thread.
     let mut ordered = of_numbers("slow", "slow");
     dynamic(&mut ordered, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     let (m, steps) = (s.m.clone(), publish(&s.engine, &ordered).unwrap());
     let counted = opened.clone();
     std::thread::spawn(move || {
         engine::begin_turns(|| ());
-        // Unless this thread is held up itself, right here.
+        // Unless this thread loses its core right here.
         soon("the call returns before all steps are called", || {
             open.store(0, SeqCst);
             let call = call(&m, 7);
@@ -253,8 +253,8 @@ fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_other_threads_after_a_while(
 }
 
 #[test]
-fn the_steps_that_the_end_of_a_turn_sets_going_hold_its_reactor_for_a_millisecond_together() {
-    // Enough for three milliseconds of steps, and few enough that a batch of them is cheap in a build for tests, too.
+fn the_end_of_a_turn_holds_its_reactor_for_at_most_a_millisecond() {
+    // Enough for 3 ms of steps, and few enough that a batch of them is cheap in a test build, too.
     const REQUESTS: u8 = 24;
     let here = Arc::new(AtomicUsize::new(0));
     let work = ["work"; 12].join(" ");
@@ -266,9 +266,9 @@ fn the_steps_that_the_end_of_a_turn_sets_going_hold_its_reactor_for_a_millisecon
     let m = publish(&s.engine, &chain(&format!("m: first {work}"))).unwrap();
     let mut rounds = Vec::new();
     on_a_reactor(|| {
-        // What other tests took from it at the beginning is forgotten slowly.
+        // Slow runs of other tests at the beginning are forgotten slowly.
         let until = Instant::now() + 6 * WITHIN;
-        // A few in which the models are known to be cheap: until then nothing runs on the thread that brings it.
+        // Learns that the models are cheap, before which nothing runs inline.
         while rounds.iter().filter(|&&runs| runs > 0).count() < 3 {
             assert!(Instant::now() < until, "never: a step runs at the end of a turn: {rounds:?}");
             let calls: Vec<_> = (0..REQUESTS).map(|n| call(&m, n)).collect();
@@ -286,7 +286,7 @@ fn the_steps_that_the_end_of_a_turn_sets_going_hold_its_reactor_for_a_millisecon
 }
 
 #[test]
-fn what_is_left_of_the_end_of_a_turn_with_many_models_is_done_in_the_next() {
+fn the_rest_of_a_turn_with_many_models_moves_to_the_next() {
     const MODELS: usize = 120;
     let here = Arc::new(AtomicUsize::new(0));
     let s = serve(vec![("work", working(here.clone()))], &[chain("m: add1")]);
@@ -298,7 +298,7 @@ fn what_is_left_of_the_end_of_a_turn_with_many_models_is_done_in_the_next() {
     let models: Vec<_> = (0..MODELS).map(batching).collect();
     let ask = |m: &ModelVersion| {
         let (send, answers) = channel();
-        let sink = || Arc::new(move |answer: engine::Answer| drop(send.send(answer))) as Arc<dyn engine::Sink>;
+        let sink = || Arc::new(move |answer: engine::EngineResponse| drop(send.send(answer))) as Arc<dyn engine::Sink>;
         m.call(request(1), sink, None).unwrap();
         answers
     };
@@ -311,7 +311,7 @@ fn what_is_left_of_the_end_of_a_turn_with_many_models_is_done_in_the_next() {
             here.store(0, SeqCst);
             engine::end_turn();
             rounds.push(here.load(SeqCst));
-            // As often as it asks for.
+            // As often as it requests a turn.
             (0..MODELS).for_each(|_| engine::end_turn());
             for call in calls {
                 let _ = call.recv_timeout(WITHIN);
@@ -323,7 +323,7 @@ fn what_is_left_of_the_end_of_a_turn_with_many_models_is_done_in_the_next() {
 }
 
 #[test]
-fn a_reactor_leaves_large_outputs_for_regions_to_other_threads() {
+fn a_reactor_leaves_large_outputs_for_regions_to_the_pool() {
     const LARGE: usize = 4 << 20;
     let bytes = Bytes::from(vec![7; LARGE]);
     let sized: Script = Arc::new(move |_, batch, _| {
@@ -366,7 +366,7 @@ fn a_reactor_leaves_large_outputs_for_regions_to_other_threads() {
 }
 
 #[test]
-fn a_panic_while_a_request_flows_gives_its_place_to_the_next_s_32() {
+fn a_panic_in_a_flow_passes_its_permit_to_the_next_s_32() {
     let ((begun, begins), (go, gone)) = (channel(), channel());
     let gone = Mutex::new(gone);
     let trap: Script = Arc::new(move |_, batch, _| {
@@ -376,7 +376,7 @@ fn a_panic_while_a_request_flows_gives_its_place_to_the_next_s_32() {
             let _ = gone.lock().unwrap().recv_timeout(WITHIN);
             let mut made = outcome(n);
             if n == 1 {
-                // No tensor of the ensemble: it is let go where the answer is taken.
+                // No tensor of the ensemble, so it is dropped with the response.
                 let mut more = outcome(0).outputs.remove(0);
                 (more.index, more.data) = (7, Data::Bytes(Bytes::from_owner(Trap)));
                 made.outputs.push(more);
@@ -398,7 +398,7 @@ fn a_panic_while_a_request_flows_gives_its_place_to_the_next_s_32() {
 }
 
 #[test]
-fn ensembles_that_lie_in_one_another_in_a_ring_do_not_load() {
+fn ensembles_that_contain_each_other_do_not_load() {
     let s = serve(vec![], &[chain("n: add1"), chain("m: n")]);
     let refused = |line| publish(&s.engine, &chain(line)).map(|_| ()).unwrap_err();
     let error = refused("n: m");
@@ -411,13 +411,13 @@ fn ensembles_that_lie_in_one_another_in_a_ring_do_not_load() {
 }
 
 #[test]
-fn ensembles_that_became_too_deep_since_they_were_loaded_say_so() {
+fn ensembles_that_became_too_deep_after_loading_return_an_error() {
     let mut all = vec![chain("e0: add1")];
     all.extend((1..16).map(|i| chain(&format!("e{i}: e{}", i - 1))));
     all.push(chain("m: e15"));
     let s = serve(vec![], &all);
     assert_eq!(call(&s.m, 1).rest(), [Number(2)]);
-    // What is in the innermost is deeper now.
+    // The innermost ensemble is deeper now.
     for line in ["d0: add10", "d1: d0", "d2: d1", "add1: d2"] {
         publish(&s.engine, &chain(line)).unwrap();
     }
@@ -427,7 +427,7 @@ fn ensembles_that_became_too_deep_since_they_were_loaded_say_so() {
 }
 
 #[test]
-fn a_failed_step_is_the_answer_and_counts_twice_o_20() {
+fn the_error_of_a_step_is_the_response_and_counts_twice_o_20() {
     let s = serve(vec![], &[chain("m: add1 fail add10")]);
     let error = call(&s.m, 8).error();
     assert_eq!((error.code(), error.message()), (Code::Internal, "in ensemble 'm', nine"));
@@ -448,9 +448,9 @@ fn a_step_that_panics_fails_its_request_only() {
 }
 
 #[test]
-fn a_refused_step_is_a_failure_with_its_text() {
+fn a_rejected_step_fails_the_request_with_its_text() {
     let s = serve(vec![], &[chain("m: add1")]);
-    // Reloaded since, with fewer rows than the ensemble allows, which its plan says.
+    // Reloaded with fewer rows than the ensemble's plan allows.
     let mut narrow = of_numbers("add1", "add1");
     narrow.input[0].dims = vec![2];
     publish(&s.engine, &narrow).unwrap();
@@ -459,7 +459,7 @@ fn a_refused_step_is_a_failure_with_its_text() {
         error.message().contains("ensemble tensor I: inconsistent shape: [-1,1] is inferred from model m"),
         "{error}"
     );
-    // And again as it was.
+    // And again as before.
     publish(&s.engine, &of_numbers("add1", "add1")).unwrap();
     assert_eq!(call(&s.m, 1).rest(), [Number(2)]);
     s.engine.retire("add1", 1);
@@ -470,7 +470,7 @@ fn a_refused_step_is_a_failure_with_its_text() {
 }
 
 #[test]
-fn a_version_serves_the_requests_that_began_with_it() {
+fn requests_finish_on_the_version_on_which_they_began() {
     let (script, begins, go) = gated();
     let s = serve(vec![("slow", script)], &[chain("m: slow add1")]);
     let call = call(&s.m, 1);
@@ -496,7 +496,7 @@ fn an_ensemble_of_ensembles_is_one_call_in_another() {
 }
 
 #[test]
-fn answers_of_a_decoupled_step_come_in_order_and_end() {
+fn responses_of_a_decoupled_step_are_ordered_and_end() {
     let s = serve(vec![], &[chain("m: many add10")]);
     assert!(s.m.signature.decoupled, "whatever its own configuration says");
     for n in [0, 1, 3, 100] {
@@ -509,7 +509,7 @@ fn answers_of_a_decoupled_step_come_in_order_and_end() {
 }
 
 #[test]
-fn a_model_that_is_left_with_one_instance_is_called_in_order_from_then_on_r_28() {
+fn a_model_reduced_to_one_instance_is_called_in_order_r_28() {
     let (send, seen) = channel();
     let uneven = plain(|n| {
         std::thread::sleep(Duration::from_millis(if n % 2 == 0 { 5 } else { 0 }));
@@ -536,7 +536,7 @@ fn a_model_that_is_left_with_one_instance_is_called_in_order_from_then_on_r_28()
 }
 
 #[test]
-fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
+fn a_failed_iteration_ends_the_request_and_its_endless_steps() {
     let running = Arc::new(AtomicUsize::new(0));
     let never = plain(|_| Err(Error::internal("never")));
     let s = serve(vec![("endless", endless(running.clone(), PAUSE)), ("never", never)], &[chain("m: endless never")]);
@@ -546,7 +546,7 @@ fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
 }
 
 #[test]
-fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
+fn an_endless_step_is_bounded_before_a_slow_one() {
     let running = Arc::new(AtomicUsize::new(0));
     let (slow, _begins, go) = gated();
     let s =
@@ -559,7 +559,7 @@ fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
 }
 
 #[test]
-fn a_reader_that_falls_behind_ends_its_request_with_the_reason() {
+fn a_slow_reader_ends_its_request_with_the_reason() {
     let running = Arc::new(AtomicUsize::new(0));
     let s =
         serve(vec![("endless", endless(running.clone(), PAUSE))], &[chain("in: endless add1"), chain("m: in add10")]);
@@ -578,7 +578,7 @@ fn a_reader_that_falls_behind_ends_its_request_with_the_reason() {
 }
 
 #[test]
-fn a_cancelled_request_calls_nothing_more_s_41() {
+fn a_cancelled_request_makes_no_further_calls_s_41() {
     let (slow, begins, go) = gated();
     let s = serve(vec![("slow", slow)], &[chain("in: slow add1"), chain("m: in add10")]);
     let group = Ticket::group(None).unwrap();
@@ -594,7 +594,7 @@ fn a_cancelled_request_calls_nothing_more_s_41() {
 }
 
 #[test]
-fn calls_of_a_step_wait_for_each_other_where_the_ensemble_says_so_s_32() {
+fn calls_of_a_step_in_flight_are_limited_s_32() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counting = {
         let most = most.clone();
@@ -618,7 +618,7 @@ fn calls_of_a_step_wait_for_each_other_where_the_ensemble_says_so_s_32() {
 }
 
 #[test]
-fn a_cancelled_request_leaves_the_line_of_its_step_s_32() {
+fn a_cancelled_request_leaves_the_queue_of_its_step_s_32() {
     let (slow, begins, go) = gated();
     let s = serve(vec![("slow", slow)], &[limited(chain("m: slow"), 1)]);
     let first = call(&s.m, 1);
@@ -635,7 +635,7 @@ fn a_cancelled_request_leaves_the_line_of_its_step_s_32() {
 }
 
 #[test]
-fn a_request_cancelled_while_a_step_runs_does_not_wait_in_the_line_of_the_next_s_32() {
+fn a_request_cancelled_during_a_step_does_not_queue_for_the_next_s_32() {
     let ((before, begun, go), (slow, begins, gone)) = (gated(), gated());
     let s = serve(vec![("before", before), ("slow", slow)], &[limited(chain("m: before slow"), 1)]);
     let first = call(&s.m, 1);
@@ -653,7 +653,7 @@ fn a_request_cancelled_while_a_step_runs_does_not_wait_in_the_line_of_the_next_s
 }
 
 #[test]
-fn requests_of_many_threads_get_their_own_answers() {
+fn requests_of_many_threads_get_their_own_responses() {
     let s = serve(vec![], &[chain("in: add1 many add1"), limited(chain("m: add1 in fail"), 3)]);
     std::thread::scope(|scope| {
         for t in 0..4 {
@@ -686,7 +686,8 @@ fn an_ensemble_that_its_models_do_not_fit_does_not_load() {
     let refused = |config: &pb::ModelConfig| publish(&s.engine, config).map(|_| ()).unwrap_err().message().to_owned();
     let mut wide = chain("e: add1");
     wide.max_batch_size = 16;
-    let text = "ensemble e allows maximum batch size 16, but it contains model add1 which only allows maximum batch size to be 8";
+    let text = "ensemble e allows maximum batch size 16, but it contains model add1 which only allows maximum batch \
+         size to be 8";
     assert_eq!(refused(&wide), text);
     assert_eq!(refused(&chain("e: nobody")), "Request for unknown model: 'nobody' is not found");
     let known: BTreeSet<_> = s.engine.statistics("", "").unwrap().into_iter().map(|v| v.name).collect();

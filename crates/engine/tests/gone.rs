@@ -1,11 +1,11 @@
-//! Instances that are gone, and versions that say whether they are ready.
+//! Instances that are gone, and the readiness of versions.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
 mod support;
 
 use backend::{InstancesOf, Occupied, Readiness, ReadyAnswer, Responder};
-use engine::{Engine, EngineOptions, ModelVersion, Ready};
+use engine::{Engine, EngineOptions, ModelVersion, ReadinessState};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::{StrategyChoice, StrategyDirect, StrategyOldest};
 use protocol::{CorrelationId, InferRequest, Sequence};
@@ -25,7 +25,7 @@ fn dead() -> Error {
     Error::unavailable("Stub process 'm_0' is not healthy.")
 }
 
-/// A model of so many instances whose batches come to the test, and what its instances are told to.
+/// A model whose batches come to the test, and its instance events.
 fn of_instances(
     count: i32,
     change: impl FnOnce(&mut pb::ModelConfig),
@@ -55,7 +55,7 @@ fn is_refused(version: &ModelVersion, number: u8) {
 }
 
 #[test]
-fn what_waits_and_what_comes_is_refused_when_no_instance_is_left_and_served_when_one_is_back() {
+fn requests_are_rejected_while_no_instance_is_left() {
     let (engine, version, out, told) = of_instances(2, |_| ());
     let running = [call(&version, 0), call(&version, 1)];
     let batches = [next(&out), next(&out)];
@@ -70,7 +70,7 @@ fn what_waits_and_what_comes_is_refused_when_no_instance_is_left_and_served_when
     }
     is_refused(&version, 4);
     assert_eq!(version.statistics().pending, 0);
-    // The batches that were out end as the backend says.
+    // The unfinished batches end when the backend ends them.
     for (batch, call) in batches.into_iter().zip(&running) {
         finish(batch);
         assert_eq!(call.rest().len(), 1);
@@ -96,7 +96,7 @@ fn what_waits_and_what_comes_is_refused_when_no_instance_is_left_and_served_when
 }
 
 #[test]
-fn an_instance_that_comes_back_before_its_batch_is_over_is_busy_until_then() {
+fn an_instance_that_is_back_before_its_batch_ends_is_busy() {
     let (engine, version, out, told) = of_instances(1, |_| ());
     let first = call(&version, 0);
     let mut batch = next(&out);
@@ -119,7 +119,7 @@ fn an_instance_that_comes_back_before_its_batch_is_over_is_busy_until_then() {
 }
 
 #[test]
-fn instances_that_ask_for_resources_go_and_come_back() {
+fn limited_instances_go_and_come_back() {
     let (model, out) = handing_out();
     let (model, told) = model.telling();
     let (engine, version) = model.model_of(one_resource(), |config| {
@@ -130,7 +130,7 @@ fn instances_that_ask_for_resources_go_and_come_back() {
     let first = call(&version, 0);
     let batch = next(&out);
     let asking = 1 - batch.instance;
-    // The other instance asks for this one, and then it is gone.
+    // The other instance requests its resource, and is gone then.
     let second = call(&version, 1);
     told.down(asking, dead());
     let instance = batch.instance;
@@ -171,7 +171,7 @@ fn send(version: &ModelVersion, request: Box<InferRequest>) -> Call {
 }
 
 #[test]
-fn sequences_of_an_instance_that_is_gone_are_over_and_others_go_on() {
+fn a_gone_instance_only_ends_its_own_sequences() {
     let oldest = StrategyOldest { max_candidate_sequences: 1, ..Default::default() };
     for strategy in [StrategyChoice::Direct(StrategyDirect::default()), StrategyChoice::Oldest(oldest)] {
         let (engine, version, out, told) = of_instances(2, |config| sequences(config, strategy.clone()));
@@ -186,7 +186,7 @@ fn sequences_of_an_instance_that_is_gone_are_over_and_others_go_on() {
         waiting.is_silent();
         let refused = try_request(&version, of(1, "", 5), None).err().expect("refused");
         assert!(refused.message().contains("must specify the START flag"), "{refused:?}");
-        // Begun again it waits for the other instance, behind 3.
+        // Started again it waits for the other instance, behind 3.
         let again = send(&version, of(1, "<>", 6));
         first.requests.drain(..).for_each(|(_, responder)| responder.finish(Some(Err(dead()))));
         first.free();
@@ -204,7 +204,7 @@ fn sequences_of_an_instance_that_is_gone_are_over_and_others_go_on() {
             assert_eq!(call.rest(), [Got::Number(number)]);
         }
         assert_eq!(last.rest(), [Got::Number(7)]);
-        // Both gone: what waits for a slot is refused as well. Back, it serves.
+        // Both gone: requests without a slot are rejected as well. After the return it serves.
         let (held, behind) = (send(&version, of(4, "<", 8)), send(&version, of(5, "<", 9)));
         let batch = next(&out);
         told.down(1, dead());
@@ -230,7 +230,7 @@ fn sequences_of_an_instance_that_is_gone_are_over_and_others_go_on() {
 }
 
 #[test]
-fn what_waits_for_a_slot_gets_those_of_an_instance_that_is_back() {
+fn sequences_in_the_backlog_get_slots_of_a_returned_instance() {
     let strategy = StrategyChoice::Direct(StrategyDirect::default());
     let (engine, version, out, told) = of_instances(2, |config| sequences(config, strategy));
     told.down(1, dead());
@@ -250,7 +250,7 @@ fn what_waits_for_a_slot_gets_those_of_an_instance_that_is_back() {
 }
 
 #[test]
-fn a_step_does_not_go_back_to_an_instance_that_was_gone_meanwhile() {
+fn a_step_does_not_return_to_an_instance_that_was_gone() {
     let (send_out, steps) = channel::<(Occupied, backend::BatchEntry, Responder)>();
     let (model, told) = LaterModel::new(move |_, batch, _| {
         let occupied = batch.occupied.take().expect("busy");
@@ -281,7 +281,7 @@ fn a_step_does_not_go_back_to_an_instance_that_was_gone_meanwhile() {
 }
 
 #[test]
-fn requests_are_answered_once_while_instances_go_and_come_back() {
+fn requests_get_one_response_while_instances_go_and_come_back() {
     let (send_out, batches) = channel::<Out>();
     let batches = Arc::new(Mutex::new(batches));
     for _ in 0..2 {
@@ -366,8 +366,8 @@ impl Wake for Unpark {
     }
 }
 
-/// What is said in the end, and how long that took.
-fn said(ready: Ready) -> (bool, Duration) {
+/// The final readiness, and the time it took.
+fn said(ready: ReadinessState) -> (bool, Duration) {
     let begun = Instant::now();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut ready = pin!(ready.get());
@@ -385,7 +385,7 @@ fn is_ready(engine: &Engine) -> (bool, bool) {
 }
 
 #[test]
-fn b_py_26_a_version_is_ready_when_all_instances_are_there_and_watchers_hear_of_it_at_once() {
+fn b_py_26_readiness_requires_all_instances_and_watchers_are_notified() {
     let (engine, version, out, told) = of_instances(2, |_| ());
     let seen = Arc::new(AtomicU32::new(9));
     let watched = seen.clone();
@@ -395,13 +395,13 @@ fn b_py_26_a_version_is_ready_when_all_instances_are_there_and_watchers_hear_of_
     assert_eq!(seen.load(SeqCst), 0, "told when `down` returned");
     assert_eq!((is_ready(&engine), engine.is_model_ready("m", "1")), ((false, false), Ok(false)));
     assert_eq!(engine.unready(), [("m".to_owned(), 1, dead().message().to_owned())]);
-    // It serves on.
+    // It still serves.
     let served = call(&version, 1);
     finish(next(&out));
     assert_eq!(served.rest(), [Got::Number(1)]);
     told.up(1);
     assert_eq!((is_ready(&engine), seen.load(SeqCst), engine.unready()), ((true, true), 1, vec![]));
-    // One that does not serve any more makes nothing unready.
+    // A version that does not serve any more makes nothing unready.
     engine.set_version_state("m", 1, engine::VersionState::Loading, "");
     drop(engine.retire("m", 1));
     engine.retired("m", 1, "unloaded");
@@ -410,7 +410,7 @@ fn b_py_26_a_version_is_ready_when_all_instances_are_there_and_watchers_hear_of_
 }
 
 #[test]
-fn b_py_26_without_strict_readiness_the_server_is_ready_whatever_its_models_say() {
+fn b_py_26_without_strict_readiness_models_do_not_affect_the_server() {
     let (model, told) = handing_out().0.ready(|| Readiness::NotReady("no".into())).telling();
     let options = EngineOptions { strict_readiness: false, ..EngineOptions::default() };
     let (engine, _version) = model.model_of(options, |_| ());
@@ -418,7 +418,7 @@ fn b_py_26_without_strict_readiness_the_server_is_ready_whatever_its_models_say(
     assert_eq!(is_ready(&engine), (false, true));
 }
 
-/// A model that is asked, and its questions.
+/// A model that is asked, and its queries.
 fn asking() -> (LaterModel, Arc<Mutex<Vec<ReadyAnswer>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let asking = asked.clone();
@@ -430,48 +430,48 @@ fn asking() -> (LaterModel, Arc<Mutex<Vec<ReadyAnswer>>>) {
 }
 
 #[test]
-fn b_py_26_what_the_model_says_is_the_answer_and_parallel_queries_share_it() {
+fn b_py_26_parallel_queries_share_the_answer_of_the_model() {
     let (model, asked) = asking();
     let (engine, _version) = model.model(|_| ());
     let take = || asked.lock().expect("no panic").pop().expect("asked");
     for answer in [Ok(()), Err(Error::unavailable("Model 'm_0' is not ready (user-defined check failed)."))] {
         let expected = answer.is_ok();
         let (one, two) = (engine.model_ready("m", "").expect("known"), engine.readiness());
-        assert!(matches!(one, Ready::Asked(_)) && matches!(two, Ready::Asked(_)));
+        assert!(matches!(one, ReadinessState::Asked(_)) && matches!(two, ReadinessState::Asked(_)));
         let threads = [one, two].map(|ready| thread::spawn(move || said(ready).0));
         let given = take();
         assert!(asked.lock().expect("no panic").is_empty(), "asked once");
         given(answer);
         assert_eq!(threads.map(|t| t.join().expect("no panic")), [expected; 2]);
     }
-    // By the thread that hears of it.
+    // On the thread that receives the answer.
     let (send_said, said_so) = channel();
     engine.readiness().tell(move |ready| _ = send_said.send((ready, thread::current().id())));
     let given = take();
     let other = thread::spawn(move || given(Ok(()))).thread().id();
     assert_eq!(said_so.recv_timeout(WITHIN), Ok((true, other)));
-    // Nobody has to wait for it, and the next query asks again.
+    // The wait can be dropped, and the next query asks again.
     drop(engine.readiness());
     let ready = engine.readiness();
     take()(Ok(()));
     assert!(said(ready).0);
-    // An answer that is lost says no.
+    // A lost answer means not ready.
     let ready = engine.readiness();
     drop(take());
     assert!(!said(ready).0);
-    // What is known without asking.
+    // Known without asking.
     assert!(engine.is_ready() && engine.is_model_ready("m", "") == Ok(true));
     assert!(asked.lock().expect("no panic").is_empty());
 }
 
 #[test]
-fn b_py_26_a_model_that_does_not_say_so_in_time_is_not_ready_and_its_late_answer_counts_for_others() {
+fn b_py_26_a_model_without_a_timely_answer_is_not_ready() {
     let (model, asked) = asking();
     let (engine, _version) = model.model(|_| ());
     let first = engine.readiness();
     let (ready, took) = said(first);
     assert!(!ready && took >= Duration::from_millis(4900), "{ready} after {took:?}");
-    // Still being asked: the query behind shares it.
+    // Still being asked: the next query shares its answer.
     let second = engine.readiness();
     let mut all = std::mem::take(&mut *asked.lock().expect("no panic"));
     assert_eq!(all.len(), 1);

@@ -1,5 +1,4 @@
-//! Requests of one sequence through ensembles: they reach a model that keeps state in the order in which they came, however long the
-//! steps before it take and whichever threads run them.
+//! Requests of one sequence through ensembles reach a stateful model in the order of their arrival.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -14,11 +13,11 @@ use std::time::Duration;
 use support::sequences::{direct, of, sum_state, with_state};
 use support::*;
 
-/// Models `before`, whose requests take different times, and `sums`, a sequence model; each has four instances. The ensemble `m` calls
-/// both in this order, or `before` and then the ensemble `inner`, which does that.
+/// Models `before` (different durations) and `sums` (a sequence model), with four instances each. The ensemble `m`
+/// calls both in this order, or `before` and then the ensemble `inner`, which does so.
 struct Served {
     engine: Arc<Engine>,
-    /// Sequence and number of what `sums` got, in its order.
+    /// Sequence and number of the requests of `sums`, in its order.
     got: Arc<Mutex<Vec<(String, u8)>>>,
 }
 
@@ -77,7 +76,7 @@ fn send(version: &ModelVersion, id: u64, flags: &str, number: u8) -> Call {
     try_request(version, of(id, flags, number), None).expect("accepted")
 }
 
-/// Sequences of `LENGTH` requests, none of which waits for the one before, from threads of their own.
+/// Sequences of `LENGTH` requests, sent without waiting, each from a thread of its own.
 fn ask(s: &Served, sequences: u64) {
     const LENGTH: u8 = 8;
     let version = s.engine.model("m", "").unwrap();
@@ -122,12 +121,12 @@ fn requests_of_a_sequence_reach_its_model_in_order() {
 }
 
 #[test]
-fn also_through_an_ensemble_of_ensembles() {
+fn requests_of_a_sequence_stay_in_order_through_nested_ensembles() {
     let chains = [chain_of("inner", &["before", "sums"], 0), chain_of("m", &["before", "inner"], 0)];
     ask(&serve_chains(uneven(), &chains), 30);
 }
 
-/// Lets `slow` numbers wait until the test says so.
+/// Delays `slow` numbers until the test continues them.
 fn held(slow: u8) -> (Script, std::sync::mpsc::Sender<()>) {
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let gone = Mutex::new(gone);
@@ -145,7 +144,7 @@ fn held(slow: u8) -> (Script, std::sync::mpsc::Sender<()>) {
 }
 
 #[test]
-fn one_that_is_overtaken_before_its_step_goes_first_and_other_sequences_do_not_wait() {
+fn an_overtaken_request_goes_first_and_other_sequences_do_not_wait() {
     let (script, go) = held(1);
     let s = serve(script, 0);
     let m = s.engine.model("m", "").unwrap();
@@ -158,7 +157,7 @@ fn one_that_is_overtaken_before_its_step_goes_first_and_other_sequences_do_not_w
 }
 
 #[test]
-fn one_that_fails_on_its_way_does_not_hold_up_those_behind_it() {
+fn a_failed_request_does_not_block_later_ones_of_its_sequence() {
     let (script, go) = held(3);
     let s = serve(script, 0);
     let m = s.engine.model("m", "").unwrap();
@@ -172,7 +171,7 @@ fn one_that_fails_on_its_way_does_not_hold_up_those_behind_it() {
 }
 
 #[test]
-fn one_that_is_given_up_while_it_waits_its_turn_leaves() {
+fn a_request_cancelled_while_it_waits_for_its_turn_leaves() {
     let (script, go) = held(3);
     let s = serve(script, 0);
     let m = s.engine.model("m", "").unwrap();

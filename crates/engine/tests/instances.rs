@@ -1,4 +1,4 @@
-//! more and fewer instances while requests run, without a reload.
+//! Changes of the number of instances while requests run, without a reload.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use support::{Call, Got, WITHIN, call, instances, settles, soon, try_model_of};
 use tensor::Code;
 
-/// A model each of whose runs tells that it began and waits for leave to end.
+/// A model that announces the begin of each run, and waits for the test to end it.
 struct Held {
     engine: Arc<Engine>,
     version: Arc<ModelVersion>,
@@ -23,7 +23,7 @@ struct Held {
     leave: Vec<Sender<()>>,
 }
 
-/// Instances a test may ask for.
+/// Instances that a test may configure.
 const INSTANCES_MAX: usize = 8;
 
 impl Held {
@@ -66,7 +66,7 @@ impl Held {
     }
 }
 
-/// Each on a thread of its own: what is cheap runs on the thread that brings it.
+/// Each on a thread of its own, because cheap requests run on the calling thread.
 fn calls(version: &Arc<ModelVersion>, count: u8) -> Vec<std::thread::JoinHandle<Call>> {
     (0..count)
         .map(|number| {
@@ -83,7 +83,7 @@ fn all_answered(calls: Vec<std::thread::JoinHandle<Call>>) {
 }
 
 #[test]
-fn more_instances_take_what_waits_at_once() {
+fn added_instances_run_waiting_requests_at_once() {
     let held = Held::new(EngineOptions::default(), 1);
     let calls = calls(&held.version, 3);
     held.runs(1);
@@ -100,7 +100,7 @@ fn more_instances_take_what_waits_at_once() {
 }
 
 #[test]
-fn fewer_instances_run_what_they_have_and_no_more() {
+fn removed_instances_finish_their_batches() {
     let held = Held::new(EngineOptions::default(), 3);
     let calls = calls(&held.version, 6);
     held.runs(3);
@@ -121,7 +121,7 @@ fn fewer_instances_run_what_they_have_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_updated_is_left_as_it_is() {
+fn an_impossible_update_changes_nothing() {
     let held = Held::new(EngineOptions::default(), 2);
     assert_eq!(held.update(4097).unwrap_err().code(), Code::InvalidArg);
     assert_eq!(held.version.identity.config_json(), "");
@@ -129,7 +129,7 @@ fn what_cannot_be_updated_is_left_as_it_is() {
     assert!(!unknown.unwrap());
     let calls = calls(&held.version, 3);
     held.runs(2);
-    // Which of the two runs the third is not known.
+    // Either of the two runs the third.
     [0, 0, 1, 1].into_iter().for_each(|instance| held.leaves(instance));
     all_answered(calls);
 

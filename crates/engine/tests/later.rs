@@ -1,4 +1,4 @@
-//! Models whose batches run elsewhere: instances that stay busy after `execute` has returned, and what waits for them.
+//! Models whose batches run in other processes: instances stay busy after `execute`, and requests wait for them.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -29,7 +29,7 @@ fn nothing(out: &Receiver<Out>) {
     assert!(out.recv_timeout(Duration::from_millis(30)).is_err(), "a batch too early");
 }
 
-/// Requests, executions, and how often each phase was counted.
+/// Counts of requests, executions, and phases.
 fn counts(s: &VersionStatistics) -> [u64; 6] {
     [
         s.success.count,
@@ -42,7 +42,7 @@ fn counts(s: &VersionStatistics) -> [u64; 6] {
 }
 
 #[test]
-fn an_instance_is_busy_until_it_is_freed_whenever_its_requests_end() {
+fn an_instance_is_busy_until_the_backend_frees_it() {
     for at_once in [false, true] {
         let (model, out) = handing_out();
         let model = if at_once { model.at_once() } else { model };
@@ -56,7 +56,7 @@ fn an_instance_is_busy_until_it_is_freed_whenever_its_requests_end() {
         let mut batch = next(&out);
         second.is_silent();
         batch.free();
-        // The next one starts before this is answered.
+        // The next one starts before this one has its response.
         let mut last = next(&out);
         batch.answer();
         last.answer();
@@ -68,7 +68,7 @@ fn an_instance_is_busy_until_it_is_freed_whenever_its_requests_end() {
 }
 
 #[test]
-fn what_waits_for_an_instance_runs_together_when_it_is_free() {
+fn requests_that_wait_for_an_instance_run_together() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
     let calls: Vec<_> = (0..9).map(|number| call(&version, number)).collect();
@@ -89,7 +89,7 @@ fn what_waits_for_an_instance_runs_together_when_it_is_free() {
 }
 
 #[test]
-fn the_three_phases_are_those_of_the_marks_and_all_are_counted() {
+fn the_backends_marks_give_the_three_phases() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
     let asked = call(&version, 1);
@@ -107,7 +107,7 @@ fn the_three_phases_are_those_of_the_marks_and_all_are_counted() {
     assert!(input >= 10_000_000, "{input} ns");
     assert_eq!((infer, output), (20_000_000, 30_000_000));
 
-    // Answered while it runs: it is inference since the batch was handed on.
+    // It ends while it runs: all time since the batch was passed on is inference.
     let asked = call(&version, 2);
     let mut batch = next(&out);
     thread::sleep(Duration::from_millis(20));
@@ -122,7 +122,7 @@ fn the_three_phases_are_those_of_the_marks_and_all_are_counted() {
 }
 
 #[test]
-fn a_drain_waits_for_batches_whose_requests_are_answered() {
+fn a_drain_waits_for_batches_with_answered_requests() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
     let asked = call(&version, 1);
@@ -137,12 +137,12 @@ fn a_drain_waits_for_batches_whose_requests_are_answered() {
 }
 
 #[test]
-fn an_instance_that_the_backend_loses_is_free_and_nothing_is_learned() {
+fn an_instance_that_the_backend_drops_is_free_and_nothing_is_learned() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
     let (first, second) = (call(&version, 1), call(&version, 2));
     let batch = next(&out);
-    // The process is gone, and everything with it.
+    // The process ended with everything it had.
     drop(batch);
     assert_eq!(first.rest(), [Got::Failed(Code::Internal)]);
     let mut batch = next(&out);
@@ -154,7 +154,7 @@ fn an_instance_that_the_backend_loses_is_free_and_nothing_is_learned() {
 }
 
 #[test]
-fn what_the_backend_leaves_is_over_when_execute_returns() {
+fn requests_the_backend_leaves_end_when_execute_returns() {
     let (engine, version) = LaterModel::new(|_, batch, _| {
         for entry in batch.requests.iter_mut() {
             entry.result = Some(Ok(outcome(asked(entry))));
@@ -170,7 +170,7 @@ fn what_the_backend_leaves_is_over_when_execute_returns() {
 }
 
 #[test]
-fn a_panic_in_execute_costs_its_requests_only() {
+fn a_panic_in_execute_only_fails_its_requests() {
     for at_once in [false, true] {
         for takes in [false, true] {
             let model = LaterModel::new(move |instance, batch, _| {
@@ -194,12 +194,12 @@ fn a_panic_in_execute_costs_its_requests_only() {
 }
 
 #[test]
-fn starting_at_once_needs_no_thread_and_does_not_nest() {
+fn inline_starts_need_no_thread_and_do_not_nest() {
     let (threads, seen) = channel::<ThreadId>();
     thread_local!(static INSIDE: Cell<u32> = const { Cell::new(0) });
     let deepest = Arc::new(AtomicU32::new(0));
     let most = deepest.clone();
-    // The instance is free inside `execute`, so the next batch could start inside, and so on.
+    // The instance is free inside `execute`, where the next batch could start, and so on.
     let (engine, version) = LaterModel::new(move |instance, batch, _| {
         most.fetch_max(INSIDE.replace(INSIDE.get() + 1), SeqCst);
         let _ = threads.send(thread::current().id());
@@ -212,7 +212,7 @@ fn starting_at_once_needs_no_thread_and_does_not_nest() {
     .model(one_by_one);
     assert_eq!(call(&version, 0).rest(), [Got::Number(0)]);
     assert_eq!(seen.recv_timeout(WITHIN), Ok(thread::current().id()), "on the thread that brought it");
-    // While the lock is taken by none, all of these run on the threads that bring them, and on some of the pool.
+    // All of these run on the calling threads and on pool threads.
     thread::scope(|scope| {
         for _ in 0..4 {
             let version = &version;
@@ -228,9 +228,9 @@ fn starting_at_once_needs_no_thread_and_does_not_nest() {
 }
 
 #[test]
-fn a_long_line_of_starts_leaves_the_thread_that_brought_it() {
+fn a_long_queue_of_starts_moves_to_the_pool() {
     let (model, out) = handing_out();
-    // Each start takes 1 ms: only the first of many is on the thread that frees the instance.
+    // Each start takes 1 ms: the freeing thread only starts the first of many.
     let by = Arc::new(Mutex::new(Vec::new()));
     let (starts, script) = (by.clone(), model.execute.clone());
     let model = LaterModel {
@@ -262,7 +262,7 @@ fn a_long_line_of_starts_leaves_the_thread_that_brought_it() {
 }
 
 #[test]
-fn a_batch_that_nobody_wants_is_told_after_execute_too() {
+fn a_cancelled_batch_is_stopped_after_execute_too() {
     let stopped = Arc::new(AtomicU32::new(0));
     let (send, out) = channel();
     let told = stopped.clone();
@@ -286,7 +286,7 @@ fn a_batch_that_nobody_wants_is_told_after_execute_too() {
     batch.free();
     batch.answer();
     assert_eq!((second.rest(), third.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
-    // The instance of the first is free: whatever runs there now is not to be stopped for it.
+    // The instance of the first is free, so its next run must not be stopped.
     first.ticket().cancel();
     held.answer();
     assert_eq!(first.rest(), [Got::Number(0)]);
@@ -295,7 +295,7 @@ fn a_batch_that_nobody_wants_is_told_after_execute_too() {
 }
 
 #[test]
-fn a_default_model_answers_once() {
+fn a_model_without_decoupled_responses_responds_once() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(one_by_one);
     let asked = call(&version, 1);
@@ -309,7 +309,7 @@ fn a_default_model_answers_once() {
 }
 
 #[test]
-fn a_decoupled_model_answers_on_after_its_instance_is_free() {
+fn a_decoupled_model_responds_after_its_instance_is_free() {
     let (model, out) = handing_out();
     let (engine, version) = model.model(|config| {
         one_by_one(config);
@@ -331,7 +331,7 @@ fn a_decoupled_model_answers_on_after_its_instance_is_free() {
 }
 
 #[test]
-fn a_warm_up_waits_for_the_instance_and_leaves_it_idle() {
+fn a_warmup_waits_for_the_instance_and_leaves_it_idle() {
     let ran = Arc::new(AtomicU64::new(0));
     let runs = ran.clone();
     let model = LaterModel::new(move |instance, batch, _| {
@@ -364,7 +364,7 @@ fn a_warm_up_waits_for_the_instance_and_leaves_it_idle() {
 }
 
 #[test]
-fn instances_that_ask_for_resources_hold_them_until_they_are_freed() {
+fn limited_instances_keep_their_resources_until_they_are_freed() {
     let (model, out) = handing_out();
     let (engine, version) = model.at_once().model_of(one_resource(), |config| {
         one_by_one(config);
@@ -412,10 +412,10 @@ fn ensembles_call_models_whose_batches_run_elsewhere() {
 }
 
 #[test]
-fn a_hundred_thousand_requests_are_answered_by_other_threads() {
+fn a_hundred_thousand_requests_get_responses_of_other_threads() {
     const THREADS: u64 = 4;
     const CALLS: u64 = 25_000;
-    // Half of the batches are freed before they are answered, some are lost, some are over when `execute` returns.
+    // Half of the batches are freed before their responses, some are lost, some end within `execute`.
     let (send, receive) = channel::<Out>();
     let receive = Arc::new(Mutex::new(receive));
     for _ in 0..3 {
@@ -456,7 +456,7 @@ fn a_hundred_thousand_requests_are_answered_by_other_threads() {
                 for chunk in 0..CALLS / 100 {
                     let calls: Vec<_> = (0..100).map(|n| (n, call(version, n as u8))).collect();
                     for (n, call) in &calls {
-                        // Some are given up wherever they are.
+                        // Some are cancelled at any stage.
                         if (chunk + n + t) % 50 == 0 {
                             call.ticket().cancel();
                         }

@@ -1,4 +1,4 @@
-//! other instances of a model whose backend starts them, while it serves.
+//! Changes of instances that a backend starts, while the version serves.
 
 mod support;
 
@@ -13,10 +13,10 @@ use support::later::{Out, handing_out};
 use support::*;
 use tensor::{Error, Result};
 
-/// What the backend is asked for.
+/// Calls of the backend.
 #[derive(Debug, PartialEq)]
 enum Asked {
-    /// Number, and place in the configuration.
+    /// Number, and index in the configuration.
     Start(Vec<(u32, usize)>),
     Left(u32),
 }
@@ -27,7 +27,7 @@ struct Served {
     out: Receiver<Out>,
     told: InstancesOf,
     asked: Receiver<Asked>,
-    /// What becomes of the next start.
+    /// Result of the next start.
     next: Arc<Mutex<Option<Result<()>>>>,
     config: pb::ModelConfig,
 }
@@ -84,7 +84,7 @@ fn finish(mut out: Out) {
 }
 
 #[test]
-fn new_instances_take_what_waits_and_those_that_leave_are_told_of_when_they_come_back() {
+fn new_instances_run_waiting_requests_and_removed_ones_are_reported_after_their_batch() {
     let mut served = Served::new(1);
     let calls: Vec<_> = (0..3).map(|n| call(&served.version, n)).collect();
     let first = served.batch();
@@ -96,7 +96,7 @@ fn new_instances_take_what_waits_and_those_that_leave_are_told_of_when_they_come
     assert_eq!(numbers, [0, 1, 2]);
     assert!(served.update(1).unwrap());
     served.is_asked(&[Asked::Start(vec![])]);
-    // Their numbers are not free before they are back.
+    // Their numbers are not reused before they are returned.
     assert!(served.update(2).unwrap());
     served.is_asked(&[Asked::Start(vec![(3, 1)])]);
     let left = [second.instance, third.instance];
@@ -115,7 +115,7 @@ fn new_instances_take_what_waits_and_those_that_leave_are_told_of_when_they_come
 }
 
 #[test]
-fn instances_that_cannot_be_started_or_warmed_up_change_nothing() {
+fn a_failed_start_or_warmup_of_an_instance_changes_nothing() {
     let mut served = Served::new(2);
     let failed = Error::internal("no room");
     *served.next.lock().unwrap() = Some(Err(failed.clone()));
@@ -138,7 +138,7 @@ fn instances_that_cannot_be_started_or_warmed_up_change_nothing() {
 }
 
 #[test]
-fn an_instance_that_is_gone_leaves_and_what_waits_is_refused_where_only_such_ones_are_left() {
+fn requests_are_rejected_when_only_gone_instances_are_left() {
     let dead = || Error::unavailable("Stub process 'm_0' is not healthy.");
     let mut served = Served::new(3);
     served.told.down(2, dead());

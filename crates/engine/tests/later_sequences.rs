@@ -1,4 +1,4 @@
-//! Sequences of models whose batches run elsewhere.
+//! Sequences of models whose batches run in other processes.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn given(entry: &BatchEntry, name: &str) -> u8 {
     input.data.to_vec().expect("in memory")[0]
 }
 
-/// An answer that is the state, too.
+/// A response that is the state, too.
 fn with_state(number: u8) -> Outcome {
     let mut answer = outcome(number);
     let mut state = outcome(number).outputs.remove(0);
@@ -70,14 +70,14 @@ fn send(version: &ModelVersion, request: Box<InferRequest>) -> Call {
     try_request(version, request, None).expect("accepted")
 }
 
-/// A batch of rows that are requests, and its instance.
+/// The requests of a batch, and its instance.
 struct Rows {
     instance: u32,
     occupied: Occupied,
     rows: Vec<(BatchEntry, Responder)>,
 }
 
-/// A model whose batches come to a thread, or to the test.
+/// A model whose batches go to a thread, or to the test.
 fn sending(at_once: bool) -> (LaterModel, Receiver<Rows>) {
     let (send, receive): (Sender<Rows>, _) = channel();
     let model = LaterModel::new(move |instance, batch, _| {
@@ -92,7 +92,7 @@ fn sending(at_once: bool) -> (LaterModel, Receiver<Rows>) {
     (if at_once { model.at_once() } else { model }, receive)
 }
 
-/// A step: answers the sum of the sequence, with what is left added, and keeps it. Iterative ones come back until nothing is left.
+/// A step: adds the rest to the sum, responds with it and keeps it. Iterative requests return while there is a rest.
 fn step((mut entry, responder): (BatchEntry, Responder), iterative: bool, streams: bool) {
     let left = asked(&entry);
     let answer = with_state(given(&entry, "SUM").wrapping_add(left));
@@ -100,11 +100,11 @@ fn step((mut entry, responder): (BatchEntry, Responder), iterative: bool, stream
         return responder.finish(Some(Ok(answer)));
     }
     entry.request.inputs[0].data = Data::Bytes(vec![left - 1].into());
-    // Of a model that is not decoupled the state has no way to go but the last answer.
+    // Without decoupled responses the state is in the last response.
     responder.again(entry, streams.then_some(answer));
 }
 
-/// Such a model, whose batches are run by another thread that frees instances first.
+/// The same model, run by another thread that frees instances first.
 fn running(
     strategy: StrategyChoice,
     (iterative, streams, at_once): (bool, bool, bool),
@@ -129,7 +129,7 @@ fn running(
 }
 
 #[test]
-fn s22_s23_a_request_sees_the_state_of_the_one_before_though_the_instance_was_freed_first() {
+fn s22_s23_a_request_sees_the_last_state_though_the_instance_was_freed_first() {
     for strategy in [direct(), oldest()] {
         for at_once in [false, true] {
             let (engine, version) = running(strategy.clone(), (false, false, at_once), |config| instances(config, 2));
@@ -165,7 +165,7 @@ fn s25_iterative_sequences_run_again_until_they_are_done() {
             settles(&engine, &version);
             let steps = (1..=20).sum::<u64>();
             assert_eq!(version.statistics().success.count, steps, "each step is one");
-            // Of a model that is not decoupled only the last step answers.
+            // Without decoupled responses only the last step responds.
             let (engine, version) = running(strategy.clone(), (true, false, at_once), |_| ());
             let all: Vec<_> = (1..=20).map(|n| send(&version, request(n))).collect();
             all.iter().for_each(|call| assert_eq!(call.rest(), [Got::Number(1)]));
@@ -193,7 +193,7 @@ fn s22_the_next_batch_waits_for_the_requests_of_the_one_before() {
 }
 
 #[test]
-fn s21_rows_are_slots_also_elsewhere() {
+fn s21_rows_are_slots_in_other_processes_too() {
     let (model, batches) = sending(true);
     let (engine, version) = model.model(|config| sequences(config, direct(), false));
     let hold = send(&version, of(1, "<>", 1));

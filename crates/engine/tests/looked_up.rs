@@ -1,4 +1,4 @@
-//! Requests that wait for their response cache: one that asks somebody else answers when the test says so.
+//! Requests that wait for a response cache in another process, whose answers the test controls.
 
 mod support;
 
@@ -17,7 +17,7 @@ use tensor::{Code, Data, DataType, Error, Shape};
 
 type Kept = (Key, OutputSet, Vec<Output>);
 
-/// Lookups lie here until the test answers them; insertions are seen.
+/// Lookups that wait for the test, and insertions.
 #[derive(Default)]
 struct Slow {
     asked: Mutex<VecDeque<(Key, Found)>>,
@@ -49,13 +49,13 @@ impl Slow {
         self.asked.lock().expect("whole").pop_front().expect("there is one").1
     }
 
-    /// Answers the lookup that is next with what is kept under its key, on a thread of its own.
+    /// Answers the next lookup with the stored entry, on a thread of its own.
     fn answer(&self, entry: Option<Arc<Entry>>) {
         let found = self.take();
         std::thread::spawn(move || found(entry)).join().expect("no panic");
     }
 
-    /// What was kept last.
+    /// The last insertion.
     fn entry(&self) -> Arc<Entry> {
         let kept = self.kept.lock().expect("whole");
         let (key, asked, outputs) = kept.last().expect("something");
@@ -104,7 +104,7 @@ fn s39_a_request_waits_for_its_lookup_and_no_thread_does() {
     }
     settles(&engine, &version);
     assert_eq!((counts(&version.statistics()), cache.kept.lock().expect("whole").len()), ([40, 0, 40, 40, 40], 40));
-    // The last one, again.
+    // The last one again.
     let hit = call(&version, 39);
     cache.answer(Some(cache.entry()));
     assert_eq!(hit.rest(), [Number(40)]);
@@ -113,7 +113,7 @@ fn s39_a_request_waits_for_its_lookup_and_no_thread_does() {
 }
 
 #[test]
-fn s39_a_lookup_that_is_forgotten_is_a_miss() {
+fn s39_a_dropped_lookup_is_a_miss() {
     let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
     let waiting = call(&version, 1);
     drop(cache.take());
@@ -123,7 +123,7 @@ fn s39_a_lookup_that_is_forgotten_is_a_miss() {
 }
 
 #[test]
-fn s39_failures_are_not_kept_and_what_fits_no_output_is_a_miss() {
+fn s39_failures_are_not_stored_and_unfitting_entries_are_misses() {
     let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
     let failed = call(&version, 99);
     cache.answer(None);
@@ -146,7 +146,7 @@ fn s39_failures_are_not_kept_and_what_fits_no_output_is_a_miss() {
 }
 
 #[test]
-fn s41_a_request_that_is_given_up_is_answered_before_its_lookup_ends_and_does_not_run_after_it() {
+fn s41_a_request_cancelled_during_its_lookup_ends_at_once_and_does_not_run() {
     let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
     let given_up = [call(&version, 1), call(&version, 2)];
     for call in &given_up {
@@ -154,7 +154,7 @@ fn s41_a_request_that_is_given_up_is_answered_before_its_lookup_ends_and_does_no
         assert_eq!(call.rest(), [Failed(Code::Cancelled)]);
     }
     settles(&engine, &version);
-    // What comes now is for nobody, and so is what never comes.
+    // Results that come now, or never, have no request.
     cache.answer(None);
     drop(cache.take());
     given_up.iter().for_each(Call::is_over);
@@ -163,7 +163,7 @@ fn s41_a_request_that_is_given_up_is_answered_before_its_lookup_ends_and_does_no
 }
 
 #[test]
-fn s41_a_request_that_its_caller_gave_up_is_answered_before_its_lookup_ends() {
+fn s41_a_request_cancelled_by_its_caller_during_its_lookup_ends_at_once() {
     let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
     let caller = Ticket::group(None).expect("new");
     let step = try_call(&version, 1, Some(&caller)).expect("accepted");
@@ -174,7 +174,7 @@ fn s41_a_request_that_its_caller_gave_up_is_answered_before_its_lookup_ends() {
     assert_eq!((runs.load(SeqCst), version.statistics().cancelled), (0, 1));
 }
 
-/// What the next trace tells of its call: activities, tensors, and why it failed.
+/// Activities, tensors and error of the next trace.
 fn traced(engine: &Engine) -> (String, Vec<(trace::Kind, String)>, Option<Code>) {
     soon("a trace", || engine.tracer().waiting().0 > 0);
     let taken = engine.tracer().take(1);
@@ -185,7 +185,7 @@ fn traced(engine: &Engine) -> (String, Vec<(trace::Kind, String)>, Option<Code>)
 }
 
 #[test]
-fn o40_s41_an_answer_that_a_cache_gives_later_is_a_trace_without_an_execution() {
+fn o40_s41_the_trace_of_a_later_cache_hit_has_no_execution() {
     use trace::Kind::{BackendOutput, QueueInput};
     let (cache, engine, version, _) = setting(Slow::default(), |_| ());
     let all =
@@ -223,7 +223,7 @@ fn o40_s41_an_answer_that_a_cache_gives_later_is_a_trace_without_an_execution() 
 }
 
 #[test]
-fn s13_s41_a_request_that_is_given_up_during_its_lookup_gives_its_place_in_the_line_to_the_next() {
+fn s13_s41_a_request_cancelled_during_its_lookup_gives_up_its_position() {
     let ordered = |config: &mut pb::ModelConfig| {
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     };
@@ -239,7 +239,7 @@ fn s13_s41_a_request_that_is_given_up_during_its_lookup_gives_its_place_in_the_l
 }
 
 #[test]
-fn s13_answers_keep_their_order_whichever_lookup_ends_first() {
+fn s13_responses_keep_their_order_whichever_lookup_ends_first() {
     let ordered = |config: &mut pb::ModelConfig| {
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     };
@@ -257,7 +257,7 @@ fn s13_answers_keep_their_order_whichever_lookup_ends_first() {
 }
 
 #[test]
-fn s39_a_refusal_after_the_lookup_is_the_answer() {
+fn s39_a_rejection_after_the_lookup_is_the_response() {
     let full = |config: &mut pb::ModelConfig| {
         let policy = pb::ModelQueuePolicy { max_queue_size: 1, ..Default::default() };
         let ordered = pb::ModelDynamicBatching {
@@ -281,7 +281,7 @@ fn s39_a_refusal_after_the_lookup_is_the_answer() {
 }
 
 #[test]
-fn s37_a_request_whose_key_would_hold_a_reactor_is_looked_up_elsewhere() {
+fn s37_a_large_request_is_looked_up_on_the_pool() {
     let (cache, engine, version, runs) = setting(Slow::default(), |config| config.input[0].dims = vec![-1]);
     let large = || {
         let bytes = engine::limits::CACHE_KEY_BYTES_MAX + 1;
@@ -301,7 +301,7 @@ fn s37_a_request_whose_key_would_hold_a_reactor_is_looked_up_elsewhere() {
 }
 
 #[test]
-fn s39_where_servers_share_a_cache_loads_of_the_same_files_have_the_same_keys() {
+fn s39_in_a_shared_cache_loads_of_the_same_files_have_the_same_keys() {
     let keys = |change: fn(&mut pb::ModelConfig)| {
         let (cache, engine, version, _) = setting(Slow { shared: true, ..Slow::default() }, change);
         let waiting = call(&version, 1);
@@ -314,10 +314,10 @@ fn s39_where_servers_share_a_cache_loads_of_the_same_files_have_the_same_keys() 
     assert_ne!(keys(|_| ()), keys(|config| config.parameters = [("a".into(), Default::default())].into()));
 }
 
-/// Where a model says that it begins, and the test that it may go on.
+/// Signals of a model that begins, and of the test that lets it continue.
 type Gate = (Receiver<()>, Sender<()>);
 
-/// An ensemble with the cache, which calls `add` once. That says when it begins, and waits until the test lets it go on.
+/// An ensemble with the cache that calls `add` once, which announces its run and waits for the test.
 fn ensemble() -> (Arc<Slow>, Arc<Engine>, Arc<ModelVersion>, Gate) {
     let (started, starts) = channel();
     let (go, going) = channel::<()>();
@@ -339,7 +339,7 @@ fn ensemble() -> (Arc<Slow>, Arc<Engine>, Arc<ModelVersion>, Gate) {
 }
 
 #[test]
-fn s39_an_answer_of_an_ensemble_whose_model_was_loaded_again_meanwhile_is_not_kept() {
+fn s39_a_response_of_an_ensemble_is_not_stored_if_a_model_was_reloaded() {
     let (cache, engine, version, (starts, go)) = ensemble();
     let mut kept = Vec::new();
     for reloads in [true, false] {

@@ -1,9 +1,9 @@
-//! Every interleaving of a client that gives up with a worker that takes, runs and answers its request, and with calls made for it; of
-//! threads that answer with the task that waits; of jobs with the threads of the pool that come and go.
+//! All interleavings of a cancelling client with a worker and with calls made for the request; of responding threads
+//! with the waiting task; of jobs with starting and ending pool threads.
 //! Run with `cargo test -p nereid-engine --features loom --test loom`.
 
 use backend::RunControl;
-use engine::{HandOver, Mailbox, Pool, Task, TicketState, Was, begin_mail, together};
+use engine::{CancelledStage, HandOver, Mailbox, Pool, Task, TicketState, begin_mail, together};
 use loom::sync::Arc as LoomArc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 #[test]
-fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
+fn a_cancelled_request_is_swept_or_stops_its_batch_or_was_answered() {
     loom::model(|| {
         let ticket = Arc::new(TicketState::default());
         let stops = LoomArc::new(AtomicU32::new(0));
@@ -19,7 +19,7 @@ fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
             let ticket = ticket.clone();
             loom::thread::spawn(move || ticket.cancel())
         };
-        // The worker: takes the request unless it sees it cancelled, joins it to a batch of one, runs, answers.
+        // The worker: takes the request unless it is cancelled, adds it to a batch of one, runs, responds.
         let control = Arc::new(RunControl::new(1));
         let taken = !ticket.is_cancelled();
         let mut started = false;
@@ -41,8 +41,8 @@ fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
         assert!(stopped <= 1, "the hook ran {stopped} times");
         match was {
             // The client will sweep the queue, or the worker saw the flag when it joined the batch.
-            Some(Was::Queued) => assert!(!taken || control.is_stopped() || started),
-            Some(Was::Running) => assert!(control.is_stopped(), "the batch was told"),
+            Some(CancelledStage::Queued) => assert!(!taken || control.is_stopped() || started),
+            Some(CancelledStage::Running) => assert!(control.is_stopped(), "the batch was told"),
             None => assert!(taken, "only an answered request has nothing to give up"),
         }
         if !started && taken {
@@ -52,7 +52,7 @@ fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
 }
 
 #[test]
-fn a_batch_stops_only_when_all_its_requests_are_given_up() {
+fn a_batch_stops_only_when_all_its_requests_are_cancelled() {
     loom::model(|| {
         let control = Arc::new(RunControl::new(2));
         let tickets = [Arc::new(TicketState::default()), Arc::new(TicketState::default())];
@@ -71,20 +71,20 @@ fn a_batch_stops_only_when_all_its_requests_are_given_up() {
 }
 
 #[test]
-fn a_call_for_a_request_that_is_given_up_is_refused_or_told_once() {
+fn a_call_for_a_cancelled_request_is_rejected_or_cancelled_once() {
     loom::model(|| {
         let parent = Arc::new(TicketState::default());
         let client = {
             let parent = parent.clone();
             loom::thread::spawn(move || parent.cancel())
         };
-        // Told twice, a batch of two would stop.
+        // Counted twice, a batch of two would stop.
         let control = Arc::new(RunControl::new(2));
         let call = TicketState::new(Weak::new(), Some(&parent));
         if let Ok(call) = &call {
             call.running(&control);
         }
-        assert_eq!(client.join().unwrap(), Some(Was::Queued));
+        assert_eq!(client.join().unwrap(), Some(CancelledStage::Queued));
         if let Ok(call) = call {
             assert!(call.is_cancelled(), "it was made before, so it was told");
             assert!(!control.is_stopped(), "told twice");
@@ -97,7 +97,7 @@ fn a_call_for_a_request_that_is_given_up_is_refused_or_told_once() {
 }
 
 #[test]
-fn a_call_that_ends_while_it_and_its_parent_are_given_up_is_told_once_at_most_and_leaves() {
+fn a_call_that_ends_during_a_cancellation_is_cancelled_at_most_once() {
     loom::model(|| {
         let parent = Arc::new(TicketState::default());
         let control = Arc::new(RunControl::new(2));
@@ -114,7 +114,7 @@ fn a_call_that_ends_while_it_and_its_parent_are_given_up_is_told_once_at_most_an
     });
 }
 
-/// Something that happened so often; whoever waits for it for ever is a deadlock, which loom finds.
+/// A counter of events. Waiting forever is a deadlock, which loom finds.
 #[derive(Default)]
 struct Count {
     so_far: Mutex<u32>,
@@ -134,7 +134,7 @@ impl Count {
         }
     }
 
-    /// Waits until it happened since the last time.
+    /// Waits for an event since the last wait.
     fn take(&self) {
         let mut so_far = self.so_far.lock().unwrap();
         while *so_far == 0 {
@@ -153,7 +153,7 @@ impl Wake for Woken {
     }
 }
 
-/// A thread with a mailbox, as a reactor is one.
+/// A thread with a mailbox, like a reactor.
 struct Reactor {
     mailbox: Arc<Mailbox>,
     calls: Arc<Count>,
@@ -183,7 +183,7 @@ impl Reactor {
 }
 
 #[test]
-fn a_value_handed_over_reaches_the_task_that_waits() {
+fn a_value_reaches_the_waiting_task() {
     loom::model(|| {
         let reactor = Reactor::new();
         let hand_over = Arc::new(HandOver::to_this_thread());
@@ -201,7 +201,7 @@ fn a_value_handed_over_reaches_the_task_that_waits() {
 }
 
 #[test]
-fn answers_of_two_batches_at_once_wake_every_task() {
+fn concurrent_responses_of_two_batches_wake_every_task() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -218,14 +218,14 @@ fn answers_of_two_batches_at_once_wake_every_task() {
 }
 
 #[test]
-fn a_batch_calls_the_thread_of_its_tasks_once() {
+fn a_batch_wakes_the_thread_of_its_tasks_once() {
     loom::model(|| {
         let reactor = Reactor::new();
         let tasks = [(); 2].map(|()| Arc::new(Woken(AtomicBool::new(false))));
         let wakers = tasks.clone().map(Waker::from);
         let mailbox = reactor.mailbox.clone();
         let worker = loom::thread::spawn(move || together(|| wakers.into_iter().for_each(|waker| mailbox.post(waker))));
-        // The second may come after the first was taken out, and then calls again: never less, never more.
+        // The second may come after the first was taken, and then calls again: never less, never more.
         while !tasks.iter().all(|task| task.0.load(Ordering::SeqCst)) {
             reactor.calls.take();
             reactor.mailbox.open();
@@ -245,7 +245,7 @@ impl Task for Job {
 fn pools(check: impl Fn(Arc<Pool<Job>>, Arc<Count>) + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
-    // The model ends when all threads of the pool have.
+    // The model ends when all pool threads have.
     model.check(move || check(Pool::new(2).unwrap(), Arc::default()));
 }
 
@@ -264,7 +264,7 @@ fn every_job_runs_whichever_threads_are_idle() {
 }
 
 #[test]
-fn a_job_that_comes_as_threads_leave_runs() {
+fn a_job_submitted_while_threads_end_runs() {
     pools(|pool, done| {
         pool.submit(Job(done.clone()));
         pool.submit(Job(done.clone()));
@@ -277,7 +277,7 @@ fn a_job_that_comes_as_threads_leave_runs() {
 }
 
 #[test]
-fn jobs_that_wait_when_the_pool_closes_still_run() {
+fn queued_jobs_run_after_the_pool_closes() {
     pools(|pool, done| {
         (0..3).for_each(|_| pool.submit(Job(done.clone())));
         pool.close();

@@ -1,11 +1,11 @@
-//! Requests with any number of answers, on a backend that does what the test says: what they see, whatever goes wrong.
+//! Requests with any number of responses, on a backend controlled by the test, in success and failure.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
 mod support;
 
 use backend::{Counted, Stopped};
-use engine::{Answer, Sink, Started, Ticket};
+use engine::{EngineResponse, Sink, Started, Ticket};
 use protocol::pb::inference as pb;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -36,7 +36,7 @@ fn an_execution_frees_its_instance_and_its_requests_end_later() {
 }
 
 #[test]
-fn a_result_ends_a_request_whose_responder_was_left_alone() {
+fn a_result_ends_a_request_whose_responder_was_not_taken() {
     let (engine, version) = model(decoupled, |_, batch, _| {
         for entry in batch.requests.iter_mut().filter(|e| asked(e) > 0) {
             entry.result = Some(Ok(outcome(asked(entry))));
@@ -51,7 +51,7 @@ fn a_result_ends_a_request_whose_responder_was_left_alone() {
 }
 
 #[test]
-fn a_responder_that_is_dropped_ends_its_request_and_names_the_model() {
+fn a_dropped_responder_ends_its_request_and_names_the_model() {
     let (engine, version, running) = handing_out(|_| ());
     let dropped = call(&version, 1);
     let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
@@ -75,7 +75,7 @@ fn a_responder_that_is_dropped_ends_its_request_and_names_the_model() {
 }
 
 #[test]
-fn a_panic_in_an_execution_ends_what_it_held_and_frees_the_instance() {
+fn a_panic_in_an_execution_ends_its_requests_and_frees_the_instance() {
     let (kept, keeps) = channel();
     let (engine, version) = model(decoupled, move |_, batch, _| {
         let entry = &mut batch.requests[0];
@@ -106,7 +106,7 @@ fn a_panic_in_an_execution_ends_what_it_held_and_frees_the_instance() {
 }
 
 #[test]
-fn answers_of_several_threads_all_arrive_each_thread_s_in_order_and_none_after_the_end() {
+fn responses_of_several_threads_arrive_in_order_and_none_after_the_end() {
     const THREADS: u8 = 4;
     const EACH: u8 = 200;
     let (engine, version, running) = handing_out(|_| ());
@@ -141,17 +141,17 @@ fn answers_of_several_threads_all_arrive_each_thread_s_in_order_and_none_after_t
 
 // S-41
 #[test]
-fn threads_that_answer_faster_than_the_sink_takes_wait_for_it_and_lose_nothing() {
+fn threads_wait_for_a_slow_sink_and_lose_no_response() {
     const THREADS: usize = 4;
     const EACH: usize = 3000;
     let (engine, version, running) = handing_out(|_| ());
     let (seen, taken) = (Arc::new(Mutex::new(0)), channel());
     let (count, end) = (seen.clone(), taken.0);
     let sink = || {
-        Arc::new(move |answer: Answer| {
+        Arc::new(move |answer: EngineResponse| {
             let mut count = count.lock().unwrap();
             *count += 1;
-            // As a thread that loses its core: the others fill the queue behind it.
+            // Simulates a thread that loses its core, while the others fill the queue.
             if *count % 2000 == 0 {
                 std::thread::sleep(std::time::Duration::from_millis(3));
             }
@@ -174,7 +174,7 @@ fn threads_that_answer_faster_than_the_sink_takes_wait_for_it_and_lose_nothing()
 }
 
 #[test]
-fn a_sink_that_does_not_return_ends_its_request() {
+fn a_blocked_sink_ends_its_request() {
     let (engine, version, running) = handing_out(|_| ());
     let (go, blocked) = channel::<()>();
     let (send, seen) = channel();
@@ -182,7 +182,7 @@ fn a_sink_that_does_not_return_ends_its_request() {
     let is_blocked = Arc::new(AtomicBool::new(false));
     let entered = is_blocked.clone();
     let sink = || {
-        Arc::new(move |answer: Answer| {
+        Arc::new(move |answer: EngineResponse| {
             entered.store(true, Ordering::SeqCst);
             if !answer.is_final {
                 let _ = blocked.lock().unwrap().recv();
@@ -209,7 +209,7 @@ fn a_sink_that_does_not_return_ends_its_request() {
 }
 
 #[test]
-fn a_request_can_be_given_up_in_the_queue_while_it_runs_and_between_its_responses() {
+fn a_request_can_be_cancelled_in_any_stage() {
     let (hold, held) = channel::<()>();
     let held = Mutex::new(held);
     let (send, running) = channel();
@@ -224,7 +224,7 @@ fn a_request_can_be_given_up_in_the_queue_while_it_runs_and_between_its_response
             }
         }
     });
-    // Queued, behind one that holds the only instance.
+    // Queued behind one that has the only instance.
     let first = call(&version, 0);
     assert!(running.recv_timeout(WITHIN).expect("runs").is_none());
     let queued = call(&version, 1);
@@ -233,7 +233,7 @@ fn a_request_can_be_given_up_in_the_queue_while_it_runs_and_between_its_response
     hold.send(()).expect("it waits");
     assert_eq!(first.rest(), [Number(0)]);
 
-    // Before the first response, and after one.
+    // Before and after the first response.
     for before in 0..2 {
         let request = call(&version, 1);
         let responder = running.recv_timeout(WITHIN).expect("runs").expect("a responder");
@@ -258,7 +258,7 @@ fn a_request_can_be_given_up_in_the_queue_while_it_runs_and_between_its_response
 }
 
 #[test]
-fn a_sink_that_falls_behind_ends_its_own_request_with_its_reason_and_no_other() {
+fn a_slow_sink_only_ends_its_own_request_with_the_reason() {
     let (engine, version, running) = handing_out(|_| ());
     let (slow, quick) = (call(&version, 1), call(&version, 2));
     let (_, one) = running.recv_timeout(WITHIN).expect("runs");
@@ -278,13 +278,13 @@ fn a_sink_that_falls_behind_ends_its_own_request_with_its_reason_and_no_other() 
 }
 
 #[test]
-fn a_sink_may_give_up_its_request_and_panic_while_it_takes_an_answer() {
+fn a_sink_may_cancel_its_request_and_panic() {
     let (engine, version, running) = handing_out(|_| ());
     let ticket: Arc<Mutex<Option<Ticket>>> = Arc::default();
     let (send, seen) = channel();
     let mine = ticket.clone();
     let sink = || {
-        Arc::new(move |answer: Answer| {
+        Arc::new(move |answer: EngineResponse| {
             let _ = send.send(answer);
             mine.lock().unwrap().as_ref().expect("known").overrun(Error::new(Code::ResourceExhausted, "full"));
             assert!(std::thread::panicking(), "a planted panic, in a sink");
@@ -302,7 +302,7 @@ fn a_sink_may_give_up_its_request_and_panic_while_it_takes_an_answer() {
 }
 
 #[test]
-fn what_is_called_for_a_request_is_given_up_with_it_and_finishes_when_the_server_stops() {
+fn calls_are_cancelled_with_their_request_and_finish_when_the_server_stops() {
     let (engine, version, running) = handing_out(|_| ());
     let group = Ticket::group(None).expect("new");
     let parent = try_call(&version, 1, Some(&group)).expect("accepted");
@@ -334,7 +334,7 @@ fn what_is_called_for_a_request_is_given_up_with_it_and_finishes_when_the_server
 }
 
 #[test]
-fn a_full_queue_refuses_and_lets_in_again() {
+fn a_full_queue_rejects_until_there_is_room() {
     let (hold, held) = channel::<()>();
     let held = Mutex::new(held);
     let (engine, version) = model(
@@ -363,7 +363,7 @@ fn a_full_queue_refuses_and_lets_in_again() {
 }
 
 #[test]
-fn a_request_that_waits_too_long_is_refused_while_the_instance_is_busy() {
+fn a_request_that_waits_too_long_is_rejected_while_the_instance_is_busy() {
     let (hold, held) = channel::<()>();
     let held = Mutex::new(held);
     let (engine, version) = model(
@@ -388,7 +388,7 @@ fn a_request_that_waits_too_long_is_refused_while_the_instance_is_busy() {
 }
 
 #[test]
-fn with_preserved_order_a_request_holds_back_later_ones_until_its_end_across_threads() {
+fn preserved_order_delays_responses_until_earlier_requests_end() {
     let ordered = |config: &mut pb::ModelConfig| {
         instances(config, 4);
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
@@ -419,7 +419,7 @@ fn with_preserved_order_a_request_holds_back_later_ones_until_its_end_across_thr
 }
 
 #[test]
-fn a_request_that_answers_too_much_before_its_turn_is_ended() {
+fn too_many_early_responses_end_a_request() {
     let ordered = |config: &mut pb::ModelConfig| {
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     };
@@ -440,13 +440,13 @@ fn a_request_that_answers_too_much_before_its_turn_is_ended() {
 
 // O-12, O-31, S-43
 #[test]
-fn requests_are_counted_once_at_their_end_and_responses_where_the_backend_says_so() {
+fn requests_count_once_and_responses_if_the_backend_reports_them() {
     let (engine, version, running) = handing_out(|_| ());
     let ended = |number: u8, f: &dyn Fn(backend::Responder)| {
         let request = call(&version, number);
         f(running.recv_timeout(WITHIN).expect("runs").1);
         let all = request.rest();
-        // Counted before the answer.
+        // Counted before the response is sent.
         (all.len(), version.statistics())
     };
     let (_, s) = ended(1, &|r| {
@@ -495,7 +495,7 @@ fn requests_are_counted_once_at_their_end_and_responses_where_the_backend_says_s
 }
 
 #[test]
-fn warm_up_waits_for_the_end_of_its_requests_and_fails_with_their_errors() {
+fn warmup_waits_for_its_requests_and_fails_with_their_errors() {
     let warm = |fails: bool| {
         try_model(
             |config| {
@@ -532,7 +532,7 @@ fn warm_up_waits_for_the_end_of_its_requests_and_fails_with_their_errors() {
 }
 
 #[test]
-fn a_retired_version_ends_what_it_accepted() {
+fn a_retired_version_finishes_accepted_requests() {
     let (engine, version, running) = handing_out(|_| ());
     let requests: Vec<_> = (0..8).map(|n| call(&version, n)).collect();
     drop(version);
@@ -552,7 +552,7 @@ fn a_retired_version_ends_what_it_accepted() {
 }
 
 #[test]
-fn many_callers_get_their_own_answers() {
+fn many_callers_get_their_own_responses() {
     const EACH: usize = 300;
     for (callers, is_decoupled) in [(1, false), (2, false), (8, false), (1, true), (2, true), (8, true)] {
         let (engine, version) = model(
@@ -595,7 +595,7 @@ fn many_callers_get_their_own_answers() {
 }
 
 #[test]
-fn s41_a_backend_is_told_that_a_request_was_given_up_once_and_only_while_it_runs() {
+fn s41_a_backend_is_notified_of_a_cancellation_once_and_only_during_a_run() {
     let (_engine, version, responders) = handing_out(|_| ());
     let (told, hears) = std::sync::mpsc::channel();
     let hook = |name: &'static str| {
@@ -616,7 +616,7 @@ fn s41_a_backend_is_told_that_a_request_was_given_up_once_and_only_while_it_runs
     assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["before", "behind one that panics", "after"]);
     responder.finish(None);
     assert_eq!(first.rest().last(), Some(&Failed(Code::Cancelled)));
-    // One that is over is not given up.
+    // A finished request is not cancelled.
     let second = call(&version, 2);
     let (_, responder) = responders.recv_timeout(WITHIN).expect("runs");
     responder.on_cancel(hook("over"));

@@ -1,4 +1,4 @@
-//! B-PY-10 to B-PY-13: models that call others. They count like clients, and their texts are the model's own.
+//! B-PY-10 to B-PY-13: calls between models count like those of clients, with error texts for the calling model.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -67,7 +67,7 @@ impl Made {
 }
 
 #[test]
-fn b_py_10_refused_calls_say_why_in_the_words_of_the_front_door() {
+fn b_py_10_rejected_calls_have_the_errors_of_client_requests() {
     let (engine, _version) = model(|_| {}, |_, _, _| panic!("nothing may run"));
     let call = |change: fn(&mut ModelCall)| {
         let mut call = of("m", 1);
@@ -83,7 +83,8 @@ fn b_py_10_refused_calls_say_why_in_the_words_of_the_front_door() {
     }
     assert_eq!(
         call(|c| c.request.inputs.clear()),
-        "[request id: r1] expected 1 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) ['I']. \
+        "[request id: r1] expected 1 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required \
+         input(s) ['I']. \
          Please provide all required input(s)."
     );
     let mut deep = of("m", 1);
@@ -93,13 +94,14 @@ fn b_py_10_refused_calls_say_why_in_the_words_of_the_front_door() {
 }
 
 #[test]
-fn b_py_10_a_decoupled_model_is_refused_to_a_caller_of_one_answer() {
+fn b_py_10_a_call_for_one_response_to_a_decoupled_model_is_rejected() {
     let (engine, _version, _responders) = handing_out(|_| {});
     assert_eq!(
         refused(&engine, of("m", 1)),
         (
             Code::Unsupported,
-            "Model m is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction \
+            "Model m is using the decoupled. The current BLS request call doesn't support models using the decoupled \
+             transaction \
              policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'"
                 .into()
         )
@@ -107,7 +109,7 @@ fn b_py_10_a_decoupled_model_is_refused_to_a_caller_of_one_answer() {
 }
 
 #[test]
-fn b_py_10_a_call_counts_like_a_clients_and_a_failure_keeps_its_code() {
+fn b_py_10_a_call_counts_like_a_client_request_and_keeps_its_error_code() {
     let (engine, version) = model(
         |_| {},
         |_, batch, _| {
@@ -118,7 +120,7 @@ fn b_py_10_a_call_counts_like_a_clients_and_a_failure_keeps_its_code() {
             }
         },
     );
-    // The first ones run on a thread of the pool, later ones on this.
+    // The first ones run on the pool, later ones on this thread.
     for _ in 0..200 {
         assert_eq!(start(&engine, of("m", 5)).expect("accepted").next(), (Got::Number(5), true));
     }
@@ -134,7 +136,7 @@ fn b_py_10_a_call_counts_like_a_clients_and_a_failure_keeps_its_code() {
 }
 
 #[test]
-fn b_py_12_a_decoupled_call_gets_every_answer_and_the_end_alone() {
+fn b_py_12_a_decoupled_call_gets_every_response_and_a_separate_end() {
     let (engine, version, responders) = handing_out(|_| {});
     let mut call = of("m", 1);
     call.decoupled = true;
@@ -150,7 +152,7 @@ fn b_py_12_a_decoupled_call_gets_every_answer_and_the_end_alone() {
 }
 
 #[test]
-fn b_py_12_a_call_that_is_cancelled_ends_soon_wherever_it_is() {
+fn b_py_12_a_cancelled_call_ends_soon_in_any_stage() {
     let (engine, version, responders) = handing_out(|_| {});
     let mut call = of("m", 1);
     call.decoupled = true;
@@ -167,9 +169,9 @@ fn b_py_12_a_call_that_is_cancelled_ends_soon_wherever_it_is() {
 }
 
 #[test]
-fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
+fn b_py_13_a_timeout_limits_how_long_a_call_waits() {
     let (engine, version, leave) = parked();
-    // As a model that calls itself: its only instance is busy with the caller.
+    // Like a model that calls itself: its only instance is busy with the caller.
     let caller = start(&engine, of("m", 1)).expect("accepted");
     soon("the caller runs", || version.inflight() == 1 && version.statistics().pending == 0);
     let patient = start(&engine, of("m", 2)).expect("accepted");
@@ -177,7 +179,7 @@ fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
     brief.request.timeout_us = 30_000;
     let began = Instant::now();
     let brief = start(&engine, brief).expect("accepted");
-    // Armed behind the former: the earlier one counts.
+    // Armed after the other one: the earlier one counts.
     let mut briefer = of("m", 4);
     briefer.request.timeout_us = 1000;
     let briefer = start(&engine, briefer).expect("accepted");
@@ -195,7 +197,7 @@ fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
 }
 
 #[test]
-fn b_py_13_a_timeout_does_not_end_what_runs() {
+fn b_py_13_a_timeout_does_not_end_a_running_request() {
     let (leave, wait) = channel::<()>();
     let wait = parking(wait);
     let (engine, version) = model(
@@ -224,7 +226,7 @@ fn b_py_13_a_timeout_does_not_end_what_runs() {
     settles(&engine, &version);
 }
 
-/// A model of one instance, each of whose executions waits for leave to end.
+/// A model of one instance whose executions wait for the test.
 fn parked() -> (Arc<Engine>, Arc<ModelVersion>, Sender<()>) {
     let (leave, wait) = channel::<()>();
     let wait = parking(wait);
@@ -247,7 +249,7 @@ fn parking(wait: Receiver<()>) -> impl Fn() + Send + Sync {
 }
 
 #[test]
-fn b_py_10_a_call_for_a_request_in_flight_is_not_refused_while_the_server_stops() {
+fn b_py_10_a_stopping_server_accepts_calls_for_requests_in_flight() {
     let (engine, version) = model(
         |_| {},
         |_, batch, _| {
@@ -263,7 +265,7 @@ fn b_py_10_a_call_for_a_request_in_flight_is_not_refused_while_the_server_stops(
 }
 
 #[test]
-fn b_py_13_a_call_is_part_of_the_trace_of_the_request_it_is_made_for() {
+fn b_py_13_a_call_is_part_of_the_trace_of_its_request() {
     let (engine, version) = model(
         |_| {},
         |_, batch, _| {
@@ -280,7 +282,7 @@ fn b_py_13_a_call_is_part_of_the_trace_of_the_request_it_is_made_for() {
     let mut call = of("m", 1);
     call.parent_trace = Some(parent.clone());
     start(&engine, call).expect("accepted").next();
-    // Without a parent there is nothing to be a child of, even where requests of clients are sampled.
+    // Without a parent there is no child trace, even if requests of clients are sampled.
     start(&engine, of("m", 1)).expect("accepted").next();
     settles(&engine, &version);
     drop(parent);
@@ -291,7 +293,7 @@ fn b_py_13_a_call_is_part_of_the_trace_of_the_request_it_is_made_for() {
 }
 
 #[test]
-fn b_py_12_a_caller_of_any_number_of_answers_may_ask_a_model_of_one() {
+fn b_py_12_a_decoupled_call_may_use_a_model_with_one_response() {
     let (engine, version) = model(
         |_| {},
         |_, batch, _| {
@@ -307,7 +309,7 @@ fn b_py_12_a_caller_of_any_number_of_answers_may_ask_a_model_of_one() {
 }
 
 #[test]
-fn b_sec_07_models_that_an_ensemble_calls_know_how_deep_they_are() {
+fn b_sec_07_calls_through_ensembles_count_their_depth() {
     let (send, depths) = channel();
     let (engine, _version) = model(
         |_| {},

@@ -1,4 +1,4 @@
-//! `nereid.padding`: requests of different lengths in one batch, as their backend sees them and as their clients do.
+//! `nereid.padding`: requests of different lengths in one batch, as backends and clients see them.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn parameter(config: &mut pb::ModelConfig, tensor: &str, value: &str) {
     config.parameters.insert(format!("nereid.padding.{tensor}"), value);
 }
 
-/// Tokens and their mask; each token comes back doubled, beside their sum.
+/// Tokens and their mask; the model returns doubled tokens and their sum.
 fn of_tokens(config: &mut pb::ModelConfig) {
     let input =
         |name: &str| pb::ModelInput { name: name.into(), dims: vec![-1], data_type: UINT8, ..Default::default() };
@@ -134,12 +134,12 @@ fn ask(version: &ModelVersion, ids: &[u8]) -> Call {
 }
 
 impl Held {
-    /// Lets the first run end.
+    /// Ends the first run.
     fn goes(&self) {
         self.go.send(()).unwrap();
     }
 
-    /// The next run has these tokens, padding included.
+    /// Expects these tokens in the next run, including padding.
     fn ran(&self, ids: &[&[u8]]) -> Seen {
         let seen = self.runs.recv_timeout(WITHIN).expect("a run");
         assert_eq!(seen.iter().map(|inputs| &inputs[0].1[..]).collect::<Vec<_>>(), ids);
@@ -167,7 +167,7 @@ fn answered(call: &Call, ids: &[u8]) {
 }
 
 #[test]
-fn requests_of_near_lengths_run_padded_and_are_answered_at_their_own_length() {
+fn similar_lengths_run_padded_and_outputs_have_their_own_length() {
     let held = held();
     let calls = [ask(&held.version, &[1, 2, 3, 4]), ask(&held.version, &[4, 4, 4]), ask(&held.version, &[5, 6])];
     held.goes();
@@ -182,7 +182,7 @@ fn requests_of_near_lengths_run_padded_and_are_answered_at_their_own_length() {
 }
 
 #[test]
-fn rows_of_a_request_are_padded_each() {
+fn each_row_of_a_request_is_padded() {
     let held = held();
     let two = try_request(&held.version, request(2, &[1, 2, 3, 4], &[1; 4]), None).expect("accepted");
     let one = ask(&held.version, &[5, 6, 8]);
@@ -198,7 +198,7 @@ fn rows_of_a_request_are_padded_each() {
 }
 
 #[test]
-fn a_request_alone_and_requests_of_one_length_are_not_touched() {
+fn equal_lengths_are_not_changed() {
     let addresses = Arc::new(Mutex::new(Vec::new()));
     let record = addresses.clone();
     let held = held_with(
@@ -237,7 +237,7 @@ fn a_short_request_is_never_padded_to_the_length_of_a_huge_one() {
 }
 
 #[test]
-fn a_request_whose_inputs_disagree_on_the_length_runs_as_it_is() {
+fn a_request_with_different_lengths_of_one_dimension_is_not_padded() {
     let held = held();
     let odd = try_request(&held.version, request(1, &[1, 2, 3], &[1, 1]), None).expect("accepted");
     let usual = ask(&held.version, &[4, 5]);
@@ -250,7 +250,7 @@ fn a_request_whose_inputs_disagree_on_the_length_runs_as_it_is() {
 }
 
 #[test]
-fn an_output_that_does_not_follow_the_length_fails_its_batch_and_the_error_says_what_to_do() {
+fn an_output_of_the_wrong_length_fails_its_batch_with_a_hint() {
     let held = held_with(
         EngineOptions::default(),
         |_| (),
@@ -267,7 +267,9 @@ fn an_output_that_does_not_follow_the_length_fails_its_batch_and_the_error_says_
         let error = response(call).expect_err("an error");
         assert_eq!(
             error.message(),
-            "[request id: <id_unknown>] dimension 0 of output 'TWICE' of model 'm' is 2 where its inputs were padded to 3: it does not follow 'tokens', as parameter 'nereid.padding.TWICE' says it does; write -1 there if it has nothing to do with the length, else remove the parameters 'nereid.padding.…'"
+            "[request id: <id_unknown>] dimension 0 of output 'TWICE' of model 'm' is 2 where its inputs were padded \
+             to 3: it does not follow 'tokens', as parameter 'nereid.padding.TWICE' says it does; write -1 there if \
+             it has nothing to do with the length, else remove the parameters 'nereid.padding.…'"
         );
     }
     let _ = response(&held.first);
@@ -275,7 +277,7 @@ fn an_output_that_does_not_follow_the_length_fails_its_batch_and_the_error_says_
 }
 
 #[test]
-fn an_output_with_other_dims_than_configured_fails_its_batch_and_the_error_says_which() {
+fn an_output_of_other_dims_than_configured_fails_its_batch() {
     for (shape, told) in [(&[1, 6][..], "[1,6]"), (&[1, 3, 2, 1], "[1,3,2,1]")] {
         let held = held_with(
             EngineOptions::default(),
@@ -294,7 +296,8 @@ fn an_output_with_other_dims_than_configured_fails_its_batch_and_the_error_says_
             assert_eq!(
                 error.message(),
                 format!(
-                    "[request id: <id_unknown>] output 'TWICE' of model 'm' has shape {told} where its configuration has 2 dims behind the batch dimension: it cannot be un-padded"
+                    "[request id: <id_unknown>] output 'TWICE' of model 'm' has shape {told} where its configuration \
+                     has 2 dims behind the batch dimension: it cannot be un-padded"
                 )
             );
         }
@@ -304,7 +307,7 @@ fn an_output_with_other_dims_than_configured_fails_its_batch_and_the_error_says_
 }
 
 #[test]
-fn a_failure_of_one_request_of_a_padded_batch_is_its_own() {
+fn a_failed_request_of_a_padded_batch_does_not_fail_the_others() {
     let held = held_with(
         EngineOptions::default(),
         |_| (),
@@ -324,7 +327,7 @@ fn a_failure_of_one_request_of_a_padded_batch_is_its_own() {
 }
 
 #[test]
-fn requests_that_are_given_up_leave_a_padded_queue() {
+fn cancelled_requests_leave_a_padded_queue() {
     let held = held();
     let calls = [ask(&held.version, &[1, 2]), ask(&held.version, &[3]), ask(&held.version, &[4, 5])];
     calls[1].ticket().cancel();
@@ -337,7 +340,7 @@ fn requests_that_are_given_up_leave_a_padded_queue() {
 }
 
 #[test]
-fn s10_preserved_order_holds_where_a_later_request_runs_first() {
+fn s10_responses_keep_their_order_when_a_later_request_runs_first() {
     let held = held_of(EngineOptions::default(), |config| {
         dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
     });
@@ -346,7 +349,7 @@ fn s10_preserved_order_holds_where_a_later_request_runs_first() {
     held.goes();
     held.ran(&[&[1], &[2]]);
     held.ran(&[&long]);
-    // The third ran before the second, and waits for it.
+    // The third ran before the second, and its response waits for it.
     answered(&calls[0], &[1]);
     assert_eq!(response(&calls[1]).expect("an answer").outputs[0].shape[1], 100_000);
     answered(&calls[2], &[2]);
@@ -354,7 +357,7 @@ fn s10_preserved_order_holds_where_a_later_request_runs_first() {
 }
 
 #[test]
-fn with_the_literal_timer_nothing_is_padded() {
+fn strict_batching_delay_disables_padding() {
     let options = EngineOptions { strict_batching_delay: true, ..EngineOptions::default() };
     let held = held_of(options, |_| ());
     let calls = [ask(&held.version, &[1, 2]), ask(&held.version, &[3])];
@@ -376,54 +379,67 @@ fn refused(change: impl FnOnce(&mut pb::ModelConfig), text: &str) {
 }
 
 #[test]
-fn what_cannot_be_padded_is_refused_at_load_with_what_to_do() {
+fn impossible_padding_fails_the_load_with_a_hint() {
     refused(
         |c| parameter(c, "ids", "[tokens]"),
-        "parameter 'nereid.padding.ids' of model 'm' is '[tokens]': the model has no input or output 'ids'; the key is 'nereid.padding.' and the name of a tensor; inputs: 'IDS','MASK'; outputs: 'TWICE','SUM'",
+        "parameter 'nereid.padding.ids' of model 'm' is '[tokens]': the model has no input or output 'ids'; the key \
+         is 'nereid.padding.' and the name of a tensor; inputs: 'IDS','MASK'; outputs: 'TWICE','SUM'",
     );
     refused(
         |c| parameter(c, "IDS", "tokens"),
-        "parameter 'nereid.padding.IDS' of model 'm' is 'tokens': expected the dims with a name for each that is padded, and perhaps a value, as in '[tokens] value=0'",
+        "parameter 'nereid.padding.IDS' of model 'm' is 'tokens': expected the dims with a name for each that is \
+         padded, and perhaps a value, as in '[tokens] value=0'",
     );
     refused(
         |c| parameter(c, "TWICE", "[tokens]"),
-        "parameter 'nereid.padding.TWICE' of model 'm' is '[tokens]': output 'TWICE' has dims [-1,2]: write them as they are, with names only in the place of -1, as in '[tokens,2]'",
+        "parameter 'nereid.padding.TWICE' of model 'm' is '[tokens]': output 'TWICE' has dims [-1,2]: write them as \
+         they are, with names only in the place of -1, as in '[tokens,2]'",
     );
     refused(
         |c| parameter(c, "IDS", "[tokens] value=256"),
-        "parameter 'nereid.padding.IDS' of model 'm' is '[tokens] value=256': '256' is no value of data_type TYPE_UINT8",
+        "parameter 'nereid.padding.IDS' of model 'm' is '[tokens] value=256': '256' is no value of data_type \
+         TYPE_UINT8",
     );
     refused(
         |c| parameter(c, "MASK", "[-1]"),
-        "parameter 'nereid.padding.MASK' of model 'm' is '[-1]': each -1 of a padded input needs a name, for instance '[tokens]'",
+        "parameter 'nereid.padding.MASK' of model 'm' is '[-1]': each -1 of a padded input needs a name, for instance \
+         '[tokens]'",
     );
     refused(
         |c| parameter(c, "TWICE", "[words,2]"),
-        "parameter 'nereid.padding.TWICE' of model 'm' is '[words,2]': no padded input has a dimension 'words'; names of inputs: 'tokens'",
+        "parameter 'nereid.padding.TWICE' of model 'm' is '[words,2]': no padded input has a dimension 'words'; names \
+         of inputs: 'tokens'",
     );
     refused(
         |c| parameter(c, "TWICE", "[tokens,2] value=0"),
-        "parameter 'nereid.padding.TWICE' of model 'm' is '[tokens,2] value=0': output 'TWICE' is not padded: remove 'value'",
+        "parameter 'nereid.padding.TWICE' of model 'm' is '[tokens,2] value=0': output 'TWICE' is not padded: remove \
+         'value'",
     );
     refused(
         |c| drop(c.parameters.remove("nereid.padding.TWICE")),
-        "output 'TWICE' of model 'm' has dims [-1,2] and no parameter 'nereid.padding.TWICE': write them with the name of each padded dimension in the place of its -1, for instance '[tokens,2]', or '[-1,2]' when none of them is",
+        "output 'TWICE' of model 'm' has dims [-1,2] and no parameter 'nereid.padding.TWICE': write them with the \
+         name of each padded dimension in the place of its -1, for instance '[tokens,2]', or '[-1,2]' when none of \
+         them is",
     );
     refused(
         |c| c.input[0].data_type = 13,
-        "parameter 'nereid.padding.IDS' of model 'm' is '[tokens] value=7': input 'IDS' has data_type TYPE_STRING, and cannot be padded",
+        "parameter 'nereid.padding.IDS' of model 'm' is '[tokens] value=7': input 'IDS' has data_type TYPE_STRING, \
+         and cannot be padded",
     );
     refused(
         |c| c.input[1].allow_ragged_batch = true,
-        "parameter 'nereid.padding.MASK' of model 'm' is '[tokens]': input 'MASK' has allow_ragged_batch: requests of different lengths are either put behind each other or padded; remove one of the two",
+        "parameter 'nereid.padding.MASK' of model 'm' is '[tokens]': input 'MASK' has allow_ragged_batch: requests of \
+         different lengths are either put behind each other or padded; remove one of the two",
     );
     refused(
         |c| c.scheduling_choice = None,
-        "model 'm' has parameter 'nereid.padding.IDS', but its requests are not batched: add 'dynamic_batching { }', or remove the parameter",
+        "model 'm' has parameter 'nereid.padding.IDS', but its requests are not batched: add 'dynamic_batching { }', \
+         or remove the parameter",
     );
     refused(
         |c| c.max_batch_size = 1,
-        "model 'm' has parameter 'nereid.padding.IDS', but its max_batch_size is 1: only requests that run together are padded, so it must be 2 or more",
+        "model 'm' has parameter 'nereid.padding.IDS', but its max_batch_size is 1: only requests that run together \
+         are padded, so it must be 2 or more",
     );
     refused(
         support::decoupled,
@@ -431,20 +447,23 @@ fn what_cannot_be_padded_is_refused_at_load_with_what_to_do() {
     );
     refused(
         |c| c.batch_input = vec![pb::BatchInput::default()],
-        "model 'm' has parameter 'nereid.padding.IDS', but it has batch_input or batch_output, which belong to ragged batches: remove one of the two",
+        "model 'm' has parameter 'nereid.padding.IDS', but it has batch_input or batch_output, which belong to ragged \
+         batches: remove one of the two",
     );
     refused(
         |c| {
             let batching = pb::ModelSequenceBatching::default();
             c.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(batching));
         },
-        "model 'm' has parameter 'nereid.padding.IDS', but it has sequence_batching, whose requests cannot be padded: remove one of the two",
+        "model 'm' has parameter 'nereid.padding.IDS', but it has sequence_batching, whose requests cannot be padded: \
+         remove one of the two",
     );
     refused(
         |c| {
             c.parameters.clear();
             parameter(c, "TWICE", "[-1,2]");
         },
-        "the parameters 'nereid.padding.…' of model 'm' name no dimension of an input: write the dims of each input that is padded with a name for each -1, for instance '[tokens]'",
+        "the parameters 'nereid.padding.…' of model 'm' name no dimension of an input: write the dims of each input \
+         that is padded with a name for each -1, for instance '[tokens]'",
     );
 }

@@ -1,10 +1,10 @@
-//! Whatever panics around an execution, its requests are answered once and its instance serves the next one.
+//! Panics around an execution: its requests get one response each, and its instance serves the next one.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
 use backend::{Backend, Batch, Capabilities, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use bytes::Bytes;
-use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Sink, Started};
+use engine::{Engine, EngineOptions, EngineResponse, ModelVersion, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Signature};
@@ -15,14 +15,14 @@ use tensor::{Code, Data, DataType, Result, Shape};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// What a request asks for with its first byte.
+/// Actions selected by the first byte of a request.
 const SERVE: u8 = 0;
 const PANIC: u8 = 1;
 const FORGET: u8 = 2;
 /// Output data whose release panics.
 const TRAP: u8 = 3;
 
-/// One instance; what it does is in the data.
+/// One instance, controlled by the contents of requests.
 struct Fragile;
 
 impl Backend for Fragile {
@@ -67,7 +67,7 @@ impl Model for Fragile {
                 PANIC => panic!("a planted panic, in the backend"),
                 FORGET => continue,
                 TRAP => {
-                    // Stays in the request, and goes with it after the answer.
+                    // Stays in the request, and is dropped with it after the response.
                     entry.request.inputs[0].data = Data::Bytes(Bytes::from_owner(Trap));
                     Bytes::from_static(&[9; 4])
                 }
@@ -133,12 +133,12 @@ fn request(asked: u8) -> InferRequest {
     InferRequest { inputs: [input].into_iter().collect(), ..InferRequest::default() }
 }
 
-/// Starts a request; its answers arrive at the receiver, which also sees when there will be none.
+/// Starts a request; the receiver gets its responses, and closes after the last.
 fn start(version: &ModelVersion, asked: u8, sink_panics: bool) -> Receiver<Result<Box<InferResponse>>> {
     let (send, receive) = channel();
     let sent = send.clone();
     let sink = || {
-        Arc::new(move |answer: Answer| {
+        Arc::new(move |answer: EngineResponse| {
             assert!(answer.is_final, "the only answer");
             let _ = sent.send(answer.response.expect("a response"));
             assert!(!sink_panics, "a planted panic, in a sink");
@@ -156,7 +156,7 @@ fn code(answers: &Receiver<Result<Box<InferResponse>>>) -> Option<Code> {
     answer.err().map(|e| e.code())
 }
 
-/// The model still serves, on the pool and, once it is known to be cheap, on this thread.
+/// Checks that the model still serves, on the pool and inline.
 fn serves(engine: &Engine, version: &ModelVersion) {
     for _ in 0..16 {
         assert_eq!(code(&start(version, SERVE, false)), None);
@@ -165,7 +165,7 @@ fn serves(engine: &Engine, version: &ModelVersion) {
 }
 
 #[test]
-fn a_panic_costs_its_own_requests_only() {
+fn a_panic_only_fails_its_own_requests() {
     let (engine, version) = model();
     serves(&engine, &version);
     for asked in [PANIC, FORGET] {
@@ -184,14 +184,14 @@ fn a_panic_costs_its_own_requests_only() {
 fn data_whose_release_panics_cost_neither_the_instance_nor_a_thread() {
     let (engine, version) = model();
     for _ in 0..8 {
-        // On the pool: before the model is known to be cheap.
+        // On the pool, before the model is known to be cheap.
         let answers = start(&version, TRAP, false);
         answers.recv_timeout(WITHIN).expect("an answer").expect("made before the panic");
     }
     serves(&engine, &version);
-    // The pool starts threads again when it needs them, and lost none from its count.
+    // The pool starts threads as needed, and its count is still right.
     let threads = || engine.snapshot().gauges.iter().find(|g| g.0 == "nereid_worker_threads").map(|g| g.2);
-    // One that ended after its answer is counted until it is gone.
+    // A request is counted until a moment after its response.
     let end = Instant::now() + WITHIN;
     while !threads().is_some_and(|n| (1.0..=2.0).contains(&n)) {
         assert!(Instant::now() < end, "{:?}", threads());

@@ -1,13 +1,12 @@
-//! Random ensembles through the engine, several requests at once, against the interpreter of the crate `graph`: same answers, and
-//! when all is over nothing is left: no request, no ticket, no flow, no charged byte, no thread. Apart from other tests, since
-//! memory and threads are those of the process.
+//! Random ensembles with concurrent requests, compared with the interpreter of the crate `graph`: same responses, and
+//! in the end no request, ticket, flow, charged byte or thread is left. In its own process.
 
 #[path = "../../graph/tests/common/interpreter.rs"]
 mod interpreter;
 mod support;
 
 use backend::{Batch, BatchEntry, Outcome, Responder};
-use engine::{Answer, Engine, ModelVersion};
+use engine::{Engine, EngineResponse, ModelVersion};
 use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Node, Random, behaviour, graphs, hash, interpret};
 use memory::Budget;
 use protocol::pb::inference as pb;
@@ -19,15 +18,15 @@ use std::sync::{Arc, Mutex, Weak};
 use support::*;
 use tensor::{Code, Data, DataType, Error, Shape};
 
-/// Of clients, each with an ensemble of its own at a time.
+/// Number of clients, each with one ensemble at a time.
 const CLIENTS: u64 = 4;
-/// At a time, of one client.
+/// Concurrent requests of a client.
 const REQUESTS: u64 = 2;
-/// Threads of the backend, which answer what is decoupled.
+/// Threads of the backend for decoupled responses.
 const ANSWERERS: usize = 2;
-/// Elements of a large tensor: beyond what steps give each other without a charge.
+/// Elements of a large tensor, which is charged between steps.
 const LARGE: usize = 9000;
-/// Inputs or outputs of a model, most.
+/// Maximum number of inputs or outputs of a model.
 const ENDS_MAX: u64 = 3;
 const UINT64: i32 = 5;
 
@@ -37,7 +36,7 @@ const MOODS: [Mood; 3] = [
     Mood { fails: 60, silent: NEVER, absent: 20 },
 ];
 
-/// One model for all nodes that look alike. Its number is what its answers follow from.
+/// One model for all nodes of the same form. Responses depend on its number.
 #[derive(Clone, Copy)]
 struct Kind {
     inputs: usize,
@@ -81,7 +80,7 @@ impl Kind {
     }
 }
 
-/// Tensors of any number of equal UINT64, all of them optional.
+/// Tensors of any number of equal UINT64, all optional.
 fn of_hashes(
     name: &str,
     inputs: usize,
@@ -155,7 +154,7 @@ fn outputs_of(answer: &[Option<u64>]) -> Outcome {
     Outcome { outputs: answer.iter().enumerate().filter_map(output).collect(), ..Outcome::default() }
 }
 
-/// What the model `kind` answers. The mood comes as the request's id, which steps get from their ensemble's request.
+/// The response of the model `kind`. The mood is the request's id, which steps inherit.
 fn answers(kind: Kind, entry: &BatchEntry) -> Answers {
     let request = &entry.request;
     let given = |i: usize| request.inputs.iter().find(|t| *t.name == *format!("I{i}")).map(|t| unpack(&t.data));
@@ -164,12 +163,12 @@ fn answers(kind: Kind, entry: &BatchEntry) -> Answers {
     behaviour(kind.number(), kind.decoupled, kind.outputs, &inputs, mood)
 }
 
-/// Answers a decoupled request. Whoever does not want further answers is not sent any.
+/// Sends the responses of a decoupled request, until it is cancelled.
 fn respond(responder: Responder, all: Answers) {
     let last = all.len().wrapping_sub(1);
     for (i, answer) in all.into_iter().enumerate() {
         match answer {
-            // The end comes with the last answer or alone.
+            // The end is sent with the last response or alone.
             Ok(outputs) if i == last && outputs.first().is_some_and(|o| o.is_none_or(|hash| hash % 2 == 0)) => {
                 return responder.finish(Some(Ok(outputs_of(&outputs))));
             }
@@ -202,7 +201,7 @@ fn script(kind: Kind, later: Sender<Later>, peak: Arc<AtomicUsize>) -> Script {
     })
 }
 
-/// Threads that answer what the backend gives them, until it is gone.
+/// Threads that respond to the backend's requests, until it is dropped.
 fn answerers() -> (Sender<Later>, Vec<std::thread::JoinHandle<()>>) {
     let (send, receive) = channel::<Later>();
     let receive: Arc<Mutex<Receiver<Later>>> = Arc::new(Mutex::new(receive));
@@ -218,7 +217,7 @@ fn answerers() -> (Sender<Later>, Vec<std::thread::JoinHandle<()>>) {
     (send, (0..ANSWERERS).map(|_| std::thread::spawn(work(receive.clone()))).collect())
 }
 
-/// A request in flight, and what is to come of it.
+/// A request in flight, and its expected result.
 struct Asked {
     call: Call,
     wanted: Vec<usize>,
@@ -237,7 +236,7 @@ fn ask(graph: &Graph, version: &ModelVersion, mood: usize, random: &mut Random) 
     }
     let absent = MOODS[mood].absent;
     let inputs: Vec<_> = (0..graph.inputs).map(|_| (!random.one_in(absent)).then(|| random.next())).collect();
-    // Without any input a request has no rows.
+    // Without inputs a request has no rows.
     let inputs = if inputs.iter().all(Option::is_none) { vec![Some(random.next()); graph.inputs] } else { inputs };
     let Interpreter { answers: expected, failures, .. } = interpret(graph, MOODS[mood], &wanted, &inputs);
     let tensor = |(i, hash): (usize, &Option<u64>)| {
@@ -265,12 +264,12 @@ fn ask(graph: &Graph, version: &ModelVersion, mood: usize, random: &mut Random) 
     Asked { call, wanted, expected, failures, cancelled }
 }
 
-/// Takes the answers of a request and compares them. Whether it failed.
+/// Compares the responses of a request. Returns whether it failed.
 fn judge(graph: &Graph, asked: Asked) -> bool {
     let Asked { call, wanted, mut expected, failures, cancelled } = asked;
     let mut got = vec![];
     let ended = loop {
-        let Answer { response, is_final } = call.next_answer();
+        let EngineResponse { response, is_final } = call.next_answer();
         match response {
             Some(Ok(response)) => {
                 let find = |t: &usize| response.outputs.iter().find(|o| *o.name == *format!("t{t}"));
@@ -292,7 +291,7 @@ fn judge(graph: &Graph, asked: Asked) -> bool {
             expected.swap_remove(at);
         }
         let Err(error) = ended else {
-            // A cancellation after the last answer was made is too late.
+            // A cancellation after the last response is too late.
             assert!(cancelled && failures.is_empty() && expected.is_empty(), "{failures:?}");
             return false;
         };
@@ -301,7 +300,7 @@ fn judge(graph: &Graph, asked: Asked) -> bool {
         return true;
     }
     assert_eq!(ended, Ok(()));
-    // Behind two decoupled steps iterations are counted as they come; with fewer the order is one.
+    // After two decoupled steps iterations have the order of arrival; otherwise there is only one order.
     if graph.depth(graph.scopes[wanted[0]]) > 1 {
         got.sort_unstable();
         expected.sort_unstable();
@@ -310,12 +309,12 @@ fn judge(graph: &Graph, asked: Asked) -> bool {
     false
 }
 
-/// Each ticket of a version, and each flow of an ensemble or through a model, counts among them.
+/// Tickets of a version and flows through it own a reference to it.
 fn references(version: &Arc<ModelVersion>) -> (usize, usize) {
     (Arc::strong_count(version), Arc::weak_count(version))
 }
 
-/// One client with its graphs. How many requests failed; and all its ensembles, which should be gone soon.
+/// One client with its graphs. Returns the number of failed requests, and its ensembles, which should be dropped soon.
 fn client(engine: &Engine, number: u64) -> (u64, Vec<Weak<ModelVersion>>) {
     let (mut failed, mut ensembles) = (0, vec![]);
     for seed in (number..graphs()).step_by(CLIENTS as usize) {
@@ -329,7 +328,7 @@ fn client(engine: &Engine, number: u64) -> (u64, Vec<Weak<ModelVersion>>) {
             let mood = random.below(MOODS.len() as u64) as usize;
             let asked: Vec<_> = (0..REQUESTS).map(|_| ask(&graph, &version, mood, &mut random)).collect();
             let failed = asked.into_iter().map(|asked| judge(&graph, asked)).filter(|failed| *failed).count();
-            // Another client may have held it for a moment then, as all that the table has.
+            // Another client may have held the table for a moment.
             soon("no ticket and no flow is left", || {
                 let (strong, weak) = references(&version);
                 strong <= before.0 && weak <= before.1
@@ -345,8 +344,8 @@ fn client(engine: &Engine, number: u64) -> (u64, Vec<Weak<ModelVersion>>) {
 }
 
 #[test]
-fn s30_random_ensembles_answer_as_the_interpreter_says_and_leave_nothing() {
-    // The thread that makes the others stays.
+fn s30_random_ensembles_match_the_interpreter_and_leave_nothing() {
+    // The thread that starts the others stays.
     memory::serving::call("nereid-first", || ()).expect("a thread");
     let threads_before = threads();
     let peak = Arc::new(AtomicUsize::new(0));

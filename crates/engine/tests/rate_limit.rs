@@ -1,4 +1,4 @@
-//! The rate limiter of an engine: models share resources, whatever they wait for.
+//! The rate limiter of an engine: models share resources.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -23,7 +23,7 @@ fn limited(resources: &[(&str, u32)]) -> EngineOptions {
     EngineOptions { rate_limit: Some(resources.iter().map(available).collect()), ..EngineOptions::default() }
 }
 
-/// Of the model `name` each instance takes `count` of R.
+/// Each instance of the model `name` takes `count` of R.
 fn taking(config: &mut pb::ModelConfig, name: &str, count: u32, instances: i32) {
     use pb::model_rate_limiter::Resource;
     let resources = vec![Resource { name: "R".into(), global: false, count }];
@@ -48,7 +48,7 @@ fn load_taking(engine: &Engine, name: &str, count: u32, instances: i32) -> Resul
     load(engine, |config| taking(config, name, count, instances))
 }
 
-/// An engine and its model `m`, whose runs tell the test what they were asked and wait for it.
+/// An engine and its model `m`, whose runs announce their requests and wait for the test.
 fn held(options: EngineOptions, count: u32) -> (Arc<Engine>, Arc<ModelVersion>, Receiver<u8>, Sender<()>) {
     let (started, starts) = channel();
     let (go, going) = channel();
@@ -63,11 +63,11 @@ fn held(options: EngineOptions, count: u32) -> (Arc<Engine>, Arc<ModelVersion>, 
 }
 
 #[test]
-fn s35_executions_of_all_models_never_take_more_than_there_is() {
+fn s35_executions_never_exceed_the_resources() {
     let used = Arc::new(AtomicU64::new(0));
     let most = Arc::new(AtomicU64::new(0));
     let (now, seen) = (used.clone(), most.clone());
-    // A request brings what its model takes.
+    // Requests have the model's own input.
     let script = move |_: u32, batch: &mut Batch<'_>, _: &RunControl| {
         let count = u64::from(asked(&batch.requests[0]));
         seen.fetch_max(now.fetch_add(count, SeqCst) + count, SeqCst);
@@ -99,7 +99,7 @@ fn s35_executions_of_all_models_never_take_more_than_there_is() {
 }
 
 #[test]
-fn s35_of_two_models_that_always_want_to_run_each_runs_as_often_as_its_priority_says() {
+fn s35_two_busy_models_run_in_proportion_to_their_priorities() {
     // Triton 2.51: 50 executions of a beside 25 of b.
     for (priority, of_first, of_second) in [(2, 20, 10), (9, 27, 3)] {
         let (ran, order) = channel();
@@ -121,7 +121,7 @@ fn s35_of_two_models_that_always_want_to_run_each_runs_as_often_as_its_priority_
         drop(closed);
         calls.iter().for_each(|call| assert!(call.next_answer().is_final));
         let order: Vec<u8> = order.try_iter().collect();
-        // As long as both had requests, with one more or less for who was first.
+        // While both had requests; one more or less, depending on which was first.
         let both = &order[..of_first + of_second];
         let (first, second) = (both.iter().filter(|n| **n == 1).count(), both.iter().filter(|n| **n == 2).count());
         assert!(first.abs_diff(of_first) <= 1, "{first} and {second}, priority {priority}: {order:?}");
@@ -137,14 +137,15 @@ fn s35_a_model_whose_instances_could_never_execute_is_not_loaded() {
     assert_eq!(error.code(), Code::InvalidArg);
     assert_eq!(
         error.message(),
-        "Resource count for \"R\" is limited to 10 which will prevent scheduling of one or more model instances, the minimum required count is 11"
+        "Resource count for \"R\" is limited to 10 which will prevent scheduling of one or more model instances, the \
+         minimum required count is 11"
     );
     assert!(engine.model("large", "").is_err());
     assert!(load_taking(&engine, "large", 10, 1).is_ok(), "what was refused left nothing behind");
 }
 
 #[test]
-fn s36_without_the_limiter_configurations_mean_nothing() {
+fn s36_without_the_limiter_resources_have_no_effect() {
     let (engine, one, starts, go) = held(EngineOptions::default(), u32::MAX);
     let two = load_taking(&engine, "two", u32::MAX, 1).expect("whatever it says");
     let calls = [call(&one, 1), call(&two, 2)];
@@ -154,7 +155,7 @@ fn s36_without_the_limiter_configurations_mean_nothing() {
 }
 
 #[test]
-fn s35_who_waits_runs_when_the_resources_are_free_and_the_model_that_had_them_is_gone() {
+fn s35_an_unload_frees_resources_for_waiting_models() {
     let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
     let second = load_taking(&engine, "second", 6, 1).expect("fits");
     let running = call(&first, 1);
@@ -173,7 +174,7 @@ fn s35_who_waits_runs_when_the_resources_are_free_and_the_model_that_had_them_is
 }
 
 #[test]
-fn s41_a_request_that_is_given_up_while_it_waits_for_resources_leaves_at_once() {
+fn s41_a_request_cancelled_while_it_waits_for_resources_leaves_at_once() {
     let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
     let second = load_taking(&engine, "second", 6, 1).expect("fits");
     let running = call(&first, 1);
@@ -183,7 +184,7 @@ fn s41_a_request_that_is_given_up_while_it_waits_for_resources_leaves_at_once() 
     assert_eq!(waiting.error().code(), Code::Cancelled);
     go.send(()).expect("waits");
     running.next_answer();
-    // What it was granted meanwhile, it gave back.
+    // It returned what it was granted meanwhile.
     let again = call(&first, 3);
     assert_eq!(starts.recv_timeout(WITHIN), Ok(3));
     go.send(()).expect("waits");
@@ -192,7 +193,7 @@ fn s41_a_request_that_is_given_up_while_it_waits_for_resources_leaves_at_once() 
 }
 
 #[test]
-fn a_batch_that_waits_for_its_delay_holds_no_resources() {
+fn a_batch_that_waits_for_its_delay_takes_no_resources() {
     let options = EngineOptions { strict_batching_delay: true, ..limited(&[("R", 1)]) };
     let slow = |config: &mut pb::ModelConfig| {
         taking(config, "m", 1, 1);
@@ -211,7 +212,7 @@ fn a_batch_that_waits_for_its_delay_holds_no_resources() {
 }
 
 #[test]
-fn r28_instances_that_the_limiter_knows_change_by_a_reload() {
+fn r28_limited_instances_are_changed_by_a_reload() {
     let (engine, _version, _starts, _go) = held(limited(&[("R", 10)]), 6);
     let mut config = pb::ModelConfig::default();
     taking(&mut config, "m", 6, 2);
@@ -236,7 +237,7 @@ impl Drop for Trap {
 }
 
 #[test]
-fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
+fn s35_a_panic_in_a_grant_does_not_block_other_instances() {
     let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
     let expiring = |name: &'static str| {
         load(&engine, move |config| {
@@ -250,7 +251,7 @@ fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
     let (second, third) = (expiring("second"), expiring("third"));
     let running = call(&first, 1);
     starts.recv_timeout(WITHIN).expect("runs");
-    // The thread that would answer what expires is held up, so the one that finds the resources free has to.
+    // The timer thread is blocked, so the thread that frees the resources has to respond.
     let (held_up, until) = channel::<()>();
     let until = Mutex::new(until);
     let (is_held, holds) = channel();
@@ -268,7 +269,7 @@ fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
     running.next_answer();
     trapped.next_answer();
     drop(held_up);
-    // A model that has to wait for its turn gets it.
+    // A model that waits for its turn gets it.
     let running = call(&first, 1);
     assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
     let waiting = load_taking(&engine, "fourth", 6, 1).map(|fourth| call(&fourth, 4)).expect("fits");
@@ -279,7 +280,7 @@ fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
     waiting.next_answer();
 }
 
-/// As `taking`, with sequences of a slot for each instance.
+/// Like `taking`, with one slot per instance for sequences.
 fn sequences(config: &mut pb::ModelConfig, name: &str, instances: i32, strategy: StrategyChoice) {
     taking(config, name, 1, instances);
     config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
@@ -289,7 +290,7 @@ fn sequences(config: &mut pb::ModelConfig, name: &str, instances: i32, strategy:
     }));
 }
 
-/// The answer of whichever model.
+/// The next response of any model.
 fn number(call: &Call) -> u8 {
     call.next_answer().response.expect("an answer").expect("a response").outputs[0].data.to_vec().expect("in memory")[0]
 }
@@ -300,10 +301,10 @@ fn step_of(version: &ModelVersion, id: u64, start: bool, end: bool, number: u8) 
 }
 
 #[test]
-fn s35_sequences_ask_too_and_each_runs_on_the_instance_of_its_slot() {
+fn s35_limited_sequences_run_on_the_instance_of_their_slot() {
     let strategies = [
         StrategyChoice::Direct(StrategyDirect::default()),
-        // Half of the slots may wait a little for the others.
+        // Half of the slots may wait briefly for the others.
         StrategyChoice::Direct(StrategyDirect { max_queue_delay_microseconds: 500, minimum_slot_utilization: 1.0 }),
         StrategyChoice::Oldest(StrategyOldest { max_candidate_sequences: 2, ..Default::default() }),
     ];
@@ -356,7 +357,7 @@ fn s35_a_sequence_waits_while_another_model_has_the_resource() {
     let sequence = load(&engine, |config| sequences(config, "s", 2, direct)).expect("fits");
     let first = call(&m, 1);
     assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
-    // Both its instances wait, and one of the requests is given up meanwhile.
+    // Both its instances wait, and one of the requests is cancelled meanwhile.
     let waiting = [2, 3].map(|number| step_of(&sequence, u64::from(number), true, true, number));
     assert!(starts.recv_timeout(Duration::from_millis(30)).is_err(), "it has what they need");
     waiting[0].ticket().cancel();

@@ -1,4 +1,4 @@
-//! Implicit states are charged to the memory of the server. Apart from other tests: the budget is one.
+//! Implicit states are charged to the memory budget. In its own process, which has one budget.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn charged() -> usize {
     Budget::global().counters().used_bytes.iter().sum()
 }
 
-/// An answer of one byte, and a state of so many.
+/// A response of one byte, and a state of this many.
 fn answer(number: u8, bytes: usize) -> Outcome {
     let mut made = outcome(number);
     made.outputs.push(OutputTensor {
@@ -48,14 +48,14 @@ fn sequences(config: &mut pb::ModelConfig, idle_us: u64) {
 }
 
 #[test]
-fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
+fn s23_states_are_charged_and_fail_beyond_the_limit() {
     are_charged(LARGE, 16 << 20, 40);
-    // Those of a small buffer, too: there may be very many, and they stay.
+    // Small buffers count, too, because there may be very many, and they stay.
     are_charged(60 << 10, 2 << 20, 60);
     states_of_idle_and_cancelled_sequences_are_given_back();
 }
 
-/// States of so many bytes, of so many sequences, within a limit.
+/// States of this many bytes and sequences, within a limit.
 fn are_charged(bytes: usize, limit: usize, sequences_begun: u64) {
     Budget::global().set_limit(limit);
     let (engine, m) = model(
@@ -74,7 +74,7 @@ fn are_charged(bytes: usize, limit: usize, sequences_begun: u64) {
     assert!((1..=limit / bytes).contains(&served.len()), "{served:?}");
     assert!(charged() >= served.len() * bytes && charged() <= limit, "{}", charged());
     assert_eq!(ask(100, true), [Got::Failed(Code::ResourceExhausted)]);
-    // Sequences go on, those without room from a fresh state.
+    // Sequences continue, those without memory from a fresh state.
     for id in served.into_iter().chain(refused).chain([100]) {
         assert_eq!(ask(id, false), [Got::Number(id as u8)]);
     }
@@ -82,10 +82,10 @@ fn are_charged(bytes: usize, limit: usize, sequences_begun: u64) {
     soon("nothing is charged", || charged() == 0);
 }
 
-/// Part of the same test: the budget is one.
+/// Part of the same test, because there is one budget.
 fn states_of_idle_and_cancelled_sequences_are_given_back() {
     Budget::global().set_limit(16 << 20);
-    // The last of a sequence waits until the test lets it run.
+    // The last request of a sequence waits for the test.
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let may_go = std::sync::Mutex::new(may_go);
     let (engine, m) = model(
@@ -108,7 +108,7 @@ fn states_of_idle_and_cancelled_sequences_are_given_back() {
         assert_eq!(send(id, true, 1).rest(), [Got::Number(1)]);
     }
     assert!(charged() >= 4 * LARGE);
-    // One that is idle while its request runs leaves nothing behind either; one that is given up does not go on.
+    // A sequence that is idle while its request runs leaves nothing; a cancelled one does not continue.
     let running = send(1, false, 9);
     let given_up = send(2, false, 3);
     given_up.ticket().cancel();

@@ -37,7 +37,7 @@ fn given(entry: &BatchEntry, name: &str) -> u8 {
     found[0].data.to_vec().expect("in memory")[0]
 }
 
-/// A step: answers the sum of the sequence, with what is left added, and keeps it; gives the request back until nothing is left.
+/// A step: adds the rest to the sum, responds with it, keeps it, and reschedules the request while there is a rest.
 fn count_down(entry: &mut BatchEntry) {
     let Some(responder) = entry.responder.take() else { return };
     if responder.is_cancelled() {
@@ -66,7 +66,7 @@ fn send(version: &ModelVersion, request: Box<InferRequest>) -> Call {
 }
 
 #[test]
-fn s25_a_request_runs_until_its_model_is_done_and_answers_in_between() {
+fn s25_an_iterative_request_runs_and_responds_until_its_model_is_done() {
     for strategy in [direct(), oldest()] {
         let (engine, version) = iterative(strategy);
         // Without an id, it is a sequence of its own.
@@ -86,7 +86,7 @@ fn s25_a_request_runs_until_its_model_is_done_and_answers_in_between() {
 }
 
 #[test]
-fn s25_a_model_that_is_not_iterative_may_not_give_requests_back() {
+fn s25_only_an_iterative_model_may_reschedule_requests() {
     let (engine, version) = model(
         |config| {
             decoupled(config);
@@ -98,14 +98,15 @@ fn s25_a_model_that_is_not_iterative_may_not_give_requests_back() {
     assert_eq!(refused.code(), Code::InvalidArg);
     assert_eq!(
         refused.message(),
-        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a flag."
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to \
+         handle such a flag."
     );
     assert_eq!(send(&version, of(2, "<>", 1)).rest(), [Got::Number(1)], "the slot is free");
     settles(&engine, &version);
 }
 
 #[test]
-fn s25_a_model_that_is_not_decoupled_answers_its_last_step() {
+fn s25_without_decoupled_responses_the_last_step_responds() {
     let silently = |entry: &mut BatchEntry| {
         let left = asked(entry);
         if left <= 1 {
@@ -122,7 +123,7 @@ fn s25_a_model_that_is_not_decoupled_answers_its_last_step() {
         move |_, batch, _| batch.requests.iter_mut().for_each(silently),
     );
     assert_eq!(send(&version, request(3)).rest(), [Got::Number(77)]);
-    // A step that answers all the same.
+    // A step that responds anyway.
     let error = send(&version, request(13)).error();
     assert_eq!(error.message(), "model 'm' is not decoupled, and answered before its last step");
     settles(&engine, &version);
@@ -152,7 +153,7 @@ fn by_hand(
 }
 
 #[test]
-fn s25_s41_a_request_given_up_between_two_steps_ends_and_frees_its_slot() {
+fn s25_s41_a_request_cancelled_between_two_steps_frees_its_slot() {
     let (engine, version, steps) = by_hand(true, oldest());
     let next = || steps.recv_timeout(WITHIN).expect("a step");
     // While the model has it.
@@ -174,7 +175,7 @@ fn s25_s41_a_request_given_up_between_two_steps_ends_and_frees_its_slot() {
 }
 
 #[test]
-fn s22_s25_a_step_that_a_thread_of_the_model_gives_back_runs_when_its_instance_is_free() {
+fn s22_s25_a_rescheduled_step_runs_when_its_instance_is_free() {
     let (engine, version, steps) = by_hand(true, direct());
     let call = send(&version, request(1));
     for n in 1..=100u8 {
@@ -189,7 +190,7 @@ fn s22_s25_a_step_that_a_thread_of_the_model_gives_back_runs_when_its_instance_i
 }
 
 #[test]
-fn s23_s25_what_came_meanwhile_goes_on_from_the_state_of_its_iterative_sequence() {
+fn s23_s25_later_requests_continue_from_the_state_of_their_iterative_sequence() {
     for strategy in [direct(), oldest()] {
         let (engine, version, steps) = by_hand(true, strategy);
         let next = || steps.recv_timeout(WITHIN).expect("a step");
@@ -212,7 +213,7 @@ fn s23_s25_what_came_meanwhile_goes_on_from_the_state_of_its_iterative_sequence(
 }
 
 #[test]
-fn s22_of_a_decoupled_model_the_next_request_of_a_sequence_waits_for_the_end_of_the_one_before() {
+fn s22_the_next_request_of_a_decoupled_sequence_waits_for_the_end() {
     let (engine, version, steps) = by_hand(false, oldest());
     let first = send(&version, of(1, "<", 1));
     let (_, one) = steps.recv_timeout(WITHIN).expect("the first");
@@ -230,12 +231,12 @@ fn s22_of_a_decoupled_model_the_next_request_of_a_sequence_waits_for_the_end_of_
 }
 
 #[test]
-fn s23_s25_what_is_answered_late_does_not_reach_the_next_sequence_of_the_slot() {
+fn s23_s25_late_responses_do_not_affect_the_next_sequence_of_the_slot() {
     let (engine, version, steps) = by_hand(false, direct());
     let next = || steps.recv_timeout(WITHIN).expect("a request");
     let late = send(&version, of(1, "<>", 1));
     let (_, slow) = next();
-    // The slot is free: its END was handed out. The next sequence gets it.
+    // The slot is free, because its END was handed out, and goes to the next sequence.
     let other = send(&version, of(2, "<", 2));
     next().1.finish(Some(Ok(with_state(50))));
     assert_eq!(other.rest(), [Got::Number(50)]);

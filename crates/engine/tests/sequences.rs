@@ -1,4 +1,4 @@
-//! Sequence models as clients meet them: flags and ids to control tensors, states from request to request, slots given back.
+//! Sequence models: flags and ids as control tensors, states between requests, and slots that become free.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 
@@ -42,13 +42,13 @@ fn oldest() -> StrategyChoice {
     StrategyChoice::Oldest(StrategyOldest { max_candidate_sequences: 1, ..Default::default() })
 }
 
-/// The contents of an input the client did not send.
+/// The contents of an input that the client did not send.
 fn given(entry: &BatchEntry, name: &str) -> Vec<u8> {
     let input = entry.request.inputs.iter().find(|i| i.name == *name).unwrap_or_else(|| panic!("no {name}"));
     input.data.to_vec().expect("in memory")
 }
 
-/// Adds the request to the state, and answers the sum; sums of 99 fail.
+/// Adds the request to the state, and responds with the sum; sums of 99 fail.
 fn add(entry: &mut BatchEntry) {
     let sum = given(entry, "SUM")[0].wrapping_add(asked(entry));
     assert_eq!(
@@ -59,7 +59,7 @@ fn add(entry: &mut BatchEntry) {
     entry.result = Some(if sum == 99 { Err(tensor::Error::internal("99")) } else { Ok(with_state(sum)) });
 }
 
-/// The same of a batch with null rows, which have zeros, and nobody asks for their output.
+/// The same for a batch with null rows, which have zeros and no requested outputs.
 fn add_if_ready(entry: &mut BatchEntry) {
     if given(entry, "READY")[0] == 1 {
         return add(entry);
@@ -75,7 +75,7 @@ fn idle_after(config: &mut pb::ModelConfig, us: u64) {
     }
 }
 
-/// What a client gets: the one output, or the text.
+/// The client's result: the one output, or the error text.
 fn ask(version: &engine::ModelVersion, request: Box<InferRequest>) -> Result<u8, String> {
     let call = support::try_request(version, request, None).map_err(|e| e.message().to_owned())?;
     let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
@@ -104,7 +104,8 @@ fn s20_s23_a_sequence_sees_its_flags_its_id_and_its_state() {
         assert_eq!(ask(&version, of((1 << 32) + 8, "<>", 5)), Ok(5), "another sequence starts fresh");
         let seen: Vec<_> = seen.try_iter().collect();
         assert_eq!(seen, [[1, 0, 1, 7], [0, 0, 1, 7], [0, 0, 1, 7], [0, 1, 1, 7], [1, 1, 1, 8]]);
-        let start = "inference request for sequence 7 to model 'm' must specify the START flag on the first request of the sequence";
+        let start = "inference request for sequence 7 to model 'm' must specify the START flag on the first request \
+             of the sequence";
         assert_eq!(ask(&version, of(7, "", 1)), Err(start.into()));
         let mut text = of(7, "<", 1);
         text.sequence.id = CorrelationId::String("x".into());
@@ -114,7 +115,7 @@ fn s20_s23_a_sequence_sees_its_flags_its_id_and_its_state() {
     }
 }
 
-/// A model whose executions wait for the test: it hears of each, and lets it go on.
+/// A model that announces each execution, and waits for the test.
 type Held = (Receiver<Vec<Option<u8>>>, Sender<()>);
 
 fn held(
@@ -158,13 +159,13 @@ fn s21_rows_are_slots_and_null_rows_are_counted_in_the_batch_only() {
 }
 
 #[test]
-fn s18_s23_requests_of_a_sequence_that_fell_silent_go_on_from_its_state() {
+fn s18_s23_queued_requests_of_an_idle_sequence_continue_from_its_state() {
     for strategy in [direct(), oldest()] {
         let (engine, version, (began, go)) = held(strategy, 1_000_000);
         let send = |flags, number| try_request(&version, of(1, flags, number), None).expect("accepted");
         let both = [send("<", 1), send("", 2)];
         assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(1)]));
-        // Nothing is heard of it while its first request runs.
+        // No request arrives while its first one runs.
         std::thread::sleep(std::time::Duration::from_millis(1_100));
         go.send(()).expect("it waits");
         assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(2)]));
@@ -177,7 +178,7 @@ fn s18_s23_requests_of_a_sequence_that_fell_silent_go_on_from_its_state() {
 }
 
 #[test]
-fn r51_a_server_that_exits_takes_no_new_sequences_and_finishes_those_that_began() {
+fn r51_an_exiting_server_rejects_new_sequences_and_finishes_others() {
     let (engine, version) =
         model(|config| sequences(config, oldest()), |_, batch, _| batch.requests.iter_mut().for_each(add));
     assert_eq!(ask(&version, of(1, "<", 1)), Ok(1));
@@ -189,7 +190,7 @@ fn r51_a_server_that_exits_takes_no_new_sequences_and_finishes_those_that_began(
 }
 
 #[test]
-fn a_panic_costs_its_requests_and_not_the_slot() {
+fn a_panic_fails_its_requests_and_frees_the_slot() {
     let (_engine, version) = model(
         |config| {
             instances(config, 1);
@@ -207,7 +208,7 @@ fn a_panic_costs_its_requests_and_not_the_slot() {
 }
 
 #[test]
-fn r28_sequences_go_on_with_their_states_while_instances_come_and_go() {
+fn r28_sequences_keep_their_states_while_instances_change() {
     for strategy in [direct(), oldest()] {
         let (engine, version) = model(
             |config| {
@@ -237,7 +238,7 @@ fn r28_sequences_go_on_with_their_states_while_instances_come_and_go() {
 }
 
 #[test]
-fn s23_after_a_start_that_failed_nothing_is_left_of_the_sequence_before() {
+fn s23_a_failed_start_drops_the_state_of_the_former_sequence() {
     for strategy in [direct(), oldest()] {
         let (_engine, version) =
             model(|config| sequences(config, strategy), |_, batch, _| batch.requests.iter_mut().for_each(add));
@@ -258,7 +259,7 @@ fn o34_an_ensemble_counts_the_times_of_steps_that_are_sequences() {
 }
 
 #[test]
-fn s47_the_backlog_delay_holds_everything_until_so_many_requests_wait_there() {
+fn s47_nothing_runs_until_enough_requests_are_in_the_backlog() {
     let options = engine::EngineOptions { backlog_delay_scheduler: 2, ..Default::default() };
     let change = |config: &mut pb::ModelConfig| {
         instances(config, 1);
@@ -278,7 +279,7 @@ fn s47_the_backlog_delay_holds_everything_until_so_many_requests_wait_there() {
 }
 
 #[test]
-fn s18_more_sequences_than_the_limit_are_refused_until_one_ends() {
+fn s18_sequences_beyond_the_limit_are_rejected_until_one_ends() {
     let options = engine::EngineOptions { sequences_max: 2, ..Default::default() };
     let change = |config: &mut pb::ModelConfig| sequences(config, direct());
     let (_engine, version) =

@@ -3,7 +3,7 @@
 
 use backend::OpenSpec;
 use bytes::Bytes;
-use engine::{Answer, Engine, EngineOptions, PublishSpec, ServerState, Sink, Started};
+use engine::{Engine, EngineOptions, EngineResponse, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
 use protocol::pb::inference as pb;
 use std::hint::black_box;
@@ -85,7 +85,7 @@ fn main() {
     };
     let run = |request| {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let sink = || Arc::new(move |answer: Answer| drop(send.send(answer))) as Arc<dyn Sink>;
+        let sink = || Arc::new(move |answer: EngineResponse| drop(send.send(answer))) as Arc<dyn Sink>;
         let started = model.call(request, sink, None).expect("accepted");
         match started {
             Started::Answered(result) => result,

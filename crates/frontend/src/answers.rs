@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::packed::{Outlines, Packed, Tag};
 use crate::verbose;
-use engine::{Answer, Mailbox, ModelVersion, Sink, Ticket};
+use engine::{EngineResponse, Mailbox, ModelVersion, Sink, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Charge, Kind};
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ struct Entry {
     key: u32,
     came: Instant,
     bytes: usize,
-    answer: Answer,
+    answer: EngineResponse,
 }
 
 /// A request, as the sink of its model's answers.
@@ -108,7 +108,7 @@ fn overrun(why: &str) -> Error {
 }
 
 /// Bytes that an answer counts for, including tensors that lie in a region of the client.
-fn size_of(answer: &Answer) -> usize {
+fn size_of(answer: &EngineResponse) -> usize {
     let data = match &answer.response {
         Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
         Some(Err(error)) => error.message().len(),
@@ -119,7 +119,7 @@ fn size_of(answer: &Answer) -> usize {
 
 impl State {
     /// Adds an answer of a request. Returns the waker of a reader that waits, and, if the answer was packed, the original, for the caller to drop.
-    fn push(&mut self, slot: &Slot, answer: Answer, came: Instant) -> (Option<Waker>, Option<Answer>) {
+    fn push(&mut self, slot: &Slot, answer: EngineResponse, came: Instant) -> (Option<Waker>, Option<EngineResponse>) {
         let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
         self.bytes += bytes;
         self.number += 1;
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Takes the oldest answer.
-    fn take(&mut self) -> Option<(u32, Answer)> {
+    fn take(&mut self) -> Option<(u32, EngineResponse)> {
         let (key, bytes, answer) = match self.packed_front() {
             Some(Tag { key, bytes, .. }) => {
                 // The request, and its outlines, are kept until its last answer was taken.
@@ -287,7 +287,7 @@ impl Inbox {
     /// Takes the next answer, with the key of its request. The final answer of a request frees its key.
     ///
     /// The waker of `cx` is kept only if there is no answer, so a reader that is still reading is not woken.
-    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, Answer)> {
+    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, EngineResponse)> {
         let mut state = self.state();
         let Some((key, answer)) = state.take() else {
             match &mut state.waker {
@@ -346,7 +346,7 @@ impl Starter {
             let slot = self.slot(key, id);
             let started = version.call(request, || slot.clone(), None)?;
             match started {
-                engine::Started::Answered(result) => slot.put(Answer::only(result)),
+                engine::Started::Answered(result) => slot.put(EngineResponse::only(result)),
                 engine::Started::Queued(ticket) => slot.hold(ticket),
             }
             Ok(())
@@ -415,7 +415,7 @@ impl Slot {
 }
 
 impl Sink for Slot {
-    fn put(&self, mut answer: Answer) {
+    fn put(&self, mut answer: EngineResponse) {
         let is_final = answer.is_final;
         if !is_final && (answer.response.is_none() || self.given_up.load(Ordering::Acquire)) {
             return;
@@ -474,7 +474,7 @@ mod tests {
         }
     }
 
-    fn response(bytes: usize) -> Answer {
+    fn response(bytes: usize) -> EngineResponse {
         let output = OutputTensor {
             name: "OUT".into(),
             index: 0,
@@ -484,11 +484,11 @@ mod tests {
             form: OutputForm::default(),
         };
         let response = InferResponse { outputs: smallvec![output], ..InferResponse::default() };
-        Answer { response: Some(Ok(Box::new(response))), is_final: false }
+        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
     }
 
-    fn end() -> Answer {
-        Answer { response: None, is_final: true }
+    fn end() -> EngineResponse {
+        EngineResponse { response: None, is_final: true }
     }
 
     /// An inbox on a budget of this size, of which it may use a quarter, and the requests that it was given.
@@ -503,7 +503,7 @@ mod tests {
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
-            Poll::Ready((key, Answer { response, is_final })) => {
+            Poll::Ready((key, EngineResponse { response, is_final })) => {
                 let what = match response {
                     None => "end".into(),
                     Some(Ok(response)) => response.outputs[0].data.len().to_string(),
@@ -520,7 +520,7 @@ mod tests {
         slots[0].put(response(1));
         slots[1].put(response(2));
         slots[0].put(response(3));
-        slots[0].put(Answer { response: None, is_final: false });
+        slots[0].put(EngineResponse { response: None, is_final: false });
         slots[0].put(end());
         assert_eq!(inbox.reserve(), 2, "both keys are taken until the end was read");
         let all: Vec<_> = (0..5).map(|_| next(&inbox)).collect();
@@ -594,7 +594,7 @@ mod tests {
             assert!(error.message().contains(why), "{}: {why}", error.message());
             // As the engine answers a request that was cancelled.
             slots[0].put(response(bytes));
-            slots[0].put(Answer { response: Some(Err(error)), is_final: true });
+            slots[0].put(EngineResponse { response: Some(Err(error)), is_final: true });
             for _ in 0..count {
                 assert_eq!(next(&inbox), format!("0: {bytes}"));
             }
@@ -640,7 +640,7 @@ mod tests {
     fn a_last_response_without_a_place_becomes_the_reason() {
         let (inbox, slots, _) = inbox(1 << 30, 2);
         let count = fill(&slots[0], 1 << 20);
-        slots[1].put(Answer { is_final: true, ..response(1 << 20) });
+        slots[1].put(EngineResponse { is_final: true, ..response(1 << 20) });
         for _ in 0..count {
             next(&inbox);
         }

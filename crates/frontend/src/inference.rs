@@ -9,7 +9,7 @@ use crate::offload;
 use crate::rope::charged;
 use crate::shared::Shared;
 use crate::verbose;
-use engine::{Answer, Engine, HandOver, ModelVersion, Sink, Ticket};
+use engine::{Engine, EngineResponse, HandOver, ModelVersion, Sink, Ticket};
 use memory::Charge;
 use protocol::{InferRequest, InferResponse, InputTensor};
 use std::future::Future;
@@ -182,7 +182,7 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
 struct Reply(HandOver<Result<Box<InferResponse>>>);
 
 impl Sink for Reply {
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: EngineResponse) {
         match answer.response {
             Some(result) => self.0.give(result),
             None if answer.is_final => {

@@ -10,7 +10,7 @@
 //! Invariant: records come out in the order they were put in, each equal to what was put in.
 
 use bytes::{Buf, BufMut, Bytes};
-use engine::Answer;
+use engine::EngineResponse;
 use memory::{SlabMut, SlabPool, reclaim};
 use parking_lot::Mutex;
 use protocol::{InferResponse, OutputForm, OutputTensor, Parameter};
@@ -174,7 +174,7 @@ impl Packed {
     }
 
     /// Puts a record in. False when the answer is not of the kind that is packed, or the system has no memory; then nothing has changed.
-    pub(crate) fn push(&mut self, tag: Tag, answer: &Answer, outlines: &Outlines) -> bool {
+    pub(crate) fn push(&mut self, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
         self.scratch.clear();
         if !write(&mut self.scratch, tag, answer, outlines) || self.scratch.len() > RECORD_BYTES_MAX {
             return false;
@@ -213,11 +213,12 @@ impl Packed {
     }
 
     /// Takes the record that comes next, made into an answer again. `outlines` are those of its request.
-    pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<Answer> {
+    pub(crate) fn take(&mut self, outlines: Option<&Outlines>) -> Option<EngineResponse> {
         let record = self.front_record()?;
         let taken = LENGTH_BYTES + record.len();
         // Cannot be: it was written here.
-        let broken = || Answer::only(Err(Error::internal("a response that waited cannot be read; please report it")));
+        let broken =
+            || EngineResponse::only(Err(Error::internal("a response that waited cannot be read; please report it")));
         let answer = read(record, outlines).unwrap_or_else(broken);
         self.taken += taken;
         self.records -= 1;
@@ -263,7 +264,7 @@ mod parameter {
     pub(super) const DOUBLE: u8 = 3;
 }
 
-fn write(to: &mut Vec<u8>, tag: Tag, answer: &Answer, outlines: &Outlines) -> bool {
+fn write(to: &mut Vec<u8>, tag: Tag, answer: &EngineResponse, outlines: &Outlines) -> bool {
     to.reserve(RECORD_BYTES_USUAL);
     for word in [tag.number, tag.key.into(), tag.came_ns, tag.bytes as u64] {
         to.extend_from_slice(&word.to_ne_bytes());
@@ -332,7 +333,7 @@ fn read_tag(record: &[u8]) -> Option<Tag> {
     Some(Tag { number, key: u32::try_from(key).ok()?, came_ns, bytes: bytes as usize })
 }
 
-fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<Answer> {
+fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<EngineResponse> {
     let from = &mut record.get(TAG_BYTES..)?;
     let is_final = from.try_get_u8().ok()? != 0;
     let response = match from.try_get_u8().ok()? {
@@ -346,7 +347,7 @@ fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<Answer> {
             Some(Ok(Box::new(outlines?.with(outline, |outline| read_response(from, outline))?)))
         }
     };
-    Some(Answer { response, is_final })
+    Some(EngineResponse { response, is_final })
 }
 
 fn read_response(from: &mut &[u8], outline: &Outline) -> Option<InferResponse> {
@@ -428,8 +429,8 @@ mod tests {
         Tag { number, key: 7, came_ns: 10 * number, bytes: 512 }
     }
 
-    fn answer(response: InferResponse) -> Answer {
-        Answer { response: Some(Ok(Box::new(response))), is_final: false }
+    fn answer(response: InferResponse) -> EngineResponse {
+        EngineResponse { response: Some(Ok(Box::new(response))), is_final: false }
     }
 
     #[test]
@@ -440,8 +441,8 @@ mod tests {
         for (puts, takes) in [(10, 3), (5000, 200), (0, 4807), (9, 9)] {
             for _ in 0..puts {
                 let made = match put % 5 {
-                    3 => Answer { response: Some(Err(Error::not_found(format!("no {put}")))), is_final: false },
-                    4 => Answer { response: None, is_final: true },
+                    3 => EngineResponse { response: Some(Err(Error::not_found(format!("no {put}")))), is_final: false },
+                    4 => EngineResponse { response: None, is_final: true },
                     _ => answer(response(put, put % 900)),
                 };
                 assert!(packed.push(tag(put as u64), &made, &outlines), "{put}");
@@ -468,7 +469,8 @@ mod tests {
         let (mut packed, outlines) = (Packed::default(), Outlines::default());
         assert!(packed.push(tag(0), &answer(response(0, TENSOR_BYTES_MAX)), &outlines));
         assert!(!packed.push(tag(1), &answer(response(0, TENSOR_BYTES_MAX + 1)), &outlines));
-        let long = |length| Answer { response: Some(Err(Error::internal("x".repeat(length)))), is_final: false };
+        let long =
+            |length| EngineResponse { response: Some(Err(Error::internal("x".repeat(length)))), is_final: false };
         assert!(packed.push(tag(1), &long(4000), &outlines));
         let named = |name: usize| answer(InferResponse { id: name.to_string().into(), ..response(0, 1) });
         for name in 1..OUTLINES_MAX {

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::table::Operation;
 use backend::now_ns;
 use bytes::Bytes;
-use engine::{Answer, ModelVersion};
+use engine::{EngineResponse, ModelVersion};
 use protocol::json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -262,7 +262,7 @@ pub fn begin_grpc(slot: Option<&Rc<Slot>>, head: &http2::RequestHead, version: &
 }
 
 /// Completions that an answer of a stream adds to its trace: the end counts as one, as in Triton.
-pub fn completions(answer: &Answer) -> usize {
+pub fn completions(answer: &EngineResponse) -> usize {
     usize::from(answer.response.is_some()) + usize::from(answer.is_final)
 }
 

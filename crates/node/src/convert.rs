@@ -96,7 +96,7 @@ pub fn python_options(o: &js::CoreOptions) -> backend_python::PythonOptions {
     }
 }
 
-pub fn opened(o: engine::Opened) -> js::Opened {
+pub fn opened(o: engine::OpenedVersion) -> js::Opened {
     let tensors = |list: Vec<backend::TensorIo>| {
         list.into_iter()
             .map(|t| js::TensorIo {

@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use bytes::Bytes;
-use engine::{Answer, Sink};
+use engine::{EngineResponse, Sink};
 use napi::bindgen_prelude::{BigInt, Buffer, Either4};
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
@@ -107,7 +107,7 @@ impl<F: FnOnce(Result<Box<InferResponse>>) + Send> OnlyAnswer<F> {
 }
 
 impl<F: FnOnce(Result<Box<InferResponse>>) + Send> Sink for OnlyAnswer<F> {
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: EngineResponse) {
         let result = match answer.response {
             Some(result) => result,
             None => Err(Error::internal("the model ended the request without a response")),

@@ -1,5 +1,5 @@
-//! The parameters `nereid.padding.TENSOR` of a configuration. Their value is the tensor's `dims` with a name in the place of each
-//! `-1` that is padded, and for an input the value it is padded with, 0 unless it says otherwise:
+//! The parameters `nereid.padding.TENSOR` of a configuration. A value is the tensor's `dims` with a name in place of
+//! each padded `-1`, and for an input the padding value, 0 by default:
 //!
 //! ```text
 //! parameters { key: "nereid.padding.input_ids"         value { string_value: "[tokens] value=1" } }
@@ -7,8 +7,8 @@
 //! parameters { key: "nereid.padding.last_hidden_state" value { string_value: "[tokens,384]" } }
 //! ```
 //!
-//! Triton hands parameters to backends and does not read them, so the file loads there as well. An output with a variable dimension
-//! must have a parameter, be it `[-1]`: one that is forgotten would come back padded.
+//! Triton passes parameters to backends without reading them, so such a file loads there as well. An output with a
+//! variable dimension must have a parameter, perhaps `[-1]`, because an output left out by mistake would stay padded.
 
 use super::grammar::{element, names, parse};
 use super::{Padded, Padding};
@@ -19,14 +19,14 @@ use scheduler::padding::PaddedTensor;
 use smallvec::SmallVec;
 use tensor::{Error, Result, ShapeDisplay};
 
-/// What the parameters' keys begin with.
+/// Prefix of the keys.
 pub(super) const PREFIX: &str = "nereid.padding";
 
-/// Names of dimensions in a model: the lengths of each request are compared with those of others.
+/// Maximum number of named dimensions of a model, because the lengths of requests are compared with each other.
 const PADDED_NAMES_MAX: usize = 8;
 
 impl Padding {
-    /// What a configuration asks for; `None` when it has no such parameter.
+    /// Reads a configuration; `None` if it has no such parameter.
     ///
     /// # Errors
     /// INVALID_ARG with the parameter, what was found and what to write.
@@ -49,7 +49,7 @@ impl Padding {
             schedule: scheduler::padding::Padding::default(),
             names: Vec::new(),
         };
-        // Inputs name the dimensions, outputs only speak of them.
+        // Inputs name the dimensions that outputs refer to.
         for is_input in [true, false] {
             for &(key, text) in &given {
                 let wrong =
@@ -71,13 +71,16 @@ impl Padding {
         }
         if padding.names.is_empty() {
             return Err(Error::invalid(format!(
-                "the parameters '{PREFIX}.…' of model '{model}' name no dimension of an input: write the dims of each input that is padded with a name for each -1, for instance '[tokens]'"
+                "the parameters '{PREFIX}.…' of model '{model}' name no dimension of an input: write the dims of each \
+                 input that is padded with a name for each -1, for instance '[tokens]'"
             )));
         }
         for (spec, padded) in signature.outputs.iter().zip(&padding.outputs) {
             if padded.is_none() && spec.dims.contains(&-1) {
                 return Err(Error::invalid(format!(
-                    "output '{name}' of model '{model}' has dims {dims} and no parameter '{PREFIX}.{name}': write them with the name of each padded dimension in the place of its -1, for instance '{example}', or '{same}' when none of them is",
+                    "output '{name}' of model '{model}' has dims {dims} and no parameter '{PREFIX}.{name}': write \
+                     them with the name of each padded dimension in the place of its -1, for instance '{example}', or \
+                     '{same}' when none of them is",
                     name = spec.name,
                     dims = ShapeDisplay(&spec.dims),
                     example = with_name(&spec.dims, padding.names.first().map_or("tokens", |n| n)),
@@ -103,7 +106,8 @@ impl Padding {
         }
         if spec.allow_ragged_batch {
             return Err(format!(
-                "input '{}' has allow_ragged_batch: requests of different lengths are either put behind each other or padded; remove one of the two",
+                "input '{}' has allow_ragged_batch: requests of different lengths are either put behind each other or \
+                 padded; remove one of the two",
                 spec.name
             ));
         }
@@ -142,7 +146,7 @@ impl Padding {
         Ok(())
     }
 
-    /// `is_both`: an input has this name, too, and the value is its.
+    /// `is_both`: an input has the same name, and the value belongs to it.
     fn add_output(&mut self, signature: &Signature, at: usize, text: &str, is_both: bool) -> Result<(), String> {
         let Some(spec) = signature.outputs.get(at) else { return Ok(()) };
         let parsed = parse(text).ok_or_else(|| form(&spec.dims))?;
@@ -230,7 +234,8 @@ fn unknown(tensor: &str, signature: &Signature) -> String {
     let inputs: Vec<_> = signature.inputs.iter().map(|i| i.name.to_string()).collect();
     let outputs: Vec<_> = signature.outputs.iter().map(|o| o.name.to_string()).collect();
     format!(
-        "the model has no input or output '{tensor}'; the key is '{PREFIX}.' and the name of a tensor; inputs: {}; outputs: {}",
+        "the model has no input or output '{tensor}'; the key is '{PREFIX}.' and the name of a tensor; inputs: {}; \
+         outputs: {}",
         listed(&inputs),
         listed(&outputs)
     )

@@ -1,9 +1,9 @@
-//! The values of the parameters: `[dim,dim] value=V`. Pure; bounded by the text. See `config` for what they mean.
+//! Parser of parameter values: `[dim,dim] value=V`. Pure; bounded by the text. `config` defines their meaning.
 
 use smallvec::SmallVec;
 use tensor::DataType;
 
-/// A value taken apart.
+/// A parsed value.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Parsed<'t> {
     pub(crate) dims: Vec<Dim<'t>>,
@@ -16,7 +16,7 @@ pub(crate) enum Dim<'t> {
     Named(&'t str),
 }
 
-/// `None` when the text is not of the form `[dim,dim] value=V`.
+/// Returns `None` if the text is not of the form `[dim,dim] value=V`.
 pub(crate) fn parse(text: &str) -> Option<Parsed<'_>> {
     let (dims, rest) = text.trim().strip_prefix('[')?.split_once(']')?;
     let dims = dims.split(',').map(str::trim).map(|item| match item.parse() {
@@ -38,7 +38,7 @@ fn is_name(text: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// An element's bytes; `None` when the type has no such value.
+/// The bytes of an element; `None` if the datatype has no such value.
 pub(crate) fn element(datatype: DataType, text: &str) -> Option<SmallVec<[u8; 8]>> {
     macro_rules! bytes {
         ($number:ty) => {
@@ -71,7 +71,7 @@ pub(crate) fn element(datatype: DataType, text: &str) -> Option<SmallVec<[u8; 8]
     })
 }
 
-/// A number as IEEE half, where that is exact and not a subnormal.
+/// A number as IEEE half, if that is exact and not subnormal.
 fn half(number: f32) -> Option<u16> {
     let bits = number.to_bits();
     let sign = u16::try_from(bits >> 31).ok()? << 15;
@@ -86,7 +86,7 @@ fn half(number: f32) -> Option<u16> {
     }
 }
 
-/// The name of each dimension, if it has one; `None` when the parameter does not fit the configured dims.
+/// The name of each dimension, if it has one; `None` if the parameter does not fit the configured dims.
 pub(crate) fn names<'t>(parsed: &Parsed<'t>, dims: &[i64]) -> Option<Vec<Option<&'t str>>> {
     if parsed.dims.len() != dims.len() {
         return None;
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_dims_with_names_and_perhaps_a_value() {
+    fn a_parameter_is_dims_with_names_and_an_optional_value() {
         let named = |text| parse(text).map(|p| (format!("{:?}", p.dims), p.value));
         assert_eq!(named("[tokens]"), Some(("[Named(\"tokens\")]".into(), None)));
         assert_eq!(
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_one_of_its_type() {
+    fn a_padding_value_must_fit_its_datatype() {
         let check = |datatype, text, expected: Option<&[u8]>| {
             assert_eq!(element(datatype, text).as_deref(), expected, "{datatype:?} {text}");
         };

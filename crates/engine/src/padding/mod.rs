@@ -1,8 +1,8 @@
-//! Requests of different lengths in one batch (`nereid.padding`): before a run their inputs grow to the longest, after it their
-//! outputs shrink to their own length. Which of them run together is decided in `scheduler::padding`.
+//! Requests of different lengths in one batch (`nereid.padding`): inputs are padded to the longest before the run, and
+//! outputs cut to their own length after it. `scheduler::padding` decides which requests run together.
 //!
-//! The backend sees requests of one shape, so every backend can serve them. A request that runs alone, or with others of its length,
-//! is not touched at all: its answer is the same bit for bit as without the parameter.
+//! The backend sees requests of one shape, so this works with any backend. A request that runs alone, or with others of
+//! its length, is not changed at all: its response is identical to one without the parameter.
 
 mod config;
 mod grammar;
@@ -21,27 +21,27 @@ use tensor::{Data, Error, RegionRef, Result, Shape, ShapeDisplay};
 /// Lengths of a request, by the index of their name.
 pub(crate) type Lengths = SmallVec<[u32; 2]>;
 
-/// What is padded of a model.
+/// The padding of a model.
 pub(crate) struct Padding {
     /// By index in the signature.
     inputs: Vec<Option<Padded>>,
     outputs: Vec<Option<Padded>>,
-    /// What lengths mean to the schedule.
+    /// How the scheduler computes sizes from lengths.
     pub(crate) schedule: scheduler::padding::Padding,
-    /// Of dimensions, by index.
+    /// Names of dimensions, by index.
     names: Vec<String>,
 }
 
 /// A tensor with padded dimensions.
 struct Padded {
-    /// Behind the batch dimension: which name each has.
+    /// Index of the name of each dimension after the batch dimension.
     dims: SmallVec<[Option<u8>; 4]>,
-    /// One element of padding; outputs have none.
+    /// One element of padding; empty for outputs.
     element: SmallVec<[u8; 8]>,
 }
 
 impl Padded {
-    /// A shape with these lengths in the place of its own.
+    /// A shape with these lengths in place of its own.
     fn with(&self, shape: &[i64], lengths: &[u32]) -> Shape {
         let own = shape.iter().skip(1).zip(&self.dims).map(|(dim, name)| {
             name.and_then(|n| lengths.get(usize::from(n))).map_or(*dim, |length| i64::from(*length))
@@ -50,12 +50,11 @@ impl Padded {
     }
 }
 
-/// What a batch looked like before it was padded.
+/// State of a batch before it was padded.
 struct Before {
-    /// Of each request.
     lengths: Vec<Lengths>,
     longest: Lengths,
-    /// Where outputs go once they are un-padded: index of the request, of the output it asked for, and the region.
+    /// Regions for outputs after they were cut: index of the request, of its requested output, and the region.
     regions: Vec<(usize, usize, RegionRef)>,
 }
 
@@ -64,8 +63,7 @@ impl Padding {
         self.inputs.get(usize::from(index))?.as_ref()
     }
 
-    /// The lengths of a request. `None` when two of its tensors do not agree on one, or one is 0: such a request is as the model
-    /// gets it, and is never padded.
+    /// The lengths of a request. `None` if two tensors differ in a length, or one is 0: such a request is never padded.
     fn lengths(&self, entry: &BatchEntry) -> Option<Lengths> {
         let mut lengths: Lengths = SmallVec::from_elem(0, self.names.len());
         for (input, &index) in entry.request.inputs.iter().zip(&entry.checked.inputs) {
@@ -79,12 +77,12 @@ impl Padding {
                 *length = found;
             }
         }
-        // Of optional inputs that are not there. All of a batch are alike in that.
+        // For optional inputs that are absent, which is the same in all requests of a batch.
         lengths.iter_mut().for_each(|length| *length = (*length).max(1));
         Some(lengths)
     }
 
-    /// Tells the schedule which lengths a request has, and that it fits others but for them.
+    /// Sets the lengths of a request, and the key by which it fits others regardless of them.
     pub(crate) fn prepare(&self, pending: &mut Pending, key: impl FnOnce(&BatchEntry, Masked<'_>) -> Key) {
         let Some(lengths) = self.lengths(&pending.entry) else { return };
         let is_named = |spec: u16, dim: usize| {
@@ -94,7 +92,7 @@ impl Padding {
         pending.lengths = lengths;
     }
 
-    /// The lengths that a batch is padded to; `None` of one that is not.
+    /// The lengths to which a batch is padded; `None` if it is not.
     pub(crate) fn longest(requests: &Requests) -> Option<Lengths> {
         let mut all = requests.iter().map(Waiting::lengths);
         let mut longest: Lengths = all.next().filter(|l| !l.is_empty())?.into();
@@ -102,7 +100,7 @@ impl Padding {
         Some(longest)
     }
 
-    /// Bytes of the padded inputs of a batch; 0 when nothing of it may be padded.
+    /// Bytes of the padded inputs of a batch; 0 if none may be padded.
     pub(crate) fn volume(&self, requests: &Requests, rows: u32) -> u64 {
         let row = Self::longest(requests).map_or(0, |longest| self.schedule.row_bytes(&longest));
         row.saturating_mul(rows.into())
@@ -118,7 +116,7 @@ impl Padding {
     ) -> Timings {
         let Some(mut before) = self.before(entries) else { return run(entries) };
         let grown = entries.iter_mut().zip(&before.lengths).try_for_each(|(entry, own)| {
-            // A request whose region is lost has its result then, and is left out of the run.
+            // A request whose region was lost has its result then, and does not run.
             self.grow(entry, own, &before.longest).or_else(|e| if entry.result.is_some() { Ok(()) } else { Err(e) })
         });
         if let Err(error) = grown {
@@ -142,7 +140,7 @@ impl Padding {
         timings
     }
 
-    /// `None` when there is nothing to pad.
+    /// Returns `None` if there is nothing to pad.
     fn before(&self, entries: &[BatchEntry]) -> Option<Before> {
         let lengths = entries.iter().map(|e| self.lengths(e)).collect::<Option<Vec<_>>>()?;
         let mut longest = lengths.first()?.clone();
@@ -152,7 +150,7 @@ impl Padding {
     }
 
     /// # Errors
-    /// RESOURCE_EXHAUSTED without memory. When the entry has its result, it is the only one that failed.
+    /// RESOURCE_EXHAUSTED without memory. If the entry has its result, only this entry failed.
     fn grow(&self, entry: &mut BatchEntry, own: &Lengths, longest: &Lengths) -> Result<()> {
         if own == longest || entry.result.is_some() {
             return Ok(());
@@ -176,7 +174,7 @@ impl Padding {
         Ok(())
     }
 
-    /// Cuts the outputs of one request to its lengths, and puts them where it wants them.
+    /// Cuts the outputs of one request to its lengths, and moves them to their requested locations.
     fn shrink(
         &self,
         entry: &BatchEntry,
@@ -212,7 +210,8 @@ impl Padding {
         let is_named = padded.dims.iter().any(Option::is_some);
         if is_named && output.shape.len() != padded.dims.len() + 1 {
             return Err(Error::internal(format!(
-                "output '{}' of model '{}' has shape {} where its configuration has {} dims behind the batch dimension: it cannot be un-padded",
+                "output '{}' of model '{}' has shape {} where its configuration has {} dims behind the batch \
+                 dimension: it cannot be un-padded",
                 output.name,
                 signature.model,
                 ShapeDisplay(&output.shape),
@@ -224,7 +223,9 @@ impl Padding {
             let expected = longest.get(name).copied().unwrap_or(0);
             if *dim != i64::from(expected) {
                 return Err(Error::internal(format!(
-                    "dimension {i} of output '{output}' of model '{model}' is {dim} where its inputs were padded to {expected}: it does not follow '{name}', as parameter '{prefix}.{output}' says it does; write -1 there if it has nothing to do with the length, else remove the parameters '{prefix}.…'",
+                    "dimension {i} of output '{output}' of model '{model}' is {dim} where its inputs were padded to \
+                     {expected}: it does not follow '{name}', as parameter '{prefix}.{output}' says it does; write -1 \
+                     there if it has nothing to do with the length, else remove the parameters '{prefix}.…'",
                     output = output.name,
                     model = signature.model,
                     name = self.names.get(name).map_or("", |n| n),

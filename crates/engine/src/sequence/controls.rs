@@ -1,5 +1,5 @@
-//! Control tensors (S-20): what a model is told of the place of each row in its sequence. They are inputs like others to the
-//! backend; clients neither see nor send them.
+//! Control tensors (S-20), which give a model the position of each row in its sequence. The backend sees them as
+//! inputs; clients neither see nor send them.
 
 use super::Row;
 use protocol::pb::inference::ModelSequenceBatching;
@@ -12,7 +12,7 @@ use tensor::{Data, DataType, Name, Shape, strings};
 /// The controls of a model, in the order of its configuration.
 pub(crate) struct Controls {
     all: Vec<Control>,
-    /// `[1]`, or `[1,1]` where rows are put together.
+    /// `[1]`, or `[1,1]` for models that batch.
     shape: Shape,
 }
 
@@ -30,18 +30,18 @@ enum Says {
 }
 
 impl Controls {
-    /// Of a configuration that was checked; what it does not allow is left out.
+    /// The controls of a checked configuration; unusable entries are ignored.
     pub(crate) fn of(batching: &ModelSequenceBatching, has_rows: bool) -> Self {
         let mut all: Vec<Control> = Vec::new();
         for input in &batching.control_input {
-            // One tensor has one meaning, though Triton lets two stand in a configuration.
+            // A tensor has one meaning, although Triton accepts two in a configuration.
             let Some((datatype, says)) = input.control.iter().find_map(read) else { continue };
             all.push(Control { name: input.name.as_str().into(), datatype, says });
         }
         Self { all, shape: Shape::from_slice(if has_rows { &[1, 1] } else { &[1] }) }
     }
 
-    /// As the backend sees them.
+    /// Input specs for the backend.
     pub(crate) fn specs(&self) -> impl Iterator<Item = InputSpec> {
         self.all.iter().map(|control| InputSpec {
             name: control.name.clone(),
@@ -63,7 +63,7 @@ impl Controls {
         })
     }
 
-    /// The tensor, and the datatypes it has and should have, where a model wants ids of the other kind than a request has.
+    /// The tensor, its datatype and the request's, if the model takes correlation ids of the other kind.
     pub(crate) fn mismatch(&self, id: &CorrelationId) -> Option<(&Name, DataType, DataType)> {
         let control = self.all.iter().find(|c| matches!(c.says, Says::Correlation))?;
         let is_text = matches!(id, CorrelationId::String(_));
@@ -84,7 +84,7 @@ impl Control {
     }
 }
 
-/// The id as one element; 0 or "" for a null row. Types of 32 bits get the low ones.
+/// The id as one element; 0 or "" for a null row. 32-bit types get the low bits.
 fn correlation(datatype: DataType, id: Option<&SequenceId>) -> Data {
     let number = match id {
         Some(SequenceId::Number(n) | SequenceId::Internal(n)) => *n,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn s20_flags_are_entry_0_or_1_of_their_list() {
+    fn s20_flags_select_entry_0_or_1_of_their_list() {
         let ints = |no, yes| Given { int32_false_true: vec![no, yes], ..Default::default() };
         let floats = Given { fp32_false_true: vec![-0.5, 1.25], ..Default::default() };
         let bools = Given { bool_false_true: vec![true, false], ..Default::default() };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn s20_ids_of_32_bits_are_the_low_ones_and_strings_are_an_element() {
+    fn s20_ids_of_32_bits_are_the_low_bits_and_strings_are_an_element() {
         let of = |datatype: DataType, id: Option<SequenceId>| {
             let given = Given { data_type: datatype as i32, ..Default::default() };
             let all = controls(&[("C", Kind::ControlSequenceCorrid, given)], false);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_the_other_kind_is_noticed_where_the_model_has_a_control_for_it() {
+    fn an_id_of_the_other_kind_than_the_control_is_detected() {
         let given = |t: DataType| Given { data_type: t as i32, ..Default::default() };
         let found = |datatype, id: CorrelationId| {
             let all = controls(&[("C", Kind::ControlSequenceCorrid, given(datatype))], false);

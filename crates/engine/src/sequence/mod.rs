@@ -1,7 +1,7 @@
-//! Sequence models: what a batch of theirs has besides its requests (controls, states, null rows), and how it runs.
+//! Sequence models: the controls, states and null rows of their batches, and how these run.
 //!
-//! To the backend, controls and states are inputs and outputs like others, behind those of the configuration; requests are checked
-//! against the configuration alone, so clients neither see nor send them. When what runs is decided by `scheduler::sequence`.
+//! Controls and states are further inputs and outputs for the backend. Requests are checked without them, so clients
+//! neither see nor send them. `scheduler::sequence` decides when requests run.
 
 mod controls;
 mod run;
@@ -22,21 +22,21 @@ use tensor::{Data, DataType, Error, Name, Result, element_count};
 
 /// A row of a batch.
 pub(crate) struct Row {
-    /// Where its state is kept; `None` = it is thrown away.
+    /// Slot of its state; `None` = the state is dropped.
     pub(crate) slot: Option<SlotId>,
-    /// Rows of its batch, null ones included.
+    /// Rows of its batch, including null rows.
     pub(crate) rows: usize,
-    /// `None` = a null row.
+    /// `None` for a null row.
     pub(crate) id: Option<SequenceId>,
     pub(crate) start: bool,
     pub(crate) end: bool,
-    /// To be given back to the schedule; `None` once it was.
+    /// Passed back to the scheduler when the request is over, then `None`.
     pub(crate) origin: Option<Origin>,
-    /// The states it goes on from.
+    /// The states from which it continues.
     pub(crate) life: Life,
 }
 
-/// What a version needs to run sequences.
+/// Everything that a version needs to run sequences.
 pub(crate) struct Sequencing {
     controls: Controls,
     states: States,
@@ -44,13 +44,13 @@ pub(crate) struct Sequencing {
     inputs: u16,
     /// Row i of a batch is slot i; those without a request are null.
     rows_are_slots: bool,
-    /// What decides when they run.
+    /// Configuration of the sequence scheduler.
     pub(crate) schedule: Config,
-    /// Responses leave in the order of their requests.
+    /// Delivers responses in the order of their requests.
     pub(crate) preserves_ordering: bool,
 }
 
-/// The schedule a configuration asks for; numbers that cannot be used are clamped, not judged.
+/// The scheduler configuration; unusable numbers are clamped.
 fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config, options: &EngineOptions) -> Config {
     let strategy = match &batching.strategy_choice {
         Some(StrategyChoice::Oldest(oldest)) => Strategy::Oldest {
@@ -78,10 +78,10 @@ fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config, options
 }
 
 impl Sequencing {
-    /// Of a configuration; `plain` is what it says about scheduling besides sequences. `None`: it has no sequences.
+    /// Reads a configuration; `plain` is its scheduling apart from sequences. `None` if it has no sequences.
     ///
     /// # Errors
-    /// An initial state that is too large or cannot be read.
+    /// An initial state is too large or cannot be read.
     pub(crate) fn of(
         config: &ModelConfig,
         signature: &Signature,
@@ -104,7 +104,7 @@ impl Sequencing {
         }))
     }
 
-    /// The model as its backend sees it.
+    /// The signature for the backend.
     pub(crate) fn seen_by_backend(&self, signature: &Signature) -> Signature {
         let mut seen = signature.clone();
         seen.inputs.extend(self.controls.specs().chain(self.states.input_specs()));
@@ -112,7 +112,7 @@ impl Sequencing {
         seen
     }
 
-    /// The model as its warm-up samples may see it: they may name controls and states, and need not.
+    /// The signature for warmup samples, which may name controls and states.
     pub(crate) fn seen_by_warmup(&self, signature: &Signature) -> Signature {
         let mut seen = signature.clone();
         let added = self.controls.specs().chain(self.states.input_specs());
@@ -120,10 +120,10 @@ impl Sequencing {
         seen
     }
 
-    /// Whether the request's correlation id is of the kind the model has a control for (protocol.md 2.9, row 22).
+    /// Checks that the request's correlation id is of the kind of the model's control (protocol.md 2.9, row 22).
     ///
     /// # Errors
-    /// INVALID_ARG.
+    /// INVALID_ARG if it is not.
     pub(crate) fn check(&self, request: &InferRequest, model: &str) -> Result<()> {
         let Some((name, found, wanted)) = self.controls.mismatch(&request.sequence.id) else { return Ok(()) };
         Err(Error::invalid(format!(
@@ -134,7 +134,7 @@ impl Sequencing {
         )))
     }
 
-    /// Gives an entry the inputs of its row, and has the backend make the outputs that are states.
+    /// Adds the inputs of its row to an entry, and requests the outputs that are states.
     ///
     /// # Errors
     /// The initial state does not fit.
@@ -152,7 +152,7 @@ impl Sequencing {
             }
         }
         if self.schedule.iterative {
-            // A request without an id is a sequence of its own: a model that is told of ids and flags knows it by them.
+            // A request without an id is a sequence of its own, as which a model with controls sees it.
             let sequence = &mut entry.request.sequence;
             sequence.start |= row.start;
             if let Some(SequenceId::Internal(id)) = row.id {
@@ -162,7 +162,7 @@ impl Sequencing {
         Ok(())
     }
 
-    /// Takes out the controls and states that a warm-up sample gives itself; no client can.
+    /// Takes the controls and states given by a warmup sample; clients cannot give any.
     fn take_given(&self, entry: &mut BatchEntry) -> Vec<(u16, InputTensor)> {
         let (inputs, indices) = (&mut entry.request.inputs, &mut entry.checked.inputs);
         if indices.iter().all(|&index| index < self.inputs) {
@@ -177,7 +177,7 @@ impl Sequencing {
         given.into_iter().map(|(tensor, index)| (index, tensor)).collect()
     }
 
-    /// Takes away what `prepare` added, for a request that runs again. `wanted` are the outputs its client asked for.
+    /// Removes what `prepare` added, for a request that runs again. `wanted` are the outputs that the client requested.
     pub(crate) fn restore(&self, entry: &mut BatchEntry, wanted: &[u16]) {
         let configured = entry.checked.inputs.iter().position(|&index| index >= self.inputs);
         if let Some(configured) = configured {
@@ -186,16 +186,16 @@ impl Sequencing {
         }
         entry.checked.outputs.retain(|(index, _)| wanted.contains(index));
         (entry.result, entry.responder) = (None, None);
-        // Its flags were those of its first run (B-PY-28).
+        // Flags belong to the first run only (B-PY-28).
         (entry.request.sequence.start, entry.request.sequence.end) = (false, false);
     }
 
-    /// Keeps the states that an answer of a row has, and takes out what the client did not ask for.
+    /// Keeps the states in a response, and removes outputs that the client did not request.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED: there is no memory for them.
+    /// RESOURCE_EXHAUSTED if there is no memory for the states.
     pub(crate) fn keep(&self, row: &Row, wanted: &[u16], id: &Name, outcome: &mut Outcome) -> Result<()> {
-        // No request goes on from where a sequence ended.
+        // No request continues after the end of a sequence.
         if !row.end || self.schedule.iterative {
             self.states.update(row, outcome.outputs.iter()).map_err(|e| e.prefixed(IdPrefix(id)))?;
         }
@@ -203,7 +203,7 @@ impl Sequencing {
         Ok(())
     }
 
-    /// Keeps the states of a row that succeeded. Without memory for them it failed.
+    /// Keeps the states of a successful row. Without memory for them the row fails.
     fn conclude(&self, entry: &mut BatchEntry, row: &Row, wanted: &[u16]) {
         if let Some(Ok(outcome)) = &mut entry.result
             && let Err(e) = self.keep(row, wanted, &entry.request.id, outcome)
@@ -213,15 +213,15 @@ impl Sequencing {
         self.over(row);
     }
 
-    /// A request is over: if it was the last one of its sequence, its states go. An iterative sequence is over without END, but not
-    /// while requests of it wait: the schedule says when it is forgotten.
+    /// Ends a request, and drops the states if it was the last of its sequence. An iterative sequence ends without END,
+    /// but not while it has waiting requests: the scheduler reports it as forgotten.
     pub(crate) fn over(&self, row: &Row) {
         if row.end {
             self.states.end(row);
         }
     }
 
-    /// Rows were handed out; before that, the sequences of `forgotten` slots were over.
+    /// Begins the rows of a batch, after the sequences of the `forgotten` slots ended.
     pub(crate) fn begin<'r>(&self, forgotten: &[SlotId], rows: impl Iterator<Item = &'r mut Row>) {
         if self.states.is_empty() {
             return;
@@ -234,15 +234,15 @@ impl Sequencing {
         }
     }
 
-    /// Whether it has states, which have to go with their sequences.
+    /// True if it has states, which have to be dropped with their sequences.
     pub(crate) fn has_states(&self) -> bool {
         !self.states.is_empty()
     }
 
-    /// Null rows beside a request: shapes as it has them, zeros, and no outputs but states.
+    /// Null rows beside a request: shapes of its inputs, zeros, and no outputs but states.
     fn nulls(&self, beside: &BatchEntry) -> Nulls {
         let zeros = |input: &InputTensor| {
-            // Empty strings are lengths of zero.
+            // Lengths of empty strings are zero.
             let size = input.datatype.and_then(DataType::byte_size).unwrap_or(4);
             let elements = element_count(&input.shape).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             // As large as the request, and shared by all null rows.
@@ -253,7 +253,7 @@ impl Sequencing {
     }
 }
 
-/// What null rows are made of.
+/// Contents of null rows.
 struct Nulls {
     inputs: Vec<InputTensor>,
     checked: Checked,
@@ -273,7 +273,7 @@ impl Nulls {
     }
 }
 
-/// What the schedule is told of a request.
+/// The sequence parameters of a request, for the scheduler.
 pub(crate) fn head(request: &InferRequest) -> Head {
     let id = match &request.sequence.id {
         CorrelationId::Number(n) => SequenceId::Number(*n),

@@ -1,8 +1,8 @@
-//! Runs a batch of sequences: its rows in the order of their slots, null ones between them.
+//! Runs batches of sequences: rows in the order of their slots, with null rows between them.
 
 use super::states::Life;
 use super::{Nulls, Row, Sequencing};
-use crate::answer::{Answer, Delivery};
+use crate::answer::{Delivery, EngineResponse};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::ran::Ran;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tensor::{Error, Result};
 
-/// Gives rows back to the schedule when their requests are over, whatever panics.
+/// Returns rows to the scheduler when their requests are over, even after a panic.
 struct Releases<'v> {
     version: &'v ModelVersion,
     origins: Vec<Origin>,
@@ -37,16 +37,16 @@ impl Drop for Releases<'_> {
     }
 }
 
-/// A row with what it runs on.
+/// A row with its entry.
 struct Filled {
     row: Row,
     entry: BatchEntry,
-    /// Indices of the outputs its client asked for.
+    /// Indices of the requested outputs.
     wanted: Vec<u16>,
 }
 
 impl ModelVersion {
-    /// Runs a batch and answers its requests. Requests without a row, those of a warm-up, are sequences of their own.
+    /// Runs a batch and responds to its requests. Requests without a row (warmup) are sequences of their own.
     pub(crate) fn execute_sequences(
         &self,
         sequencing: &Sequencing,
@@ -74,7 +74,7 @@ impl ModelVersion {
                 f.entry = std::mem::take(entry);
             }
         }
-        // The slots are free before the clients hear of it: they may go on at once.
+        // Slots are free before the clients get their responses, because they may continue at once.
         drop(releases);
         self.statistics.executed_by(
             instance,
@@ -94,7 +94,7 @@ impl ModelVersion {
                     traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
-                    self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
+                    self.deliver(p.place, Delivery { sink, answer: EngineResponse::only(result) });
                 }
             }
         });
@@ -104,7 +104,7 @@ impl ModelVersion {
 }
 
 impl ModelVersion {
-    /// Gives a row back to the schedule, and starts what may run now: perhaps the next request of its sequence.
+    /// Returns a row to the scheduler, and starts requests that may run now, perhaps the next of its sequence.
     pub(crate) fn release_row(&self, origin: Origin) {
         let now = now_ns();
         let mut run = self.running.run.lock();
@@ -114,7 +114,7 @@ impl ModelVersion {
         self.pump(run, now);
     }
 
-    /// The rows of a batch whose requests end later, each with what answers it.
+    /// The rows of a batch whose requests end later, with their responders.
     pub(crate) fn rows_with_responders(
         self: &Arc<Self>,
         sequencing: &Sequencing,
@@ -131,7 +131,7 @@ impl ModelVersion {
             let responder = self.responder(&mut q.0, entry, execution, Some(running));
             match entry.result.take() {
                 None => entry.responder = responder,
-                // Its row could not be made. It stands in the batch as one without a request.
+                // Its row could not be made, so the batch has a row without a request in its place.
                 Some(failed) => {
                     if let Some(responder) = responder {
                         responder.finish(Some(failed));
@@ -146,7 +146,7 @@ impl ModelVersion {
     }
 }
 
-/// Drops the answers of a row without a request.
+/// Drops the responses of a row without a request.
 struct NullRowAnswers;
 
 impl Answers for NullRowAnswers {
@@ -166,14 +166,13 @@ impl Answers for NullRowAnswers {
     }
 }
 
-/// Rows of a batch of these requests, null ones included.
+/// Number of rows of a batch of these requests, including null rows.
 fn rows_of(filled: &[Filled]) -> usize {
     filled.iter().map(|f| f.row.rows).max().unwrap_or(0).max(filled.len())
 }
 
 impl Sequencing {
-    /// The entries of a batch of so many rows, and where those of the requests stand. One whose row could not be made has its
-    /// result.
+    /// The entries of a batch, and the positions of its requests. One whose row could not be made has its result.
     fn laid_out(&self, filled: &mut [Filled], rows: usize) -> (Vec<BatchEntry>, Vec<usize>) {
         let (mut entries, mut places) = (Vec::with_capacity(rows), Vec::with_capacity(filled.len()));
         let nulls = filled.first().filter(|f| f.row.rows > filled.len()).map(|f| self.nulls(&f.entry));

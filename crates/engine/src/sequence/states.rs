@@ -1,10 +1,10 @@
-//! Implicit state (S-23, S-24): tensors that a model gives back for the next request of the same sequence. Kept by slot.
+//! Implicit state (S-23, S-24): tensors that a model returns for the next request of the same sequence. Kept by slot.
 //!
-//! A state changes only when its request succeeded, and has the shape the model gave it: it grows as the model lets it grow. The
-//! next sequence of a slot begins with START, which makes the state fresh, whatever becomes of that request. Each START begins
-//! another life of the slot's state: what a request of a former life still answers, perhaps much later, changes nothing.
+//! A state changes only if its request succeeded, and has the shape that the model returned, so it may grow. The next
+//! sequence of a slot begins with START, which resets the state even if that request fails. Each START begins another
+//! life of the slot's state: responses of a former life, perhaps much later, do not change it.
 //!
-//! A row takes its state when the schedule hands it out, under the lock of the version: before the slot can be another sequence's.
+//! A row takes its state when it is handed out, under the lock of the version, before the slot has another sequence.
 
 use super::Row;
 use crate::data_file::{self, Want};
@@ -39,9 +39,9 @@ struct Kept {
 /// The state of a sequence in its slot.
 #[derive(Clone, Default)]
 pub(crate) struct Life {
-    /// Tells it from the former ones of the slot.
+    /// Unique among the lives of the slot.
     number: u64,
-    /// A value for each spec; `None` until a request gave some back.
+    /// A value for each spec; `None` until a request returned some.
     values: Option<Vec<Value>>,
 }
 
@@ -50,7 +50,7 @@ struct Spec {
     output: Name,
     datatype: DataType,
     dims: Shape,
-    /// Index of the output in the signature the backend sees.
+    /// Index of the output in the backend's signature.
     index: u16,
     fresh: Result<Value>,
 }
@@ -62,16 +62,16 @@ struct Value {
 }
 
 impl States {
-    /// Reads the initial states of a configuration that was checked.
+    /// Reads the initial states of a checked configuration.
     ///
     /// # Errors
-    /// A state that is too large, or whose file cannot be read or is too short.
+    /// A state is too large, or its file cannot be read or is too short.
     pub(crate) fn of(batching: &ModelSequenceBatching, signature: &Signature, model_directory: &Path) -> Result<Self> {
         let mut specs: Vec<Spec> = Vec::new();
         let mut hidden = 0;
         let mut outputs = HashSet::new();
         for given in &batching.state {
-            // Triton loads such a model, too: it may never use the state.
+            // Triton loads such a model, too, because it may never use the state.
             let Some(datatype) = DataType::from_number(given.data_type) else {
                 log::warn!(
                     "state '{}' of model '{}' does not specify 'data_type' and is not kept: the model runs without it",
@@ -81,7 +81,7 @@ impl States {
                 continue;
             };
             let output = Name::from(given.output_name.as_str());
-            // Triton warns, and ignores the second one.
+            // Triton ignores the second one with a warning.
             if specs.iter().any(|s| s.input == given.input_name.as_str()) || !outputs.insert(output.clone()) {
                 log::warn!("a second state '{}' of model '{}' is ignored", given.input_name, signature.model);
                 continue;
@@ -107,7 +107,7 @@ impl States {
         Ok(Self { specs, kept: Mutex::default() })
     }
 
-    /// The inputs the backend sees.
+    /// Input specs for the backend.
     pub(crate) fn input_specs(&self) -> impl Iterator<Item = InputSpec> {
         self.specs.iter().map(|s| InputSpec {
             name: s.input.clone(),
@@ -119,7 +119,7 @@ impl States {
         })
     }
 
-    /// The outputs the backend sees and clients do not; they stand behind those of the configuration.
+    /// Output specs for the backend that clients do not see, behind those of the configuration.
     pub(crate) fn hidden_specs(&self, signature: &Signature) -> impl Iterator<Item = OutputSpec> {
         let configured = signature.outputs.len();
         self.specs.iter().filter(move |s| usize::from(s.index) >= configured).map(|s| OutputSpec {
@@ -136,19 +136,18 @@ impl States {
         self.specs.iter().map(|s| s.index)
     }
 
-    /// Whether there are any.
     pub(crate) fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// A request is handed out for the slot: what it goes on from.
+    /// The state from which a request of the slot continues, when it is handed out.
     pub(crate) fn begin(&self, slot: SlotId, start: bool) -> Life {
         if self.is_empty() {
             return Life::default();
         }
         let mut kept = self.kept.lock();
         let Kept { slots, lives } = &mut *kept;
-        // Gone, not only unseen: when a START fails, the next request of its sequence must not find another client's state.
+        // Dropped, not hidden: after a failed START, the next request must not find another client's state.
         if start {
             slots.remove(&slot);
         }
@@ -159,13 +158,13 @@ impl States {
         life.clone()
     }
 
-    /// The sequences of these slots are over, and nothing of them will be handed out any more.
+    /// Drops the states of slots whose sequences are over.
     pub(crate) fn forget(&self, slots: &[SlotId]) {
         let mut kept = self.kept.lock();
         slots.iter().for_each(|slot| drop(kept.slots.remove(slot)));
     }
 
-    /// What a row starts from, in the order of `input_specs`. A null row's is thrown away.
+    /// The states of a row, in the order of `input_specs`. A null row's state is not kept.
     ///
     /// # Errors
     /// The initial state does not fit.
@@ -181,10 +180,10 @@ impl States {
         self.specs.iter().enumerate().map(tensor).collect()
     }
 
-    /// A row was answered with these outputs, and succeeded so far.
+    /// Keeps the states in the outputs of a successful row.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when a state is too large, or there is no memory for it: all stay as they were.
+    /// RESOURCE_EXHAUSTED if a state is too large or there is no memory for it; then all states stay.
     pub(crate) fn update<'o>(&self, row: &Row, outputs: impl Iterator<Item = &'o OutputTensor> + Clone) -> Result<()> {
         let Some(slot) = row.slot.filter(|_| !self.is_empty()) else { return Ok(()) };
         let value = |spec: &Spec| {
@@ -192,9 +191,9 @@ impl States {
             Some(spec.copied(&output.data).map(|data| Value { shape: output.shape.clone(), data }))
         };
         let values: Option<Result<Vec<Value>>> = self.specs.iter().map(value).collect();
-        // A backend that leaves a state out leaves all as they were.
+        // If the backend leaves out a state, all stay.
         let Some(values) = values.transpose()? else { return Ok(()) };
-        // What is replaced is dropped without the lock, and what replaces it was copied without it: either may be large.
+        // Dropping the old values and copying the new ones happens without the lock, because either may be large.
         let mut kept = self.kept.lock();
         let life = kept.slots.get_mut(&slot).filter(|life| life.number == row.life.number);
         let _replaced = life.and_then(|life| life.values.replace(values));
@@ -202,7 +201,7 @@ impl States {
         Ok(())
     }
 
-    /// The last request of a sequence is over, however it ended.
+    /// Drops the state after the last request of a sequence, successful or not.
     pub(crate) fn end(&self, row: &Row) {
         let Some(slot) = row.slot.filter(|_| !self.is_empty()) else { return };
         let mut kept = self.kept.lock();
@@ -213,8 +212,8 @@ impl States {
 }
 
 impl Spec {
-    /// A copy of a state: what the client gets may be a part of a large batch, or lie where the client can write. A model says how
-    /// large it is, so it is bounded, and charged to the server as a whole; the smallest are free.
+    /// A copy of a state, because the response may be a part of a large batch, or in memory that the client can write.
+    /// The model decides its size, so it is limited, and charged to the memory budget unless very small.
     fn copied(&self, data: &Data) -> Result<Data> {
         if data.len() as u64 > STATE_BYTES_MAX {
             return Err(Error::new(
@@ -234,7 +233,7 @@ impl Spec {
         }
         if data.len() <= SMALL_BYTES_MAX {
             static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
-            // Not out of the reserve for small buffers: requests need it for a moment, states have it for as long as they live.
+            // Not from the reserve for small buffers: requests use it briefly, but states as long as they live.
             let charged = ACCOUNT.charge(Kind::Batch, false, data.len());
             let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
             return Ok(Data::Bytes(charge.hold(data.to_vec()?.into())));
@@ -245,8 +244,8 @@ impl Spec {
     }
 }
 
-/// A state that lies on a device stays there: memory of our own as it is, unless it keeps a larger block; else a copy on that device. `None` where
-/// it lies in the host's memory, or the device has no room.
+/// Keeps a state on its device: own memory as it is, unless it is part of a larger block; otherwise a copy on that
+/// device. `None` if it is in host memory, or the device has no room.
 fn on_its_device(data: &Data) -> Option<Data> {
     let Data::Region(region) = data else { return None };
     let Base::Device(memory) = region.base() else { return None };
@@ -256,12 +255,12 @@ fn on_its_device(data: &Data) -> Option<Data> {
     carry::copied_on(data, memory.device()).ok().map(Data::Region)
 }
 
-/// What a sequence starts with: variable dimensions are 1, and without an initial state everything is zero.
+/// The state at the start of a sequence: variable dimensions are 1, and without an initial state all is zero.
 fn fresh(given: &Given, datatype: DataType, has_rows: bool, model_directory: &Path) -> Result<Value> {
     let dims = given.dims.iter().map(|&d| if d < 0 { 1 } else { d });
     let shape: Shape = has_rows.then_some(1).into_iter().chain(dims).collect();
     let name = &given.input_name;
-    // An empty string is four bytes.
+    // An empty string has four bytes.
     let size = datatype.byte_size().unwrap_or(4) as u64;
     let bytes = element_count(&shape).and_then(|n| u64::try_from(n).ok()?.checked_mul(size));
     let Some(bytes) = bytes.filter(|&n| n <= STATE_BYTES_MAX) else {
@@ -297,7 +296,7 @@ fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize,
     if datatype != DataType::Bytes {
         if data.len() < bytes {
             let path = data_file::path(directory, "initial_state", file);
-            // Triton's text, its missing blank included.
+            // Triton's text, with its missing blank.
             return Err(Error::invalid(format!(
                 "initial_state setting expects {bytes} bytes, but the data provided from {}only has {} bytes.",
                 path.display(),
@@ -340,7 +339,7 @@ mod tests {
         States::of(&ModelSequenceBatching { state: all, ..Default::default() }, &signature, directory)
     }
 
-    /// A row as the schedule hands it out.
+    /// A row as the scheduler hands it out.
     fn row(s: &States, slot: u32, start: bool, end: bool) -> Row {
         let slot = SlotId { instance: 0, slot };
         let life = s.begin(slot, start);
@@ -363,7 +362,7 @@ mod tests {
         tensors.into_iter().map(|t| (t.shape.to_vec(), t.data.to_vec().expect("in memory"))).collect()
     }
 
-    /// `<root>/initial_state` holds `init` (three INT32: 5, 6, 7) and `text` ("abc", "").
+    /// `<root>/initial_state` contains `init` (three INT32: 5, 6, 7) and `text` ("abc", "").
     struct Root(std::path::PathBuf);
 
     impl Root {
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn s23_a_sequence_starts_fresh_and_goes_on_with_what_the_model_gave_back() {
+    fn s23_a_sequence_starts_fresh_and_continues_with_the_returned_state() {
         let s = states(vec![state(INT32, &[2], None)], 4, Path::new(".")).expect("valid");
         let fresh = vec![(vec![1, 2], vec![0; 8])];
         let first = row(&s, 0, true, false);
@@ -400,18 +399,18 @@ mod tests {
         assert_eq!(seen(&s, &null), fresh);
         let last = row(&s, 0, false, true);
         assert_eq!(seen(&s, &last), [(vec![8], vec![1; 8])]);
-        // The end frees its memory, also if it failed; a START does not see the former one even without an end.
+        // The end frees the memory, also after a failure; a START does not see the former state even without one.
         s.end(&last);
         s.end(&row(&s, 1, false, true));
         assert!(s.kept.lock().slots.is_empty());
         s.update(&row(&s, 0, false, false), [output(0, &[3; 8])].iter()).expect("memory");
         assert_eq!(seen(&s, &row(&s, 0, true, false)), fresh);
-        // That START failed: nothing was updated, and the sequence goes on.
+        // That START failed, so nothing was updated, and the sequence continues.
         assert_eq!(seen(&s, &row(&s, 0, false, false)), fresh, "not the state of the former sequence");
     }
 
     #[test]
-    fn s23_what_a_sequence_answers_late_changes_nothing_of_the_next_one_in_its_slot() {
+    fn s23_late_responses_do_not_change_the_next_sequence_of_the_slot() {
         let s = states(vec![state(INT32, &[1], None)], 0, Path::new(".")).expect("valid");
         let fresh = vec![(vec![1], vec![0; 4])];
         let (late, ends_late) = (row(&s, 0, true, false), row(&s, 0, false, true));
@@ -422,7 +421,7 @@ mod tests {
         s.update(&late, [output(0, &[1; 4])].iter()).expect("memory");
         s.end(&ends_late);
         assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![4], vec![2; 4])]);
-        // One that was forgotten while a request of it ran leaves nothing behind.
+        // A sequence that was forgotten while its request ran leaves nothing behind.
         let running = row(&s, 0, false, false);
         s.forget(&[running.slot.expect("a slot")]);
         s.update(&running, [output(0, &[4; 4])].iter()).expect("memory");
@@ -431,13 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn s24_a_growable_state_grows_to_its_limit_and_a_larger_one_is_refused() {
+    fn s24_a_growable_state_grows_to_its_limit_and_a_larger_one_is_rejected() {
         let growable = Given { use_growable_memory: true, ..state(DataType::Uint8 as i32, &[-1], None) };
         let s = states(vec![growable], 0, Path::new(".")).expect("with and without one buffer, as Triton on a CPU");
         s.update(&row(&s, 0, true, false), [output(0, &[7; 100_000])].iter()).expect("memory");
         s.update(&row(&s, 0, false, false), [output(0, &[8; 200_000])].iter()).expect("memory");
         assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![200_000], vec![8; 200_000])]);
-        // Address space that nothing is written to.
+        // Address space that is never written.
         let large = OutputTensor { data: Data::Bytes(vec![0; STATE_BYTES_MAX as usize + 1].into()), ..output(0, &[]) };
         let error = s.update(&row(&s, 0, false, false), [large].iter()).expect_err("too large");
         assert_eq!(
@@ -474,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_states_that_cannot_be_read_or_are_too_large_are_refused_at_load() {
+    fn initial_states_that_cannot_be_read_or_are_too_large_fail_the_load() {
         let root = Root::new("bad");
         let refused = |given: Given, text: &str| {
             let error = states(vec![given], 0, &root.0).err().expect(text);
@@ -494,14 +493,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_without_data_type_is_left_out() {
+    fn a_state_without_data_type_is_ignored() {
         let root = Root::new("untyped");
         let states = states(vec![state(0, &[1], None), state(INT32, &[1], None)], 0, &root.0).unwrap();
         assert_eq!(states.input_specs().map(|s| s.datatype).collect::<Vec<_>>(), [DataType::Int32]);
     }
 
     #[test]
-    fn outputs_are_hidden_unless_they_are_configured_and_a_second_state_of_a_name_is_ignored() {
+    fn state_outputs_are_hidden_unless_configured_and_duplicates_are_ignored() {
         let spec = |name: &str| OutputSpec {
             name: name.into(),
             datatype: DataType::Int32,

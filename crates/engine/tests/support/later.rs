@@ -1,4 +1,4 @@
-//! A backend whose batches run elsewhere, as a test says.
+//! A backend whose batches run elsewhere, controlled by a test.
 
 use super::load;
 use backend::{
@@ -18,7 +18,7 @@ type Ready = Arc<dyn Fn() -> Readiness + Send + Sync>;
 type Start = Arc<dyn Fn(&[NewInstance]) -> Option<Result<()>> + Send + Sync>;
 type Left = Arc<dyn Fn(u32) + Send + Sync>;
 
-/// What the model does.
+/// Behaviour of the model.
 #[derive(Clone)]
 pub struct LaterModel {
     pub execute: Execute,
@@ -41,12 +41,12 @@ impl LaterModel {
         }
     }
 
-    /// It may be started by any thread.
+    /// True if any thread may start its batches.
     pub fn at_once(self) -> Self {
         Self { at_once: true, ..self }
     }
 
-    /// Where its instances are told of comes there.
+    /// Receives the listener of instance events.
     pub fn telling(self) -> (Self, Receiver<InstancesOf>) {
         let (send, receive) = channel();
         (Self { serve: Arc::new(move |instances| drop(send.send(instances))), ..self }, receive)
@@ -82,7 +82,7 @@ pub fn one_resource() -> EngineOptions {
     EngineOptions { rate_limit: Some(vec![one]), ..EngineOptions::default() }
 }
 
-/// Two instances, of which that executes which has the `R`.
+/// Two instances; the one with the `R` executes.
 pub fn two_that_share(config: &mut pb::ModelConfig) {
     let resources = vec![pb::model_rate_limiter::Resource { name: "R".into(), global: false, count: 1 }];
     config.instance_group = vec![pb::ModelInstanceGroup {
@@ -118,7 +118,7 @@ impl Model for LaterModel {
         marks(now_ns())
     }
     fn capabilities(&self) -> Capabilities {
-        // What is said of cost does not make it run inline.
+        // Its cost does not make it run inline.
         Capabilities {
             starts_at_once_bytes: self.at_once.then_some(usize::MAX),
             cost_may_depend_on_data: false,
@@ -145,12 +145,12 @@ impl RemoteModel for LaterModel {
     }
 }
 
-/// All phases end then.
+/// All phases end at this time.
 pub fn marks(at: u64) -> Marks {
     Marks { inputs_ready: at, inference_end: at, outputs_ready: at }
 }
 
-/// A batch that is out: its instance, and what its requests asked with what answers them.
+/// A batch in progress: its instance, and its requests with their responders.
 pub struct Out {
     pub instance: u32,
     pub occupied: Option<Occupied>,
@@ -158,7 +158,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// Takes all there is of a batch.
+    /// Receives the next batch.
     pub fn of(instance: u32, batch: &mut Batch<'_>) -> Self {
         let requests = batch.requests.iter_mut().map(|entry| {
             let number = entry.request.inputs[0].data.to_vec().expect("in memory")[0];
@@ -168,7 +168,7 @@ impl Out {
         Self { instance, occupied: batch.occupied.take(), requests }
     }
 
-    /// What its requests asked.
+    /// The numbers of its requests.
     pub fn numbers(&self) -> Vec<u8> {
         self.requests.iter().map(|(number, _)| *number).collect()
     }
@@ -177,7 +177,7 @@ impl Out {
         self.occupied.take().expect("not free yet").free(marks(now_ns()));
     }
 
-    /// Answers each with its number.
+    /// Responds to each request with its number.
     pub fn answer(&mut self) {
         for (number, responder) in self.requests.drain(..) {
             responder.finish(Some(Ok(super::outcome(number))));

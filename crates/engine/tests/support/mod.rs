@@ -1,4 +1,4 @@
-//! A backend that does what a test says, and calls whose answers a test can look at.
+//! A backend controlled by a test, and calls whose responses a test can inspect.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code)] // each test file uses its part
@@ -12,7 +12,8 @@ use backend::{
 };
 use bytes::Bytes;
 use engine::{
-    Answer, Engine, EngineOptions, MetricsOptions, ModelVersion, PublishSpec, ServerState, Sink, Started, Ticket,
+    Engine, EngineOptions, EngineResponse, MetricsOptions, ModelVersion, PublishSpec, ServerState, Sink, Started,
+    Ticket,
 };
 use prost::Message;
 use protocol::pb::inference as pb;
@@ -24,7 +25,7 @@ use tensor::{Code, Data, DataType, Error, Result, Shape};
 
 pub const WITHIN: Duration = Duration::from_secs(20);
 
-/// What an execution does.
+/// Behaviour of an execution.
 pub type Script = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
 
 #[derive(Clone)]
@@ -59,7 +60,7 @@ impl Model for Scripted {
     }
 }
 
-/// A backend `scripted`, which does what the script says.
+/// A backend `scripted`, which runs the script.
 pub fn scripted(script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static) -> Arc<dyn Backend> {
     Arc::new(Scripted("scripted", Arc::new(script)))
 }
@@ -70,7 +71,7 @@ pub fn engine_with(scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> 
     engine_of(EngineOptions { metrics, ..EngineOptions::default() }, scripts)
 }
 
-/// As [`engine_with`], with these options.
+/// Like [`engine_with`], with these options.
 pub fn engine_of(options: EngineOptions, scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
     let backends = scripts.into_iter().map(|(name, script)| Arc::new(Scripted(name, script)) as Arc<dyn Backend>);
     let engine = Engine::new(options, backends.collect())?;
@@ -78,7 +79,7 @@ pub fn engine_of(options: EngineOptions, scripts: Vec<(&'static str, Script)>) -
     Ok(engine)
 }
 
-/// Input and output are one number, batches of up to 8.
+/// Input and output are one number; batches of up to 8.
 pub fn of_numbers(name: &str, backend: &str) -> pb::ModelConfig {
     pb::ModelConfig {
         name: name.into(),
@@ -95,7 +96,7 @@ pub fn ensemble_of(name: &str, model: &str) -> pb::ModelConfig {
     chain_of(name, &[model], 0)
 }
 
-/// An ensemble of numbers that calls models one behind the other; `limit` calls of a step may be in flight, 0 = any number.
+/// A chain ensemble of numbers; `limit` calls of a step may be in flight, 0 = any number.
 pub fn chain_of(name: &str, models: &[&str], limit: u32) -> pb::ModelConfig {
     let tensor = |i: usize| match i {
         0 => "I".to_owned(),
@@ -121,7 +122,7 @@ pub fn publish(engine: &Engine, config: &pb::ModelConfig) -> Result<Arc<ModelVer
     engine.model(&config.name, "")
 }
 
-/// Loads a version of a model under a name of its own.
+/// Loads a version of the model under its name.
 pub fn publish_as(engine: &Engine, key: &str, version: i64, config: &pb::ModelConfig) -> Result<()> {
     let encoded = Bytes::from(config.encode_to_vec());
     let spec = OpenSpec {
@@ -139,7 +140,7 @@ pub fn publish_as(engine: &Engine, key: &str, version: i64, config: &pb::ModelCo
     engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() }).map(drop)
 }
 
-/// An engine with the one model `m` of numbers. `change` is the test's part of its configuration.
+/// An engine with the model `m` of numbers. `change` adds to its configuration.
 pub fn try_model(
     change: impl FnOnce(&mut pb::ModelConfig),
     script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
@@ -149,7 +150,7 @@ pub fn try_model(
     Ok((engine, version))
 }
 
-/// As [`try_model`], of an engine with these options.
+/// Like [`try_model`], on an engine with these options.
 pub fn try_model_of(
     options: EngineOptions,
     change: impl FnOnce(&mut pb::ModelConfig),
@@ -160,7 +161,7 @@ pub fn try_model_of(
     Ok((engine, version))
 }
 
-/// Loads the model, once more if it is there; or another one, with the same script, if its name is changed.
+/// Loads or reloads the model, or another one with the same script.
 pub fn load(engine: &Engine, change: impl FnOnce(&mut pb::ModelConfig)) -> Result<Arc<ModelVersion>> {
     let mut config = of_numbers("m", "scripted");
     change(&mut config);
@@ -174,7 +175,7 @@ pub fn model(
     try_model(change, script).expect("a good configuration")
 }
 
-/// A part of a configuration: any number of answers.
+/// Configuration of a decoupled model.
 pub fn decoupled(config: &mut pb::ModelConfig) {
     config.model_transaction_policy = Some(pb::ModelTransactionPolicy { decoupled: true });
 }
@@ -207,7 +208,7 @@ pub fn handing_out(
     (engine, version, receive)
 }
 
-/// The number a request brings.
+/// The number in a request.
 pub fn asked(entry: &BatchEntry) -> u8 {
     entry.request.inputs[0].data.to_vec().expect("in memory")[0]
 }
@@ -239,7 +240,7 @@ pub fn request(number: u8) -> Box<InferRequest> {
     })
 }
 
-/// An answer as tests compare it.
+/// A response in the form that tests compare.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Got {
     Number(u8),
@@ -247,7 +248,7 @@ pub enum Got {
     Nothing,
 }
 
-pub fn got(answer: Answer) -> (Got, bool) {
+pub fn got(answer: EngineResponse) -> (Got, bool) {
     let got = match answer.response {
         Some(Ok(response)) => {
             assert_eq!((&*response.model_name, &*response.model_version), ("m", "1"));
@@ -259,13 +260,13 @@ pub fn got(answer: Answer) -> (Got, bool) {
     (got, answer.is_final)
 }
 
-/// A call and what came of it.
+/// A call and its responses.
 pub struct Call {
-    pub answers: Receiver<Answer>,
+    pub answers: Receiver<EngineResponse>,
     pub ticket: Option<Ticket>,
 }
 
-/// Calls the model; an answer made inline is put beside those of the sink.
+/// Calls the model; an inline response is added to those of the sink.
 pub fn try_call(version: &ModelVersion, number: u8, parent: Option<&Ticket>) -> Result<Call> {
     try_request(version, request(number), parent)
 }
@@ -273,10 +274,10 @@ pub fn try_call(version: &ModelVersion, number: u8, parent: Option<&Ticket>) -> 
 pub fn try_request(version: &ModelVersion, request: Box<InferRequest>, parent: Option<&Ticket>) -> Result<Call> {
     let (send, answers) = channel();
     let sent = send.clone();
-    let sink = || Arc::new(move |answer: Answer| drop(sent.send(answer))) as Arc<dyn Sink>;
+    let sink = || Arc::new(move |answer: EngineResponse| drop(sent.send(answer))) as Arc<dyn Sink>;
     let ticket = match version.call(request, sink, parent)? {
         Started::Answered(result) => {
-            let _ = send.send(Answer::only(result));
+            let _ = send.send(EngineResponse::only(result));
             None
         }
         Started::Queued(ticket) => Some(ticket),
@@ -293,11 +294,11 @@ impl Call {
         got(self.next_answer())
     }
 
-    pub fn next_answer(&self) -> Answer {
+    pub fn next_answer(&self) -> EngineResponse {
         self.answers.recv_timeout(WITHIN).expect("an answer")
     }
 
-    /// The text of the error that ends the request.
+    /// The error text that ends the request.
     pub fn error(&self) -> Error {
         let answer = self.next_answer();
         assert!(answer.is_final, "not the end: {answer:?}");
@@ -305,7 +306,7 @@ impl Call {
         answer.response.expect("an error").expect_err("an error")
     }
 
-    /// Whatever is left, up to the end.
+    /// The remaining responses, up to the end.
     pub fn rest(&self) -> Vec<Got> {
         let mut all = Vec::new();
         loop {
@@ -318,12 +319,12 @@ impl Call {
         }
     }
 
-    /// Nothing came, so far.
+    /// Asserts that nothing came so far.
     pub fn is_silent(&self) {
         assert!(self.answers.recv_timeout(Duration::from_millis(20)).is_err(), "an answer too early");
     }
 
-    /// Nothing comes any more.
+    /// Asserts that nothing comes any more.
     pub fn is_over(&self) {
         assert!(self.answers.recv_timeout(Duration::from_millis(2)).is_err(), "an answer after the last");
     }
@@ -333,13 +334,13 @@ impl Call {
     }
 }
 
-/// Nothing is in flight any more, soon.
+/// Waits until nothing is in flight.
 pub fn settles(engine: &Engine, version: &ModelVersion) {
     assert_eq!(engine.drain(WITHIN), 0, "requests that nobody ended");
     assert_eq!((version.inflight(), version.statistics().pending), (0, 0));
 }
 
-/// Waits for what happens on another thread.
+/// Waits for an event on another thread.
 pub fn soon(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + WITHIN;
     while !is_so() {

@@ -17,7 +17,7 @@ pub fn sum_state() -> State {
     }
 }
 
-/// An answer that is that state, too.
+/// A response that is that state, too.
 pub fn with_state(number: u8) -> Outcome {
     let mut answer = outcome(number);
     let mut state = outcome(number).outputs.remove(0);
@@ -26,7 +26,7 @@ pub fn with_state(number: u8) -> Outcome {
     answer
 }
 
-/// What a model answers that starts with `n` and adds one less each time.
+/// The responses of a model that counts down from `n`.
 pub fn sums_down_from(n: u8) -> Vec<Got> {
     let sum = |sum: &mut u8, left| {
         *sum = sum.wrapping_add(left);
@@ -39,7 +39,7 @@ pub fn direct() -> StrategyChoice {
     StrategyChoice::Direct(StrategyDirect::default())
 }
 
-/// A request of a sequence; `flags` are `<` for its START and `>` for its END.
+/// A request of a sequence; `flags` are `<` for START and `>` for END.
 pub fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
     let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
     Box::new(InferRequest { sequence, ..*request(number) })

@@ -27,7 +27,7 @@ use crate::traced::{self, Noted, Slot as NotedSlot};
 use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
-use engine::{Answer, ModelVersion};
+use engine::{EngineResponse, ModelVersion};
 use http2::{RequestHead, StreamWriter};
 use memory::{Account, Kind};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
@@ -130,7 +130,7 @@ impl Open<'_> {
         Told::Failed(error, message)
     }
 
-    fn tell(&self, Answer { response, is_final }: Answer, packing: Packing) -> Told {
+    fn tell(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> Told {
         let failed = |error| self.failed(error, is_final);
         let response = match response {
             Some(Ok(response)) => response,
@@ -636,7 +636,7 @@ impl<'a> Session<'a> {
     }
 
     /// Tells the client what a decoupled model answered.
-    fn take(&mut self, key: u32, answer: Answer) {
+    fn take(&mut self, key: u32, answer: EngineResponse) {
         let is_final = answer.is_final;
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
         let mut told = open.tell(answer, self.packing);

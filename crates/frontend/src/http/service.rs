@@ -14,7 +14,7 @@ use crate::table::Operation;
 use crate::table::routes::{Names, Route};
 use crate::verbose;
 use bytes::Bytes;
-use engine::Ready;
+use engine::ReadinessState;
 use memory::Account;
 use tensor::Error;
 
@@ -152,10 +152,10 @@ pub async fn respond(
 }
 
 /// Waits for readiness. Boxed if models are asked, see [`respond`].
-async fn said(ready: Ready) -> bool {
+async fn said(ready: ReadinessState) -> bool {
     match ready {
-        Ready::Known(ready) => ready,
-        Ready::Asked(asking) => Box::pin(asking).await,
+        ReadinessState::Known(ready) => ready,
+        ReadinessState::Asked(asking) => Box::pin(asking).await,
     }
 }
 

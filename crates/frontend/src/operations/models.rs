@@ -4,7 +4,7 @@ use super::{Context, Result};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload;
 use bytes::Bytes;
-use engine::{Engine, ModelVersion, Ready, VersionStatistics};
+use engine::{Engine, ModelVersion, ReadinessState, VersionStatistics};
 use protocol::http::model_metadata_json;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Metadata {
 }
 
 /// Whether a model is ready, which its own code may have to be asked.
-pub fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<Ready> {
+pub fn readiness(context: &Context<'_>, name: &str, version: &str) -> Result<ReadinessState> {
     context.admit_model(name)?;
     Ok(context.engine.model_ready(name, version)?)
 }
