@@ -1,12 +1,17 @@
 /**
- * Instructions per request on the infer paths, which do not depend on the clock, the load or the neighbours of the machine.
+ * Instructions per request on the infer paths, which do not depend on the clock, the load or the neighbours of the
+ * machine.
  *
- * `nereid-bench path-http` and `path-grpc` run parse, infer and encode without sockets, `path-http2` the same gRPC call with its
- * frames, `path-many` 64 responses of a decoupled model in the engine, `path-http1` the HTTP request through a whole server (without what the kernel does); the `varied` ones get requests that differ in id, rows and header fields, where the others repeat one. Each is counted for two numbers of requests: the difference has no start-up in it.
+ * `nereid-bench path-http` and `path-grpc` run parse, infer and encode without sockets, `path-http2` the same gRPC call
+ * with its frames, `path-many` 64 responses of a decoupled model in the engine, `path-http1` the HTTP request through a
+ * whole server (without what the kernel does); the `varied` ones get requests that differ in id, rows and header
+ * fields, where the others repeat one. Each is counted for two numbers of requests: the difference has no start-up in
+ * it.
  *
- * Callgrind counts, everywhere the same: its CPU has no newer instructions than the record's had. A call of the allocator is counted as
- * `ALLOCATOR_CALL` instructions, whatever it took: what the C library's takes depends on where it found the blocks it was given back
- * before, and moved the same binary by 5 % from run to run. Without it, ten runs differ by 0.2 %.
+ * Callgrind counts, everywhere the same: its CPU has no newer instructions than the record's had. A call of the
+ * allocator is counted as `ALLOCATOR_CALL` instructions, whatever it took: what the C library's takes depends on where
+ * it found the blocks it was given back before, and moved the same binary by 5 % from run to run. Without it, ten runs
+ * differ by 0.2 %.
  */
 import { execFile, execFileSync } from 'node:child_process'
 import { createReadStream, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,13 +29,13 @@ const GROWTH_MAX = { quick: 0.01, release: 0.03 }
 const [FEW, MANY] = [1000, 3000]
 const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied', 'many']
 
-/** What the C library exports of its allocator, and the mean of what a call takes on these paths. */
+/** Functions of the C library's allocator, and the mean instructions of a call on these paths. */
 const ALLOCATOR = new Set(['malloc', 'free', 'calloc', 'realloc', 'aligned_alloc', 'posix_memalign', 'memalign'])
 const ALLOCATOR_CALL = 100
 
 /**
- * Reads what callgrind wrote: `fn=(id) name` begins a function, `cfn=` and `calls=count …` with the line after them are a call from it
- * with all that it took. A name is written once.
+ * Reads what callgrind wrote: `fn=(id) name` begins a function, `cfn=` and `calls=count …` with the line after them are
+ * a call from it with all that it took. A name is written once.
  */
 async function instructions(file) {
   const names = new Map()
@@ -55,30 +60,37 @@ async function instructions(file) {
       total = Number(line.split(' ')[1])
     }
   }
-  if (!(total > inside) || calls === 0) throw new Error(`${file}: ${total} instructions, of which ${inside} in ${calls} calls of the allocator`)
+  if (!(total > inside) || calls === 0)
+    throw new Error(`${file}: ${total} instructions, of which ${inside} in ${calls} calls of the allocator`)
   return total - inside + calls * ALLOCATOR_CALL
 }
 
 async function count(binary, path, n, directory) {
   const file = join(directory, `${path}-${n}`)
-  await promisify(execFile)('valgrind', ['--tool=callgrind', `--callgrind-out-file=${file}`, binary, `path-${path}`, `--n=${n}`])
+  await promisify(execFile)('valgrind', [
+    '--tool=callgrind', `--callgrind-out-file=${file}`, binary, `path-${path}`, `--n=${n}`
+  ])
   return instructions(file)
 }
 
 /** Builds the load generator with a Cargo profile, beside the module, with which it shares all crates. */
 function build(profile) {
   console.log(`building the load generator (${profile}) …`)
-  execFileSync('cargo', ['build', `--profile=${profile}`, '-q', '-p', 'nereid-node', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
+  execFileSync('cargo', ['build', `--profile=${profile}`, '-q', '-p', 'nereid-node', '-p', 'nereid-bench'], {
+    cwd: ROOT, stdio: 'inherit',
+  })
   return join(ROOT, 'target', profile, 'nereid-bench')
 }
 
 /**
- * Counts each path with each Cargo profile and compares with the record; with `record` writes it. `binary` is measured instead of what is built here.
+ * Counts each path with each Cargo profile and compares with the record; with `record` writes it. `binary` is measured
+ * instead of what is built here.
  *
  * @returns {Promise<{passed: number, failed: number, failures: string[]}>}
  */
 export async function guard({ profiles = ['quick', 'release'], record = false, binary = null }) {
-  if (ask('valgrind', ['--version']) === null) throw new Error('valgrind is not here, and nothing else counts: apt-get install -y valgrind')
+  if (ask('valgrind', ['--version']) === null)
+    throw new Error('valgrind is not here, and nothing else counts: apt-get install -y valgrind')
   const known = existsSync(RECORD) ? JSON.parse(readFileSync(RECORD, 'utf8')) : {}
   const directory = mkdtempSync(join(tmpdir(), 'nereid-guard-'))
   const counts = { passed: 0, failed: 0, failures: [] }
@@ -95,9 +107,13 @@ export async function guard({ profiles = ['quick', 'release'], record = false, b
         const isGood = record || (change !== null && change <= GROWTH_MAX[profile])
         if (isGood) counts.passed += 1
         else counts.failed += 1
-        const compared = change === null ? 'no record: run with --record' : `${change >= 0 ? '+' : ''}${(change * 100).toFixed(1)} % against ${before}`
+        const compared =
+          change === null ? 'no record: run with --record'
+            : `${change >= 0 ? '+' : ''}${(change * 100).toFixed(1)} % against ${before}`
         if (!isGood) counts.failures.push(`${path} (${profile}): ${compared}`)
-        console.log(`${isGood ? 'ok    ' : 'FAILED'} ${path} (${profile}): ${now[path]} instructions per request, ${compared}`)
+        console.log(
+          `${isGood ? 'ok    ' : 'FAILED'} ${path} (${profile}): ${now[path]} instructions per request, ${compared}`,
+        )
       }
       recorded[profile] = { ...now, date: new Date().toISOString().slice(0, 10), rust: ask('rustc', ['--version']) }
     }

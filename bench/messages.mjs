@@ -1,7 +1,8 @@
 /**
  * Requests as bytes, for both transports and both forms of HTTP, and the check of what comes back.
  *
- * Bodies are made once and sent many times. The check belongs to a separate pass: nothing is compared while the clock runs.
+ * Bodies are made once and sent many times. The check belongs to a separate pass: nothing is compared while the clock
+ * runs.
  */
 
 import { noise } from '../scripts/models/onnx.mjs'
@@ -45,7 +46,8 @@ function numbers({ datatype, data }) {
   if (datatype === 'INT32') return Array.from(new Int32Array(new Uint8Array(data).buffer))
   if (datatype === 'BYTES') {
     const out = []
-    for (let at = 0; at < data.length; at += 4 + data.readUInt32LE(at)) out.push(data.subarray(at + 4, at + 4 + data.readUInt32LE(at)).toString())
+    for (let at = 0; at < data.length; at += 4 + data.readUInt32LE(at))
+      out.push(data.subarray(at + 4, at + 4 + data.readUInt32LE(at)).toString())
     return out
   }
   return Array.from(new BigInt64Array(new Uint8Array(data).buffer), Number)
@@ -69,14 +71,21 @@ export function httpBody({ inputs, outputs, id, parameters }, form, regions = {}
   const input = (t) => {
     const head = { name: t.name, shape: t.shape, datatype: t.datatype }
     // Behind the datatype for one input and before it for the next: clients do either.
-    if (form === 'json') return t.dataFirst ? { name: t.name, shape: t.shape, data: numbers(t), datatype: t.datatype } : { ...head, data: numbers(t) }
+    if (form === 'json')
+      return t.dataFirst ? { name: t.name, shape: t.shape, data: numbers(t), datatype: t.datatype }
+        : { ...head, data: numbers(t) }
     return { ...head, parameters: form === 'shm' ? region(t.name) : { binary_data_size: t.data.length } }
   }
   const output = (name) => {
     if (form === 'json') return { name, parameters: { binary_data: false } }
     return { name, parameters: form === 'shm' ? region(name) : { binary_data: true } }
   }
-  const head = Buffer.from(JSON.stringify({ ...(id === undefined ? {} : { id }), ...(parameters === undefined ? {} : { parameters }), inputs: inputs.map(input), outputs: outputs.map(output) }))
+  const head = Buffer.from(
+    JSON.stringify({
+      ...(id === undefined ? {} : { id }), ...(parameters === undefined ? {} : { parameters }),
+      inputs: inputs.map(input), outputs: outputs.map(output),
+    }),
+  )
   const counterAt = id === undefined ? null : head.indexOf(COUNTER)
   if (form !== 'binary') return { body: head, headers: { 'Content-Type': 'application/json' }, counterAt }
   return {
@@ -97,12 +106,23 @@ function varint(n) {
 const field = (number, content) => Buffer.concat([Buffer.from([(number << 3) | 2]), varint(content.length), content])
 
 /** An entry of `map<string, InferParameter>`, of a boolean or an integer. */
-const parameter = ([name, value]) => field(4, Buffer.concat([field(1, Buffer.from(name)), field(2, Buffer.from([value === Number(value) ? 16 : 8, ...varint(Number(value))]))]))
+const parameter = ([name, value]) =>
+  field(
+    4,
+    Buffer.concat([
+      field(1, Buffer.from(name)), field(2, Buffer.from([value === Number(value) ? 16 : 8, ...varint(Number(value))]))
+    ]),
+  )
 
 /** A ModelInferRequest with raw contents. */
 export function grpcBody({ model, inputs, outputs, id, parameters = {} }) {
   const input = (t) =>
-    field(5, Buffer.concat([field(1, Buffer.from(t.name)), field(2, Buffer.from(t.datatype)), field(3, Buffer.concat(t.shape.map(varint)))]))
+    field(
+      5,
+      Buffer.concat([
+        field(1, Buffer.from(t.name)), field(2, Buffer.from(t.datatype)), field(3, Buffer.concat(t.shape.map(varint)))
+      ]),
+    )
   return Buffer.concat([
     field(1, Buffer.from(model)),
     ...(id === undefined ? [] : [field(3, Buffer.from(id))]),
@@ -113,8 +133,9 @@ export function grpcBody({ model, inputs, outputs, id, parameters = {} }) {
   ])
 }
 
-/** What an answer with these raw outputs ends with. */
-export const answerTail = (expected, transport) => Buffer.concat(transport === 'gRPC' ? expected.map((e) => field(6, e)) : expected)
+/** The end of an answer with these raw outputs. */
+export const answerTail = (expected, transport) =>
+  Buffer.concat(transport === 'gRPC' ? expected.map((e) => field(6, e)) : expected)
 
 /** The raw outputs at the end of an answer, in order; `sizes` are their lengths. */
 function tail(answer, sizes, isGrpc) {
@@ -136,7 +157,8 @@ function tail(answer, sizes, isGrpc) {
  * @param expected one Buffer per output; with `tolerance`, FP32 that may differ by that much
  */
 export function checkAnswer(answer, expected, { transport, form, tolerance = 0 }) {
-  const wrong = (why) => new Error(`the ${transport} answer is wrong: ${why}: ${answer.subarray(0, 200).toString('latin1')}`)
+  const wrong = (why) =>
+    new Error(`the ${transport} answer is wrong: ${why}: ${answer.subarray(0, 200).toString('latin1')}`)
   let found
   if (form === 'json') {
     const { outputs } = JSON.parse(answer.toString())

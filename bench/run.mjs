@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * `npm run bench [-- --quick]`: Nereid beside floors built from the same libraries and beside other servers, in one run, interleaved.
+ * `npm run bench [-- --quick]`: Nereid beside floors built from the same libraries and beside other servers, in one
+ * run, interleaved.
  *
- * Sets up what is missing, starts every server itself on loopback, checks answers before it measures, and writes figures with
- * their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
+ * Sets up what is missing, starts every server itself on loopback, checks answers before it measures, and writes
+ * figures with their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
  */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -57,13 +58,17 @@ async function startOthers(options, work, models) {
     }
   }
   if (options.triton === null) {
-    found.absent.push({ name: 'Triton with an ONNX Runtime backend', reason: 'not given: --triton=PATH --triton-backends=DIR' })
+    found.absent.push({
+      name: 'Triton with an ONNX Runtime backend', reason: 'not given: --triton=PATH --triton-backends=DIR',
+    })
   } else {
     await attempt('Triton with an ONNX Runtime backend', () => startGivenTriton(options))
   }
   if (!options.peers) {
     for (const name of ['Triton of nvidia-pytriton', 'MLServer', 'LitServe', 'FastAPI + onnxruntime', 'mosec']) {
-      found.absent.push({ name, reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false' })
+      found.absent.push({
+        name, reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false',
+      })
     }
     return found
   }
@@ -89,17 +94,23 @@ const SUITE_MODELS = {
 }
 const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
 
-/** Suites of an earlier whole run that this one did not measure again, each with its commit, so that no figure passes for a newer one. */
+/**
+ * Suites of an earlier whole run that this one did not measure again, each with its commit, so that no figure passes
+ * for a newer one.
+ */
 function mergeInto(result, file) {
   const earlier = JSON.parse(readFileSync(file, 'utf8'))
   const isNew = (suite) => result.suites.includes(suite)
   const older = earlier.measured ?? [{ suites: earlier.suites, date: earlier.date, commit: earlier.conditions.commit }]
   result.measured = [
     { suites: result.suites, date: result.date, commit: result.conditions.commit },
-    ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
+    ...older
+      .map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) }))
+      .filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'frameworks', 'scale', 'client']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'frameworks', 'scale', 'client'])
+    result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -120,20 +131,30 @@ async function main(options) {
     say('building the load generator (a minute the first time) …')
     execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   }
-  // Of servers of one kind and small models: nothing else has to be there, as in a bundle.
+  // These suites need servers of one kind and small models, and run in a bundle, where nothing else exists.
   const isSmall = options.suites.every((suite) => suite === 'scale' || suite === 'frameworks')
   generateModels({ large: !options.quick, say, only: isSmall ? SMALL : null })
 
   const binary = BENCH
-  const library = join(ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
+  const library = join(
+    ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`,
+  )
   const conditions = new Conditions(ROOT, library)
   const generator = new Generator(binary, join(work, 'bodies'))
   const runner = new Runner(generator, { filter: options.filter, say })
   const has = (suite) => options.suites.includes(suite)
-  const models = [...new Set(options.suites.flatMap((s) => [...(SUITE_MODELS[s] ?? []), ...(options.quick ? [] : (FULL_MODELS[s] ?? []))]))]
-  const nereid = await startNereid(ROOT, { models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'] })
+  const models = [
+    ...new Set(
+      options.suites.flatMap((s) => [...(SUITE_MODELS[s] ?? []), ...(options.quick ? [] : (FULL_MODELS[s] ?? []))]),
+    ),
+  ]
+  const nereid = await startNereid(ROOT, {
+    models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'],
+  })
   const others = await startOthers({ ...options, peers: options.peers && !isSmall }, work, has('front'))
-  const resting = new Map([nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]))
+  const resting = new Map(
+    [nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]),
+  )
 
   const ctx = {
     root: ROOT,
@@ -144,7 +165,10 @@ async function main(options) {
     nereid,
     ...others,
     // Closest to a model that costs nothing: a real one on the same backend, else answers from the cache.
-    tritonReference: others.tritons.find((t) => t.name === 'Triton') ?? others.tritons.find((t) => t.name === 'Triton (response cache)') ?? null,
+    tritonReference:
+      others.tritons.find((t) => t.name === 'Triton') ??
+      others.tritons.find((t) => t.name === 'Triton (response cache)') ??
+      null,
     floors: new Floors(binary, generator),
     runner,
     generator,
@@ -247,7 +271,7 @@ async function main(options) {
   writeFileSync(join(out, `${name}.md`), text)
   writeFileSync(join(out, `${name}.html`), page(result))
   say(`written to ${join(out, name)}.{json,md,html}`)
-  // What another server loses is in the table.
+  // Errors of other servers are in the table and do not fail the run.
   if (result.failed.length > 0 || result.cells.some((c) => c.errors > 0 && c.kind !== 'peer')) process.exitCode = 1
 }
 

@@ -34,15 +34,19 @@ export const simple = {
 export const SEQUENCES = 64
 
 /**
- * One row of `simple` for a sequence. Varied requests are those in the middle of `SEQUENCES` sequences, in turn; `begin(i)` begins the i-th,
- * `end(i)` ends it. The repeated one is a sequence of its own, first and last request at once.
+ * One row of `simple` for a sequence. Varied requests are those in the middle of `SEQUENCES` sequences, in turn;
+ * `begin(i)` begins the i-th, `end(i)` ends it. The repeated one is a sequence of its own, first and last request at
+ * once.
  */
 export function sequenced(model) {
   const one = (i, parameters) => {
     const [a, b] = [0, 1].map((k) => randomTensor(`INPUT${k}`, 'INT32', [1, 16], 2 * i + k))
     const [x, y] = [a, b].map((t) => new Int32Array(t.data.buffer, t.data.byteOffset, t.data.length / 4))
     const each = (f) => Buffer.from(Int32Array.from(x, (v, k) => f(v, y[k])).buffer)
-    return { ...simple, name: model, model, id: ID, inputs: [a, b], expected: [each((v, w) => v + w), each((v, w) => v - w)], parameters }
+    return {
+      ...simple, name: model, model, id: ID, inputs: [a, b], expected: [each((v, w) => v + w), each((v, w) => v - w)],
+      parameters,
+    }
   }
   const sequence = (i) => 1 + (i % SEQUENCES)
   return {
@@ -71,7 +75,9 @@ export function identity(bytes, model = 'identity') {
     const other = { ...randomTensor('INPUT0', 'FP32', [bytes / 4], i), dataFirst: i % 2 === 1 }
     return { ...workload, id: ID, inputs: [other], expected: [other.data] }
   }
-  const workload = { name: `identity ${size}`, model, bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary }
+  const workload = {
+    name: `identity ${size}`, model, bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary,
+  }
   return workload
 }
 
@@ -90,7 +96,7 @@ export const burst = { ...repeated, name: 'bursts of 1000 responses', delayMs: 0
 export const pythonPaced = { ...paced, model: 'python_repeat' }
 export const pythonBurst = { ...burst, model: 'python_repeat' }
 
-/** What probes ask. */
+/** Request of a health probe. */
 export const health = { name: 'health', model: null, path: '/v2/health/ready' }
 
 /** `count` strings of this many bytes each. */
@@ -101,13 +107,16 @@ export function strings(bytes, count = 1) {
     const other = text('INPUT0', bytes, count, String.fromCharCode(97 + (i % 26)))
     return { ...workload, id: ID, inputs: [other], expected: [other.data] }
   }
-  const workload = { name, model: 'identity_bytes', bytes: input.data.length, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary }
+  const workload = {
+    name, model: 'identity_bytes', bytes: input.data.length, inputs: [input], outputs: ['OUTPUT0'],
+    expected: [input.data], vary,
+  }
   return workload
 }
 
 /**
- * Networks. What they must return is what they returned first: batches of other sizes round differently, so later answers are
- * compared with a tolerance, and not byte by byte under load.
+ * Networks. What they must return is what they returned first: batches of other sizes round differently, so later
+ * answers are compared with a tolerance, and not byte by byte under load.
  */
 function network(model, inputs, outputBytes) {
   const other = (t, i) => (t.fixed ? t : randomTensor(t.name, t.datatype, t.shape, i))
@@ -120,7 +129,9 @@ export const mlp = (model = 'mlp') => network(model, [tensor('INPUT0', 'FP32', [
 /** Layers of PyTorch and OpenVINO (bench/frameworks). */
 export const deep = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 1024])], 32 * 1024 * 4)
 export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
-const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }]
+const tokens = () => [
+  tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }
+]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)
 export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)
 
@@ -140,11 +151,16 @@ export function textLength(i) {
 
 /** Texts of many lengths, each with its mask. */
 export function texts(model, hidden) {
-  const of = (length, i) => [randomTensor('INPUT0', 'INT64', [1, length], i), tensor('INPUT1', 'INT64', [1, length], () => 1)]
+  const of = (length, i) => [
+    randomTensor('INPUT0', 'INT64', [1, length], i), tensor('INPUT1', 'INT64', [1, length], () => 1)
+  ]
   const vary = (i) => ({ ...workload, id: ID, inputs: of(textLength(i), i), expected: undefined })
-  const workload = { name: model, model, inputs: of(30, 0), outputs: ['OUTPUT0'], outputBytes: hidden * 4, tolerance: 2e-3, vary }
+  const workload = {
+    name: model, model, inputs: of(30, 0), outputs: ['OUTPUT0'], outputBytes: hidden * 4, tolerance: 2e-3, vary,
+  }
   return workload
 }
 
 /** Inputs as the bare ONNX Runtime loop wants them named. */
-export const ortInputs = (workload) => workload.inputs.map((t) => `${t.name}:${t.datatype}:${t.shape.join('x')}`).join(',')
+export const ortInputs = (workload) =>
+  workload.inputs.map((t) => `${t.name}:${t.datatype}:${t.shape.join('x')}`).join(',')

@@ -10,9 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
 const SOURCE = fileURLToPath(new URL('counts.c', import.meta.url))
-/** Whose code called: our native module, ONNX Runtime, or anything else in the process (Node, the C and C++ libraries). */
+/** Origin of a call: our native module, ONNX Runtime, or the rest of the process (Node, the C and C++ libraries). */
 export const IMAGES = ['ours', 'onnxruntime', 'rest']
-const HEADER = ['magic', 'generation', 'ready', 'allocationPeriod', 'copyPeriod', 'sitesDropped', 'kinds', 'images', 'sites', 'frames', 'firstSystemCall', 'namesAt', 'countersAt', 'sitesAt']
+const HEADER = [
+  'magic', 'generation', 'ready', 'allocationPeriod', 'copyPeriod', 'sitesDropped', 'kinds', 'images', 'sites',
+  'frames', 'firstSystemCall', 'namesAt', 'countersAt', 'sitesAt'
+]
 const WORD = 8
 const NAME = 16
 
@@ -22,9 +25,14 @@ export function buildShim(directory) {
   mkdirSync(directory, { recursive: true })
   const library = join(directory, 'counts.so')
   try {
-    execFileSync('cc', ['-shared', '-fPIC', '-O2', '-fno-builtin', '-fvisibility=hidden', '-o', library, SOURCE], { stdio: 'pipe' })
+    execFileSync('cc', ['-shared', '-fPIC', '-O2', '-fno-builtin', '-fvisibility=hidden', '-o', library, SOURCE], {
+      stdio: 'pipe',
+    })
   } catch (error) {
-    throw new Error(`cc could not build the counting library: ${error.stderr?.toString().trim().split('\n').at(-1) || error.message}`, { cause: error })
+    throw new Error(
+      `cc could not build the counting library: ${error.stderr?.toString().trim().split('\n').at(-1) || error.message}`,
+      { cause: error },
+    )
   }
   return library
 }
@@ -66,11 +74,22 @@ export class Shim {
     const words = this.#words(h.countersAt, h.images * h.kinds * 2)
     const name = (k) => names.toString('latin1', k * NAME, (k + 1) * NAME).replace(/\0.*$/s, '')
     const kinds = Array.from({ length: h.kinds }, (_, k) => name(k))
-    const of = (i) => Object.fromEntries(kinds.map((kind, k) => [kind, { calls: words[(i * h.kinds + k) * 2], bytes: words[(i * h.kinds + k) * 2 + 1] }]))
-    return { counters: Object.fromEntries(IMAGES.map((image, i) => [image, of(i)])), systemCalls: kinds.slice(h.firstSystemCall) }
+    const of = (i) =>
+      Object.fromEntries(
+        kinds.map((kind, k) => [
+          kind, { calls: words[(i * h.kinds + k) * 2], bytes: words[(i * h.kinds + k) * 2 + 1] }
+        ]),
+      )
+    return {
+      counters: Object.fromEntries(IMAGES.map((image, i) => [image, of(i)])),
+      systemCalls: kinds.slice(h.firstSystemCall),
+    }
   }
 
-  /** Stacks seen so far: `{ key, kind, calls, bytes, frames }`, `key` being their place in the table, frames as offsets into our library, innermost first. */
+  /**
+   * Stacks seen so far: `{ key, kind, calls, bytes, frames }`, `key` being their place in the table, frames as offsets
+   * into our library, innermost first.
+   */
   sites() {
     const h = this.#header()
     if (h.sitesDropped > 0) throw new Error(`${h.sitesDropped} calls had no room among ${h.sites} stacks`)
@@ -118,8 +137,12 @@ export class Shim {
  * @param {(a: number, b: number) => number} f what becomes of a number of `a` and the same one of `b`
  */
 export function combine(a, b, f) {
-  const both = (image, kind) => ({ calls: f(a[image][kind].calls, b[image][kind].calls), bytes: f(a[image][kind].bytes, b[image][kind].bytes) })
-  return Object.fromEntries(IMAGES.map((image) => [image, Object.fromEntries(Object.keys(a[image]).map((kind) => [kind, both(image, kind)]))]))
+  const both = (image, kind) => ({
+    calls: f(a[image][kind].calls, b[image][kind].calls), bytes: f(a[image][kind].bytes, b[image][kind].bytes),
+  })
+  return Object.fromEntries(
+    IMAGES.map((image) => [image, Object.fromEntries(Object.keys(a[image]).map((kind) => [kind, both(image, kind)]))]),
+  )
 }
 
 const ALLOCATIONS = ['malloc', 'calloc', 'realloc', 'aligned']

@@ -1,6 +1,6 @@
 /**
- * ONNX Runtime without a server: `node bare_session.mjs FILE` prints resident MiB before, at the peak of, and after making one session
- * with default settings, and keeps it.
+ * ONNX Runtime without a server: `node bare_session.mjs FILE` prints resident MiB before, at the peak of, and after
+ * making one session with default settings, and keeps it.
  */
 import { readFileSync } from 'node:fs'
 import ort from 'onnxruntime-node'

@@ -26,8 +26,16 @@ function binary(bytes, binaryOut) {
   const made = httpBody({ inputs: [randomTensor('INPUT0', 'FP32', [bytes / 4], 1)], outputs: ['OUTPUT0'] }, 'binary')
   if (binaryOut) return made
   const length = made.headers['Inference-Header-Content-Length']
-  const head = Buffer.from(made.body.subarray(0, length).toString().replace('"parameters":{"binary_data":true}', '"parameters":{"binary_data":false}'))
-  return { body: Buffer.concat([head, made.body.subarray(length)]), headers: { ...made.headers, 'Inference-Header-Content-Length': head.length } }
+  const head = Buffer.from(
+    made.body
+      .subarray(0, length)
+      .toString()
+      .replace('"parameters":{"binary_data":true}', '"parameters":{"binary_data":false}'),
+  )
+  return {
+    body: Buffer.concat([head, made.body.subarray(length)]),
+    headers: { ...made.headers, 'Inference-Header-Content-Length': head.length },
+  }
 }
 
 function gzipped() {
@@ -48,5 +56,8 @@ export const HEAVY_CLIENTS = [
   { name: '64 MiB of gzip', method: 'POST', path: '/v2/models/identity/infer', make: gzipped },
   { name: '16 MiB of JSON in the answer', method: 'POST', path: '/v2/models/identity/infer', make: jsonOut },
   { name: 'a slow Loop', method: 'POST', path: '/v2/models/loop/infer', make: slowLoop },
-  { name: 'statistics of 1,000 models', method: 'GET', path: '/v2/models/stats', make: () => ({ body: Buffer.alloc(0), headers: {} }) },
+  {
+    name: 'statistics of 1,000 models', method: 'GET', path: '/v2/models/stats',
+    make: () => ({ body: Buffer.alloc(0), headers: {} }),
+  },
 ]

@@ -1,8 +1,8 @@
 /**
  * A server whose JavaScript thread can be made unavailable: `node shell.mjs REPOSITORY`.
  *
- * SIGUSR2 occupies the thread (it computes), SIGHUP puts it to sleep; each for the milliseconds in BENCH_BLOCK_MS. Two ways, since
- * on a machine of two cores the first also takes a core away, which is no fault of the server.
+ * SIGUSR2 occupies the thread (it computes), SIGHUP puts it to sleep; each for the milliseconds in BENCH_BLOCK_MS. Two
+ * ways, since on a machine of two cores the first also takes a core away, which is no fault of the server.
  */
 import { Server } from '../../dist/index.js'
 

@@ -1,6 +1,6 @@
 /**
- * Cells: one subject under one load. A suite lists them; here they are prepared, checked, and measured in turn: every repetition
- * visits every cell of its suite once, so that whatever else the machine does falls on all of them.
+ * Cells: one subject under one load. A suite lists them; here they are prepared, checked, and measured in turn: every
+ * repetition visits every cell of its suite once, so that whatever else the machine does falls on all of them.
  */
 import { spread } from './stats.mjs'
 
@@ -11,16 +11,25 @@ function shape(transport, c) {
 }
 
 /**
- * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: the same bytes again and again. Shared memory is
- *   always repeated: the data are in the region.
+ * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: always the same bytes.
+ *   Shared memory is always repeated: the data are in the region.
  * @param busy processes that compute meanwhile, on a core each where there are enough
  */
-export function cell(suite, subject, workload, transport, { form = 'binary', c, rate = null, traffic = 'varied', ...more }) {
-  const ours = subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
+export function cell(
+  suite, subject, workload, transport, { form = 'binary', c, rate = null, traffic = 'varied', ...more },
+) {
+  const ours =
+    subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
   const load = rate === null ? `c=${c}` : `${Math.round(rate)}/s`
   const kind = form === 'shm' || workload.vary === undefined ? 'repeated' : traffic
-  const name = [suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load, ...(kind === 'repeated' ? [kind] : [])].join(' · ')
-  return { suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [], ...more }
+  const name = [
+    suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load,
+    ...(kind === 'repeated' ? [kind] : [])
+  ].join(' · ')
+  return {
+    suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [],
+    ...more,
+  }
 }
 
 export class Runner {
@@ -43,7 +52,9 @@ export class Runner {
 
   /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
   async prepare(cell) {
-    const key = [cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form, cell.traffic].join('\0')
+    const key = [
+      cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form, cell.traffic
+    ].join('\0')
     if (!this.#checked.has(key)) {
       const request = [cell.subject, cell.workload, cell.transport, cell.form, cell.regions]
       cell.target = this.#generator.target(...request)
@@ -78,7 +89,8 @@ export class Runner {
       // Each repetition starts elsewhere: nobody is always measured after the same neighbour.
       const from = Math.floor((repetition * ready.length) / repetitions)
       for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
-        const run = cell.run === undefined ? this.#run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
+        const run =
+          cell.run === undefined ? this.#run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
         try {
           cell.runs.push(await run)
         } catch (error) {
@@ -89,7 +101,8 @@ export class Runner {
     }
     for (const cell of ready) {
       const errors = cell.runs.reduce((n, r) => n + r.errors, 0)
-      if (errors > 0) this.#say(`${cell.name}: ${errors} errors, first: ${cell.runs.find((r) => r.errors > 0).firstError}`)
+      if (errors > 0)
+        this.#say(`${cell.name}: ${errors} errors, first: ${cell.runs.find((r) => r.errors > 0).firstError}`)
     }
     return ready
   }
@@ -106,7 +119,7 @@ export class Runner {
 
 const FIGURES = ['rate', 'p50', 'p90', 'p99', 'p999', 'cpuUs', 'cpuMainUs', 'clientCpuUs']
 
-/** What is kept of a cell: figures over the repetitions, and every repetition's own. */
+/** The record of a cell: figures over the repetitions, and each repetition's own. */
 export function summary(cell) {
   const { suite, name, transport, form, traffic, c, rate, connections, streams, runs } = cell
   return {

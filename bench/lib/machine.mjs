@@ -16,7 +16,8 @@ function cpuTimes() {
 }
 
 /** The commit of a bundle, which is no clone. */
-const bundled = (root) => (existsSync(`${root}/bundle.json`) ? JSON.parse(readFileSync(`${root}/bundle.json`, 'utf8')) : {})
+const bundled = (root) =>
+  existsSync(`${root}/bundle.json`) ? JSON.parse(readFileSync(`${root}/bundle.json`, 'utf8')) : {}
 
 export class Conditions {
   #from = cpuTimes()
@@ -31,8 +32,13 @@ export class Conditions {
       node: process.version,
       rust: ask('rustc', ['--version']) ?? 'unknown',
       commit: bundled(root).commit ?? ask('git', ['rev-parse', '--short', 'HEAD'], { cwd: root }) ?? 'unknown',
-      // Others' work in progress changes nothing that was built, but the commit alone no longer says what was measured. Results do not.
-      modified: bundled(root).modified ?? (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', ':!bench/results'], { cwd: root }) ?? '') !== '',
+      // Others' work in progress changes nothing that was built, but the commit alone no longer says what was measured.
+      // Results do not.
+      modified:
+        bundled(root).modified ??
+        (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', ':!bench/results'], {
+          cwd: root,
+        }) ?? '') !== '',
       onnxruntime: JSON.parse(readFileSync(`${root}/node_modules/onnxruntime-node/package.json`, 'utf8')).version,
       libonnxruntimeSha256: createHash('sha256').update(readFileSync(library)).digest('hex'),
     }

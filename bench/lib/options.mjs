@@ -28,7 +28,8 @@ const MINUTES = {
 export const SUITES = Object.keys(MINUTES)
 
 /** How long a run will take, roughly: what it does before the suites included. */
-export const minutesOf = ({ suites, quick }) => suites.reduce((sum, suite) => sum + MINUTES[suite][quick ? 1 : 0], quick ? 0.2 : 1)
+export const minutesOf = ({ suites, quick }) =>
+  suites.reduce((sum, suite) => sum + MINUTES[suite][quick ? 1 : 0], quick ? 0.2 : 1)
 
 const OPTIONS = {
   quick: 'four minutes: fewer cells, 3 short repetitions',
@@ -36,7 +37,9 @@ const OPTIONS = {
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
-  python: 'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the suite frameworks (default NEREID_TEST_PYTHON)',
+  python:
+    'PATHS of Python interpreters with torch, openvino, or xgboost and treelite, joined by commas, for the ' +
+    'suite frameworks (default NEREID_TEST_PYTHON)',
   filter: 'TEXT: only cells whose name contains it',
   suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,
   merge: 'with --suite: keep the other suites of the last whole run, each with its commit',
@@ -75,8 +78,10 @@ export function parseOptions(words) {
     return number
   }
   const quick = isTrue('quick')
-  const suites = found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? SUITES.join(',')).split(','), ...named]
-  for (const suite of suites) if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
+  const suites =
+    found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? SUITES.join(',')).split(','), ...named]
+  for (const suite of suites)
+    if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
   return {
     quick,
     help: isTrue('help'),
@@ -98,4 +103,7 @@ export function parseOptions(words) {
   }
 }
 
-export const help = () => `npm run bench [-- OPTIONS]\n${Object.entries(OPTIONS).map(([name, what]) => `  --${name.padEnd(16)} ${what}`).join('\n')}`
+export const help = () =>
+  `npm run bench [-- OPTIONS]\n${Object.entries(OPTIONS)
+    .map(([name, what]) => `  --${name.padEnd(16)} ${what}`)
+    .join('\n')}`

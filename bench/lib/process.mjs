@@ -17,7 +17,9 @@ const children = new Set()
  * @param stdin `pipe` for a process that is asked on its standard input
  * @param prompt all of its threads get the short slices of the scheduler that Nereid's reactors ask for
  */
-export async function start(name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false, stdin = 'ignore' } = {}) {
+export async function start(
+  name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false, stdin = 'ignore' } = {},
+) {
   const began = performance.now()
   const [program, words] = prompt ? [BENCH, ['prompt', command, ...args]] : [command, args]
   const child = spawn(program, words, { cwd, env: { ...process.env, ...env }, stdio: [stdin, 'pipe', 'pipe'] })
@@ -106,15 +108,18 @@ export function threads(pid) {
 }
 
 /**
- * CPU time of a set of processes, by thread, in microseconds. The scheduler's own account has nanoseconds; utime and stime count in
- * hundredths of a second, which is too coarse for a run of a second.
+ * CPU time of a set of processes, by thread, in microseconds. The scheduler's own account has nanoseconds; utime and
+ * stime count in hundredths of a second, which is too coarse for a run of a second.
  */
 export function cpuSnapshot(pids) {
   const byThread = new Map()
   for (const pid of pids) {
     for (const thread of threads(pid)) {
       try {
-        byThread.set(`${pid}/${thread}`, Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]) / 1000)
+        byThread.set(
+          `${pid}/${thread}`,
+          Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]) / 1000,
+        )
       } catch {
         // The thread ended between the two reads.
       }
@@ -123,7 +128,10 @@ export function cpuSnapshot(pids) {
   return byThread
 }
 
-/** Microseconds between two snapshots. What a thread used that ended in between is lost: servers keep theirs while under load. */
+/**
+ * Microseconds between two snapshots. What a thread used that ended in between is lost: servers keep theirs while under
+ * load.
+ */
 export function cpuBetween(before, after) {
   let sum = 0
   for (const [thread, used] of after) sum += used - (before.get(thread) ?? 0)

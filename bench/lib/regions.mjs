@@ -8,7 +8,7 @@ export async function makeRegions(http, workload, id) {
   const regions = {}
   const sizes = [
     ...workload.inputs.map((t) => [t.name, t.data.length, t.data]),
-    ...workload.outputs.map((name, i) => [name, workload.expected[i].length, Buffer.alloc(workload.expected[i].length)]),
+    ...workload.outputs.map((name, i) => [name, workload.expected[i].length, Buffer.alloc(workload.expected[i].length)])
   ]
   for (const [tensor, bytes, data] of sizes) {
     const name = `nereid_bench_${process.pid}_${id}_${tensor}`
@@ -24,7 +24,8 @@ export async function makeRegions(http, workload, id) {
   }
   const verify = () =>
     workload.outputs.forEach((name, i) => {
-      if (!readFileSync(regions[name].path).equals(workload.expected[i])) throw new Error(`region of ${name} does not hold the output`)
+      if (!readFileSync(regions[name].path).equals(workload.expected[i]))
+        throw new Error(`region of ${name} does not hold the output`)
     })
   return { regions, verify }
 }

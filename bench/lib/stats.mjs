@@ -21,8 +21,8 @@ export function pairedDifference(subject, base, key, parts = 1) {
 }
 
 /**
- * The ratio of two cells that were measured in turn: repetition by repetition, so that what the machine did at that time falls on
- * both sides of a pair.
+ * The ratio of two cells that were measured in turn: repetition by repetition, so that what the machine did at that
+ * time falls on both sides of a pair.
  */
 export function pairedRatio(subject, base, key) {
   const pairs = Math.min(subject?.runs.length ?? 0, base?.runs.length ?? 0)

@@ -1,6 +1,6 @@
 /**
- * The peers' Python environments: `.venv-bench/<peer>`, one each, because their pins contradict one another. Made when first
- * needed; what cannot be installed is a reason in the results, not an error of the bench.
+ * The peers' Python environments: `.venv-bench/<peer>`, one each, because their pins contradict one another. Made when
+ * first needed; what cannot be installed is a reason in the results, not an error of the bench.
  */
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -26,7 +26,9 @@ export async function peerEnvironment(root, peer, packages, say) {
 }
 
 async function install(python, packages) {
-  const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], { quiet: true })
+  const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], {
+    quiet: true,
+  })
   if (pip.code !== 0) throw new Error(`pip could not install ${packages.join(', ')}: ${lastLine(pip.text)}`)
 }
 

@@ -6,10 +6,15 @@ import { pathToFileURL } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
 import { GENERATED, MODELS } from '../models/generate.mjs'
 
-/** `dist` holds bundles with nothing but the public API at their surface, so the sources are compiled file by file here. */
+/**
+ * `dist` holds bundles with nothing but the public API at their surface, so the sources are compiled file by file here.
+ */
 async function modules() {
   const out = join(GENERATED, 'typescript')
-  execFileSync(join(ROOT, 'node_modules/.bin/tsc'), ['-p', join(ROOT, 'tsconfig.json'), '--outDir', out, '--declaration', 'false'], { cwd: ROOT, stdio: 'inherit' })
+  execFileSync(
+    join(ROOT, 'node_modules/.bin/tsc'), ['-p', join(ROOT, 'tsconfig.json'), '--outDir', out, '--declaration', 'false'],
+    { cwd: ROOT, stdio: 'inherit' },
+  )
   return import(pathToFileURL(join(out, 'config/index.js')).href)
 }
 

@@ -1,6 +1,6 @@
 /**
- * The crates' criterion benchmarks: run, and read back what criterion wrote. Each is also run on its own, for longer and compared with
- * its last run, by `cargo bench -p CRATE --bench NAME`.
+ * The crates' criterion benchmarks: run, and read back what criterion wrote. Each is also run on its own, for longer
+ * and compared with its last run, by `cargo bench -p CRATE --bench NAME`.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
@@ -23,20 +23,23 @@ const SAMPLES = 20
 /** For the confidence interval. Criterion's own hundred thousand take longer than the measurement. */
 const RESAMPLES = 10_000
 
-/** Not where `cargo bench` keeps its history: rows of an earlier run must not be mistaken for this one's. */
+/** Another directory than that of `cargo bench`, so that rows of an earlier run are not taken for this one's. */
 const HOME = join(ROOT, 'target', 'micro')
 
 /**
- * What is measured, in the order of measuring. Times are of one iteration; `bytesPerSecond` and `nsPerElement` are null where an
- * iteration has no such size. An interval tells how steady a row was for half a second, not how it would come out in another run:
- * the same program, run again, gave a group of rows 1.6 times its time, each with an interval of a few percent.
+ * What is measured, in the order of measuring. Times are of one iteration; `bytesPerSecond` and `nsPerElement` are null
+ * where an iteration has no such size. An interval tells how steady a row was for half a second, not how it would come
+ * out in another run: the same program, run again, gave a group of rows 1.6 times its time, each with an interval of a
+ * few percent.
  */
 export function criterion(filter) {
   // A name of a crate or bench means all of it, anything else is looked for in the rows' names.
   const named = BENCHES.filter((b) => `${b.crate} ${b.bench}`.includes(filter))
   const chosen = named.length > 0 ? named : BENCHES
   rmSync(HOME, { recursive: true, force: true })
-  const measuring = ['--warm-up-time', SECONDS.warmUp, '--measurement-time', SECONDS.measurement, '--sample-size', SAMPLES]
+  const measuring = [
+    '--warm-up-time', SECONDS.warmUp, '--measurement-time', SECONDS.measurement, '--sample-size', SAMPLES
+  ]
   const text = named.length > 0 ? [] : [filter.replace(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`)]
   // Every crate, whichever is chosen: its dependencies would be built again with the features that it alone needs.
   const what = [...BENCHES.flatMap((b) => ['-p', b.crate]), ...chosen.flatMap((b) => ['--bench', b.bench])]
@@ -44,7 +47,8 @@ export function criterion(filter) {
   console.log(`\nRust: ${chosen.map((b) => `${b.crate} ${b.bench}`).join(', ')}; some minutes with nothing to see …`)
   const env = { ...process.env, CRITERION_HOME: HOME }
   const done = spawnSync('cargo', args.map(String), { cwd: ROOT, env, encoding: 'utf8', maxBuffer: 64 << 20 })
-  if (done.status !== 0) throw new Error(`cargo bench ended with ${done.status ?? done.error}: ${done.stderr?.slice(-1000)}`)
+  if (done.status !== 0)
+    throw new Error(`cargo bench ended with ${done.status ?? done.error}: ${done.stderr?.slice(-1000)}`)
   const rows = results()
   print(rows)
   return rows
@@ -84,7 +88,8 @@ function time(ns) {
 const COPIED_BYTES_PER_SECOND_MAX = 200e9
 
 function rate({ bytesPerSecond, nsPerElement }) {
-  if (bytesPerSecond !== null && bytesPerSecond < COPIED_BYTES_PER_SECOND_MAX) return `${short(bytesPerSecond / 1e9)} GB/s`
+  if (bytesPerSecond !== null && bytesPerSecond < COPIED_BYTES_PER_SECOND_MAX)
+    return `${short(bytesPerSecond / 1e9)} GB/s`
   return nsPerElement === null ? '' : `${short(nsPerElement)} ns each`
 }
 

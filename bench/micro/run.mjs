@@ -1,6 +1,6 @@
 /**
- * Micro benchmarks: `npm run bench -- --micro [--filter=TEXT]`. The TypeScript side with tinybench, the Rust side with criterion; what
- * needs a model, with the crates' own measuring examples, which print what a stage costs.
+ * Micro benchmarks: `npm run bench -- --micro [--filter=TEXT]`. The TypeScript side with tinybench, the Rust side with
+ * criterion; what needs a model, with the crates' own measuring examples, which print what a stage costs.
  */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
@@ -17,11 +17,12 @@ const SUITES = ['config', 'inprocess', 'metrics']
 const LIBRARY = join('node_modules/onnxruntime-node/bin/napi-v6', process.platform, process.arch, 'libonnxruntime.so.1')
 
 const EXAMPLES = [
-  { name: 'ONNX backend above a bare run: gather, run, scatter', crate: 'nereid-backend-onnx', example: 'run_cost', args: ['20000'] },
   {
-    name: 'stages of one request without sockets',
-    crate: 'nereid-frontend',
-    example: 'path_cost',
+    name: 'ONNX backend above a bare run: gather, run, scatter', crate: 'nereid-backend-onnx', example: 'run_cost',
+    args: ['20000'],
+  },
+  {
+    name: 'stages of one request without sockets', crate: 'nereid-frontend', example: 'path_cost',
     args: [LIBRARY, 'examples/models/simple'],
   },
 ]
@@ -40,7 +41,8 @@ async function typescript(filter) {
     await close?.()
     for (const task of bench.tasks) {
       const { result } = task
-      if (result?.latency === undefined) throw new Error(`${task.name} failed: ${result?.error?.message ?? result?.state}`)
+      if (result?.latency === undefined)
+        throw new Error(`${task.name} failed: ${result?.error?.message ?? result?.state}`)
       const { p50, p99, samplesCount } = result.latency
       rows.push({ suite: name, name: task.name, p50Us: p50 * 1000, p99Us: p99 * 1000, samples: samplesCount ?? null })
       console.log(`${task.name.padEnd(52)} ${microseconds(p50)} µs median ${microseconds(p99)} µs p99`)
@@ -51,9 +53,13 @@ async function typescript(filter) {
 
 function examples(filter) {
   const rows = []
-  for (const { name, crate, example, args } of EXAMPLES.filter((r) => `${r.crate} ${r.example} ${r.name}`.includes(filter))) {
+  for (const { name, crate, example, args } of EXAMPLES.filter((r) =>
+    `${r.crate} ${r.example} ${r.name}`.includes(filter),
+  )) {
     console.log(`\n${name} (${crate}, ${example}) …`)
-    const done = spawnSync('cargo', ['run', '--release', '-q', '-p', crate, '--example', example, '--', ...args], { cwd: ROOT, encoding: 'utf8' })
+    const done = spawnSync('cargo', ['run', '--release', '-q', '-p', crate, '--example', example, '--', ...args], {
+      cwd: ROOT, encoding: 'utf8',
+    })
     if (done.status !== 0) throw new Error(`${example} ended with ${done.status}: ${done.stderr.slice(-1000)}`)
     process.stdout.write(done.stdout)
     rows.push({ name, crate, example, output: done.stdout.trimEnd().split('\n') })

@@ -1,8 +1,9 @@
 /**
  * Writes the repositories of the bench: `node bench/models/generate.mjs [all]`.
  *
- * Everything is made here from seeds: no download, no Python, the same bytes on every machine. A group is written again only when
- * the files that make it changed. Without `all` the large transformer, which only full runs need, is left out.
+ * Everything is made here from seeds: no download, no Python, the same bytes on every machine. A group is written again
+ * only when the files that make it changed. Without `all` the large transformer, which only full runs need, is left
+ * out.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -38,12 +39,16 @@ const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU 
 export const CHAINS = [1, 2, 3, 4, 5, 6]
 
 /** The same model n times, one behind the other. */
-export const chain = (n, model = 'identity', dims = [-1]) => ensemble(0, ...single('TYPE_FP32', dims), chained(Array.from({ length: n }, () => model)))
+export const chain = (n, model = 'identity', dims = [-1]) =>
+  ensemble(0, ...single('TYPE_FP32', dims), chained(Array.from({ length: n }, () => model)))
 
-/** What makes `simple` a model without sequences, and one with those of each strategy. */
+/** Configurations of `simple` without sequences, and with those of each strategy. */
 const sequences = (strategy) => `sequence_batching { max_sequence_idle_microseconds: 600000000 ${strategy} }\n`
-export const SEQUENCED = { simple_stateless: '', simple_direct: sequences('direct { }'), simple_oldest: sequences('oldest { max_candidate_sequences: 128 }') }
-/** Its rows: enough for all sequences of a run at once. */
+export const SEQUENCED = {
+  simple_stateless: '', simple_direct: sequences('direct { }'),
+  simple_oldest: sequences('oldest { max_candidate_sequences: 128 }'),
+}
+/** Rows of the models above: enough for all sequences of a run at once. */
 export const SEQUENCED_ROWS = 128
 
 /** Fixed delays that the learned batcher is compared with, in microseconds. */
@@ -56,7 +61,8 @@ function writeSmall() {
   writeModel(MODELS, 'simple_cached', { ...simple, config: `${simple.config}response_cache { enable: true }\n` })
   writeModel(MODELS, 'identity', { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
   for (const n of CHAINS) writeModel(MODELS, `chain_${n}`, { config: chain(n) })
-  for (const [name, more] of Object.entries(SEQUENCED)) writeModel(MODELS, name, { ...simple, config: config('onnxruntime', SEQUENCED_ROWS, ...pair, more) })
+  for (const [name, more] of Object.entries(SEQUENCED))
+    writeModel(MODELS, name, { ...simple, config: config('onnxruntime', SEQUENCED_ROWS, ...pair, more) })
   writeModel(MODELS, 'identity_bytes', { config: config('identity', 0, ...single('TYPE_STRING', [-1])) })
   writeModel(MODELS, 'identity_onnx', {
     config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),
@@ -65,12 +71,15 @@ function writeSmall() {
   writeModel(MODELS, 'chain_onnx_x3', { config: chain(3, 'identity_onnx') })
   // The loop it is compared with has one thread.
   const alone = 'parameters { key: "intra_op_thread_count" value: { string_value: "1" } }\n'
-  writeModel(MODELS, 'millisecond', { config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), alone), versions: { 1: millisecond() } })
+  writeModel(MODELS, 'millisecond', {
+    config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), alone), versions: { 1: millisecond() },
+  })
   writeModel(MODELS, 'three_milliseconds', { config: chain(3, 'millisecond', [32, 512]) })
   writeModel(MODELS, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
   const network = mlp()
   const io = [[['INPUT0', 'TYPE_FP32', [64]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
-  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 64, ...io, more), versions: { 1: network } })
+  const write = (name, more) =>
+    writeModel(MODELS, name, { config: config('onnxruntime', 64, ...io, more), versions: { 1: network } })
   write('mlp', batching(0))
   write('mlp_plain', '')
   for (const delay of DELAYS) write(`mlp_delay_${delay}`, batching(delay))
@@ -108,7 +117,8 @@ const tokens = ['INPUT0', 'INPUT1'].map((name) => [name, 'TYPE_INT64', [SEQUENCE
 function writeMiniLm() {
   const network = miniLm()
   const io = [tokens, [['OUTPUT0', 'TYPE_FP32', [384]]]]
-  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
+  const write = (name, more) =>
+    writeModel(MODELS, name, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
   write('minilm', batching(0))
   write('minilm_plain', '')
 }
@@ -116,25 +126,29 @@ function writeMiniLm() {
 function writeBert() {
   const network = bertBase()
   const io = [tokens, [['OUTPUT0', 'TYPE_FP32', [768]]]]
-  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: network } })
+  const write = (name, more) =>
+    writeModel(MODELS, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: network } })
   write('bert_base', batching(0))
   // The same twice: what a second instance adds to memory is the difference.
   write('bert_base_one', instances(1))
   write('bert_base_two', instances(2))
 }
 
-const PADDED = ['INPUT0', 'INPUT1'].map((name) => `parameters { key: "nereid.padding.${name}" value { string_value: "[tokens]" } }\n`).join('')
+const PADDED = ['INPUT0', 'INPUT1']
+  .map((name) => `parameters { key: "nereid.padding.${name}" value { string_value: "[tokens]" } }\n`)
+  .join('')
 const WORDS = ['INPUT0', 'INPUT1'].map((name) => [name, 'TYPE_INT64', [-1]])
 
 /** Requests of any length: batched where they are equal, and padded. */
 function writeText(name, network, hidden) {
   const io = [WORDS, [['OUTPUT0', 'TYPE_FP32', [hidden]]]]
-  const write = (model, more) => writeModel(MODELS, model, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
+  const write = (model, more) =>
+    writeModel(MODELS, model, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
   write(`text_${name}`, batching(0))
   write(`text_${name}_padded`, batching(0) + PADDED)
 }
 
-/** What needs no more than a moment to write. */
+/** The groups that are written in a moment. */
 export const SMALL = ['small models']
 
 const GROUPS = [
@@ -147,13 +161,19 @@ const GROUPS = [
   { name: 'MiniLM size for any length, 2 × 46 MB', write: () => writeText('minilm', miniLm({ anyLength: true }), 384) },
   { name: 'VGG-19 size, 575 MB', write: writeVgg, largeOnly: true },
   { name: 'BERT base size, 3 × 347 MB', write: writeBert, largeOnly: true },
-  { name: 'BERT base size for any length, 2 × 347 MB', write: () => writeText('bert', bertBase({ anyLength: true }), 768), largeOnly: true },
+  {
+    name: 'BERT base size for any length, 2 × 347 MB',
+    write: () => writeText('bert', bertBase({ anyLength: true }), 768), largeOnly: true,
+  },
 ]
 
 /** Everything that decides what the files look like. */
 function fingerprint() {
   const hash = createHash('sha256')
-  for (const file of ['generate.mjs', 'graphs.mjs', 'python.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs', '../../scripts/models/graphs.mjs']) {
+  for (const file of [
+    'generate.mjs', 'graphs.mjs', 'python.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs',
+    '../../scripts/models/graphs.mjs'
+  ]) {
     hash.update(readFileSync(new URL(file, import.meta.url)))
   }
   return hash.digest('hex')
@@ -170,7 +190,8 @@ export function generateModels({ large, say, only = null }) {
   }
   mkdirSync(GENERATED, { recursive: true })
   for (const group of GROUPS) {
-    if (stamp.groups.includes(group.name) || (group.largeOnly && !large) || only?.includes(group.name) === false) continue
+    if (stamp.groups.includes(group.name) || (group.largeOnly && !large) || only?.includes(group.name) === false)
+      continue
     const from = performance.now()
     group.write()
     stamp.groups.push(group.name)

@@ -1,6 +1,6 @@
 /**
- * The networks that the bench serves: real topologies and sizes, weights from a seeded generator. They cost what the trained ones
- * cost and predict nothing.
+ * The networks that the bench serves: real topologies and sizes, weights from a seeded generator. They cost what the
+ * trained ones cost and predict nothing.
  */
 import { TYPE, initializer, model, node, noise, raw, value } from '../../scripts/models/onnx.mjs'
 
@@ -70,7 +70,10 @@ export function millisecond() {
   return g.file([value('INPUT0', TYPE.FP32, [32, 512])], [value('OUTPUT0', TYPE.FP32, [32, 512])])
 }
 
-/** ResNet-50 with its normalisations folded into the convolutions, as exporters leave it: 25.5 M weights, 4.1 GFLOP per image. */
+/**
+ * ResNet-50 with its normalisations folded into the convolutions, as exporters leave it: 25.5 M weights, 4.1 GFLOP per
+ * image.
+ */
 export function resnet50() {
   const g = new Graph(50)
   const conv = (x, from, to, size, stride, relu = true) => {
@@ -117,7 +120,8 @@ export function vgg19() {
     x = g.add('MaxPool', [x], { kernel_shape: [2, 2], strides: [2, 2] })
   }
   x = g.add('Flatten', [x], { axis: 1 })
-  const linear = (from, to, output) => g.add('Gemm', [x, g.weights([to, from], from), g.weights([to], to, 0.02)], { transB: 1 }, output)
+  const linear = (from, to, output) =>
+    g.add('Gemm', [x, g.weights([to, from], from), g.weights([to], to, 0.02)], { transB: 1 }, output)
   x = g.add('Relu', [linear(channels * 49, 4096)])
   x = g.add('Relu', [linear(4096, 4096)])
   linear(4096, 1000, 'OUTPUT0')
@@ -136,7 +140,9 @@ export function transformer({ layers, hidden, heads, seed, anyLength = false }) 
   const perHead = hidden / heads
   const normalise = (x) => {
     const ones = g.constant(TYPE.FP32, [hidden], new Float32Array(hidden).fill(1))
-    return g.add('LayerNormalization', [x, ones, g.weights([hidden], hidden, 0.02)], { axis: -1, epsilon: { float: 1e-12 } })
+    return g.add('LayerNormalization', [x, ones, g.weights([hidden], hidden, 0.02)], {
+      axis: -1, epsilon: { float: 1e-12 },
+    })
   }
   // 0 is what the input has there.
   const length = anyLength ? 0 : SEQUENCE

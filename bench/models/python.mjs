@@ -13,7 +13,8 @@ ${code}        return responses
 `
 
 /** Sum and difference, as `simple`. */
-const ADD_SUB = eachRequest(`            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+const ADD_SUB =
+  eachRequest(`            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
             outputs = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
             responses.append(pb_utils.InferenceResponse(output_tensors=outputs))
 `)
@@ -23,8 +24,9 @@ const IDENTITY = eachRequest(`            tensor = pb_utils.get_input_tensor_by_
             responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
 `)
 
-/** Its inputs go to `simple`, whose outputs come back. */
-const CALLER = eachRequest(`            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
+/** Passes its inputs to `simple` and returns the outputs. */
+const CALLER =
+  eachRequest(`            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
             call = pb_utils.InferenceRequest(model_name="simple", requested_output_names=["OUTPUT0", "OUTPUT1"], inputs=inputs)
             answer = call.exec()
             if answer.has_error():
@@ -32,7 +34,7 @@ const CALLER = eachRequest(`            inputs = [pb_utils.get_input_tensor_by_n
             responses.append(pb_utils.InferenceResponse(output_tensors=answer.output_tensors()))
 `)
 
-/** As the backend `repeat`. Requests wait side by side, on threads that stay: the CPU of a thread that ended is not seen. */
+/** Like the backend `repeat`. Requests wait on threads that stay: the CPU time of an ended thread is not seen. */
 const REPEATER = `import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -78,7 +80,10 @@ const IO = {
   python_caller: [8, ...PAIR],
   python_repeat: [0, ...REPEAT],
 }
-const CODE = { python_identity: IDENTITY, python_strings: IDENTITY, python_simple: ADD_SUB, python_caller: CALLER, python_repeat: REPEATER }
+const CODE = {
+  python_identity: IDENTITY, python_strings: IDENTITY, python_simple: ADD_SUB, python_caller: CALLER,
+  python_repeat: REPEATER,
+}
 export const PYTHON_MODELS = Object.keys(CODE)
 
 /** Writes a Python model, one instance of it; `more` is added to its configuration. */
@@ -88,10 +93,11 @@ function writePython(directory, name, io, code, more = '') {
 
 /** The models of the suite `python`. `python_caller` calls `simple`, which is another's to write. */
 export function writePythonModels(directory) {
-  for (const name of PYTHON_MODELS) writePython(directory, name, IO[name], CODE[name], name === 'python_repeat' ? DECOUPLED : '')
+  for (const name of PYTHON_MODELS)
+    writePython(directory, name, IO[name], CODE[name], name === 'python_repeat' ? DECOUPLED : '')
 }
 
-/** What Triton's Python backend serves of the models that have other backends here. */
+/** Writes Python models in place of those that use other backends here, for Triton's Python backend. */
 export function writeStandIns(directory, { sequenced, rows }) {
   const cached = 'response_cache { enable: true }\n'
   writePython(directory, 'simple', IO.python_simple, ADD_SUB)

@@ -1,6 +1,6 @@
 /**
- * The same networks under other configurations: fixed delays, instances and threads. A variant is a configuration of its own and a
- * link to the network, so that a grid of them costs no disk.
+ * The same networks under other configurations: fixed delays, instances and threads. A variant is a configuration of
+ * its own and a link to the network, so that a grid of them costs no disk.
  */
 import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -23,12 +23,15 @@ export function writeVariant(base, name, more) {
 }
 
 export const delayVariant = (base, delay) =>
-  writeVariant(`${base}_plain`, `${base}_delay_${delay}`, `dynamic_batching { max_queue_delay_microseconds: ${delay} }\n`)
+  writeVariant(
+    `${base}_plain`, `${base}_delay_${delay}`, `dynamic_batching { max_queue_delay_microseconds: ${delay} }\n`,
+  )
 
 /** Instances, each with a pool of so many threads of its own. */
 export const threadVariant = (base, instances, threads) =>
   writeVariant(
     base,
     `${base}_${instances}x${threads}`,
-    `instance_group [ { count: ${instances} kind: KIND_CPU } ]\nparameters { key: "intra_op_thread_count" value: { string_value: "${threads}" } }\n`,
+    `instance_group [ { count: ${instances} kind: KIND_CPU } ]\nparameters { key: "intra_op_thread_count" ` +
+      `value: { string_value: "${threads}" } }\n`,
   )

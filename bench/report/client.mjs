@@ -1,14 +1,21 @@
-/** What the suite `client` found. */
+/** Results of the suite `client`. */
 import { whole, withRange } from './format.mjs'
 
-export const CLIENT_TEXT = "One process of `nereid-client` and one of Python's tritonclient ask the same server in turn: requests per second, and CPU time of the client's own process."
+export const CLIENT_TEXT =
+  "One process of `nereid-client` and one of Python's tritonclient ask the same server in turn: requests per " +
+  "second, and CPU time of the client's own process."
 export const CLIENT_HEAD = ['', 'requests/s', "tritonclient's", 'ratio', 'CPU µs/request', "tritonclient's", 'ratio']
 
-export const clientRows = ({ rows }) => rows.map(({ what, rate, cpuUs }) => [what, ...[rate, cpuUs].flatMap(({ ours, theirs, ratio }) => [withRange(ours), withRange(theirs), withRange(ratio)])])
+export const clientRows = ({ rows }) =>
+  rows.map(({ what, rate, cpuUs }) => [
+    what, ...[rate, cpuUs].flatMap(({ ours, theirs, ratio }) => [withRange(ours), withRange(theirs), withRange(ratio)])
+  ])
 
 export const clientNotes = ({ streams }) =>
   streams.map(
-    ({ transport, answers, rate, grewMiB, peakMiB }) => `${answers.toLocaleString('en')} answers of one request over ${transport}, ${whole(rate)} a second: memory grew by ${grewMiB.toFixed(1)} MiB behind the first fifth, ${whole(peakMiB)} MiB at most`,
+    ({ transport, answers, rate, grewMiB, peakMiB }) =>
+      `${answers.toLocaleString('en')} answers of one request over ${transport}, ${whole(rate)} a second: ` +
+      `memory grew by ${grewMiB.toFixed(1)} MiB behind the first fifth, ${whole(peakMiB)} MiB at most`,
   )
 
 export function clientTargets(result, row, single) {
@@ -17,6 +24,9 @@ export function clientTargets(result, row, single) {
     row(`client, ${what}: CPU per request ÷ tritonclient's`, 1, 'most', cpuUs.ratio)
   }
   for (const { transport, answers, grewMiB } of result.client?.streams ?? []) {
-    row(`client: growth of memory over ${answers.toLocaleString('en')} answers over ${transport}`, 32, 'most', single(grewMiB), { unit: 'MiB' })
+    row(
+      `client: growth of memory over ${answers.toLocaleString('en')} answers over ${transport}`, 32, 'most',
+      single(grewMiB), { unit: 'MiB' },
+    )
   }
 }

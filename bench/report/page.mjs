@@ -29,7 +29,10 @@ function bars(cells, key, scale = 1) {
   const names = [...new Set(cells.map((c) => c.subject))]
   return cells
     .filter((c) => c[key] !== null)
-    .map((c) => ({ label: c.subject, value: c[key].median * scale, min: c[key].min * scale, max: c[key].max * scale, colour: colourOf(c.subject, names) }))
+    .map((c) => ({
+      label: c.subject, value: c[key].median * scale, min: c[key].min * scale, max: c[key].max * scale,
+      colour: colourOf(c.subject, names),
+    }))
     .toSorted((a, b) => a.value - b.value)
 }
 
@@ -39,9 +42,19 @@ function frontPlots(result) {
   const out = []
   for (const transport of ['HTTP', 'gRPC']) {
     for (const c of [8, 32]) {
-      out.push(barChart({ title: `${transport}, ${c} requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(of(transport, c), 'cpuUs') }))
+      out.push(
+        barChart({
+          title: `${transport}, ${c} requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+          bars: bars(of(transport, c), 'cpuUs'),
+        }),
+      )
     }
-    out.push(barChart({ title: `${transport}, 8 requests at a time`, unit: 'requests per second: longer is better', bars: bars(of(transport, 8), 'rate') }))
+    out.push(
+      barChart({
+        title: `${transport}, 8 requests at a time`, unit: 'requests per second: longer is better',
+        bars: bars(of(transport, 8), 'rate'),
+      }),
+    )
     const cells = varied.filter((x) => x.transport === transport)
     const names = [...new Set(cells.map((c) => c.subject))]
     const lines = names.map((name) => ({
@@ -49,12 +62,28 @@ function frontPlots(result) {
       colour: colourOf(name, names),
       points: cells.filter((c) => c.subject === name && c.rate !== null).map((c) => [c.c, median(c, 'rate')]),
     }))
-    const both = result.cells.filter((x) => x.suite === 'front' && x.transport === transport && x.c === 8 && ['Nereid', 'hyper echo', 'h2 echo', 'Triton (response cache)', 'Triton'].includes(x.subject))
+    const both = result.cells.filter(
+      (x) =>
+        x.suite === 'front' &&
+        x.transport === transport &&
+        x.c === 8 &&
+        ['Nereid', 'hyper echo', 'h2 echo', 'Triton (response cache)', 'Triton'].includes(x.subject),
+    )
     if (both.some((x) => x.traffic === 'repeated')) {
       const named = both.map((x) => ({ ...x, subject: `${x.subject}, ${x.traffic}` }))
-      out.push(barChart({ title: `${transport}: varied beside repeated, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') }))
+      out.push(
+        barChart({
+          title: `${transport}: varied beside repeated, 8 requests at a time`,
+          unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs'),
+        }),
+      )
     }
-    out.push(lineChart({ title: `${transport}: scaling with concurrency`, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks: [1, 8, 32] }))
+    out.push(
+      lineChart({
+        title: `${transport}: scaling with concurrency`, xLabel: 'requests at a time', yLabel: 'requests per second',
+        lines, xTicks: [1, 8, 32],
+      }),
+    )
   }
   return out
 }
@@ -71,11 +100,16 @@ function curvePlots(result) {
         points: cells.filter((c) => c.subject === name).map((c) => [c.targetRate, median(c, key)]),
       })),
     )
-    return lineChart({ title: `${transport}: latency over rate`, xLabel: 'requests per second that arrive (Poisson)', yLabel: 'µs from when a request was due', lines })
+    return lineChart({
+      title: `${transport}: latency over rate`, xLabel: 'requests per second that arrive (Poisson)',
+      yLabel: 'µs from when a request was due', lines,
+    })
   })
 }
 
-/** Rate over concurrency, one plot per model and a line per setting; `isPlain` tells which lines are what a user gets. */
+/**
+ * Rate over concurrency, one plot per model and a line per setting; `isPlain` tells which lines are what a user gets.
+ */
 function settingPlots(result, suite, models, isPlain) {
   return models.map(([model, title]) => {
     const cells = result.cells.filter((c) => c.suite === suite && c.workload === model && c.rate !== null)
@@ -91,25 +125,43 @@ function settingPlots(result, suite, models, isPlain) {
   })
 }
 
-const NETWORKS = [['mlp', 'small network (MLP, 3 layers)'], ['minilm', 'transformer (MiniLM size)'], ['resnet50', 'convolutions (ResNet-50 size)']]
-const batchingPlots = (result) => settingPlots(result, 'batching', NETWORKS.slice(0, 2), (name) => !name.includes('fixed'))
+const NETWORKS = [
+  ['mlp', 'small network (MLP, 3 layers)'],
+  ['minilm', 'transformer (MiniLM size)'],
+  ['resnet50', 'convolutions (ResNet-50 size)'],
+]
+const batchingPlots = (result) =>
+  settingPlots(result, 'batching', NETWORKS.slice(0, 2), (name) => !name.includes('fixed'))
 const threadPlots = (result) => settingPlots(result, 'threads', NETWORKS, (name) => name === 'Nereid, default')
 
 function computePlots(result) {
   const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]
   return models.map((model) => {
     const cells = result.cells.filter((c) => c.suite === 'compute' && c.workload === model && c.rate !== null)
-    const named = cells.map((c) => ({ ...c, subject: c.kind === 'floor' ? `bare loop, ${c.connections} × ${c.streams} threads` : `Nereid, ${c.c} at a time` }))
+    const named = cells.map((c) => ({
+      ...c,
+      subject: c.kind === 'floor' ? `bare loop, ${c.connections} × ${c.streams} threads` : `Nereid, ${c.c} at a time`,
+    }))
     return barChart({ title: model, unit: 'requests per second: longer is better', bars: bars(named, 'rate') })
   })
 }
 
 function sizePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
-    const cells = result.cells.filter((c) => c.suite === 'sizes' && c.transport === transport && c.form === 'binary' && c.workload.startsWith('identity') && c.cpuUs !== null)
+    const cells = result.cells.filter(
+      (c) =>
+        c.suite === 'sizes' &&
+        c.transport === transport &&
+        c.form === 'binary' &&
+        c.workload.startsWith('identity') &&
+        c.cpuUs !== null,
+    )
     const sizes = [...new Set(cells.map((c) => c.bytes))]
     if (sizes.length < 2) {
-      return barChart({ title: `${transport}: ${cells[0]?.workload ?? ''}`, unit: 'server CPU, ms per request: shorter is better', bars: bars(cells, 'cpuUs', 0.001) })
+      return barChart({
+        title: `${transport}: ${cells[0]?.workload ?? ''}`, unit: 'server CPU, ms per request: shorter is better',
+        bars: bars(cells, 'cpuUs', 0.001),
+      })
     }
     const names = [...new Set(cells.map((c) => c.subject))]
     const lines = names.map((name) => ({
@@ -117,23 +169,40 @@ function sizePlots(result) {
       colour: colourOf(name, names),
       points: cells.filter((c) => c.subject === name).map((c) => [c.bytes, median(c, 'cpuUs')]),
     }))
-    return lineChart({ title: `${transport}: cost over size`, xLabel: 'bytes of the tensor, each way', yLabel: 'server CPU, µs per request', lines, xTicks: sizes })
+    return lineChart({
+      title: `${transport}: cost over size`, xLabel: 'bytes of the tensor, each way',
+      yLabel: 'server CPU, µs per request', lines, xTicks: sizes,
+    })
   })
 }
 
 function pipelinePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
-    const cells = result.cells.filter((c) => c.suite === 'pipeline' && c.transport === transport && c.c === 8 && c.cpuUs !== null)
-    const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${c.workload === 'identity' ? 'the model alone' : `ensemble of ${c.workload.replace('chain_', '')}`}` }))
-    return barChart({ title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
+    const cells = result.cells.filter(
+      (c) => c.suite === 'pipeline' && c.transport === transport && c.c === 8 && c.cpuUs !== null,
+    )
+    const named = cells.map((c) => ({
+      ...c,
+      subject: `${c.subject}, ${c.workload === 'identity' ? 'the model alone' : `ensemble of ${c.workload.replace('chain_', '')}`}`,
+    }))
+    return barChart({
+      title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      bars: bars(named, 'cpuUs'),
+    })
   })
 }
 
 function pythonPlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
-    const cells = result.cells.filter((c) => c.suite === 'python' && c.transport === transport && c.workload.endsWith(' 4 KiB') && c.cpuUs !== null)
+    const cells = result.cells.filter(
+      (c) => c.suite === 'python' && c.transport === transport && c.workload.endsWith(' 4 KiB') && c.cpuUs !== null,
+    )
     const named = cells.map((c) => ({ ...c, subject: `${c.subject}, c=${c.c}` }))
-    return cells.length === 0 ? null : barChart({ title: `${transport}, an identity of 4 KiB in Python`, unit: 'CPU of all processes, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
+    return cells.length === 0 ? null
+      : barChart({
+          title: `${transport}, an identity of 4 KiB in Python`,
+          unit: 'CPU of all processes, µs per request: shorter is better', bars: bars(named, 'cpuUs'),
+        })
   })
 }
 
@@ -141,8 +210,14 @@ function pythonPlots(result) {
 function frameworkPlots(result) {
   const deep = result.cells.filter((c) => c.suite === 'frameworks' && c.workload === DEEP && c.rate !== null)
   return FAMILIES.map(({ title }) => {
-    const named = deep.filter((c) => [SERVED(title), LOOP(title)].includes(c.subject)).map((c) => ({ ...c, subject: c.kind === 'floor' ? c.subject : `${c.subject}, ${c.c} at a time` }))
-    return named.length === 0 ? null : barChart({ title: `${title}, a network of ${DEEP_MS_MIN} ms and more`, unit: 'requests per second: longer is better', bars: bars(named, 'rate') })
+    const named = deep
+      .filter((c) => [SERVED(title), LOOP(title)].includes(c.subject))
+      .map((c) => ({ ...c, subject: c.kind === 'floor' ? c.subject : `${c.subject}, ${c.c} at a time` }))
+    return named.length === 0 ? null
+      : barChart({
+          title: `${title}, a network of ${DEEP_MS_MIN} ms and more`, unit: 'requests per second: longer is better',
+          bars: bars(named, 'rate'),
+        })
   })
 }
 
@@ -153,24 +228,39 @@ function treesSection({ cells }) {
 
 function sequencePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
-    const cells = result.cells.filter((c) => c.suite === 'sequence' && c.transport === transport && c.c === 32 && c.cpuUs !== null)
+    const cells = result.cells.filter(
+      (c) => c.suite === 'sequence' && c.transport === transport && c.c === 32 && c.cpuUs !== null,
+    )
     const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${c.workload.replace('simple_', '')}` }))
-    return barChart({ title: `${transport}, 32 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
+    return barChart({
+      title: `${transport}, 32 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      bars: bars(named, 'cpuUs'),
+    })
   })
 }
 
 function cachePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
-    const cells = result.cells.filter((c) => c.suite === 'cache' && c.transport === transport && c.c === 8 && c.cpuUs !== null)
-    return barChart({ title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(cells, 'cpuUs') })
+    const cells = result.cells.filter(
+      (c) => c.suite === 'cache' && c.transport === transport && c.c === 8 && c.cpuUs !== null,
+    )
+    return barChart({
+      title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better',
+      bars: bars(cells, 'cpuUs'),
+    })
   })
 }
 
 function streamPlots(result) {
   const cells = result.cells.filter((c) => c.suite === 'stream' && c.cpuUs !== null)
   return [...new Set(cells.map((c) => c.workload))].map((workload) => {
-    const named = cells.filter((c) => c.workload === workload).map((c) => ({ ...c, subject: `${c.subject}, ${c.transport}` }))
-    return barChart({ title: `${workload}, ${named[0].c} streams`, unit: 'server CPU, µs per response: shorter is better', bars: bars(named, 'cpuUs') })
+    const named = cells
+      .filter((c) => c.workload === workload)
+      .map((c) => ({ ...c, subject: `${c.subject}, ${c.transport}` }))
+    return barChart({
+      title: `${workload}, ${named[0].c} streams`, unit: 'server CPU, µs per response: shorter is better',
+      bars: bars(named, 'cpuUs'),
+    })
   })
 }
 
@@ -183,21 +273,33 @@ function targetRows(targets) {
   const cls = { met: 'met', missed: 'missed', undecided: 'none', 'not measured': 'none' }
   const rows = targets.map(
     (t) =>
-      `<tr><td>${escape(t.what).replace(/`([^`]+)`/g, '<code>$1</code>')}</td><td class="n">${escape(t.target)}</td><td class="n">${escape(figure(t))}</td><td class="${cls[t.verdict]}">${t.verdict}</td><td class="small">${escape(t.note)}</td></tr>`,
+      `<tr><td>${escape(t.what).replace(/`([^`]+)`/g, '<code>$1</code>')}</td><td ` +
+      `class="n">${escape(t.target)}</td><td class="n">${escape(figure(t))}</td><td ` +
+      `class="${cls[t.verdict]}">${t.verdict}</td><td class="small">${escape(t.note)}</td></tr>`,
   )
-  return `<table><thead><tr><th>what</th><th class="n">target</th><th class="n">found (range)</th><th>verdict</th><th></th></tr></thead><tbody>${rows.join('')}</tbody></table>`
+  return (
+    '<table><thead><tr><th>what</th><th class="n">target</th><th class="n">found ' +
+    `(range)</th><th>verdict</th><th></th></tr></thead><tbody>${rows.join('')}</tbody></table>`
+  )
 }
 
 function everyCell(result) {
   const rows = result.cells.map((c) => [
     c.subject,
-    [c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.traffic, c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`].filter(Boolean).join(', '),
+    [
+      c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.traffic,
+      c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`
+    ]
+      .filter(Boolean)
+      .join(', '),
     withRange(c.rate),
     ...['p50', 'p90', 'p99', 'p999'].map((key) => whole(median(c, key))),
     withRange(c.cpuUs),
     c.errors + c.unsent === 0 ? '0' : `${c.errors} / ${c.unsent}`,
   ])
-  return table(['subject', 'load', 'requests/s', 'p50 µs', 'p90', 'p99', 'p99.9', 'CPU µs/request', 'errors / unsent'], rows)
+  return table(
+    ['subject', 'load', 'requests/s', 'p50 µs', 'p90', 'p99', 'p99.9', 'CPU µs/request', 'errors / unsent'], rows,
+  )
 }
 
 function section(title, text, plots) {
@@ -208,24 +310,31 @@ function section(title, text, plots) {
 function countsSection({ counts }) {
   if (!counts) return ''
   const sites = siteRows(counts)
-  const who = sites.length === 0 ? '' : `<details><summary>Who allocates, and who copies most</summary>${table(SITES_HEAD, sites)}</details>`
+  const who =
+    sites.length === 0 ? ''
+      : `<details><summary>Who allocates, and who copies most</summary>${table(SITES_HEAD, sites)}</details>`
   return `<h2>Counts per request</h2><p>${escape(COUNTS_TEXT)}</p>${table(COUNTS_HEAD, countRows(counts))}${who}`
 }
 
 function scaleSection({ cells, scale }) {
   const rows = scaleRows(cells)
   const notes = (scale?.notes ?? []).map((note) => `<li>${escape(note)}</li>`).join('')
-  return rows.length === 0 ? '' : `<h2>Reactors and instances</h2><p>${escape(SCALE_TEXT)}</p>${table(SCALE_HEAD, rows)}<ul>${notes}</ul>`
+  return rows.length === 0 ? ''
+    : `<h2>Reactors and instances</h2><p>${escape(SCALE_TEXT)}</p>${table(SCALE_HEAD, rows)}<ul>${notes}</ul>`
 }
 
 function crosscheckSection({ cells }) {
   const rows = crosscheckRows(cells)
-  return rows.length === 0 ? '' : `<h2>Cross-check of the load generator</h2><p>${escape(CROSSCHECK_TEXT)}</p>${table(CROSSCHECK_HEAD, rows)}`
+  return rows.length === 0 ? ''
+    : `<h2>Cross-check of the load generator</h2><p>${escape(CROSSCHECK_TEXT)}</p>${table(CROSSCHECK_HEAD, rows)}`
 }
 
 export function page(result) {
   const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
-  const gone = [...result.absent, ...result.failed, ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))]
+  const gone = [
+    ...result.absent, ...result.failed,
+    ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))
+  ]
   const latency = result.isolation?.latency ?? []
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Nereid: measurements</title><style>${STYLE}</style></head><body>
@@ -262,7 +371,9 @@ ${
     ? ''
     : `<h3>Clients that ask for much work</h3><p>p99 at the server that does the work, and at the same moment at another server that does not.</p>${table(
         ['p99 of', 'beside', 'other server µs', 'this server µs', 'ratio', 'cores'],
-        result.isolation.heavy.map((l) => [l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)]),
+        result.isolation.heavy.map((l) => [
+          l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)
+        ]),
       )}`
 }
 ${crosscheckSection(result)}
@@ -271,7 +382,10 @@ ${crosscheckSection(result)}
 ${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
 ${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')} not measured here, with the reasons</summary>${targetRows(result.targets.filter((t) => t.verdict === 'not measured'))}</details>`}
 <h2>Memory</h2>
-${table(['server', 'version', 'resting MiB', 'peak MiB'], result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]))}
+${table(
+  ['server', 'version', 'resting MiB', 'peak MiB'],
+  result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]),
+)}
 ${result.startUp ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then ${short(result.startUp.restingMiB.median)} MiB.</p>` : ''}
 <h2>Not compared</h2>
 ${gone.length === 0 ? '<p>Everything ran.</p>' : `<ul>${gone.map((g) => `<li><b>${escape(g.name)}</b>: ${escape(g.reason)}</li>`).join('')}</ul>`}

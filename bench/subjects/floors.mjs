@@ -1,11 +1,15 @@
 /**
- * Floors: servers that only move the bytes. One process per transport and answer, since a floor knows nothing of models; it sends
- * the very bytes that Nereid answered. A tensor that comes back as it went is a true echo, out of the memory it was read into.
+ * Floors: servers that only move the bytes. One process per transport and answer, since a floor knows nothing of
+ * models; it sends the very bytes that Nereid answered. A tensor that comes back as it went is a true echo, out of the
+ * memory it was read into.
  */
 import { start } from '../lib/process.mjs'
 import { CERTIFICATE, KEY } from './nereid.mjs'
 
-const KINDS = { 'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'frame echo': 'floor-frames', 'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2' }
+const KINDS = {
+  'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'frame echo': 'floor-frames',
+  'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2',
+}
 /** Sockets and the least of a protocol: not what a library makes of them. */
 export const BARE = ['epoll echo', 'frame echo']
 export const FLOORS = { HTTP: ['hyper echo', 'epoll echo'], gRPC: ['h2 echo', 'frame echo'] }
@@ -27,14 +31,19 @@ export class Floors {
     const id = `${name}\0${key}`
     if (!this.#running.has(id)) {
       const tls = OVER_TLS.includes(name)
-      const words = [KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`, ...(tls ? [`--cert=${CERTIFICATE}`, `--key=${KEY}`] : [])]
+      const words = [
+        KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`,
+        ...(tls ? [`--cert=${CERTIFICATE}`, `--key=${KEY}`] : [])
+      ]
       const { child, match } = await start(name, this.#binary, words, { ready: /ready (\d+)/ })
       const port = Number(match[1])
-      // What a floor answers is not an inference; that it is the same bytes is seen by the checked pass.
+      // A floor does not infer; the checked pass only compares bytes.
       const verify = (got) => {
         if (!got.equals(answer)) throw new Error(`${name} does not answer with its bytes`)
       }
-      this.#running.set(id, { name, kind: 'floor', tls, child, pids: () => [child.pid], http: port, grpc: port, verify })
+      this.#running.set(id, {
+        name, kind: 'floor', tls, child, pids: () => [child.pid], http: port, grpc: port, verify,
+      })
     }
     return this.#running.get(id)
   }

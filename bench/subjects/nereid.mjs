@@ -7,7 +7,9 @@ import { processTree, start } from '../lib/process.mjs'
 import { MODELS } from '../models/generate.mjs'
 
 /** A certificate of prime256v1 for localhost, and its key: those that the attacks use. */
-export const [CERTIFICATE, KEY] = ['certificate', 'key'].map((name) => fileURLToPath(new URL(`../../test/attacks/lib/tls/${name}.pem`, import.meta.url)))
+export const [CERTIFICATE, KEY] = ['certificate', 'key'].map((name) =>
+  fileURLToPath(new URL(`../../test/attacks/lib/tls/${name}.pem`, import.meta.url)),
+)
 
 /** The command that starts Nereid, or what takes its flags, on free ports of loopback, and the ports. */
 export async function nereidCommand(root, repositories, flags, program = ['dist/cli/main.js']) {
@@ -21,10 +23,15 @@ export async function nereidCommand(root, repositories, flags, program = ['dist/
 
 /**
  * @param {string} root of the clone
- * @param {{ models?: string[], repository?: string | string[], flags?: string[], name?: string, env?: object, program?: string[], ready?: RegExp }} options
+ * @param {{ models?: string[], repository?: string | string[], flags?: string[], name?: string, env?: object,
+ *   program?: string[], ready?: RegExp }} options
  */
-export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/ }) {
-  const chosen = models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
+export async function startNereid(
+  root,
+  { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/ },
+) {
+  const chosen =
+    models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
   const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags], program)
   const options = { ready, cwd: root, timeoutMs: 120_000, env }
   const started = await start(name, command[0], command.slice(1), options)

@@ -1,6 +1,6 @@
 /**
- * perf_analyzer, Triton's own load generator, in an environment of its own. How it is made to run on older systems is the client
- * tests' business (test/python/perf); here it is one more program with a command line.
+ * perf_analyzer, Triton's own load generator, in an environment of its own. How it is made to run on older systems is
+ * the client tests' business (test/python/perf); here it is one more program with a command line.
  */
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
@@ -25,11 +25,16 @@ export async function findPerfAnalyzer(root, say) {
   return found
 }
 
-/** Its arguments for a load: so many at a time, or so many a second at random times. */
+/** Arguments of perf_analyzer for a load: fixed concurrency, or a rate at random times. */
 export function perfAnalyzerArguments({ transport, address, c, rate, seconds, table }) {
-  const load = rate === null ? ['--concurrency-range', `${c}`, '--sync'] : ['--request-rate-range', `${rate}`, '--request-distribution', 'poisson', '--async']
+  const load =
+    rate === null ? ['--concurrency-range', `${c}`, '--sync']
+      : ['--request-rate-range', `${rate}`, '--request-distribution', 'poisson', '--async']
   // It wants three windows that agree; how far they may differ is judged here by the repetitions, so any three will do.
-  const windows = ['--measurement-mode', 'time_windows', '-p', `${Math.round((seconds * 1000) / 3)}`, '--stability-percentage', '999', '--max-trials', '10']
+  const windows = [
+    '--measurement-mode', 'time_windows', '-p', `${Math.round((seconds * 1000) / 3)}`, '--stability-percentage', '999',
+    '--max-trials', '10'
+  ]
   return ['-m', 'simple', '-i', transport === 'HTTP' ? 'http' : 'grpc', '-u', address, '-f', table, ...load, ...windows]
 }
 
@@ -41,5 +46,7 @@ export function readTable(text) {
     if (!Number.isFinite(number)) throw new Error(`perf_analyzer's table has no ${name}: ${text.trim().slice(0, 200)}`)
     return number
   }
-  return { rate: value('Inferences/Second'), p50: value('p50 latency'), p90: value('p90 latency'), p99: value('p99 latency') }
+  return {
+    rate: value('Inferences/Second'), p50: value('p50 latency'), p90: value('p90 latency'), p99: value('p99 latency'),
+  }
 }

@@ -1,7 +1,7 @@
 /**
- * Python servers a user would pick for the same small ONNX model, each with what its documentation recommends: one worker process,
- * ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its own, the body is the 128 raw bytes of both
- * inputs and the answer those of both outputs, which is the cheapest thing they can do.
+ * Python servers a user would pick for the same small ONNX model, each with what its documentation recommends: one
+ * worker process, ONNX Runtime inside. They serve `simple`; where a framework has no protocol of its own, the body is
+ * the 128 raw bytes of both inputs and the answer those of both outputs, which is the cheapest thing they can do.
  */
 import { join } from 'node:path'
 import { writeFileSync, mkdirSync } from 'node:fs'
@@ -16,7 +16,9 @@ const sums = (workload) => Buffer.concat(workload.expected)
 
 /** For frameworks that pass bytes through. */
 const rawBytes = {
-  custom: (workload) => ({ path: '/simple', body: bytesOf(workload), headers: { 'Content-Type': 'application/octet-stream' } }),
+  custom: (workload) => ({
+    path: '/simple', body: bytesOf(workload), headers: { 'Content-Type': 'application/octet-stream' },
+  }),
   verify(answer, workload) {
     if (!answer.equals(sums(workload))) throw new Error(`wrong answer: ${answer.toString('hex')}`)
   },
@@ -28,7 +30,10 @@ const PEERS = [
     peer: 'fastapi',
     packages: ['fastapi==0.165.0', 'uvicorn==0.54.0', 'onnxruntime', 'numpy'],
     main: 'fastapi',
-    command: (port, here) => ['-m', 'uvicorn', '--app-dir', here, 'fastapi_simple:app', '--host', '127.0.0.1', '--port', `${port}`, '--no-access-log', '--log-level', 'warning'],
+    command: (port, here) => [
+      '-m', 'uvicorn', '--app-dir', here, 'fastapi_simple:app', '--host', '127.0.0.1', '--port', `${port}`,
+      '--no-access-log', '--log-level', 'warning'
+    ],
     ready: '/ready',
     ...rawBytes,
   },
@@ -46,7 +51,8 @@ const PEERS = [
     }),
     verify(answer, workload) {
       const { output } = JSON.parse(answer.toString())
-      if (!Buffer.from(Int32Array.from(output).buffer).equals(sums(workload))) throw new Error(`wrong answer: ${answer}`)
+      if (!Buffer.from(Int32Array.from(output).buffer).equals(sums(workload)))
+        throw new Error(`wrong answer: ${answer}`)
     },
   },
   {
@@ -54,10 +60,14 @@ const PEERS = [
     peer: 'mosec',
     packages: ['mosec==0.9.8', 'onnxruntime', 'numpy'],
     main: 'mosec',
-    command: (port, here) => [join(here, 'mosec_simple.py'), '--port', `${port}`, '--address', '127.0.0.1', '--log-level', 'warning'],
+    command: (port, here) => [
+      join(here, 'mosec_simple.py'), '--port', `${port}`, '--address', '127.0.0.1', '--log-level', 'warning'
+    ],
     ready: '/metrics',
     ...rawBytes,
-    custom: (workload) => ({ path: '/inference', body: bytesOf(workload), headers: { 'Content-Type': 'application/octet-stream' } }),
+    custom: (workload) => ({
+      path: '/inference', body: bytesOf(workload), headers: { 'Content-Type': 'application/octet-stream' },
+    }),
   },
   {
     name: 'MLServer',
@@ -74,9 +84,15 @@ async function startMlServer(peer, environment, here, work) {
   const [http, grpc, metrics] = await freePorts(3)
   const directory = join(work, 'mlserver')
   mkdirSync(directory, { recursive: true })
-  const settings = { http_port: http, grpc_port: grpc, metrics_port: metrics, host: '127.0.0.1', parallel_workers: 0, debug: false, access_log: false }
+  const settings = {
+    http_port: http, grpc_port: grpc, metrics_port: metrics, host: '127.0.0.1', parallel_workers: 0, debug: false,
+    access_log: false,
+  }
   writeFileSync(join(directory, 'settings.json'), JSON.stringify(settings))
-  writeFileSync(join(directory, 'model-settings.json'), JSON.stringify({ name: 'simple', implementation: 'mlserver_simple.Simple' }))
+  writeFileSync(
+    join(directory, 'model-settings.json'),
+    JSON.stringify({ name: 'simple', implementation: 'mlserver_simple.Simple' }),
+  )
   const { child } = await start(peer.name, join(environment.bin, 'mlserver'), ['start', directory], {
     prompt: true,
     ready: answers(`http://127.0.0.1:${http}${peer.ready}`),
@@ -90,7 +106,10 @@ async function startPeer(peer, root, work, say) {
   const here = join(root, 'bench', 'peers')
   const environment = await peerEnvironment(root, peer.peer, peer.packages, say)
   const version = environment.version(peer.main)
-  const common = { kind: 'peer', transports: peer.transports ?? ['HTTP'], form: peer.form ?? 'binary', models: { simple: 'simple' }, version }
+  const common = {
+    kind: 'peer', transports: peer.transports ?? ['HTTP'], form: peer.form ?? 'binary', models: { simple: 'simple' },
+    version,
+  }
   if (peer.peer === 'mlserver') {
     const { child, http, grpc } = await startMlServer(peer, environment, here, work)
     const verify = (answer, workload) => {
@@ -98,10 +117,14 @@ async function startPeer(peer, root, work, say) {
       const [sum] = workload.expected
       const packed = Buffer.from(new Int32Array(new Uint8Array(sum).buffer))
       const isJson = answer[0] === 0x7b
-      const found = isJson ? Buffer.from(Int32Array.from(JSON.parse(answer.toString()).outputs[0].data).buffer).equals(sum) : answer.includes(sum) || answer.includes(packed)
+      const found = isJson
+        ? Buffer.from(Int32Array.from(JSON.parse(answer.toString()).outputs[0].data).buffer).equals(sum)
+        : answer.includes(sum) || answer.includes(packed)
       if (!found) throw new Error(`wrong answer: ${answer.toString('latin1').slice(0, 300)}`)
     }
-    return { ...common, name: peer.name, child, http, grpc, verify, answersVary: true, pids: () => processTree(child.pid) }
+    return {
+      ...common, name: peer.name, child, http, grpc, verify, answersVary: true, pids: () => processTree(child.pid),
+    }
   }
   const [http] = await freePorts(1)
   const { child } = await start(peer.name, environment.python, peer.command(http, here), {
@@ -110,7 +133,10 @@ async function startPeer(peer, root, work, say) {
     env: { PATH: `${environment.bin}:${process.env.PATH}`, BENCH_MODEL: MODEL },
     cwd: work,
   })
-  return { ...common, name: peer.name, child, http, custom: peer.custom, verify: peer.verify, pids: () => processTree(child.pid) }
+  return {
+    ...common, name: peer.name, child, http, custom: peer.custom, verify: peer.verify,
+    pids: () => processTree(child.pid),
+  }
 }
 
 /** Starts each peer; a peer that cannot run is in `absent` with the reason. */

@@ -1,6 +1,7 @@
 /**
- * Real Triton servers. `nvidia-pytriton`'s wheel holds one with the Python backend and the response cache, and no other backend;
- * it starts without a GPU. With `--triton` any other build is measured, and with an ONNX Runtime backend, on the same models.
+ * Real Triton servers. `nvidia-pytriton`'s wheel holds one with the Python backend and the response cache, and no other
+ * backend; it starts without a GPU. With `--triton` any other build is measured, and with an ONNX Runtime backend, on
+ * the same models.
  */
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -24,7 +25,10 @@ async function startTriton(name, command, args, env) {
   const { child, output } = await start(
     name,
     command,
-    [...args, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${http}`, `--grpc-port=${grpc}`, '--allow-metrics=false'],
+    [
+      ...args, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${http}`, `--grpc-port=${grpc}`,
+      '--allow-metrics=false'
+    ],
     { ready: answers(`http://127.0.0.1:${http}/v2/health/ready`), env, timeoutMs: 90_000, prompt: true },
   )
   const { version } = await (await fetch(`http://127.0.0.1:${http}/v2`)).json()
@@ -61,32 +65,47 @@ export async function startPytriton(root, work, say) {
   const subject = await startTriton(
     'Triton (Python backend)',
     binary,
-    [`--model-repository=${repository}`, `--backend-directory=${backends}`, `--cache-directory=${join(server, 'caches')}`, '--cache-config=local,size=67108864'],
+    [
+      `--model-repository=${repository}`, `--backend-directory=${backends}`,
+      `--cache-directory=${join(server, 'caches')}`, '--cache-config=local,size=67108864'
+    ],
     {
       PATH: `${environment.bin}:${process.env.PATH}`,
       PYTHONPATH: environment.site,
-      LD_LIBRARY_PATH: [libraries, join(environment.site, 'nvidia_pytriton.libs'), process.env.LD_LIBRARY_PATH ?? ''].join(':'),
+      LD_LIBRARY_PATH: [
+        libraries, join(environment.site, 'nvidia_pytriton.libs'), process.env.LD_LIBRARY_PATH ?? ''
+      ].join(':'),
     },
   )
-  // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of the same
-  // process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
+  // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of
+  // the same process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
   const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
-  return [{ ...subject, python: environment.python, models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED), ...PYTHON_MODELS]) }, cached]
+  return [
+    {
+      ...subject, python: environment.python,
+      models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED), ...PYTHON_MODELS]),
+    },
+    cached
+  ]
 }
 
 /** A build the user names. */
 export async function startGivenTriton({ triton, tritonBackends, tritonCaches }) {
   if (!existsSync(triton)) throw new Error(`--triton=${triton}: no such file`)
-  if (tritonBackends !== null && !existsSync(tritonBackends)) throw new Error(`--triton-backends=${tritonBackends}: no such directory`)
+  if (tritonBackends !== null && !existsSync(tritonBackends))
+    throw new Error(`--triton-backends=${tritonBackends}: no such directory`)
   const has = (backend) => tritonBackends !== null && existsSync(join(tritonBackends, backend))
   const models = {
-    ...(has('onnxruntime') && named(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx', ...Object.keys(SEQUENCED)])),
+    ...(has('onnxruntime') &&
+      named(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx', ...Object.keys(SEQUENCED)])),
     ...(has('identity') && named(['identity', 'identity_bytes', ...CHAIN_NAMES])),
     ...(has('repeat') && { repeat: 'repeat' }),
     ...(has('python') && named(PYTHON_MODELS)),
   }
   if (Object.keys(models).length === 0) {
-    throw new Error(`--triton-backends=${tritonBackends ?? '(not given)'} holds neither onnxruntime nor identity: nothing to compare`)
+    throw new Error(
+      `--triton-backends=${tritonBackends ?? '(not given)'} holds neither onnxruntime nor identity: nothing to compare`,
+    )
   }
   const subject = await startTriton('Triton', triton, [
     `--model-repository=${MODELS}`,

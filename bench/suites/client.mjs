@@ -1,6 +1,6 @@
 /**
- * One process of `nereid-client` beside one of Python's tritonclient, each with the same requests for the same server, in turn: what a user of either pays on his own side. And
- * a million answers of one request, for the client's memory.
+ * One process of `nereid-client` beside one of Python's tritonclient, each with the same requests for the same server,
+ * in turn: what a user of either pays on his own side. And a million answers of one request, for the client's memory.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ const WORKLOADS = [
 const CONCURRENCY = [1, 8]
 /** Both compile what is hot; a cell begins when they have. */
 const WARM_SECONDS = 2
-/** They take turns of this length: what else the machine does for a second or two falls on both sides of a pair. */
+/** Length of a turn: disturbances of a second or two fall on both sides of a pair. */
 const TURN_SECONDS = 0.5
 const ANSWERS = 1_000_000
 
@@ -27,7 +27,9 @@ function worker(command, args) {
   const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'pipe'] })
   let said = ''
   child.stderr.on('data', (chunk) => (said = (said + chunk).slice(-2000)))
-  const ended = new Promise((_, reject) => child.once('exit', (code) => reject(new Error(`${args[0]} ended with ${code}: ${said}`))))
+  const ended = new Promise((_, reject) =>
+    child.once('exit', (code) => reject(new Error(`${args[0]} ended with ${code}: ${said}`))),
+  )
   ended.catch(() => {})
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   return {
@@ -51,15 +53,23 @@ async function compare(ctx, python, url, transport, workload, c) {
     const pairs = ctx.repetitions * Math.max(1, Math.round(ctx.seconds / TURN_SECONDS))
     for (let i = 0; i < pairs; i += 1) {
       const run = {}
-      // Whoever is first finds another machine than whoever is second.
-      for (const [name, one] of i % 2 === 0 ? [['ours', ours], ['theirs', theirs]] : [['theirs', theirs], ['ours', ours]]) run[name] = await one.ask(`run ${TURN_SECONDS}`)
+      // The order alternates, because the state of the machine changes within a pair.
+      const turns = Object.entries({ ours, theirs })
+      for (const [name, one] of i % 2 === 0 ? turns : turns.toReversed())
+        run[name] = await one.ask(`run ${TURN_SECONDS}`)
       runs.push(run)
     }
     const of = (pick) => spread(runs.map(pick))
     return {
       what: `${workload.name} over ${transport}, c=${c}`,
-      rate: { ours: of((run) => run.ours.rate), theirs: of((run) => run.theirs.rate), ratio: of((run) => run.ours.rate / run.theirs.rate) },
-      cpuUs: { ours: of((run) => run.ours.cpuUs), theirs: of((run) => run.theirs.cpuUs), ratio: of((run) => run.ours.cpuUs / run.theirs.cpuUs) },
+      rate: {
+        ours: of((run) => run.ours.rate), theirs: of((run) => run.theirs.rate),
+        ratio: of((run) => run.ours.rate / run.theirs.rate),
+      },
+      cpuUs: {
+        ours: of((run) => run.ours.cpuUs), theirs: of((run) => run.theirs.cpuUs),
+        ratio: of((run) => run.ours.cpuUs / run.theirs.cpuUs),
+      },
     }
   } finally {
     ours.end()

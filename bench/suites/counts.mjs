@@ -1,9 +1,11 @@
 /**
- * What one request is made of, in numbers that do not depend on the clock: system calls, heap allocations, bytes copied.
+ * What one request is made of, in numbers that do not depend on the clock: system calls, heap allocations, bytes
+ * copied.
  *
- * A server of its own, with the counting library in front of its C library; nothing is timed here, and nothing that is timed runs
- * with it. Every row is counted for two numbers of requests, and their difference has no connections and no start in it. One row
- * exists to show that the counting is not blind: our own identity backend has to copy from one region into the other.
+ * A server of its own, with the counting library in front of its C library; nothing is timed here, and nothing that is
+ * timed runs with it. Every row is counted for two numbers of requests, and their difference has no connections and no
+ * start in it. One row exists to show that the counting is not blind: our own identity backend has to copy from one
+ * region into the other.
  */
 import { readdirSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -38,12 +40,17 @@ async function rowsOf(server, ctx) {
   const rows = [
     row('http', 'simple over HTTP, 8 at a time', many, workloads.simple, 'HTTP', { c: 8 }),
     row('grpc', 'simple over gRPC, 8 connections', many, workloads.simple, 'gRPC', { c: 8 }),
-    row('streams', 'simple over gRPC, 4 connections × 8 streams', many, workloads.simple, 'gRPC', { c: 32, connections: 4, streams: 8 }),
+    row('streams', 'simple over gRPC, 4 connections × 8 streams', many, workloads.simple, 'gRPC', {
+      c: 32, connections: 4, streams: 8,
+    }),
     row('shm', '16 MiB through shared memory, ONNX identity', some, onnx, 'HTTP', await through(onnx)),
     row('control', '16 MiB through shared memory, our own identity', some, own, 'HTTP', await through(own)),
     row('large http', '16 MiB over HTTP, ONNX identity', few, onnx, 'HTTP', { c: 1 }),
     // A name as long as the other's, so that the same bytes come with the head.
-    row('chain', '16 MiB over HTTP, through three steps of an ensemble, ONNX identity', few, { ...chained, name: 'three steps, 16 MiB' }, 'HTTP', { c: 1 }),
+    row(
+      'chain', '16 MiB over HTTP, through three steps of an ensemble, ONNX identity', few,
+      { ...chained, name: 'three steps, 16 MiB' }, 'HTTP', { c: 1 },
+    ),
   ]
   if (ctx.quick) return rows
   return [
@@ -52,11 +59,14 @@ async function rowsOf(server, ctx) {
   ]
 }
 
-/** The control must have counted its copies, and ONNX Runtime's of the identity model must be seen where ours are none. */
+/**
+ * The control must have counted its copies, and ONNX Runtime's of the identity model must be seen where ours are none.
+ */
 function checkSight(rows) {
   const atLeast = (key, image) => {
     const row = rows.find((r) => r.key === key)
-    if (row !== undefined && !(row[image].largeCopiedBytes.median >= LARGE)) throw new Error(`${row.label}: copies of 16 MiB were not counted (${image}); no count can be believed`)
+    if (row !== undefined && !(row[image].largeCopiedBytes.median >= LARGE))
+      throw new Error(`${row.label}: copies of 16 MiB were not counted (${image}); no count can be believed`)
   }
   atLeast('control', 'ours')
   atLeast('shm', 'onnxruntime')
@@ -67,8 +77,12 @@ function checkSight(rows) {
 function spreads(list) {
   const keys = Object.keys(list[0]).filter((key) => key !== 'calls')
   const names = [...new Set(list.flatMap((s) => Object.keys(s.calls)))]
-  const calls = names.map((name) => [name, spread(list.map((s) => s.calls[name] ?? 0)).median]).filter(([, n]) => n >= 0.001)
-  return { ...Object.fromEntries(keys.map((key) => [key, spread(list.map((s) => s[key]))])), calls: Object.fromEntries(calls) }
+  const calls = names
+    .map((name) => [name, spread(list.map((s) => s.calls[name] ?? 0)).median])
+    .filter(([, n]) => n >= 0.001)
+  return {
+    ...Object.fromEntries(keys.map((key) => [key, spread(list.map((s) => s[key]))])), calls: Object.fromEntries(calls),
+  }
 }
 
 export async function counts(ctx) {
@@ -78,12 +92,18 @@ export async function counts(ctx) {
   const module = join(ctx.root, 'native', readdirSync(join(ctx.root, 'native')).find((name) => name.endsWith('.node')))
   const shim = new Shim(library, directory, module)
   const built = statSync(module).mtimeMs
-  const server = await startNereid(ctx.root, { models: ['simple', 'identity_onnx', 'identity', 'chain_onnx_x3'], flags: ['--allow-client-shm=true'], name: 'Nereid, counted', env: shim.env })
+  const server = await startNereid(ctx.root, {
+    models: ['simple', 'identity_onnx', 'identity', 'chain_onnx_x3'], flags: ['--allow-client-shm=true'],
+    name: 'Nereid, counted', env: shim.env,
+  })
   const { pid } = server.child
   const drive = async (one, requests) => {
     const { target, connections, streams } = one
-    const found = JSON.parse(await ctx.generator.load({ ...target, connections, streams, requests, warmup: 0, duration: 60 }))
-    if (found.errors > 0 || found.requests !== requests) throw new Error(`${one.name}: ${found.requests} of ${requests} requests; first error: ${found.first_error}`)
+    const found = JSON.parse(
+      await ctx.generator.load({ ...target, connections, streams, requests, warmup: 0, duration: 60 }),
+    )
+    if (found.errors > 0 || found.requests !== requests)
+      throw new Error(`${one.name}: ${found.requests} of ${requests} requests; first error: ${found.first_error}`)
   }
   const missing = []
   const works = async (tool, attempt) => {
@@ -116,9 +136,14 @@ export async function counts(ctx) {
       for (let i = 0; i < (ctx.quick ? (ZEROS.includes(key) ? 3 : 1) : 5); i += 1) {
         const [less, more] = [await totals(one, requests / 4), await totals(one, requests)]
         const each = (a, b) => (a - b) / (requests * 0.75)
-        found.push({ kernel: hasPerf ? each(more.kernel, less.kernel) : null, counters: combine(more.counters, less.counters, each) })
+        found.push({
+          kernel: hasPerf ? each(more.kernel, less.kernel) : null,
+          counters: combine(more.counters, less.counters, each),
+        })
       }
-      const images = IMAGES.map((image) => [image, spreads(found.map((f) => summarise(f.counters[image], systemCalls)))])
+      const images = IMAGES.map((image) => [
+        image, spreads(found.map((f) => summarise(f.counters[image], systemCalls)))
+      ])
       out.push({
         key,
         label,
@@ -132,7 +157,8 @@ export async function counts(ctx) {
     }
     checkSight(out)
     if (!ctx.quick) await works('addr2line', async () => {
-        if (statSync(module).mtimeMs !== built) throw new Error('the native module was rebuilt meanwhile: its addresses have other names now')
+        if (statSync(module).mtimeMs !== built)
+          throw new Error('the native module was rebuilt meanwhile: its addresses have other names now')
         nameStacks(out, module)
       })
     for (const row of out) delete row.stacks
@@ -159,7 +185,10 @@ async function stacks(shim, one, requests, drive) {
   await drive(one, requests)
   shim.stacks(0, 0)
   const change = (s, key) => (s[key] - (before.get(s.key)?.[key] ?? 0)) / requests
-  return shim.sites().map((s) => ({ ...s, calls: change(s, 'calls'), bytes: change(s, 'bytes') })).filter((s) => s.calls >= SITE_CALLS_MIN)
+  return shim
+    .sites()
+    .map((s) => ({ ...s, calls: change(s, 'calls'), bytes: change(s, 'bytes') }))
+    .filter((s) => s.calls >= SITE_CALLS_MIN)
 }
 
 /** Gives every row its `sites`: all families of allocations, and the copies that move most. */

@@ -1,7 +1,7 @@
 /**
- * Our load generator beside perf_analyzer, on the same server under the same load, in turn. If both are right, the server answers
- * for the same CPU per request at the same rate; where generator and server share a machine, the cheaper generator leaves more of
- * it to the server, so closed loops differ and a low rate of arrivals tells.
+ * Our load generator beside perf_analyzer, on the same server under the same load, in turn. If both are right, the
+ * server answers for the same CPU per request at the same rate; where generator and server share a machine, the cheaper
+ * generator leaves more of it to the server, so closed loops differ and a low rate of arrivals tells.
  */
 import { spawn } from 'node:child_process'
 import { readFileSync, rmSync } from 'node:fs'
@@ -39,7 +39,10 @@ async function generate(command, args, env = {}) {
     state.cpu = clientCpu(child.pid) ?? state.cpu
     if (performance.now() > until) child.kill('SIGKILL')
   }
-  if (state.code !== 0) throw new Error(`${command.split('/').at(-1)} ended with ${state.code}: ${(state.problem || state.text).trim().slice(-300)}`)
+  if (state.code !== 0)
+    throw new Error(
+      `${command.split('/').at(-1)} ended with ${state.code}: ${(state.problem || state.text).trim().slice(-300)}`,
+    )
   return state
 }
 
@@ -49,14 +52,20 @@ async function served(server) {
   return (await answer.json()).model_stats[0].inference_stats.success.count
 }
 
-/** Both sides by the same account: the server's own count of requests and the CPU of its threads, from start to end of a generator. */
+/**
+ * Both sides by the same account: the server's own count of requests and the CPU of its threads, from start to end of a
+ * generator.
+ */
 async function account(server, work) {
   const [count, cpu] = [await served(server), cpuSnapshot(server.pids())]
   const { figures, client } = await work()
   const after = cpuSnapshot(server.pids())
   const requests = (await served(server)) - count
   const cpuUs = cpuBetween(cpu, after) / Math.max(1, requests)
-  return { p999: null, errors: 0, unsent: 0, cpuMainUs: cpuUs, ...figures, requests, cpuUs, clientCpuUs: client / Math.max(1, requests) }
+  return {
+    p999: null, errors: 0, unsent: 0, cpuMainUs: cpuUs, ...figures, requests, cpuUs,
+    clientCpuUs: client / Math.max(1, requests),
+  }
 }
 
 export async function crosscheck(ctx) {
@@ -77,9 +86,14 @@ export async function crosscheck(ctx) {
         account(ctx.nereid, async () => {
           const { target, connections, streams } = asked
           const words = { ...target, connections, streams, rate: load.rate ?? 0, duration: seconds, warmup: 0 }
-          const { text, cpu } = await generate(ctx.binary, ['load', ...Object.entries(words).map(([name, value]) => `--${name}=${value}`)])
+          const { text, cpu } = await generate(ctx.binary, [
+            'load', ...Object.entries(words).map(([name, value]) => `--${name}=${value}`)
+          ])
           const r = JSON.parse(text)
-          const figures = { rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, errors: r.errors, unsent: r.unsent, firstError: r.first_error }
+          const figures = {
+            rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, errors: r.errors,
+            unsent: r.unsent, firstError: r.first_error,
+          }
           return { figures, client: cpu }
         })
       const table = join(ctx.work, 'perf_analyzer.csv')
@@ -88,10 +102,21 @@ export async function crosscheck(ctx) {
         account(ctx.nereid, async () => {
           // A table of an earlier run must not be read as this one's.
           rmSync(table, { force: true })
-          const { cpu } = await generate(analyzer.path, perfAnalyzerArguments({ transport, address, ...load, seconds, table }), analyzer.env)
+          const { cpu } = await generate(
+            analyzer.path, perfAnalyzerArguments({ transport, address, ...load, seconds, table }), analyzer.env,
+          )
           return { figures: readTable(readFileSync(table, 'utf8')), client: cpu }
         })
-      cells.push({ ...asked, run: ours }, { ...cell('crosscheck', { ...ctx.nereid, name: `perf_analyzer ${analyzer.version}` }, workloads.simple, transport, load), run: theirs })
+      cells.push(
+        { ...asked, run: ours },
+        {
+          ...cell(
+            'crosscheck', { ...ctx.nereid, name: `perf_analyzer ${analyzer.version}` }, workloads.simple, transport,
+            load,
+          ),
+          run: theirs,
+        },
+      )
     }
   }
   return ctx.runner.measure('our generator beside perf_analyzer', cells, ctx)

@@ -1,6 +1,6 @@
 /**
- * Models of frameworks beside bare loops of the same framework in Python: PyTorch and OpenVINO, whose models run in processes of the user's Python, and
- * trees, which run in the server. What is compared has one thread on each side.
+ * Models of frameworks beside bare loops of the same framework in Python: PyTorch and OpenVINO, whose models run in
+ * processes of the user's Python, and trees, which run in the server. What is compared has one thread on each side.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync } from 'node:fs'
@@ -15,17 +15,29 @@ import { startLoop } from '../subjects/loops.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
-/** What each family of models needs, and what a user installs to have it. */
+/** Packages of each family of models, and the command that installs them. */
 export const FAMILIES = [
-  { name: 'pytorch', title: 'PyTorch', script: 'pytorch_loop.py', modules: ['torch', 'numpy'], packages: 'torch numpy', threads: 'INTRA_OP_THREAD_COUNT' },
-  { name: 'openvino', title: 'OpenVINO', script: 'openvino_loop.py', modules: ['openvino', 'numpy'], packages: 'openvino numpy', threads: 'INFERENCE_NUM_THREADS' },
-  { name: 'trees', title: 'Trees', script: 'trees_loop.py', modules: ['xgboost', 'treelite', 'numpy'], packages: 'xgboost-cpu treelite numpy', threads: null },
+  {
+    name: 'pytorch', title: 'PyTorch', script: 'pytorch_loop.py', modules: ['torch', 'numpy'], packages: 'torch numpy',
+    threads: 'INTRA_OP_THREAD_COUNT',
+  },
+  {
+    name: 'openvino', title: 'OpenVINO', script: 'openvino_loop.py', modules: ['openvino', 'numpy'],
+    packages: 'openvino numpy', threads: 'INFERENCE_NUM_THREADS',
+  },
+  {
+    name: 'trees', title: 'Trees', script: 'trees_loop.py', modules: ['xgboost', 'treelite', 'numpy'],
+    packages: 'xgboost-cpu treelite numpy', threads: null,
+  },
 ]
 
 export const LOOP = (title) => `bare loop of ${title}`
 export const SERVED = (title) => `Nereid, ${title}`
 /** Names of workloads. */
-export const [DEEP, BATCHED, ALONE, BUILT_IN, PASSED] = ['deep network', 'small network, dynamic batching', 'small network, no batching', 'identity 4 KiB, built in', 'identity 4 KiB']
+export const [DEEP, BATCHED, ALONE, BUILT_IN, PASSED] = [
+  'deep network', 'small network, dynamic batching', 'small network, no batching', 'identity 4 KiB, built in',
+  'identity 4 KiB'
+]
 export const DEEP_CONCURRENCY = [1, 2]
 export const BATCH_CONCURRENCY = 16
 
@@ -52,21 +64,29 @@ const loopCell = (loop, subject, workload, call, more) => ({
   run: (seconds) => loop.measure(call, seconds),
 })
 
-/** PyTorch or OpenVINO: a network of more than 5 ms, a small one that batches and one that does not, and an identity. */
+/**
+ * PyTorch or OpenVINO: a network of more than 5 ms, a small one that batches and one that does not, and an identity.
+ */
 async function networks(ctx, family, python, repository, loop) {
   const one = `instance_group [ { count: 1 kind: KIND_CPU } ]\n${parameter(family.threads, 1)}`
   const write = (model, batch, from, to, more = '') =>
-    writeModel(repository, `${family.name}_${model}`, { config: config(family.name, batch, [['INPUT0', 'TYPE_FP32', from]], [['OUTPUT0', 'TYPE_FP32', to]], one + more) })
+    writeModel(repository, `${family.name}_${model}`, {
+      config: config(family.name, batch, [['INPUT0', 'TYPE_FP32', from]], [['OUTPUT0', 'TYPE_FP32', to]], one + more),
+    })
   write('deep', 0, [32, 1024], [32, 1024])
   write('mlp', 64, [64], [16], 'dynamic_batching { }\n')
   write('mlp_plain', 64, [64], [16])
   write('identity', 0, [-1], [-1])
   const names = ['deep', 'mlp', 'mlp_plain', 'identity'].map((model) => `${family.name}_${model}`)
   const [deep, mlp, plain, identity] = names
-  const server = await startNereid(ctx.root, { repository: [MODELS, repository], models: ['identity', ...names], flags: [`--backend-config=python,python-executable=${python}`], name: SERVED(family.title) })
+  const server = await startNereid(ctx.root, {
+    repository: [MODELS, repository], models: ['identity', ...names],
+    flags: [`--backend-config=python,python-executable=${python}`], name: SERVED(family.title),
+  })
   try {
     const cells = []
-    const add = (workload, name, transport, more) => cells.push(cell('frameworks', server, { ...workload, name }, transport, more))
+    const add = (workload, name, transport, more) =>
+      cells.push(cell('frameworks', server, { ...workload, name }, transport, more))
     // A share of a slow model's run is what a request or two more make.
     const seconds = Math.max(ctx.seconds, ctx.quick ? 1 : 4)
     for (const c of DEEP_CONCURRENCY) add(workloads.deep(deep), DEEP, 'gRPC', { c, seconds })
@@ -89,9 +109,15 @@ function rowsOf(repository, rows) {
   const parts = Math.floor((data.length / ROW_BYTES - rows) / Math.max(rows, 20)) + 1
   const input = (i) => {
     const from = (i % parts) * Math.max(rows, 20)
-    return { name: 'input__0', datatype: 'FP32', shape: [rows, FEATURES], data: data.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES) }
+    return {
+      name: 'input__0', datatype: 'FP32', shape: [rows, FEATURES],
+      data: data.subarray(from * ROW_BYTES, (from + rows) * ROW_BYTES),
+    }
   }
-  const workload = { name: TREES(rows), model: 'trees', inputs: [input(0)], outputs: ['output__0'], expected: [predictions.subarray(0, rows * 4)], tolerance: 1e-4 }
+  const workload = {
+    name: TREES(rows), model: 'trees', inputs: [input(0)], outputs: ['output__0'],
+    expected: [predictions.subarray(0, rows * 4)], tolerance: 1e-4,
+  }
   return { ...workload, vary: (i) => ({ ...workload, id: ID, inputs: [input(i)], expected: undefined }) }
 }
 
@@ -99,7 +125,9 @@ function rowsOf(repository, rows) {
 async function withEvaluation(ctx, one) {
   await ctx.runner.prepare(one)
   const { http } = one.subject
-  const evaluated = async () => (await (await fetch(`http://127.0.0.1:${http}/v2/models/trees/stats`)).json()).model_stats[0].inference_stats.compute_infer
+  const evaluated = async () =>
+    (await (await fetch(`http://127.0.0.1:${http}/v2/models/trees/stats`)).json()).model_stats[0].inference_stats
+      .compute_infer
   const run = async (seconds) => {
     const before = await evaluated()
     const figures = await ctx.generator.run(one, seconds)
@@ -110,7 +138,9 @@ async function withEvaluation(ctx, one) {
 }
 
 async function trees(ctx, family, python, repository, loop) {
-  const text = `backend: "fil"\nmax_batch_size: 4096\n${parameter('model_type', 'xgboost_json')}${parameter('is_classifier', 'false')}${parameter('cpu_nthread', 1)}`
+  const text =
+    'backend: "fil"\nmax_batch_size: ' +
+    `4096\n${parameter('model_type', 'xgboost_json')}${parameter('is_classifier', 'false')}${parameter('cpu_nthread', 1)}`
   writeModel(repository, 'trees', { config: text })
   const server = await startNereid(ctx.root, { repository, models: ['trees'], name: SERVED(family.title) })
   try {
@@ -119,7 +149,8 @@ async function trees(ctx, family, python, repository, loop) {
       const workload = rowsOf(repository, rows)
       const served = ['HTTP', 'gRPC'].map((transport) => cell('frameworks', server, workload, transport, { c: 1 }))
       for (const one of ctx.runner.wanted(served)) cells.push(await withEvaluation(ctx, one))
-      for (const library of ['XGBoost', 'treelite']) cells.push(loopCell(loop, LOOP(library), workload, `${library} ${rows}`))
+      for (const library of ['XGBoost', 'treelite'])
+        cells.push(loopCell(loop, LOOP(library), workload, `${library} ${rows}`))
     }
     return await ctx.runner.measure('trees', cells, ctx)
   } finally {
@@ -127,9 +158,10 @@ async function trees(ctx, family, python, repository, loop) {
   }
 }
 
-/** What is told of a family that no interpreter has the packages of. */
+/** Message for a family whose packages no interpreter has. */
 export const notInstalled = ({ packages }, reason) =>
-  `${reason}. \`python3 -m pip install ${packages}\` installs it, and \`npm run bench -- --suite=frameworks --python=PATH\` names that Python`
+  `${reason}. \`python3 -m pip install ${packages}\` installs it, and \`npm run bench -- --suite=frameworks ` +
+  '--python=PATH` names that Python'
 
 export async function frameworks(ctx) {
   const cells = []

@@ -1,9 +1,9 @@
 /**
- * What must not move the latency of a request: a blocked JavaScript thread, a model that loads, scrapes, many loaded models. And
- * what must not grow: memory under large bodies, threads, a second instance.
+ * What must not move the latency of a request: a blocked JavaScript thread, a model that loads, scrapes, many loaded
+ * models. And what must not grow: memory under large bodies, threads, a second instance.
  *
- * Latency is measured as pairs: a quiet run and a disturbed one, at a moderate rate in an open loop. Controls are pairs, too: they
- * say what a ratio is made of where server, load generator and disturbance share a few cores.
+ * Latency is measured as pairs: a quiet run and a disturbed one, at a moderate rate in an open loop. Controls are
+ * pairs, too: they say what a ratio is made of where server, load generator and disturbance share a few cores.
  */
 import { utimesSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,15 +19,15 @@ import * as workloads from '../workloads.mjs'
 const RATE = 1000
 const MODEL_THAT_LOADS = 'resnet50'
 
-/** What the machine does to a p99 without the server having a part in it: the same pairs, beside things it knows nothing of. */
+/** Control rows: what the machine alone does to a p99. Pairs beside work that does not involve the server. */
 const CONTROL = {
   nothing: 'control: nothing',
   computes: 'control: another process computes',
 }
 
 /**
- * Runs each row's pairs in turn, one of every row in a repetition: quiet, then disturbed, and the other way round in every other
- * repetition. A row's `begin` starts something and returns what ends it.
+ * Runs each row's pairs in turn, one of every row in a repetition: quiet, then disturbed, and the other way round in
+ * every other repetition. A row's `begin` starts something and returns what ends it.
  */
 async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
   await ctx.runner.prepare(quiet)
@@ -40,7 +40,7 @@ async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
         const before = i % 2 === 0 ? await load() : null
         const stop = await row.begin()
         let did
-        // Whatever becomes of the run: what goes on would disturb the next one, too.
+        // Stops the disturbance even if the run fails, because it would disturb the next one.
         const disturbed = await load().finally(async () => (did = await stop()))
         runs[r].push({ quiet: before ?? (await load()), disturbed, did })
       } catch (error) {
@@ -70,11 +70,10 @@ async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
 async function blockedThread(ctx, options) {
   // The generator takes its time to start and to drain; the block must outlast that.
   const blockMs = options.seconds * 1000 + 700
-  const started = await start('Nereid in process', process.execPath, [join(ctx.root, 'bench/isolation/shell.mjs'), TWO], {
-    ready: /ready (\d+) (\d+)/,
-    env: { BENCH_BLOCK_MS: `${blockMs}` },
-    cwd: ctx.root,
-  })
+  const started = await start(
+    'Nereid in process', process.execPath, [join(ctx.root, 'bench/isolation/shell.mjs'), TWO],
+    { ready: /ready (\d+) (\d+)/, env: { BENCH_BLOCK_MS: `${blockMs}` }, cwd: ctx.root },
+  )
   const [, http, grpc] = started.match.map(Number)
   const shell = subject('Nereid in process', started.child, { http, grpc })
   const quiet = cell('isolation', shell, workloads.simple, 'HTTP', { c: 16, rate: RATE })
@@ -93,7 +92,10 @@ async function blockedThread(ctx, options) {
   }
   const rows = [
     { name: 'JavaScript thread blocked (asleep)', begin: block('SIGHUP', 'slept'), control: CONTROL.nothing },
-    { name: 'JavaScript thread blocked (computing)', begin: block('SIGUSR2', 'computed'), control: CONTROL.computes, note: `takes one of ${ctx.cpus} cores away as well` },
+    {
+      name: 'JavaScript thread blocked (computing)', begin: block('SIGUSR2', 'computed'), control: CONTROL.computes,
+      note: `takes one of ${ctx.cpus} cores away as well`,
+    },
   ]
   const found = await pairs(ctx, quiet, rows, options)
   await end(shell.child)
@@ -132,21 +134,26 @@ async function scrapedMetrics(ctx, options) {
 }
 
 /**
- * p99 of `of` at two servers at once: at `asked`, which does the work that `disturb` asks for, and at a bystander, which is not asked.
- * Both share the machine with that work, with the client that asks for it and with each other, at the same moment; what is left is
- * what a server lets one client do to the others. A process that burns as many cores is no such control: it moves no bytes through
- * the kernel, and minutes pass between two runs of which the slowest hundredth is compared.
+ * p99 of `of` at two servers at once: at `asked`, which does the work that `disturb` asks for, and at a bystander,
+ * which is not asked. Both share the machine with that work, with the client that asks for it and with each other, at
+ * the same moment; what is left is what a server lets one client do to the others. A process that burns as many cores
+ * is no such control: it moves no bytes through the kernel, and minutes pass between two runs of which the slowest
+ * hundredth is compared.
  */
 async function besideWork(ctx, { asked, bystander, probes, disturb, name, options }) {
-  const cells = probes.map(({ of, workload, c, rate }) => ({ of, pair: [asked, bystander].map((s) => cell('isolation', s, workload, 'HTTP', { c, rate })) }))
+  const cells = probes.map(({ of, workload, c, rate }) => ({
+    of, pair: [asked, bystander].map((s) => cell('isolation', s, workload, 'HTTP', { c, rate })),
+  }))
   for (const { pair } of cells) {
     for (const one of pair) {
       // Health has no answer to check as an inference has.
-      if (one.workload === workloads.health) one.target = ctx.generator.target(one.subject, one.workload, 'HTTP', 'json')
+      if (one.workload === workloads.health)
+        one.target = ctx.generator.target(one.subject, one.workload, 'HTTP', 'json')
       else await ctx.runner.prepare(one)
     }
   }
-  const all = (seconds, seed) => Promise.all(cells.flatMap(({ pair }) => pair.map((one) => ctx.generator.run(one, seconds, { seed }))))
+  const all = (seconds, seed) =>
+    Promise.all(cells.flatMap(({ pair }) => pair.map((one) => ctx.generator.run(one, seconds, { seed }))))
   const quiet = await all(options.besideSeconds, 0)
   const runs = []
   for (let i = 0; i < options.pairs; i += 1) {
@@ -208,13 +215,18 @@ async function otherModelLoads(ctx, options) {
 /** Beside clients that ask for much work with each request. */
 async function heavyClients(ctx, options) {
   const [asked, bystander] = await Promise.all(
-    ['heavy clients', 'bystander of heavy clients'].map((name) => startNereid(ctx.root, { repository: HEAVY, name: `Nereid, ${name}` })),
+    ['heavy clients', 'bystander of heavy clients'].map((name) =>
+      startNereid(ctx.root, { repository: HEAVY, name: `Nereid, ${name}` }),
+    ),
   )
   const rows = []
   for (const client of HEAVY_CLIENTS) {
     const { body, headers } = client.make()
     const headerText = Object.entries(headers).map(([k, v]) => `${k}: ${v}`).join(';')
-    const args = { address: `127.0.0.1:${asked.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body), headers: headerText }
+    const args = {
+      address: `127.0.0.1:${asked.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body),
+      headers: headerText,
+    }
     const disturb = () => ctx.generator.beside('ask', args)
     rows.push(...(await besideWork(ctx, { asked, bystander, probes: PROBES, disturb, name: client.name, options })))
   }
@@ -244,11 +256,14 @@ async function manyModels(ctx, options) {
     rows.push({ name: `${MANY_COUNT} models loaded, ${transport}`, cpuRatio: spread(ratios) })
   }
   await Promise.all([one, many].map((s) => end(s.child)))
-  return { rows, idleThreads: extraThreads, idleModels: MANY_COUNT - 1, restingMiB: { one: resting[0], many: resting[1] } }
+  return {
+    rows, idleThreads: extraThreads, idleModels: MANY_COUNT - 1, restingMiB: { one: resting[0], many: resting[1] },
+  }
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
+  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 }
+    : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {
@@ -278,10 +293,13 @@ async function largeBodies(ctx, { seconds, quietSeconds }) {
   await sleep(quietSeconds * 1000)
   const after = resident()
   await end(server.child)
-  return { seconds, quietSeconds, beforeMiB: before, loadedMiB: loaded, peakMiB: peak, afterMiB: after, growthMiB: after - before, errors }
+  return {
+    seconds, quietSeconds, beforeMiB: before, loadedMiB: loaded, peakMiB: peak, afterMiB: after,
+    growthMiB: after - before, errors,
+  }
 }
 
-/** What a second instance of a large model adds, once both have run. */
+/** Memory that a second instance of a large model adds, once both have run. */
 async function secondInstance(ctx) {
   ctx.say('memory of a second instance …')
   const used = []
@@ -298,21 +316,27 @@ async function secondInstance(ctx) {
 }
 
 /**
- * Peak and rest of a load beside those of a bare session on the same file, in MiB that the process grew by. While a model is loaded again
- * the old one serves on: that peak stands beside a bare session's and what one more of them holds.
+ * Peak and rest of a load beside those of a bare session on the same file, in MiB that the process grew by. While a
+ * model is loaded again the old one serves on: that peak stands beside a bare session's and what one more of them
+ * holds.
  */
 async function loadingMemory(ctx) {
   const model = ctx.quick ? MODEL_THAT_LOADS : 'vgg19'
   ctx.say(`memory of loading ${model} …`)
   const file = join(MODELS, model, '1/model.onnx')
-  const bare = await start('bare session', process.execPath, [join(ctx.root, 'bench/isolation/bare_session.mjs'), file], { ready: /loaded (.*)\n/, cwd: ctx.root })
+  const bare = await start(
+    'bare session', process.execPath, [join(ctx.root, 'bench/isolation/bare_session.mjs'), file],
+    { ready: /loaded (.*)\n/, cwd: ctx.root },
+  )
   const [bareBefore, barePeak, bareRest] = bare.match[1].split(' ').map(Number)
   await end(bare.child)
   const server = await startNereid(ctx.root, { models: [], name: `Nereid, loading ${model}` })
   const pids = server.pids()
   const before = memoryMiB(pids, 'VmRSS')
   const ask = async (what) => {
-    const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${model}/${what}`, { method: 'POST', body: '{}' })
+    const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${model}/${what}`, {
+      method: 'POST', body: '{}',
+    })
     if (!answer.ok) throw new Error(`${what} of ${model}: ${await answer.text()}`)
   }
   const measured = async () => {
@@ -347,7 +371,9 @@ async function loadingMemory(ctx) {
 
 export async function memory(ctx) {
   const loading = await loadingMemory(ctx)
-  const bodies = await largeBodies(ctx, ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 })
+  const bodies = await largeBodies(
+    ctx, ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 },
+  )
   return { bodies, loading, secondInstance: ctx.quick ? null : await secondInstance(ctx) }
 }
 

@@ -18,7 +18,9 @@ export async function batching(ctx) {
     for (const [variant, model] of models) {
       for (const c of list) {
         const subject = { ...ctx.nereid, name: `Nereid, ${variant}` }
-        cells.push(cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }))
+        cells.push(
+          cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }),
+        )
       }
     }
   }
@@ -30,8 +32,12 @@ export async function batching(ctx) {
   if (!ctx.quick) {
     add(workloads.minilm, both('minilm'), [1, 2, 4, 8, 16], 3)
     const waiting = [
-      ...DELAYS.map((delay) => ({ delay, make: workloads.mlp, model: `mlp_delay_${delay}`, list: [1, 8, 32, 128], seconds: mlpSeconds })),
-      ...MINILM_DELAYS.map((delay) => ({ delay, make: workloads.minilm, model: delayVariant('minilm', delay), list: [1, 4, 16], seconds: 2 })),
+      ...DELAYS.map((delay) => ({
+        delay, make: workloads.mlp, model: `mlp_delay_${delay}`, list: [1, 8, 32, 128], seconds: mlpSeconds,
+      })),
+      ...MINILM_DELAYS.map((delay) => ({
+        delay, make: workloads.minilm, model: delayVariant('minilm', delay), list: [1, 4, 16], seconds: 2,
+      })),
     ]
     strict = await startNereid(ctx.root, {
       repository: [MODELS, VARIANTS],
@@ -43,7 +49,9 @@ export async function batching(ctx) {
       const variant = `fixed delay ${delay} µs`
       for (const c of list) {
         const subject = { ...strict, name: `Nereid, ${variant}` }
-        cells.push(cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }))
+        cells.push(
+          cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }),
+        )
       }
     }
   }
@@ -54,13 +62,18 @@ export async function batching(ctx) {
   }
 }
 
-/** Instances × threads of a small grid by hand: as many as there are cores, half of them, one; not more than twice the cores in all. */
+/**
+ * Instances × threads of a small grid by hand: as many as there are cores, half of them, one; not more than twice the
+ * cores in all.
+ */
 function threadGrid(cpus) {
   const counts = [...new Set([1, Math.max(1, cpus >> 1), cpus])]
-  return counts.flatMap((instances) => counts.map((threads) => [instances, threads])).filter(([instances, threads]) => instances * threads <= 2 * cpus)
+  return counts
+    .flatMap((instances) => counts.map((threads) => [instances, threads]))
+    .filter(([instances, threads]) => instances * threads <= 2 * cpus)
 }
 
-/** What a model gets without a word in its configuration, beside a grid of settings by hand. */
+/** Threads that a model gets by default, and a grid of settings by hand. */
 export async function threads(ctx) {
   const bases = [
     { base: 'mlp', make: workloads.mlp, seconds: 0.5 },
@@ -78,7 +91,9 @@ export async function threads(ctx) {
     servers.push(plain)
     const own = await startNereid(ctx.root, { repository: VARIANTS, models: variants, name: 'Nereid, threads by hand' })
     servers.push(own)
-    const shared = await startNereid(ctx.root, { models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool' })
+    const shared = await startNereid(ctx.root, {
+      models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool',
+    })
     servers.push(shared)
     // The default beside itself: how far two equal processes are apart is what a ratio to another setting is worth.
     const again = await startNereid(ctx.root, { models: names, name: 'Nereid, default again' })
@@ -87,11 +102,16 @@ export async function threads(ctx) {
     for (const { base, make, seconds } of bases) {
       const add = (server, setting, model) => {
         for (const c of [1, 2, 4]) {
-          cells.push(cell('threads', { ...server, name: `Nereid, ${setting}` }, { ...make(model), name: base }, 'gRPC', { c, seconds }))
+          cells.push(
+            cell('threads', { ...server, name: `Nereid, ${setting}` }, { ...make(model), name: base }, 'gRPC', {
+              c, seconds,
+            }),
+          )
         }
       }
       add(plain, 'default', base)
-      for (const [instances, count] of grid) add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
+      for (const [instances, count] of grid)
+        add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
       add(shared, 'global pool', base)
       add(again, 'default again', base)
     }
@@ -125,7 +145,10 @@ export function ortCell(ctx, workload, [callers, intra], { suite = 'compute', ti
       const { stdout } = await run(ctx.binary, args(seconds))
       const r = JSON.parse(stdout)
       const us = (one) => (times === 1 ? one : null)
-      return { rate: r.rate / times, p50: us(r.p50_us), p90: us(r.p90_us), p99: us(r.p99_us), p999: us(r.p999_us), requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null }
+      return {
+        rate: r.rate / times, p50: us(r.p50_us), p90: us(r.p90_us), p99: us(r.p99_us), p999: us(r.p999_us),
+        requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null,
+      }
     },
   }
 }
@@ -144,7 +167,9 @@ export async function compute(ctx) {
   // A share of a slow model's run is what a request or two more make; long enough that it does not matter.
   const seconds = ctx.quick ? 1 : 5
   for (const workload of list) {
-    const served = (ctx.quick ? [2] : [1, 2, 4]).map((c) => cell('compute', ctx.nereid, workload, 'gRPC', { c, seconds }))
+    const served = (ctx.quick ? [2] : [1, 2, 4]).map((c) =>
+      cell('compute', ctx.nereid, workload, 'gRPC', { c, seconds }),
+    )
     if (ctx.runner.wanted(served).length === 0) continue
     let best = null
     for (const setting of threadSettings(ctx.cpus)) {

@@ -12,17 +12,23 @@ const serves = (subject, workload) => subject.models === undefined || workload.m
 export async function floors(ctx, suite, workload, transport, form, loads) {
   const cells = []
   const asked = cell(suite, ctx.nereid, workload, transport, { form, c: 8 })
-  const wanted = FLOORS[transport].filter((name) => loads.some((load) => ctx.runner.wanted([cell(suite, { name }, workload, transport, { form, ...load })]).length > 0))
+  const wanted = FLOORS[transport].filter((name) =>
+    loads.some((load) => ctx.runner.wanted([cell(suite, { name }, workload, transport, { form, ...load })]).length > 0),
+  )
   if (wanted.length === 0) return cells
   const answer = await ctx.runner.prepare(asked)
   for (const name of wanted) {
-    const subject = await ctx.floors.get(name, `${workload.name} ${form}`, answer, form === 'binary' ? (workload.bytes ?? 0) : 0)
+    const subject = await ctx.floors.get(
+      name, `${workload.name} ${form}`, answer, form === 'binary' ? (workload.bytes ?? 0) : 0,
+    )
     for (const load of loads) cells.push(cell(suite, subject, workload, transport, { form, ...load }))
   }
   return cells
 }
 
-/** `simple` at 1, 8 and 32 requests at a time, everybody; the same request repeated beside it, where a target compares. */
+/**
+ * `simple` at 1, 8 and 32 requests at a time, everybody; the same request repeated beside it, where a target compares.
+ */
 export async function front(ctx) {
   const cells = []
   const loads = [1, 8, 32].map((c) => ({ c }))
@@ -32,7 +38,8 @@ export async function front(ctx) {
       if (!speaks(subject, transport) || !serves(subject, workloads.simple)) continue
       const form = transport === 'HTTP' ? (subject.form ?? 'binary') : 'binary'
       const isCompared = subject === ctx.nereid || subject === ctx.tritonReference
-      for (const load of isCompared ? both : loads) cells.push(cell('front', subject, workloads.simple, transport, { form, ...load }))
+      for (const load of isCompared ? both : loads)
+        cells.push(cell('front', subject, workloads.simple, transport, { form, ...load }))
     }
     cells.push(...(await floors(ctx, 'front', workloads.simple, transport, 'binary', both)))
   }
@@ -65,9 +72,16 @@ export async function sizes(ctx) {
   for (const transport of TRANSPORTS) await add(workloads.strings(12, 4096), transport, 'binary', { c: 8 }, false)
   // Each server has regions of its own: two writers must not make each other's output look right.
   for (const [i, subject] of [ctx.nereid, ...ctx.tritons].entries()) {
-    const workload = workloads.identity(LARGE, subject.models?.identity_onnx === undefined && subject !== ctx.nereid ? 'identity' : 'identity_onnx')
+    const workload = workloads.identity(
+      LARGE, subject.models?.identity_onnx === undefined && subject !== ctx.nereid ? 'identity' : 'identity_onnx',
+    )
     const wanted = cell('sizes', subject, workload, 'HTTP', { form: 'shm', c: 1 })
-    if (subject.name === 'Triton (response cache)' || !serves(subject, workload) || ctx.runner.wanted([wanted]).length === 0) continue
+    if (
+      subject.name === 'Triton (response cache)' ||
+      !serves(subject, workload) ||
+      ctx.runner.wanted([wanted]).length === 0
+    )
+      continue
     const { regions, verify } = await makeRegions(subject.http, workload, i)
     cells.push({ ...wanted, regions, verifyRegion: verify })
     cells.push({ ...cell('sizes', subject, workload, 'HTTP', { form: 'shm', c: 8 }), regions, verifyRegion: verify })
@@ -75,11 +89,20 @@ export async function sizes(ctx) {
   return ctx.runner.measure('sizes', cells, ctx)
 }
 
-/** Latency over rate, open loop. Rates are shares of what Triton can do, or of what Nereid can do where there is no Triton. */
+/**
+ * Latency over rate, open loop. Rates are shares of what Triton can do, or of what Nereid can do where there is no
+ * Triton.
+ */
 export async function curves(ctx, frontCells) {
   const cells = []
   for (const transport of TRANSPORTS) {
-    const best = (name) => Math.max(0, ...frontCells.filter((c) => c.subject.name === name && c.transport === transport).flatMap((c) => c.runs.map((r) => r.rate)))
+    const best = (name) =>
+      Math.max(
+        0,
+        ...frontCells
+          .filter((c) => c.subject.name === name && c.transport === transport)
+          .flatMap((c) => c.runs.map((r) => r.rate)),
+      )
     const own = best(ctx.nereid.name) || (await saturation(ctx, ctx.nereid, transport))
     const triton = ctx.tritonReference
     const theirs = triton === null ? 0 : best(triton.name) || (await saturation(ctx, triton, transport))
@@ -88,7 +111,9 @@ export async function curves(ctx, frontCells) {
     if (triton !== null) {
       for (const share of shares) {
         for (const subject of [ctx.nereid, triton]) {
-          cells.push(cell('curves', subject, workloads.simple, transport, { ...load(theirs * share), share, of: 'Triton' }))
+          cells.push(
+            cell('curves', subject, workloads.simple, transport, { ...load(theirs * share), share, of: 'Triton' }),
+          )
         }
       }
     }
@@ -97,7 +122,11 @@ export async function curves(ctx, frontCells) {
     }
     if (ctx.quick) break
     const rates = cells.filter((c) => c.transport === transport && c.subject === ctx.nereid).map((c) => c.rate)
-    cells.push(...(await floors(ctx, 'curves', workloads.simple, transport, 'binary', rates.map(load))).filter((c) => !BARE.includes(c.subject.name)))
+    cells.push(
+      ...(await floors(ctx, 'curves', workloads.simple, transport, 'binary', rates.map(load))).filter(
+        (c) => !BARE.includes(c.subject.name),
+      ),
+    )
   }
   return ctx.runner.measure('latency over rate', cells, ctx)
 }

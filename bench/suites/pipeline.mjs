@@ -1,6 +1,6 @@
 /**
- * Ensembles. Of tiny models: what a step more costs. The models give back what they get, so all of the difference is the way from step to step.
- * Of models that compute: the rate beside the same runs one after another in one function.
+ * Ensembles. Of tiny models: what a step more costs. The models give back what they get, so all of the difference is
+ * the way from step to step. Of models that compute: the rate beside the same runs one after another in one function.
  */
 import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
@@ -23,7 +23,9 @@ export async function pipeline(ctx) {
       for (const c of [1, 8]) {
         for (const model of models) {
           const workload = { ...workloads.identity(64, model), name: model }
-          for (const subject of [server, ...ctx.tritons.filter((t) => model in (t.models ?? {}) && t.name !== 'Triton (response cache)')]) {
+          for (const subject of [
+            server, ...ctx.tritons.filter((t) => model in (t.models ?? {}) && t.name !== 'Triton (response cache)')
+          ]) {
             // Triton writes the parameters of an ensemble's answer in any order.
             cells.push(cell('pipeline', subject, workload, transport, { c, answersVary: subject !== server }))
           }
@@ -32,7 +34,10 @@ export async function pipeline(ctx) {
     }
     const seconds = Math.max(1, ctx.seconds)
     const bare = { ...workloads.milliseconds('millisecond'), name: three.name }
-    cells.push({ ...cell('pipeline', server, three, 'HTTP', { c: 1 }), seconds }, { ...ortCell(ctx, bare, [1, 1], { suite: 'pipeline', times: STEPS }), seconds })
+    cells.push(
+      { ...cell('pipeline', server, three, 'HTTP', { c: 1 }), seconds },
+      { ...ortCell(ctx, bare, [1, 1], { suite: 'pipeline', times: STEPS }), seconds },
+    )
     return await ctx.runner.measure('ensembles', cells, ctx)
   } finally {
     await end(server.child)

@@ -1,6 +1,7 @@
 /**
- * Models in Python, the same `model.py` in Nereid and in Triton: what the way to another process and back adds to a request, what strings, calls
- * of other models and responses in their own time cost, and what an instance costs that nobody asks.
+ * Models in Python, the same `model.py` in Nereid and in Triton: what the way to another process and back adds to a
+ * request, what strings, calls of other models and responses in their own time cost, and what an instance costs that
+ * nobody asks.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -34,9 +35,13 @@ function loads(quick) {
     }
   }
   out.push({ workload: workloads.named(STRINGS, { ...workloads.strings(16, 1000), model: 'python_strings' }), c: 1 })
-  // In one cgroup with the server, as a neighbour on its machine may be: a process of a model may not stand behind them.
+  // In one cgroup with the server, as a neighbour on its machine may be: a process of a model may not stand behind
+  // them.
   out.push({ workload: { ...workloads.simple, name: BUSY, model: 'python_simple' }, c: 8, busy: 2 })
-  out.push({ workload: { ...workloads.simple, name: PLAIN, model: 'python_simple' }, c: 1 }, { workload: { ...workloads.simple, name: CALLER, model: 'python_caller' }, c: 1 })
+  out.push(
+    { workload: { ...workloads.simple, name: PLAIN, model: 'python_simple' }, c: 1 },
+    { workload: { ...workloads.simple, name: CALLER, model: 'python_caller' }, c: 1 },
+  )
   return out
 }
 
@@ -47,7 +52,11 @@ function cellsOf(ctx, subject) {
       if (isOurs && subject.kind !== 'nereid') continue
       cells.push(cell('python', subject, workload, transport, { c, busy }))
     }
-    cells.push(streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, { suite: 'python', seconds: Math.max(ctx.seconds, 2) }))
+    cells.push(
+      streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, {
+        suite: 'python', seconds: Math.max(ctx.seconds, 2),
+      }),
+    )
     cells.push(streamCell(ctx, subject, transport, workloads.pythonBurst, 4, { suite: 'python' }))
   }
   return cells
@@ -63,12 +72,18 @@ function pssMB(pid) {
 async function idle(ctx, flags) {
   const server = await startNereid(ctx.root, { models: ['python_identity'], flags })
   try {
-    await ctx.generator.once(ctx.generator.target(server, workloads.identity(4096, 'python_identity'), 'HTTP', 'binary'))
+    await ctx.generator.once(
+      ctx.generator.target(server, workloads.identity(4096, 'python_identity'), 'HTTP', 'binary'),
+    )
     await sleep(1000)
     const pids = processTree(server.child.pid).slice(1)
     const before = cpuSnapshot(pids)
     await sleep(IDLE_SECONDS * 1000)
-    return { seconds: IDLE_SECONDS, processes: pids.length, cpuUsPerSecond: cpuBetween(before, cpuSnapshot(pids)) / IDLE_SECONDS, pssMB: pids.reduce((sum, pid) => sum + pssMB(pid), 0) }
+    return {
+      seconds: IDLE_SECONDS, processes: pids.length,
+      cpuUsPerSecond: cpuBetween(before, cpuSnapshot(pids)) / IDLE_SECONDS,
+      pssMB: pids.reduce((sum, pid) => sum + pssMB(pid), 0),
+    }
   } finally {
     await end(server.child)
   }
@@ -80,13 +95,19 @@ async function idlePeer(subject) {
   const before = cpuSnapshot(pids)
   await sleep(IDLE_SECONDS * 1000)
   const used = cpuBetween(before, cpuSnapshot(pids))
-  return { subject: subject.name, processes: pids.length, cpuUsPerSecond: used / IDLE_SECONDS / pids.length, pssMB: spread(pids.map(pssMB)) }
+  return {
+    subject: subject.name, processes: pids.length, cpuUsPerSecond: used / IDLE_SECONDS / pids.length,
+    pssMB: spread(pids.map(pssMB)),
+  }
 }
 
 export async function python(ctx) {
-  const peers = ctx.tritons.filter((t) => t.name !== 'Triton (response cache)' && PYTHON_MODELS.every((m) => m in t.models))
+  const peers = ctx.tritons.filter(
+    (t) => t.name !== 'Triton (response cache)' && PYTHON_MODELS.every((m) => m in t.models),
+  )
   // Both sides in one interpreter, with one numpy.
-  const interpreter = peers.find((t) => t.python)?.python ?? (await peerEnvironment(ctx.root, 'numpy', ['numpy'], ctx.say)).python
+  const interpreter =
+    peers.find((t) => t.python)?.python ?? (await peerEnvironment(ctx.root, 'numpy', ['numpy'], ctx.say)).python
   const flags = [`--backend-config=python,python-executable=${interpreter}`]
   const cells = []
   let server = null

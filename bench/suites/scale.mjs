@@ -1,9 +1,10 @@
 /**
- * The same requests to servers of 1, 2, 4 and 8 reactors and instances: what a core more brings, and what a request costs then. Two models: one that
- * runs where it arrives, so that the reactors are what is measured, and one of a millisecond, for the instances and their threads.
+ * The same requests to servers of 1, 2, 4 and 8 reactors and instances: what a core more brings, and what a request
+ * costs then. Two models: one that runs where it arrives, so that the reactors are what is measured, and one of a
+ * millisecond, for the instances and their threads.
  *
- * Of each size there is a server, and all of them are measured in turn: ratios are within a run. As many load generators as reactors send, each from
- * connections of its own: one is one thread, and would be the limit.
+ * Of each size there is a server, and all of them are measured in turn: ratios are within a run. As many load
+ * generators as reactors send, each from connections of its own: one is one thread, and would be the limit.
  */
 import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
@@ -14,7 +15,10 @@ import * as workloads from '../workloads.mjs'
 
 export const SIZES = [1, 2, 4, 8]
 
-/** Connections of one generator, and requests at a time of each. Many connections: the kernel deals them out to reactors by chance. */
+/**
+ * Connections of one generator, and requests at a time of each. Many connections: the kernel deals them out to reactors
+ * by chance.
+ */
 const SHAPES = { HTTP: { connections: 16, streams: 1 }, gRPC: { connections: 8, streams: 2 } }
 
 /** Sizes that fit a machine, and what to say of the others. */
@@ -23,9 +27,14 @@ export function sizesFor(cpus, quick = false) {
   const sizes = asked.filter((n) => n <= cpus)
   const notes = []
   const beyond = asked.filter((n) => n > cpus)
-  if (beyond.length > 0) notes.push(`not measured: ${beyond.join(' and ')} reactors and instances, as this machine has ${cpus} cores`)
+  if (beyond.length > 0)
+    notes.push(`not measured: ${beyond.join(' and ')} reactors and instances, as this machine has ${cpus} cores`)
   const shared = sizes.filter((n) => 2 * n > cpus)
-  if (shared.length > 0) notes.push(`at ${shared.join(' and ')} reactors the load generators share the ${cpus} cores with the server: rates are lower than they could be, CPU per request is not`)
+  if (shared.length > 0)
+    notes.push(
+      `at ${shared.join(' and ')} reactors the load generators share the ${cpus} cores with the server: ` +
+        'rates are lower than they could be, CPU per request is not',
+    )
   return { sizes, notes }
 }
 
@@ -48,8 +57,14 @@ export async function scale(ctx) {
       servers.push(server)
       for (const transport of ['HTTP', 'gRPC']) {
         const shape = SHAPES[transport]
-        for (const workload of [{ ...workloads.simple, model: models[0] }, { ...workloads.milliseconds(models[1]), name: 'millisecond' }]) {
-          const one = { ...cell('scale', server, workload, transport, { c: n * shape.connections * shape.streams }), ...shape, size: n }
+        for (const workload of [
+          { ...workloads.simple, model: models[0] },
+          { ...workloads.milliseconds(models[1]), name: 'millisecond' },
+        ]) {
+          const one = {
+            ...cell('scale', server, workload, transport, { c: n * shape.connections * shape.streams }), ...shape,
+            size: n,
+          }
           if (ctx.runner.wanted([one]).length === 0) continue
           await ctx.runner.prepare(one)
           cells.push({ ...one, run: (seconds) => ctx.generator.runTogether(one, seconds, n) })

@@ -1,6 +1,7 @@
 /**
- * Decoupled models: what a response costs when a request has many, whether each arrives once and in its place, and whether a reader that does
- * not read delays others. The model is `repeat`; in nvidia-pytriton's Triton, which has no such backend, a Python model that does the same.
+ * Decoupled models: what a response costs when a request has many, whether each arrives once and in its place, and
+ * whether a reader that does not read delays others. The model is `repeat`; in nvidia-pytriton's Triton, which has no
+ * such backend, a Python model that does the same.
  */
 import { cell } from '../lib/cells.mjs'
 import { processCpuMs } from '../lib/process.mjs'
@@ -9,12 +10,13 @@ import { burst, paced } from '../workloads.mjs'
 
 const TRANSPORTS = ['HTTP', 'gRPC']
 const STREAMS = 64
-/** What opening 64 connections costs must not be seen. */
+/** Long enough to hide the cost of opening 64 connections. */
 const PACED_SECONDS_MIN = 2
 
 /**
- * Readers of which one kind reads nothing. Each response repeats an id of 2 kB, so that the sockets are full after some hundred of them and
- * the others wait in the server. No bursts: those of readers that read would delay others by the work they are.
+ * Readers of which one kind reads nothing. Each response repeats an id of 2 kB, so that the sockets are full after some
+ * hundred of them and the others wait in the server. No bursts: those of readers that read would delay others by the
+ * work they are.
  */
 const READERS = { connections: 16, responses: 4000, 'delay-ms': 1, 'id-bytes': 2000, 'every-ms': 3500 }
 /** Requests of one response each, 1000 a second. */
@@ -25,7 +27,9 @@ export function streamCell(ctx, subject, transport, workload, c, { suite = 'stre
   const { responses, delayMs, model } = workload
   one.run = (seconds) => {
     // Paced, one request is all of the run.
-    const args = delayMs === 0 ? { responses, duration: seconds } : { responses: Math.round((seconds * 1000) / delayMs), 'delay-ms': delayMs, requests: 1 }
+    const args =
+      delayMs === 0 ? { responses, duration: seconds }
+        : { responses: Math.round((seconds * 1000) / delayMs), 'delay-ms': delayMs, requests: 1 }
     return ctx.generator.stream(one, { ...args, connections: c, model })
   }
   return one
@@ -49,7 +53,9 @@ async function slowReaders(ctx) {
   const seconds = Math.max(ctx.seconds, 1.5)
   const runs = []
   const measure = async (reads) => {
-    const stop = reads === null ? null : ctx.generator.beside('read-slowly', { address: `127.0.0.1:${ctx.nereid.http}`, reads, ...READERS })
+    const stop =
+      reads === null ? null
+        : ctx.generator.beside('read-slowly', { address: `127.0.0.1:${ctx.nereid.http}`, reads, ...READERS })
     const from = [performance.now(), processCpuMs(ctx.nereid.pids())]
     const found = await ctx.generator.stream(probe, { ...PROBE, duration: seconds })
     const cores = (processCpuMs(ctx.nereid.pids()) - from[1]) / (performance.now() - from[0])
@@ -78,7 +84,9 @@ export async function stream(ctx) {
   const cells = []
   for (const transport of TRANSPORTS) {
     for (const subject of [ctx.nereid, ...ctx.tritons.filter((t) => t.models.repeat !== undefined)]) {
-      cells.push(streamCell(ctx, subject, transport, paced, STREAMS, { seconds: Math.max(ctx.seconds, PACED_SECONDS_MIN) }))
+      cells.push(
+        streamCell(ctx, subject, transport, paced, STREAMS, { seconds: Math.max(ctx.seconds, PACED_SECONDS_MIN) }),
+      )
       cells.push(streamCell(ctx, subject, transport, burst, 4))
     }
   }

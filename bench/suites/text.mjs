@@ -1,6 +1,6 @@
 /**
- * Texts of many lengths: one network behind two configurations, with and without `nereid.padding`, and a bare ONNX Runtime loop that knows
- * its requests beforehand, puts them in order and pads each batch.
+ * Texts of many lengths: one network behind two configurations, with and without `nereid.padding`, and a bare ONNX
+ * Runtime loop that knows its requests beforehand, puts them in order and pads each batch.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
@@ -46,7 +46,10 @@ function loopCell(ctx, name, hidden, c, { window, batch, callers, intra }) {
     async run(seconds) {
       const { stdout } = await run(ctx.binary, args(seconds))
       const r = JSON.parse(stdout)
-      return { rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null }
+      return {
+        rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, requests: r.requests,
+        errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null,
+      }
     },
   }
 }
@@ -68,12 +71,16 @@ async function bestLoop(ctx, name, hidden, c, seconds) {
 async function infer(server, model, i, hidden) {
   const { inputs } = workloads.texts(model, hidden).vary(i)
   const head = Buffer.from(JSON.stringify({
-    inputs: inputs.map((t) => ({ name: t.name, shape: t.shape, datatype: t.datatype, parameters: { binary_data_size: t.data.length } })),
+      inputs: inputs.map((t) => ({
+        name: t.name, shape: t.shape, datatype: t.datatype, parameters: { binary_data_size: t.data.length },
+      })),
     outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }],
   }))
   const body = Buffer.concat([head, ...inputs.map((t) => t.data)])
   const headers = { 'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': `${head.length}` }
-  const answer = await fetch(`http://127.0.0.1:${server.http}/v2/models/${model}/infer`, { method: 'POST', body, headers })
+  const answer = await fetch(`http://127.0.0.1:${server.http}/v2/models/${model}/infer`, {
+    method: 'POST', body, headers,
+  })
   return Buffer.from(await answer.arrayBuffer())
 }
 
@@ -85,10 +92,13 @@ async function checkAnswers(server, name, hidden) {
     return stats.model_stats[0].execution_count
   }
   const alone = []
-  for (let i = 0; i < COMPARED; i += 1) alone.push((await infer(server, `text_${name}`, i, hidden)).subarray(-hidden * 4))
+  for (let i = 0; i < COMPARED; i += 1)
+    alone.push((await infer(server, `text_${name}`, i, hidden)).subarray(-hidden * 4))
   const before = await count()
   const together = await Promise.all(alone.map((_, i) => infer(server, model, i, hidden)))
-  together.forEach((answer, i) => checkAnswer(answer, [alone[i]], { transport: 'HTTP', form: 'binary', tolerance: TOLERANCE }))
+  together.forEach((answer, i) =>
+    checkAnswer(answer, [alone[i]], { transport: 'HTTP', form: 'binary', tolerance: TOLERANCE }),
+  )
   const runs = (await count()) - before
   if (!(runs < COMPARED / 2)) throw new Error(`${COMPARED} requests at once made ${runs} runs: nothing was padded`)
 }

@@ -1,6 +1,7 @@
 /**
- * What TLS costs: the same small request at two servers that differ in it, and 16 MiB there and back beside an echo made of tokio-rustls.
- * Connections are made before the clock runs: handshakes are not in these figures (see test/attacks/tls.mjs).
+ * What TLS costs: the same small request at two servers that differ in it, and 16 MiB there and back beside an echo
+ * made of tokio-rustls. Connections are made before the clock runs: handshakes are not in these figures (see
+ * test/attacks/tls.mjs).
  */
 import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
@@ -9,7 +10,9 @@ import { CERTIFICATE, KEY, startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
 const LARGE = 16 << 20
-const FLAGS = ['http', 'grpc'].flatMap((port) => [`--${port}-use-ssl=true`, `--${port}-server-cert=${CERTIFICATE}`, `--${port}-server-key=${KEY}`])
+const FLAGS = ['http', 'grpc'].flatMap((port) => [
+  `--${port}-use-ssl=true`, `--${port}-server-cert=${CERTIFICATE}`, `--${port}-server-key=${KEY}`
+])
 
 export async function tls(ctx) {
   const models = ['simple', 'identity']

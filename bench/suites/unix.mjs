@@ -19,7 +19,9 @@ export async function unix(ctx) {
     servers.push(await startNereid(ctx.root, { name: TCP, models: ['simple'] }))
     const flags = [`--http-address=${http}`, `--grpc-address=${grpc}`]
     servers.push(Object.assign(await startNereid(ctx.root, { name: UNIX, models: ['simple'], flags }), { http, grpc }))
-    const cells = ['HTTP', 'gRPC'].flatMap((transport) => [1, 8].flatMap((c) => servers.map((subject) => cell('unix', subject, workloads.simple, transport, { c }))))
+    const cells = ['HTTP', 'gRPC'].flatMap((transport) =>
+      [1, 8].flatMap((c) => servers.map((subject) => cell('unix', subject, workloads.simple, transport, { c }))),
+    )
     return await ctx.runner.measure('Unix sockets', cells, ctx)
   } finally {
     await Promise.all(servers.map((server) => end(server.child)))
