@@ -6,7 +6,10 @@ import { until } from './lib/wait.mjs'
 
 const PART = Buffer.alloc(1 << 20, 'x')
 
-/** In the place of a Redis: answers the PING of a connection, and to everything else announces half a gigabyte, which it sends. */
+/**
+ * In the place of a Redis: answers the PING of a connection, and to everything else announces half a gigabyte, which it
+ * sends.
+ */
 const port = await new Promise((resolve) => {
   const flood = (socket) => {
     let pinged = false
@@ -32,10 +35,14 @@ const port = await new Promise((resolve) => {
 const tensor = (name) => [name, 'TYPE_INT32', [16]]
 const cached = server('a Redis that floods', {
   flags: ['--cache-config=redis,host=127.0.0.1', `--cache-config=redis,port=${port}`],
-  models: (root) => writeModel(root, 'cached', { config: config('identity', 0, [tensor('INPUT0')], [tensor('OUTPUT0')], 'response_cache { enable: true }\n') }),
+  models: (root) =>
+    writeModel(root, 'cached', {
+      config: config('identity', 0, [tensor('INPUT0')], [tensor('OUTPUT0')], 'response_cache { enable: true }\n'),
+    }),
 })
 
-const body = (value) => JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(value) }] })
+const body = (value) =>
+  JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(value) }] })
 
 export const rows = [
   {
@@ -64,7 +71,10 @@ export const rows = [
       t.check(await until(some, { seconds: 60 }), `it was asked ${await failed()} times only`)
       t.check(slowest < 5000, `a request took ${slowest.toFixed(0)} ms`)
       t.check(most < 600, `${most.toFixed(0)} MiB`)
-      return `${asked} requests, ${await failed()} lookups failed, the slowest took ${slowest.toFixed(0)} ms, ${most.toFixed(0)} MiB more`
+      return (
+        `${asked} requests, ${await failed()} lookups failed, the slowest took ${slowest.toFixed(0)} ms, ` +
+        `${most.toFixed(0)} MiB more`
+      )
     },
   },
 ]

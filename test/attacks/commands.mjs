@@ -1,4 +1,7 @@
-/** Files that are handed to the commands beside serving: `nereid doctor`, `nereid check` and `nereid init`. They start no server; the one of the runner only looks on. */
+/**
+ * Files that are handed to the commands beside serving: `nereid doctor`, `nereid check` and `nereid init`. They start
+ * no server; the one of the runner only looks on.
+ */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -16,7 +19,11 @@ function run(args, cwd, env = {}) {
   return new Promise((done) => {
     const limits = { cwd, timeout: MS_MAX, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
     const command = [process.execPath, '--max-old-space-size=512', join(ROOT, 'dist/cli/main.js'), ...args]
-    execFile('sh', ['-c', `ulimit -t ${CPU_SECONDS_MAX} && exec "$@"`, 'sh', ...command], limits, (error, stdout, stderr) => {
+    execFile(
+      'sh',
+      ['-c', `ulimit -t ${CPU_SECONDS_MAX} && exec "$@"`, 'sh', ...command],
+      limits,
+      (error, stdout, stderr) => {
       const code = error === null ? 0 : error.signal === null ? error.code : `did not end by itself (${error.signal})`
       done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
     })
@@ -33,14 +40,21 @@ async function within(task) {
   }
 }
 
-const ALIASES = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]', ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)].join('\n')
+const ALIASES = [
+  'a0: &a0 [x, x, x, x, x, x, x, x, x, x]',
+  ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)
+].join('\n')
 const SERVICE = 'services: { t: { image: tritonserver, command: '
 
 /** Name of a file → its text and the exit codes that are right. */
 const FILES = {
   'aliases.yaml': [`${ALIASES}\n${SERVICE}*a40, environment: *a40, volumes: *a40 } }\n`, [1]],
   'rings.yaml': ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver, *s] } }\n', [1, 2]],
-  'merges.yaml': [`${Array.from({ length: 200 }, (_, i) => `m${i}: &m${i} { <<: [${i === 0 ? '' : `*m${i - 1}, *m${i - 1}`}] }`).join('\n')}\n${SERVICE}[tritonserver], <<: *m199 } }\n`, [1, 2]],
+  'merges.yaml': [
+    `${Array.from({ length: 200 }, (_, i) => `m${i}: &m${i} { <<: [${i === 0 ? '' : `*m${i - 1}, *m${i - 1}`}] }`).join('\n')}\n${SERVICE}[tritonserver], ` +
+      '<<: *m199 } }\n',
+    [1, 2]
+  ],
   'levels.yaml': [Array.from({ length: 1300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n'), [2]],
   'lists.yaml': [`services: \n ${'- '.repeat(400_000)}\n`, [2]],
   'questions.yaml': [`${'? '.repeat(400_000)}\n`, [2]],
@@ -77,18 +91,26 @@ function library(needs, { segments = 2, namesBytes = null } = {}) {
   head.writeUInt16LE(56, 54)
   head.writeUInt16LE(segments, 56)
   const tables = Buffer.alloc(16 * dynamic.length)
-  for (const [i, entry] of dynamic.entries()) for (const [j, value] of entry.entries()) tables.writeBigUInt64LE(value, 16 * i + 8 * j)
+  for (const [i, entry] of dynamic.entries())
+    for (const [j, value] of entry.entries()) tables.writeBigUInt64LE(value, 16 * i + 8 * j)
   const parts = [[1, head.length, 0x10000, names.length], [2, head.length + names.length, 0, tables.length]]
   for (const [i, [kind, offset, address, bytes]] of parts.entries()) {
     head.writeUInt32LE(kind, 64 + 56 * i)
-    for (const [at, value] of [[8, offset], [16, address], [32, bytes]]) head.writeBigUInt64LE(BigInt(value), 64 + 56 * i + at)
+    for (const [at, value] of [
+      [8, offset],
+      [16, address],
+      [32, bytes],
+    ])
+      head.writeBigUInt64LE(BigInt(value), 64 + 56 * i + at)
   }
   return Buffer.concat([head, names, tables])
 }
 
 export const rows = [
   {
-    attack: 'nereid gpu beside 5,000 packages, libraries that need one another in a ring and 100 deep, need 100,000 others, have names of 2^64 bytes or 60,000 segments, and a FIFO in the place of one',
+    attack:
+      'nereid gpu beside 5,000 packages, libraries that need one another in a ring and 100 deep, need ' +
+      '100,000 others, have names of 2^64 bytes or 60,000 segments, and a FIFO in the place of one',
     limit:
       'A directory has at most `ENTRIES_MAX` entries (`backend_onnx::provider::places`), and libraries are followed ' +
       '`DEPTH_MAX` deep. Only tables of a file are read: `SEGMENTS_MAX`, `DYNAMIC_MAX` and `NAMES_BYTES_MAX` ' +
@@ -103,13 +125,18 @@ export const rows = [
         for (let i = 0; i < 5000; i += 1) mkdirSync(join(packages, `nvidia/p${i}`))
         writeFileSync(join(capi, 'libonnxruntime.so.1'), library([]))
         writeFileSync(join(capi, 'libonnxruntime_providers_shared.so'), library([]))
-        for (let i = 0; i < 100; i += 1) writeFileSync(join(cuda, `libcudeep${i}.so`), library([`libcudeep${i + 1}.so`]))
+        for (let i = 0; i < 100; i += 1)
+          writeFileSync(join(cuda, `libcudeep${i}.so`), library([`libcudeep${i + 1}.so`]))
         writeFileSync(join(cuda, 'libcuring.so'), library(['libcuring2.so']))
         writeFileSync(join(cuda, 'libcuring2.so'), library(['libcuring.so', 'libcuring2.so']))
         const provider = join(capi, 'libonnxruntime_providers_cuda.so')
         const needed = ['libcudart.so.13', 'libcudeep0.so', 'libcuring.so', '../../libcu.so']
         let worst = 0
-        for (const file of [library(needed), library([...needed, ...Array.from({ length: 100_000 }, (_, i) => `libcu${i}.so`)]), library(needed, { namesBytes: 2n ** 64n - 1n }), library(needed, { segments: 60_000 }), library(needed).subarray(0, 200), Buffer.alloc(64), null]) {
+        for (const file of [
+          library(needed), library([...needed, ...Array.from({ length: 100_000 }, (_, i) => `libcu${i}.so`)]),
+          library(needed, { namesBytes: 2n ** 64n - 1n }), library(needed, { segments: 60_000 }),
+          library(needed).subarray(0, 200), Buffer.alloc(64), null
+        ]) {
           rmSync(provider, { force: true })
           if (file === null) execFileSync('mkfifo', [provider])
           else writeFileSync(provider, file)
@@ -123,9 +150,13 @@ export const rows = [
     },
   },
   {
-    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, with 120,000 templates, of scripts that double a variable or an array 64 times, and of Dockerfiles with 4,600 here-documents that never end',
+    attack:
+      'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 ' +
+      'brackets, with 120,000 templates, of scripts that double a variable or an array 64 times, and of ' +
+      'Dockerfiles with 4,600 here-documents that never end',
     limit:
-      'Files have `FILE_BYTES_MAX` (Dockerfiles `DOCKERFILE_BYTES_MAX`), `FOLLOWED_MAX` aliases and `YAML_DEPTH_MAX` brackets; command lines have ' +
+      'Files have `FILE_BYTES_MAX` (Dockerfiles `DOCKERFILE_BYTES_MAX`), `FOLLOWED_MAX` aliases and ' +
+      '`YAML_DEPTH_MAX` brackets; command lines have ' +
       '`WORDS_MAX` words of `WORD_CHARS_MAX` and `ARGUMENTS_MAX`. The output has `FINDINGS_MAX` lines and ' +
       '`EDITS_MAX` changes. The exit code for more is 2.',
     server: fresh(standard),
@@ -144,7 +175,10 @@ export const rows = [
     },
   },
   {
-    attack: 'a file of options (`--config`) of aliases of aliases, 65,000 brackets, 32,000 lists in lists, 6,000 keys, one key 9,000 times, 65,000 mistakes and bytes that are not text; a terabyte, a FIFO, a device, a directory and a loop of links in its place',
+    attack:
+      'a file of options (`--config`) of aliases of aliases, 65,000 brackets, 32,000 lists in lists, 6,000 ' +
+      'keys, one key 9,000 times, 65,000 mistakes and bytes that are not text; a terabyte, a FIFO, a device, ' +
+      'a directory and a loop of links in its place',
     limit:
       'It must be a regular file of at most `FILE_BYTES_MAX`, opened without waiting (`src/cli/sources.ts`). ' +
       'Aliases and tags are not followed, a value is a scalar or a list of scalars, and the first unknown or ' +
@@ -154,9 +188,12 @@ export const rows = [
       return within(async (directory) => {
         const bytes = 64 * 1024
         const many = (text) => text.repeat(Math.floor(bytes / text.length))
+        const alias = (i) => `a${i}: &a${i} [${Array(10).fill(i === 0 ? '*a' : `*a${i - 1}`).join(', ')}]`
         const texts = [
-          ['a: &a [x, x]', ...Array.from({ length: 60 }, (_, i) => `a${i}: &a${i} [${Array(10).fill(i === 0 ? '*a' : `*a${i - 1}`).join(', ')}]`)].join('\n'),
-          many('['), many('- '), many('"'), many(']'), many('id: x\n'), Array.from({ length: 6000 }, (_, i) => `k${i}: 1`).join('\n'), Buffer.from([0x7f, 0x45, 0xff, 0xfe]),
+          ['a: &a [x, x]', ...Array.from({ length: 60 }, (_, i) => alias(i))].join('\n'),
+          many('['), many('- '), many('"'), many(']'), many('id: x\n'),
+          Array.from({ length: 6000 }, (_, i) => `k${i}: 1`).join('\n'),
+          Buffer.from([0x7f, 0x45, 0xff, 0xfe]),
         ]
         const files = texts.map((text, i) => (writeFileSync(join(directory, `${i}.yaml`), text), `${i}.yaml`))
         execFileSync('mkfifo', [join(directory, 'fifo')])
@@ -167,14 +204,18 @@ export const rows = [
         for (const file of [...files, 'fifo', 'loop', 'large', '/dev/zero', directory]) {
           const { code, text, ms } = await run(['config'], directory, { NEREID_CONFIG: file })
           worst = Math.max(worst, ms)
-          t.check(code === 1 && text.length < 2000 && !/\n {4}at /.test(text), `${file}: ${code}: ${text.slice(0, 500)}`)
+          t.check(
+            code === 1 && text.length < 2000 && !/\n {4}at /.test(text), `${file}: ${code}: ${text.slice(0, 500)}`,
+          )
         }
         return `${files.length + 5} files, slowest ${worst.toFixed(0)} ms`
       })
     },
   },
   {
-    attack: 'nereid doctor and nereid check of FIFOs, devices, a terabyte, loops of links, a model.py of 8 GiB, and a config.pbtxt of 16 MB of mistakes',
+    attack:
+      'nereid doctor and nereid check of FIFOs, devices, a terabyte, loops of links, a model.py of 8 GiB, ' +
+      'and a config.pbtxt of 16 MB of mistakes',
     limit:
       'Only regular files are opened, without waiting, with at most `FILE_BYTES_MAX`, `CONFIG_BYTES_MAX` and ' +
       '`CODE_BYTES_MAX`. A configuration reports at most `SYNTAX_PROBLEMS_MAX` mistakes.',
@@ -208,7 +249,10 @@ export const rows = [
     },
   },
   {
-    attack: 'nereid init and nereid check of ONNX files with graphs 100,000 deep, of 40 million fields, of a terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a directory of 5,000 files',
+    attack:
+      'nereid init and nereid check of ONNX files with graphs 100,000 deep, of 40 million fields, of a ' +
+      'terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a ' +
+      'directory of 5,000 files',
     limit:
       'Limits are `DEPTH_MAX`, `FIELDS_MAX`, `TEXT_BYTES_MAX`, `NAMES_MAX` and `FILES_MAX` of ' +
       'src/repository/onnx_file.ts. Data files must be regular files below the model\'s directory, with links ' +
@@ -231,8 +275,14 @@ export const rows = [
           length += head.length
         }
         const deep = Buffer.concat([Buffer.from([7 * 8 + 2, ...varint(length)]), ...heads.reverse()])
-        const files = { deep, fields: Buffer.alloc(80_000_000, Buffer.from([8, 0])), empty: Buffer.alloc(0), passwd: external('/etc/passwd'), up: external('../../../../etc/passwd') }
-        for (const [name, bytes] of Object.entries({ ...files, fifo: external('pipe'), ring: external('ring.bin'), null: external('a\0b') })) writeFileSync(join(directory, `${name}.onnx`), bytes)
+        const files = {
+          deep, fields: Buffer.alloc(80_000_000, Buffer.from([8, 0])), empty: Buffer.alloc(0),
+          passwd: external('/etc/passwd'), up: external('../../../../etc/passwd'),
+        }
+        for (const [name, bytes] of Object.entries({
+          ...files, fifo: external('pipe'), ring: external('ring.bin'), null: external('a\0b'),
+        }))
+          writeFileSync(join(directory, `${name}.onnx`), bytes)
         writeFileSync(join(directory, 'zeros.onnx'), '')
         truncateSync(join(directory, 'zeros.onnx'), 2 ** 40)
         execFileSync('mkfifo', [join(directory, 'pipe'), join(directory, 'model.onnx')])
@@ -268,8 +318,14 @@ export const rows = [
         }
         const checked = await run(['check', 'checked'], directory)
         worst = Math.max(worst, checked.ms)
-        for (const name of ['zeros', 'empty', 'passwd', 'up', 'fifo', 'ring', 'null', 'model']) t.check(new RegExp(`checked/${name}\\b.*: error: `).test(checked.text), `${name}: ${checked.text.slice(0, 2000)}`)
-        t.check(checked.code === 1 && !/\n {4}at /.test(checked.text), `check: ${checked.code}: ${checked.text.slice(0, 2000)}`)
+        for (const name of ['zeros', 'empty', 'passwd', 'up', 'fifo', 'ring', 'null', 'model'])
+          t.check(
+            new RegExp(`checked/${name}\\b.*: error: `).test(checked.text), `${name}: ${checked.text.slice(0, 2000)}`,
+          )
+        t.check(
+          checked.code === 1 && !/\n {4}at /.test(checked.text),
+          `check: ${checked.code}: ${checked.text.slice(0, 2000)}`,
+        )
         return `slowest ${worst.toFixed(0)} ms`
       })
     },

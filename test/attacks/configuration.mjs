@@ -10,27 +10,40 @@ import { fresh, server } from './lib/servers.mjs'
 
 const INPUT = ['INPUT0', 'TYPE_INT32', [16]]
 const OUTPUT = ['OUTPUT0', 'TYPE_INT32', [16]]
-const model = (batch, more, input = INPUT, output = OUTPUT) => ({ config: config('identity', batch, [input], [output], more) })
+const model = (batch, more, input = INPUT, output = OUTPUT) => ({
+  config: config('identity', batch, [input], [output], more),
+})
 
 /** One warm-up sample of the identity model. */
-const warmup = (sample, input) => `model_warmup [ { name: "w" ${sample} inputs { key: "INPUT0" value { data_type: TYPE_INT32 ${input} } } } ]\n`
+const warmup = (sample, input) =>
+  `model_warmup [ { name: "w" ${sample} inputs { key: "INPUT0" value { data_type: TYPE_INT32 ${input} } } } ]\n`
 const zeros = 'dims: [ 16 ] zero_data: true'
 const TERA = '1000000000000'
 
 /** Model name → what is written, what its load says; null = it loads. */
 const NUMBERS = {
-  warm_batch: [model(0, warmup('batch_size: 4294967295', zeros)), /batch size 4294967295 for '.*', max allowed is 1; .* more;/],
-  warm_batch_allowed: [model(2147483647, warmup('batch_size: 2147483647', zeros)), /batch_size of warmup sample 'w' .* is 2147483647: at most 16384/],
+  warm_batch: [
+    model(0, warmup('batch_size: 4294967295', zeros)), /batch size 4294967295 for '.*', max allowed is 1; .* more;/
+  ],
+  warm_batch_allowed: [
+    model(2147483647, warmup('batch_size: 2147483647', zeros)),
+    /batch_size of warmup sample 'w' .* is 2147483647: at most 16384/
+  ],
   warm_dims: [
     model(0, warmup('batch_size: 1', `dims: [ ${TERA} ] zero_data: true`)),
     /warmup setting for input 'INPUT0' asks for \[1000000000000\] elements .*: at most 1073741824 bytes/,
   ],
-  warm_random: [model(0, warmup('batch_size: 1', `dims: [ ${TERA}, ${TERA} ] random_data: true`)), /at most 1073741824 bytes/],
+  warm_random: [
+    model(0, warmup('batch_size: 1', `dims: [ ${TERA}, ${TERA} ] random_data: true`)), /at most 1073741824 bytes/
+  ],
   warm_product: [
     model(16384, warmup('batch_size: 16384', 'dims: [ 262144 ] zero_data: true')),
     /asks for 17179869184 bytes, 16384 times 1048576: at most 1073741824/,
   ],
-  warm_count: [model(0, warmup('batch_size: 1 count: 4294967295', zeros)), /count of warmup sample 'w' .* is 4294967295: at most 100000/],
+  warm_count: [
+    model(0, warmup('batch_size: 1 count: 4294967295', zeros)),
+    /count of warmup sample 'w' .* is 4294967295: at most 100000/
+  ],
   instances: [
     model(0, 'instance_group [ { count: 2147483647 kind: KIND_CPU } ]\n'),
     /instance group 'instances_0' .* has count 2147483647: at most 4096 instances/,
@@ -42,13 +55,18 @@ const NUMBERS = {
   buckets: [
     model(
       0,
-      `model_metrics { metric_control [ { metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { buckets: [ ${Array.from({ length: 5000 }, (_, i) => i + 1).join(', ')} ] } } ] }\n`,
+      'model_metrics { metric_control [ { metric_identifier { family: ' +
+        '"nv_inference_first_response_histogram_ms" } histogram_options { buckets: [ ' +
+        `${Array.from({ length: 5000 }, (_, i) => i + 1).join(', ')} ] } } ] }\n`,
     ),
     /number of histogram buckets .* is 5000: at most 1024/,
   ],
   threads: [
     {
-      config: config('onnxruntime', 0, [INPUT], [OUTPUT], 'parameters { key: "intra_op_thread_count" value { string_value: "2147483647" } }\n'),
+      config: config(
+        'onnxruntime', 0, [INPUT], [OUTPUT],
+        'parameters { key: "intra_op_thread_count" value { string_value: "2147483647" } }\n',
+      ),
       versions: { 1: identity(TYPE.INT32, [16]) },
     },
     /intra_op_thread_count of model 'threads' is 2147483647: at most 1024/,
@@ -56,7 +74,8 @@ const NUMBERS = {
   padded_names: [
     model(
       8,
-      `dynamic_batching { }\nparameters { key: "nereid.padding.INPUT0" value { string_value: "[${'abcdefghi'.split('').join(',')}]" } }\n`,
+      'dynamic_batching { }\nparameters { key: "nereid.padding.INPUT0" value { string_value: ' +
+        `"[${'abcdefghi'.split('').join(',')}]" } }\n`,
       ['INPUT0', 'TYPE_INT32', Array(9).fill(-1)],
       ['OUTPUT0', 'TYPE_INT32', Array(9).fill(-1)],
     ),
@@ -66,12 +85,16 @@ const NUMBERS = {
   levels: [
     model(
       2147483647,
-      'dynamic_batching { priority_levels: 18446744073709551615 default_priority_level: 18446744073709551615 max_queue_delay_microseconds: 18446744073709551615 default_queue_policy { max_queue_size: 4294967295 default_timeout_microseconds: 18446744073709551615 } }\n',
+      'dynamic_batching { priority_levels: 18446744073709551615 default_priority_level: 18446744073709551615 ' +
+        'max_queue_delay_microseconds: 18446744073709551615 default_queue_policy { max_queue_size: 4294967295 ' +
+        'default_timeout_microseconds: 18446744073709551615 } }\n',
     ),
     null,
   ],
-  missing_optional: [model(0, '', ['INPUT0', 'TYPE_INT32', [TERA], 'optional: true'], ['OUTPUT0', 'TYPE_INT32', [TERA]]), null],
-  // What the graph declares of its output is not what it makes.
+  missing_optional: [
+    model(0, '', ['INPUT0', 'TYPE_INT32', [TERA], 'optional: true'], ['OUTPUT0', 'TYPE_INT32', [TERA]]), null
+  ],
+  // The graph makes another output than it declares.
   declared: [{ config: null, versions: { 1: identity(TYPE.INT32, [1000000, 1000000]) } }, null],
 }
 
@@ -107,7 +130,8 @@ async function load(t, name, text) {
   const answer = await t.post(`/v2/repository/models/${name}/load`, '{}')
   const ms = performance.now() - from
   if (text === null) t.check(answer.status === 200, `${name}: ${answer.status} ${answer.text.slice(0, 300)}`)
-  else t.check(answer.status === 400 && text.test(answer.text), `${name}: ${answer.status} ${answer.text.slice(0, 300)}`)
+  else
+    t.check(answer.status === 400 && text.test(answer.text), `${name}: ${answer.status} ${answer.text.slice(0, 300)}`)
   return { ms, bytes: answer.text.length }
 }
 
@@ -119,7 +143,10 @@ const FILES = {
   link: ['link', /is a link to '\/etc\/passwd', which is outside/, (at) => symlinkSync('/etc/passwd', at)],
   fifo: ['fifo', /is not a regular file/, (at) => execFileSync('mkfifo', [at])],
   directory: ['directory', /is not a regular file/, (at) => mkdirSync(at)],
-  short: ['short', /warmup setting expects 64 bytes, but the data provided from .* has 3 bytes/, (at) => writeFileSync(at, 'abc')],
+  short: [
+    'short', /warmup setting expects 64 bytes, but the data provided from .* has 3 bytes/,
+    (at) => writeFileSync(at, 'abc')
+  ],
   // A terabyte of holes: the tensor's 64 bytes are read.
   long: [
     'long',
@@ -141,10 +168,17 @@ function writeFiles(root) {
 
 /** Instances of a rate limiter: how many, and the resources each takes. */
 const limited = (count, resources) =>
-  model(0, `instance_group [ { count: ${count} kind: KIND_CPU rate_limiter { resources [ ${resources.join(', ')} ] } } ]\n`)
+  model(
+    0, `instance_group [ { count: ${count} kind: KIND_CPU rate_limiter { resources [ ${resources.join(', ')} ] } } ]\n`,
+  )
 const resource = (name, count) => `{ name: "${name}" count: ${count} }`
 const RESOURCES = {
-  many: [limited(1, times(5000, (i) => resource(`r${i}`, 1))), /declares 5000 resources in its rate_limiter: at most 256 are supported/],
+  many: [
+    limited(
+      1, times(5000, (i) => resource(`r${i}`, 1)),
+    ),
+    /declares 5000 resources in its rate_limiter: at most 256 are supported/,
+  ],
   // There is as much as the largest of them wants, where nothing is said.
   units: [limited(4, [resource('R', 4294967295)]), null],
   // As many instances as there may be, with as much as they may declare.
@@ -158,7 +192,10 @@ const limiting = server('a rate limiter', {
   },
 })
 
-/** A server whose ONNX Runtime is the file that `write` made: the package is found elsewhere, as with a broken installation. */
+/**
+ * A server whose ONNX Runtime is the file that `write` made: the package is found elsewhere, as with a broken
+ * installation.
+ */
 const elsewhere = mkdtempSync(join(tmpdir(), 'nereid-library-'))
 process.once('exit', () => rmSync(elsewhere, { recursive: true, force: true }))
 const garbage = fresh(
@@ -184,7 +221,9 @@ const garbage = fresh(
 
 export const rows = [
   {
-    attack: `ensembles of 2,000 steps, of ensembles forty deep, of two ensembles of two ensembles and so on, and in a ring of ${RING}`,
+    attack:
+      'ensembles of 2,000 steps, of ensembles forty deep, of two ensembles of two ensembles and so on, and in ' +
+      `a ring of ${RING}`,
     limit: 'The failed load names the limit: `STEPS_MAX`, `MAPPINGS_MAX`, `CALLS_MAX` or `DEPTH_MAX` of `graph`.',
     server: explicit,
     async run(t) {
@@ -221,11 +260,16 @@ export const rows = [
         worst = Math.max(worst, ms)
       }
       t.check(t.rssMiB() < 512, `resident memory is ${t.rssMiB()} MiB`)
-      return `${Object.keys(NUMBERS).length} configurations, slowest load ${worst.toFixed(0)} ms, ${t.rssMiB().toFixed(0)} MiB resident`
+      return (
+        `${Object.keys(NUMBERS).length} configurations, slowest load ${worst.toFixed(0)} ms, ` +
+        `${t.rssMiB().toFixed(0)} MiB resident`
+      )
     },
   },
   {
-    attack: 'rate limiters of 5,000 resources, of four thousand million units, and of 256 resources for each of 4,096 instances',
+    attack:
+      'rate limiters of 5,000 resources, of four thousand million units, and of 256 resources for each of ' +
+      '4,096 instances',
     limit:
       'An instance has at most `scheduler::rate::RESOURCES_MAX` resources, and a version has at most ' +
       '`engine::limits::INSTANCES_MAX` instances.',
@@ -236,17 +280,23 @@ export const rows = [
       for (const [name, [, text]] of Object.entries(RESOURCES)) worst = Math.max(worst, (await load(t, name, text)).ms)
       const input = { name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(1) }
       const from = performance.now()
-      const answers = await Promise.all(times(200, () => t.post('/v2/models/most/infer', JSON.stringify({ inputs: [input] }))))
+      const answers = await Promise.all(
+        times(200, () => t.post('/v2/models/most/infer', JSON.stringify({ inputs: [input] }))),
+      )
       t.check(answers.every((a) => a.status === 200), `status ${answers.find((a) => a.status !== 200)?.status}`)
       const ms = performance.now() - from
       t.check(ms < 10_000, `200 requests took ${ms.toFixed(0)} ms`)
       const grown = t.rssMiB() - before
       t.check(grown < 512, `resident memory grew by ${grown} MiB`)
-      return `slowest load ${worst.toFixed(0)} ms, 200 requests in ${ms.toFixed(0)} ms, +${grown.toFixed(0)} MiB resident`
+      return (
+        `slowest load ${worst.toFixed(0)} ms, 200 requests in ${ms.toFixed(0)} ms, +${grown.toFixed(0)} MiB ` +
+        'resident'
+      )
     },
   },
   {
-    attack: 'requests at four thousand priorities of a model that allows 2^64, and one without an optional input of 4 TB',
+    attack:
+      'requests at four thousand priorities of a model that allows 2^64, and one without an optional input of 4 TB',
     limit:
       'A level is created when a request uses it, and at most `LEVELS_KEPT_MAX` empty levels are kept. `identity` ' +
       'fills in at most `MADE_UP_BYTES_MAX`.',
@@ -256,12 +306,17 @@ export const rows = [
       await load(t, 'missing_optional', null)
       const input = { name: 'INPUT0', shape: [1, 16], datatype: 'INT32', data: Array(16).fill(1) }
       const one = async (priority) => {
-        const answer = await t.post('/v2/models/levels/infer', JSON.stringify({ inputs: [input], parameters: { priority } }))
+        const answer = await t.post(
+          '/v2/models/levels/infer', JSON.stringify({ inputs: [input], parameters: { priority } }),
+        )
         t.check(answer.status === 200, `priority ${priority}: ${answer.status} ${answer.text.slice(0, 200)}`)
       }
-      for (let at = 1; at <= 4096; at += 64) await Promise.all(Array.from({ length: 64 }, (_, i) => one((at + i) * 1000)))
+      for (let at = 1; at <= 4096; at += 64)
+        await Promise.all(Array.from({ length: 64 }, (_, i) => one((at + i) * 1000)))
       const answer = await t.post('/v2/models/missing_optional/infer', JSON.stringify({ inputs: [] }))
-      t.check(/too large to be made up: at most/.test(answer.text), `without the input: ${answer.status} ${answer.text}`)
+      t.check(
+        /too large to be made up: at most/.test(answer.text), `without the input: ${answer.status} ${answer.text}`,
+      )
       t.check(t.rssMiB() < 512, `resident memory is ${t.rssMiB()} MiB`)
       return `${t.rssMiB().toFixed(0)} MiB resident`
     },
@@ -274,12 +329,17 @@ export const rows = [
         flags: ['--model-control-mode=explicit', '--load-model=simple', `--memory-limit=${256 << 20}`],
         models: (root) => {
           const [input, output] = ['INPUT0', 'OUTPUT0'].map((name) => [name, 'TYPE_INT32', [524288]])
-          const wide = (batch) => model(64, warmup(`batch_size: ${batch}`, 'dims: [ 524288 ] zero_data: true'), input, output)
+          const wide = (batch) =>
+            model(64, warmup(`batch_size: ${batch}`, 'dims: [ 524288 ] zero_data: true'), input, output)
           writeModel(root, 'warm_memory', wide(64))
           writeModel(root, 'warm_fits', wide(16))
-          const text = warmup('batch_size: 1', 'dims: [ 1 ] input_data_file: "strings"').replace('TYPE_INT32', 'TYPE_STRING')
+          const text = warmup('batch_size: 1', 'dims: [ 1 ] input_data_file: "strings"').replace(
+            'TYPE_INT32', 'TYPE_STRING',
+          )
           const string = (name) => [name, 'TYPE_STRING', [1]]
-          writeModel(root, 'warm_strings', { config: config('identity', 0, [string('INPUT0')], [string('OUTPUT0')], text) })
+          writeModel(root, 'warm_strings', {
+            config: config('identity', 0, [string('INPUT0')], [string('OUTPUT0')], text),
+          })
           mkdirSync(join(root, 'warm_strings', 'warmup'), { recursive: true })
           const data = Buffer.alloc(96 << 20)
           data.writeUInt32LE(data.length - 4)
@@ -306,18 +366,25 @@ export const rows = [
     server: explicit,
     async run(t) {
       let worst = 0
-      for (const [name, [, text]] of Object.entries(FILES)) worst = Math.max(worst, (await load(t, `file_${name}`, text)).ms)
+      for (const [name, [, text]] of Object.entries(FILES))
+        worst = Math.max(worst, (await load(t, `file_${name}`, text)).ms)
       return `slowest answer ${worst.toFixed(0)} ms`
     },
   },
   {
     attack: 'the same configurations in a repository that is loaded at start, with --exit-on-error=false',
     limit: 'A model that cannot be loaded is UNAVAILABLE with its reason; the other models serve.',
-    server: fresh(server('all of them at start', { flags: ['--exit-on-error=false', '--strict-readiness=false'], models: (root) => (writeNumbers(root), writeFiles(root)) })),
+    server: fresh(
+      server('all of them at start', {
+        flags: ['--exit-on-error=false', '--strict-readiness=false'],
+        models: (root) => (writeNumbers(root), writeFiles(root)),
+      }),
+    ),
     async run(t) {
       const index = JSON.parse((await t.post('/v2/repository/index', '{}')).text)
       const state = (name) => index.find((m) => m.name === name)?.state
-      for (const [name, [, text]] of Object.entries(NUMBERS)) t.check(state(name) === (text === null ? 'READY' : 'UNAVAILABLE'), `${name}: ${state(name)}`)
+      for (const [name, [, text]] of Object.entries(NUMBERS))
+        t.check(state(name) === (text === null ? 'READY' : 'UNAVAILABLE'), `${name}: ${state(name)}`)
       return `${index.filter((m) => m.state === 'READY').length} of ${index.length} models ready`
     },
   },

@@ -1,4 +1,7 @@
-/** Memory for devices that clients and models hold: on a machine with a GPU, of which a stand-in of the driver's library knows. */
+/**
+ * Memory for devices that clients and models hold: on a machine with a GPU, of which a stand-in of the driver's library
+ * knows.
+ */
 import { chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
 import { pythonModels } from '../../scripts/lib/venv.mjs'
 import { buildCuda, cudaEnvironment } from './lib/cuda.mjs'
@@ -39,23 +42,39 @@ const gpu = server('a GPU, and 16 MiB of pinned memory', {
   models(root) {
     buildCuda()
     const io = [[['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]]]
-    writeModel(root, 'gpu', { config: config('device_identity', 0, ...io, 'instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]\n') })
-    const more = 'instance_group [ { kind: KIND_CPU } ]\nparameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
+    writeModel(root, 'gpu', {
+      config: config('device_identity', 0, ...io, 'instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]\n'),
+    })
+    const more =
+      'instance_group [ { kind: KIND_CPU } ]\nparameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { ' +
+      'string_value: "no" } }\n'
     writeModel(root, 'keeps', { config: config('python', 0, ...io, more), files: { '1/model.py': KEEPS } })
     writeModel(root, 'gpu_keeps', { config: ensemble(0, ...io, chained(['gpu', 'keeps'])) })
   },
 })
 
-const head = (length) => `POST /v2/models/gpu/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 100\r\nContent-Length: ${length}\r\n\r\n`
+const head = (length) =>
+  'POST /v2/models/gpu/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 100\r\nContent-Length: ' +
+  `${length}\r\n\r\n`
 
 /** Raw floats through a model and back: the status, and whether they came back as they were. */
 async function infer(t, model, values) {
   const raw = Buffer.from(values.buffer)
-  const json = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [values.length], datatype: 'FP32', parameters: { binary_data_size: raw.length } }], parameters: { binary_data_output: true } })
+  const json = JSON.stringify({
+    inputs: [
+      { name: 'INPUT0', shape: [values.length], datatype: 'FP32', parameters: { binary_data_size: raw.length } },
+    ],
+    parameters: { binary_data_output: true },
+  })
   const body = Buffer.concat([Buffer.from(json), raw])
-  const answer = await fetch(`${t.url}/v2/models/${model}/infer`, { method: 'POST', body, headers: { 'Inference-Header-Content-Length': String(json.length) } })
+  const answer = await fetch(`${t.url}/v2/models/${model}/infer`, {
+    method: 'POST', body, headers: { 'Inference-Header-Content-Length': String(json.length) },
+  })
   const bytes = Buffer.from(await answer.arrayBuffer())
-  return { status: answer.status, data: bytes.subarray(Number(answer.headers.get('inference-header-content-length') ?? 0)), raw }
+  return {
+    status: answer.status, data: bytes.subarray(Number(answer.headers.get('inference-header-content-length') ?? 0)),
+    raw,
+  }
 }
 
 const pinned = (t) => t.metric('nv_pinned_memory_pool_used_bytes')
@@ -70,7 +89,10 @@ export const rows = [
     async run(t) {
       const sockets = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
       for (const socket of sockets) await socket.send(`${head(BODY_BYTES - 64)}x`)
-      t.check(await until(async () => (await pinned(t)) === BODIES_BYTES), `${await pinned(t)} bytes of pinned memory are held`)
+      t.check(
+        await until(async () => (await pinned(t)) === BODIES_BYTES),
+        `${await pinned(t)} bytes of pinned memory are held`,
+      )
       const values = new Float32Array(MIB / 4).map((_, i) => i)
       let worst = 0
       for (let i = 0; i < 20; i += 1) {
@@ -105,7 +127,10 @@ export const rows = [
       t.check(onHost === 5000 - LEASES_MAX, `${onHost} came as copies`)
       t.check((await infer(t, 'gpu_keeps', new Float32Array(1))).status === 200, 'it does not let go')
       t.check(await until(async () => (await leases()) === 0), `${await leases()} leases are left`)
-      t.check(await until(async () => (await t.metric('nereid_device_pool_bytes', 'device="0"')) === 0), 'memory of the GPU is not given back')
+      t.check(
+        await until(async () => (await t.metric('nereid_device_pool_bytes', 'device="0"')) === 0),
+        'memory of the GPU is not given back',
+      )
       return `${most} leases, ${onHost} copies`
     },
   },

@@ -26,7 +26,8 @@ than the size in the row. So it does not delay the connections of other clients.
 const text = async () => {
   const cell = (s) => s.replaceAll('|', '\\|')
   const lines = ['| attack | limit | test |', '|---|---|---|']
-  for (const row of await allRows()) lines.push(`| ${cell(row.attack)} | ${cell(row.limit)} | test/attacks/${row.area}.mjs |`)
+  for (const row of await allRows())
+    lines.push(`| ${cell(row.attack)} | ${cell(row.limit)} | test/attacks/${row.area}.mjs |`)
   for (const { attack, limit, file, test } of ELSEWHERE) {
     if (!readFileSync(join(ROOT, file), 'utf8').includes(`'${test}'`)) throw new Error(`${file} has no test '${test}'`)
     lines.push(`| ${cell(attack)} | ${cell(limit)} | ${file} |`)

@@ -1,6 +1,7 @@
 /**
- * Work that grows with a body, an answer or the number of models, at its worst size: it must not hold a reactor. The verdict is the
- * reactor's own CPU time between two polls; the slowest answer of health beside it is told, and depends on the machine as well.
+ * Work that grows with a body, an answer or the number of models, at its worst size: it must not hold a reactor. The
+ * verdict is the reactor's own CPU time between two polls; the slowest answer of health beside it is told, and depends
+ * on the machine as well.
  */
 import { Buffer } from 'node:buffer'
 import { unlinkSync, writeFileSync } from 'node:fs'
@@ -34,7 +35,10 @@ function range() {
     nodes: [node('Squeeze', ['N'], ['limit']), node('Range', ['start', 'limit', 'step'], ['Y'])],
     inputs: [value('N', TYPE.INT64, [1])],
     outputs: [value('Y', TYPE.INT64, ['y'])],
-    initializers: [initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))), initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))],
+    initializers: [
+      initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))),
+      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))
+    ],
   })
 }
 
@@ -47,7 +51,10 @@ const ranges = server('a range', {
 
 /** A request for the numbers below `count`. */
 const rangeOf = (count) =>
-  json({ inputs: [{ name: 'N', shape: [1], datatype: 'INT64', data: [count] }], outputs: [{ name: 'Y', parameters: { binary_data: true } }] })
+  json({
+    inputs: [{ name: 'N', shape: [1], datatype: 'INT64', data: [count] }],
+    outputs: [{ name: 'Y', parameters: { binary_data: true } }],
+  })
 
 const INPUTS = 1000
 const wide = server('1,000 inputs', {
@@ -61,9 +68,10 @@ const packing = server('gRPC answers packed', { flags: ['--grpc-infer-response-c
 const explicit = server('models given in requests', { flags: ['--model-control-mode=explicit', '--load-model=*'] })
 
 /** The configuration of a model whose files come in the request. */
-const GIVEN = '{"backend":"identity","input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[1]}]}'
+const GIVEN =
+  '{"backend":"identity","input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[1]}]}'
 
-/** As many as may be registered (SLOTS of crates/memory). */
+/** Number of regions that may be registered (SLOTS of crates/memory). */
 const REGIONS = 4096
 const MILLION = 1_000_000
 
@@ -80,7 +88,9 @@ const infer = (model) => `/v2/models/${model}/infer`
 /** A JSON body with `count` times `text` as the data. */
 function inputJson(datatype, count, text, more = '') {
   const head = `{"inputs":[{"name":"INPUT0","shape":[${count}],"datatype":"${datatype}","data":[`
-  return Buffer.concat([Buffer.from(head), Buffer.from(`${text},`.repeat(count - 1) + text), Buffer.from(`]}]${more}}`)])
+  return Buffer.concat([
+    Buffer.from(head), Buffer.from(`${text},`.repeat(count - 1) + text), Buffer.from(`]}]${more}}`)
+  ])
 }
 
 /** A binary body: a head, then the tensor. */
@@ -124,21 +134,35 @@ const statuses = (answers) => `, status ${[...new Set(answers.map((a) => a.statu
 const warm = once(() => gzipSync(inputJson('FP32', 100_000, '1.25')))
 const bomb = once(() => gzipSync(inputJson('FP32', 15_000_000, '0'), { level: 9 }))
 const plain = once(() => inputJson('FP32', 7_500_000, '0.5'))
-const strings = once(() => binary('BYTES', [4_000_000], Buffer.alloc(16_000_000), [{ name: 'OUTPUT0', parameters: { binary_data: true } }]))
-const floats = once(() => binary('FP32', [4 * MIB], noise(16 * MIB), [{ name: 'OUTPUT0', parameters: { binary_data: false } }]))
+const strings = once(() =>
+  binary('BYTES', [4_000_000], Buffer.alloc(16_000_000), [{ name: 'OUTPUT0', parameters: { binary_data: true } }]),
+)
+const floats = once(() =>
+  binary('FP32', [4 * MIB], noise(16 * MIB), [{ name: 'OUTPUT0', parameters: { binary_data: false } }]),
+)
 
 const row = (attack, limit, run, more = {}) => ({ attack, limit, measures: true, run, ...more })
 export const rows = [
-  row('30 KB of gzip that inflate to 30 MB of JSON', 'Inflating leaves the reactor. Beyond 16 MiB, a body may inflate to 256 times its size.', (t) =>
-    held(t, () => t.post(infer('identity_fp32'), bomb(), gzip), status),
+  row(
+    '30 KB of gzip that inflate to 30 MB of JSON',
+    'Inflating leaves the reactor. Beyond 16 MiB, a body may inflate to 256 times its size.',
+    (t) => held(t, () => t.post(infer('identity_fp32'), bomb(), gzip), status),
   ),
-  row('the same, from 8 clients at once', 'The threads for large bodies take turns, and health never waits for them.', (t) =>
-    held(t, () => Promise.all(Array.from({ length: CLIENTS }, () => t.post(infer('identity_fp32'), bomb(), gzip))), statuses),
+  row(
+    'the same, from 8 clients at once', 'The threads for large bodies take turns, and health never waits for them.',
+    (t) =>
+      held(
+        t, () => Promise.all(Array.from({ length: CLIENTS }, () => t.post(infer('identity_fp32'), bomb(), gzip))),
+        statuses,
+      ),
   ),
   row('30 MB of JSON', 'Parsing leaves the reactor above a named size (`frontend::limits`).', (t) =>
     held(t, () => t.post(infer('identity_fp32'), plain()), status),
   ),
-  row('30 MB of JSON from 8 clients that leave', 'Work for a disconnected client is not started, or its result is dropped.', (t) =>
+  row(
+    '30 MB of JSON from 8 clients that leave',
+    'Work for a disconnected client is not started, or its result is dropped.',
+    (t) =>
     held(t, async () => {
       const head = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${plain().length}\r\n\r\n`
       const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
@@ -146,17 +170,26 @@ export const rows = [
       for (const s of sockets) s.destroy()
     }),
   ),
-  row('30 MB of JSON that is not an inference', 'Parsing leaves the reactor, also for settings, repository and regions.', (t) =>
+  row(
+    '30 MB of JSON that is not an inference',
+    'Parsing leaves the reactor, also for settings, repository and regions.',
+    (t) =>
     held(
       t,
       async () => {
-        const paths = ['/v2/logging', '/v2/repository/index', '/v2/models/identity_fp32/generate', '/v2/repository/models/none/load']
+          const paths = [
+            '/v2/logging', '/v2/repository/index', '/v2/models/identity_fp32/generate',
+            '/v2/repository/models/none/load'
+          ]
         return Promise.all(paths.map((path) => t.post(path, plain())))
       },
       statuses,
     ),
   ),
-  row('a gzip message of 64 KB that inflates to 64 MB', 'A gRPC message inflates on the pool, to at most `--http-max-input-size` and 256 times its size.', (t) =>
+  row(
+    'a gzip message of 64 KB that inflates to 64 MB',
+    'A gRPC message inflates on the pool, to at most `--http-max-input-size` and 256 times its size.',
+    (t) =>
     held(
       t,
       async () => {
@@ -166,7 +199,10 @@ export const rows = [
       status,
     ),
   ),
-  row('a gzip message of 1.9 MB that inflates to 1.9 GB', 'A gRPC message inflates to at most `--http-max-input-size`.', (t) =>
+  row(
+    'a gzip message of 1.9 MB that inflates to 1.9 GB',
+    'A gRPC message inflates to at most `--http-max-input-size`.',
+    (t) =>
     held(
       t,
       async () => {
@@ -195,7 +231,10 @@ export const rows = [
       status,
     ),
   ),
-  row('statistics, index and metrics of 1,000 models, 8 at a time', 'Statistics of many models are computed off the reactor.', (t) =>
+  row(
+    'statistics, index and metrics of 1,000 models, 8 at a time',
+    'Statistics of many models are computed off the reactor.',
+    (t) =>
     held(
       t,
       async () => {
@@ -203,13 +242,18 @@ export const rows = [
         const grpc = (method) => call(t.grpcPort, method, framed(Buffer.alloc(0)))
         const index = () => t.post('/v2/repository/index', '')
         const all = []
-        for (let i = 0; i < CLIENTS; i += 1) all.push(statistics(), grpc('ModelStatistics'), grpc('RepositoryIndex'), index())
+          for (let i = 0; i < CLIENTS; i += 1)
+            all.push(statistics(), grpc('ModelStatistics'), grpc('RepositoryIndex'), index())
         return Promise.all(all)
       },
       statuses,
     ), { server: many },
   ),
-  row('the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time', 'The page has at most `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text (`src/api/pages/html.ts`). TypeScript renders it, off the reactor.', (t) =>
+  row(
+    'the page of 1,000 models, as HTML and as JSON, and their names, 8 clients at a time',
+    'The page has at most `ROWS_MAX` rows and `TEXT_CHARS_MAX` characters of each text ' +
+      '(`src/api/pages/html.ts`). TypeScript renders it, off the reactor.',
+    (t) =>
     held(
       t,
       async () => {
@@ -218,10 +262,14 @@ export const rows = [
           return { status: answer.status, text: await answer.text() }
         }
         const all = []
-        for (let i = 0; i < CLIENTS; i += 1) all.push(page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}))
+          for (let i = 0; i < CLIENTS; i += 1)
+            all.push(page('/', { Accept: 'text/html' }), page('/', {}), page('/v2/models', {}))
         const answers = await Promise.all(all)
         const [html] = answers
-        t.check(html.text.length < 200_000 && html.text.includes('more rows'), `the page has ${html.text.length} characters`)
+          t.check(
+            html.text.length < 200_000 && html.text.includes('more rows'),
+            `the page has ${html.text.length} characters`,
+          )
         return answers
       },
       statuses,
@@ -239,7 +287,10 @@ export const rows = [
     const { body, headers } = binary('FP32', [4 * MIB], noise(16 * MIB))
     return held(t, () => t.post(infer('identity_fp32'), body, { ...headers, 'Accept-Encoding': 'gzip' }), status)
   }),
-  row('the order of a million elements', 'Classification leaves the reactor above a named size, and takes at most 1,000,000 elements.', (t) => {
+  row(
+    'the order of a million elements',
+    'Classification leaves the reactor above a named size, and takes at most 1,000,000 elements.',
+    (t) => {
     const outputs = [{ name: 'OUTPUT0', parameters: { classification: 1_000_000 } }]
     const { body, headers } = binary('FP32', [1_000_000], noise(4_000_000), outputs)
     return held(t, () => t.post(infer('identity_fp32'), body, headers), status)
@@ -248,179 +299,304 @@ export const rows = [
     held(t, () => t.post(infer('identity_bytes'), strings().body, strings().headers), status),
   ),
   row('4,000,000 empty strings over gRPC', 'Strings are checked off the reactor above a named size.', (t) =>
-    held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_bytes', 'BYTES', [4_000_000], Buffer.alloc(16_000_000)))), status),
-  ),
-  row('8,000,000 integers, typed, over gRPC', 'Typed contents are converted off the reactor above a named size.', (t) => {
-    const contents = field(5, field(4, Buffer.alloc(8_000_000, 1)))
-    return held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [8_000_000], null, contents))), status)
-  }),
-  row('16 MiB through and back over gRPC', 'Reads and writes are done in steps.', (t) =>
-    held(t, () => call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [16 * MIB], Buffer.alloc(16 * MIB)))), status),
-  ),
-  row('64 MiB through and back over HTTP', 'Reads and writes are done in steps (`frontend::limits::STEP_BYTES`).', (t) => {
-    const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
-    return held(t, () => t.post(infer('identity_uint8'), body, headers), status)
-  }),
-  row('128 MB that ONNX Runtime made, in the answer', 'Writes are done in steps, and another thread frees the memory of ONNX Runtime (`memory::reclaim::drop_later`).', (t) =>
     held(
       t,
-      async () => {
-        const answer = await t.post(infer('range'), rangeOf(16e6))
-        t.check(answer.status === 200 && answer.text.length > 100e6, `status ${answer.status}, ${answer.text.length} characters`)
-        return answer
-      },
+      () =>
+        call(
+          t.grpcPort, 'ModelInfer', framed(message('identity_bytes', 'BYTES', [4_000_000], Buffer.alloc(16_000_000))),
+        ),
       status,
-    ), { server: ranges },
+    ),
   ),
-  row('the same, of which the client reads nothing before it leaves', 'The same limits apply when an answer is dropped.', (t) =>
+  row(
+    '8,000,000 integers, typed, over gRPC',
+    'Typed contents are converted off the reactor above a named size.',
+    (t) => {
+      const contents = field(5, field(4, Buffer.alloc(8_000_000, 1)))
+      return held(
+        t,
+        () => call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [8_000_000], null, contents))),
+        status,
+      )
+    },
+  ),
+  row('16 MiB through and back over gRPC', 'Reads and writes are done in steps.', (t) =>
     held(
       t,
-      async () => {
-        const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
-        const answered = () => t.metric('nv_inference_exec_count', 'model="range"')
-        const before = await answered()
-        const head = `POST ${infer('range')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${rangeOf(16e6).length}\r\n\r\n`
-        for (const s of sockets) {
-          s.socket.pause()
-          await s.send(Buffer.concat([Buffer.from(head), rangeOf(16e6)]))
+      () =>
+        call(t.grpcPort, 'ModelInfer', framed(message('identity_uint8', 'UINT8', [16 * MIB], Buffer.alloc(16 * MIB)))),
+      status,
+    ),
+  ),
+  row(
+    '64 MiB through and back over HTTP',
+    'Reads and writes are done in steps (`frontend::limits::STEP_BYTES`).',
+    (t) => {
+      const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
+      return held(t, () => t.post(infer('identity_uint8'), body, headers), status)
+    },
+  ),
+  row(
+    '128 MB that ONNX Runtime made, in the answer',
+    'Writes are done in steps, and another thread frees the memory of ONNX Runtime (`memory::reclaim::drop_later`).',
+    (t) =>
+      held(
+        t,
+        async () => {
+          const answer = await t.post(infer('range'), rangeOf(16e6))
+          t.check(
+            answer.status === 200 && answer.text.length > 100e6,
+            `status ${answer.status}, ${answer.text.length} characters`,
+          )
+          return answer
+        },
+        status,
+      ),
+    { server: ranges },
+  ),
+  row(
+    'the same, of which the client reads nothing before it leaves',
+    'The same limits apply when an answer is dropped.',
+    (t) =>
+      held(
+        t,
+        async () => {
+          const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
+          const answered = () => t.metric('nv_inference_exec_count', 'model="range"')
+          const before = await answered()
+          const head = `POST ${infer('range')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${rangeOf(16e6).length}\r\n\r\n`
+          for (const s of sockets) {
+            s.socket.pause()
+            await s.send(Buffer.concat([Buffer.from(head), rangeOf(16e6)]))
+          }
+          const made = async () => (await answered()) - before >= CLIENTS
+          t.check(await until(made), 'the answers were not made')
+          for (const s of sockets) s.destroy()
+          t.check(
+            await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'the answers were not dropped',
+          )
+        },
+        () => '',
+      ),
+    { server: ranges },
+  ),
+  row(
+    '10,000 requests sent at once on one connection',
+    'Other connections get their turn between pipelined requests.',
+    (t) =>
+      held(t, async () => {
+        const body = '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}'
+        const one = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+        const socket = await t.socket()
+        await socket.send(one.repeat(10_000))
+        const has = () => socket.received.toString('latin1').split('HTTP/1.1 200').length - 1
+        t.check((await until(() => has() >= 10_000, { everyMs: 50 })) && has() === 10_000, `${has()} answers`)
+        socket.destroy()
+      }),
+  ),
+  row(
+    '4,000,000 empty strings in a region',
+    'Strings are checked off the reactor above a named size ' +
+      '(`frontend::limits::STRINGS_BYTES_ON_REACTOR_MAX`), in any memory.',
+    (t) =>
+      withRegion(t, 'strings', Buffer.alloc(16 * MILLION), () => {
+        const input = {
+          name: 'INPUT0', shape: [4 * MILLION], datatype: 'BYTES', parameters: place('strings', 16 * MILLION),
         }
-        const made = async () => (await answered()) - before >= CLIENTS
-        t.check(await until(made), 'the answers were not made')
-        for (const s of sockets) s.destroy()
-        t.check(await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'the answers were not dropped')
-      },
-      () => '',
-    ), { server: ranges },
+        const body = json({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] })
+        return held(t, () => t.post(infer('identity_bytes'), body), status)
+      }),
+    { server: shared },
   ),
-  row('10,000 requests sent at once on one connection', 'Other connections get their turn between pipelined requests.', (t) =>
-    held(t, async () => {
-      const body = '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}'
-      const one = `POST ${infer('identity_fp32')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-      const socket = await t.socket()
-      await socket.send(one.repeat(10_000))
-      const has = () => socket.received.toString('latin1').split('HTTP/1.1 200').length - 1
-      t.check((await until(() => has() >= 10_000, { everyMs: 50 })) && has() === 10_000, `${has()} answers`)
-      socket.destroy()
-    }),
+  row(
+    '16 MiB in a gRPC answer at the highest compression level',
+    'Deflating leaves the reactor above a named size, which is smaller at higher levels ' +
+      '(`frontend::limits::DEFLATE_BYTES_ON_REACTOR_MAX`).',
+    (t) => {
+      const body = framed(message('identity_fp32', 'FP32', [4 * MIB], noise(16 * MIB)))
+      return held(
+        t,
+        async () => {
+          const answer = await call(t.grpcPort, 'ModelInfer', body, { 'grpc-accept-encoding': 'gzip' })
+          t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
+          t.check(answer.bytes < 15 * MIB, `${answer.bytes} bytes came: nothing is packed`)
+          return answer
+        },
+        (answer) => `, ${(answer.bytes / MIB).toFixed(1)} MiB`,
+      )
+    },
+    { server: packing },
   ),
-  row('4,000,000 empty strings in a region', 'Strings are checked off the reactor above a named size (`frontend::limits::STRINGS_BYTES_ON_REACTOR_MAX`), in any memory.', (t) =>
-    withRegion(t, 'strings', Buffer.alloc(16 * MILLION), () => {
-      const input = { name: 'INPUT0', shape: [4 * MILLION], datatype: 'BYTES', parameters: place('strings', 16 * MILLION) }
-      const body = json({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] })
-      return held(t, () => t.post(infer('identity_bytes'), body), status)
-    }), { server: shared },
-  ),
-  row('16 MiB in a gRPC answer at the highest compression level', 'Deflating leaves the reactor above a named size, which is smaller at higher levels (`frontend::limits::DEFLATE_BYTES_ON_REACTOR_MAX`).', (t) => {
-    const body = framed(message('identity_fp32', 'FP32', [4 * MIB], noise(16 * MIB)))
-    return held(t, async () => {
-      const answer = await call(t.grpcPort, 'ModelInfer', body, { 'grpc-accept-encoding': 'gzip' })
-      t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
-      t.check(answer.bytes < 15 * MIB, `${answer.bytes} bytes came: nothing is packed`)
-      return answer
-    }, (answer) => `, ${(answer.bytes / MIB).toFixed(1)} MiB`)
-  }, { server: packing }),
-  row('long and short messages by turns on one gRPC stream', 'Long messages are read off the reactor, and a message starts only after the one before it (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).', (t) => {
-    const count = 40
-    const contents = (n) => field(5, field(4, Buffer.alloc(n, 1)))
-    const messages = Array.from({ length: count }, (_, i) => {
-      const n = i % 3 === 0 ? MILLION : 4
-      return Buffer.concat([field(3, `id-${i}`), message('identity_uint8', 'UINT8', [n], null, contents(n))])
-    })
-    return held(t, async () => {
-      const ids = await callStream(t.grpcPort, messages)
-      t.check(ids.length === count && ids.every((id, i) => id === `id-${i}`), `answers came as ${ids.join(' ').slice(0, 400)}`)
-      return ids
-    }, (ids) => `, ${ids.length} answers in order`)
-  }),
-  ...[32, 64].map((kib) =>
-    row(`a body and a message of ${kib} KiB of gzip members that are empty`, 'The reactor inflates only a few members (`frontend::limits::INFLATE_MEMBERS_ON_REACTOR_MAX`).', (t) => {
-      const empty = gzipSync(Buffer.alloc(0))
-      const small = gzipSync(inputJson('FP32', 1, '1'))
-      const members = Array(Math.floor((kib * 1024 - small.length) / empty.length)).fill(empty)
-      const body = Buffer.concat([...members, small])
-      const packed = Buffer.concat([...members, gzipSync(message('identity_uint8', 'UINT8', [4], Buffer.alloc(4)))])
-      return held(t, async () => {
-        const overHttp = await t.post(infer('identity_fp32'), body, gzip)
-        t.check(overHttp.status === 200, `${overHttp.status} ${overHttp.text}`)
-        const overGrpc = await call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
-        t.check(overGrpc.status === 0, `status ${overGrpc.status} ${overGrpc.message}`)
-      }, () => `, ${members.length} members`)
-    }),
-  ),
-  row('a body of 60 MiB of gzip members that are empty', 'A body has at most `frontend::limits::INFLATE_MEMBERS_MAX` members.', (t) => {
-    const empty = gzipSync(Buffer.alloc(0))
-    const body = Buffer.alloc(empty.length * Math.floor((60 * MIB) / empty.length), empty)
-    return held(t, () => t.post(infer('identity_fp32'), body, gzip), (answer) => {
-      t.check(answer.status === 400 && answer.text.includes('gzip members'), `${answer.status} ${answer.text}`)
-      return status(answer)
-    })
-  }),
-  row('64 MiB over h2c whose length is not announced', 'Such a body grows in parts, and reads are done in steps (`frontend::limits::STEP_BYTES`).', (t) => {
-    const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
-    return held(t, () => h2c(t, infer('identity_uint8'), body, headers), status)
-  }),
-  row('a model of 60 MB in a load request over HTTP', 'JSON is checked off the reactor above a named size (`frontend::limits::JSON_BYTES_ON_REACTOR_MAX`).', (t) => {
-    const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
-    return held(t, async () => {
-      const answer = await t.post('/v2/repository/models/given/load', body)
-      t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
-    })
-  }, { server: explicit }),
-  row('the same, beside requests that the JavaScript thread answers', 'The core decodes the files of a load, and libuv threads write them (`frontend::Argument`).', async (t) => {
-    const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
-    // What takes that thread long takes it long every time; what the machine does, it does now and then.
-    let bestMs = Infinity
-    for (let i = 0; i < 5 && bestMs > 50; i += 1) {
-      const { result, worstMs } = await besideHealth(t.metricsPort, () => t.post('/v2/repository/models/given/load', body))
-      t.check(result.status === 200, `${result.status} ${result.text.slice(0, 300)}`)
-      bestMs = Math.min(bestMs, worstMs)
-    }
-    t.check(bestMs <= 50, `each of five loads held the thread for ${bestMs.toFixed(0)} ms and more`)
-    return `the slowest answer took ${bestMs.toFixed(1)} ms`
-  }, { server: explicit }),
-  row('a model of 100 MB in a load request over gRPC', 'The message is read off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).', (t) => {
-    const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
-    const request = Buffer.concat([
-      field(2, 'given'),
-      parameter('config', field(3, GIVEN)),
-      parameter('file:1/weights', field(4, Buffer.alloc(100 * MILLION, 'A'))),
-    ])
-    return held(t, async () => {
-      const answer = await call(t.grpcPort, 'RepositoryModelLoad', framed(request))
-      t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
-    })
-  }, { server: explicit }),
-  row('4,096 regions registered, and their status, 8 at a time', 'The number of regions is limited by the slots (`memory::RegionLimits`). Operations on all regions leave the reactor.', async (t) => {
-    const file = `/dev/shm/nereid-attack-${process.pid}-many`
-    writeFileSync(file, Buffer.alloc(4096))
-    try {
-      const registered = await held(t, () => registerMany(t, keyOf(file)), (n) => `, ${n} registered`)
-      const asked = await held(t, async () => {
-        const grpc = () => call(t.grpcPort, 'SystemSharedMemoryStatus', framed(Buffer.alloc(0)))
-        const http = () => t.get('/v2/systemsharedmemory/status')
-        const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, i) => (i % 2 === 0 ? grpc() : http())))
-        t.check(answers.every((a) => a.status === 0 || a.status === 200), statuses(answers))
-        t.check(JSON.parse(answers[1].text).length === REGIONS, 'not all are listed')
+  row(
+    'long and short messages by turns on one gRPC stream',
+    'Long messages are read off the reactor, and a message starts only after the one before it ' +
+      '(`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).',
+    (t) => {
+      const count = 40
+      const contents = (n) => field(5, field(4, Buffer.alloc(n, 1)))
+      const messages = Array.from({ length: count }, (_, i) => {
+        const n = i % 3 === 0 ? MILLION : 4
+        return Buffer.concat([field(3, `id-${i}`), message('identity_uint8', 'UINT8', [n], null, contents(n))])
       })
-      const removed = await held(t, () => t.post('/v2/systemsharedmemory/unregister', ''), status)
-      return `register: ${registered}; status: ${asked}; unregister: ${removed}`
-    } finally {
-      unlinkSync(file)
-    }
-  }, { server: shared }),
-  row('metadata and configuration of a model with 1,000 inputs, 8 at a time', 'The text is built off the reactor above a named number of tensors (`frontend::limits::ENTRIES_ON_REACTOR_MAX`).', (t) =>
-    held(t, async () => {
-      const name = framed(field(1, 'wide'))
-      const asks = [
-        () => t.get('/v2/models/wide'),
-        () => t.get('/v2/models/wide/config'),
-        () => call(t.grpcPort, 'ModelMetadata', name),
-        () => call(t.grpcPort, 'ModelConfig', name),
-      ]
-      const answers = await Promise.all(Array.from({ length: CLIENTS }, () => asks.map((ask) => ask())).flat())
-      t.check(answers.every((a) => a.status === 0 || a.status === 200), statuses(answers))
-      return answers
-    }, statuses), { server: wide },
+      return held(
+        t,
+        async () => {
+          const ids = await callStream(t.grpcPort, messages)
+          t.check(
+            ids.length === count && ids.every((id, i) => id === `id-${i}`),
+            `answers came as ${ids.join(' ').slice(0, 400)}`,
+          )
+          return ids
+        },
+        (ids) => `, ${ids.length} answers in order`,
+      )
+    },
+  ),
+  ...[32, 64].map((kib) =>
+    row(
+      `a body and a message of ${kib} KiB of gzip members that are empty`,
+      'The reactor inflates only a few members (`frontend::limits::INFLATE_MEMBERS_ON_REACTOR_MAX`).',
+      (t) => {
+        const empty = gzipSync(Buffer.alloc(0))
+        const small = gzipSync(inputJson('FP32', 1, '1'))
+        const members = Array(Math.floor((kib * 1024 - small.length) / empty.length)).fill(empty)
+        const body = Buffer.concat([...members, small])
+        const packed = Buffer.concat([...members, gzipSync(message('identity_uint8', 'UINT8', [4], Buffer.alloc(4)))])
+        return held(
+          t,
+          async () => {
+            const overHttp = await t.post(infer('identity_fp32'), body, gzip)
+            t.check(overHttp.status === 200, `${overHttp.status} ${overHttp.text}`)
+            const overGrpc = await call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
+            t.check(overGrpc.status === 0, `status ${overGrpc.status} ${overGrpc.message}`)
+          },
+          () => `, ${members.length} members`,
+        )
+      },
+    ),
+  ),
+  row(
+    'a body of 60 MiB of gzip members that are empty',
+    'A body has at most `frontend::limits::INFLATE_MEMBERS_MAX` members.',
+    (t) => {
+      const empty = gzipSync(Buffer.alloc(0))
+      const body = Buffer.alloc(empty.length * Math.floor((60 * MIB) / empty.length), empty)
+      return held(
+        t,
+        () => t.post(infer('identity_fp32'), body, gzip),
+        (answer) => {
+          t.check(answer.status === 400 && answer.text.includes('gzip members'), `${answer.status} ${answer.text}`)
+          return status(answer)
+        },
+      )
+    },
+  ),
+  row(
+    '64 MiB over h2c whose length is not announced',
+    'Such a body grows in parts, and reads are done in steps (`frontend::limits::STEP_BYTES`).',
+    (t) => {
+      const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
+      return held(t, () => h2c(t, infer('identity_uint8'), body, headers), status)
+    },
+  ),
+  row(
+    'a model of 60 MB in a load request over HTTP',
+    'JSON is checked off the reactor above a named size (`frontend::limits::JSON_BYTES_ON_REACTOR_MAX`).',
+    (t) => {
+      const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
+      return held(t, async () => {
+        const answer = await t.post('/v2/repository/models/given/load', body)
+        t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
+      })
+    },
+    { server: explicit },
+  ),
+  row(
+    'the same, beside requests that the JavaScript thread answers',
+    'The core decodes the files of a load, and libuv threads write them (`frontend::Argument`).',
+    async (t) => {
+      const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
+      // Work of that thread takes long in each load; a delay by the machine occurs only now and then.
+      let bestMs = Infinity
+      for (let i = 0; i < 5 && bestMs > 50; i += 1) {
+        const { result, worstMs } = await besideHealth(t.metricsPort, () =>
+          t.post('/v2/repository/models/given/load', body),
+        )
+        t.check(result.status === 200, `${result.status} ${result.text.slice(0, 300)}`)
+        bestMs = Math.min(bestMs, worstMs)
+      }
+      t.check(bestMs <= 50, `each of five loads held the thread for ${bestMs.toFixed(0)} ms and more`)
+      return `the slowest answer took ${bestMs.toFixed(1)} ms`
+    },
+    { server: explicit },
+  ),
+  row(
+    'a model of 100 MB in a load request over gRPC',
+    'The message is read off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`).',
+    (t) => {
+      const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
+      const request = Buffer.concat([
+        field(2, 'given'), parameter('config', field(3, GIVEN)),
+        parameter('file:1/weights', field(4, Buffer.alloc(100 * MILLION, 'A')))
+      ])
+      return held(t, async () => {
+        const answer = await call(t.grpcPort, 'RepositoryModelLoad', framed(request))
+        t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
+      })
+    },
+    { server: explicit },
+  ),
+  row(
+    '4,096 regions registered, and their status, 8 at a time',
+    'The number of regions is limited by the slots (`memory::RegionLimits`). Operations on all regions leave ' +
+      'the reactor.',
+    async (t) => {
+      const file = `/dev/shm/nereid-attack-${process.pid}-many`
+      writeFileSync(file, Buffer.alloc(4096))
+      try {
+        const registered = await held(
+          t, () => registerMany(t, keyOf(file)), (n) => `, ${n} registered`,
+        )
+        const asked = await held(t, async () => {
+          const grpc = () => call(t.grpcPort, 'SystemSharedMemoryStatus', framed(Buffer.alloc(0)))
+          const http = () => t.get('/v2/systemsharedmemory/status')
+          const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, i) => (i % 2 === 0 ? grpc() : http())))
+          t.check(
+            answers.every((a) => a.status === 0 || a.status === 200), statuses(answers),
+          )
+          t.check(JSON.parse(answers[1].text).length === REGIONS, 'not all are listed')
+        })
+        const removed = await held(t, () => t.post('/v2/systemsharedmemory/unregister', ''), status)
+        return `register: ${registered}; status: ${asked}; unregister: ${removed}`
+      } finally {
+        unlinkSync(file)
+      }
+    },
+    { server: shared },
+  ),
+  row(
+    'metadata and configuration of a model with 1,000 inputs, 8 at a time',
+    'The text is built off the reactor above a named number of tensors (`frontend::limits::ENTRIES_ON_REACTOR_MAX`).',
+    (t) =>
+      held(
+        t,
+        async () => {
+          const name = framed(field(1, 'wide'))
+          const asks = [
+            () => t.get('/v2/models/wide'),
+            () => t.get('/v2/models/wide/config'),
+            () => call(t.grpcPort, 'ModelMetadata', name),
+            () => call(t.grpcPort, 'ModelConfig', name),
+          ]
+          const answers = await Promise.all(Array.from({ length: CLIENTS }, () => asks.map((ask) => ask())).flat())
+          t.check(
+            answers.every((a) => a.status === 0 || a.status === 200), statuses(answers),
+          )
+          return answers
+        },
+        statuses,
+      ),
+    { server: wide },
   ),
 ]
 
@@ -444,10 +620,14 @@ function h2c(t, path, body, headers) {
   })
 }
 
-/** Registers as many regions as there may be, all sent ahead on a few connections; those that are there already stay. */
+/**
+ * Registers as many regions as there may be, all sent ahead on a few connections; those that are there already stay.
+ */
 async function registerMany(t, key) {
   const body = JSON.stringify({ key, offset: 0, byte_size: 4096 })
-  const one = (i) => `POST /v2/systemsharedmemory/region/many_${i}/register HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  const one = (i) =>
+    `POST /v2/systemsharedmemory/region/many_${i}/register HTTP/1.1\r\nHost: x\r\nContent-Length: ` +
+    `${body.length}\r\n\r\n${body}`
   const part = REGIONS / CLIENTS
   const counts = await Promise.all(
     Array.from({ length: CLIENTS }, async (_, client) => {

@@ -24,7 +24,9 @@ async function all(t, request) {
 async function oneAnswerEach(t, requests, status) {
   for (const [name, request] of requests) {
     const { text, answers, ended } = await all(t, request)
-    t.check(answers === 1 && text.startsWith(`HTTP/1.1 ${status} `), `${name}: ${answers} answers, ${text.slice(0, 100)}`)
+    t.check(
+      answers === 1 && text.startsWith(`HTTP/1.1 ${status} `), `${name}: ${answers} answers, ${text.slice(0, 100)}`,
+    )
     t.check(text.includes('Connection: close') && ended, `${name}: the connection goes on`)
     t.check(!text.includes('smuggled'), `${name}: the hidden request was answered`)
   }
@@ -35,7 +37,10 @@ const chunked = (line, body) => Buffer.from(`${line} HTTP/1.1\r\nHost: x\r\nTran
 const head = (line, ...fields) => Buffer.from(`${[line, ...fields].join('\r\n')}\r\n\r\n${HIDDEN}`)
 const chunk = (text) => `${text.length.toString(16)}\r\n${text}\r\n`
 
-/** Health and metrics answer soon beside connections that hold all descriptors: how many are open of how many, and after how long. */
+/**
+ * Health and metrics answer soon beside connections that hold all descriptors: how many are open of how many, and after
+ * how long.
+ */
 async function askedForHealth(t) {
   const from = performance.now()
   for (let i = 0; i < 5; i += 1) {
@@ -51,7 +56,9 @@ async function askedForHealth(t) {
 
 export const rows = [
   {
-    attack: 'a request hidden in the chunk that passes the limit of a chunked body (1 MiB on GET, 64 MiB on control, 2 GiB on infer)',
+    attack:
+      'a request hidden in the chunk that passes the limit of a chunked body (1 MiB on GET, 64 MiB on ' +
+      'control, 2 GiB on infer)',
     limit:
       'After an error of size or framing, the server sends one answer and closes the connection ' +
       '(`http::connection`).',
@@ -96,7 +103,15 @@ export const rows = [
     run: (t) =>
       oneAnswerEach(
         t,
-        [['both', Buffer.from(`POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n${chunk('{}')}0\r\n\r\n${HIDDEN}`)]],
+        [
+          [
+            'both',
+            Buffer.from(
+              'POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: ' +
+                `chunked\r\n\r\n${chunk('{}')}0\r\n\r\n${HIDDEN}`,
+            ),
+          ],
+        ],
         200,
       ),
   },
@@ -109,9 +124,13 @@ export const rows = [
       oneAnswerEach(
         t,
         ['/v2/models/nope/infer', '/v2/models/nope/generate', '/v2/nope'].flatMap((path) =>
-          ['Content-Length: 2000000000', 'Transfer-Encoding: chunked', 'Expect: 100-continue\r\nContent-Length: 1000'].map((framing) => [
+          [
+            'Content-Length: 2000000000', 'Transfer-Encoding: chunked', 'Expect: 100-continue\r\nContent-Length: 1000'
+          ].map((framing) => [
             `${path}, ${framing}`,
-            framing.startsWith('Transfer') ? Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\n${framing}\r\n\r\n7fffffff\r\n${HIDDEN}`) : head(`POST ${path} HTTP/1.1`, 'Host: x', framing),
+            framing.startsWith('Transfer')
+              ? Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\n${framing}\r\n\r\n7fffffff\r\n${HIDDEN}`)
+              : head(`POST ${path} HTTP/1.1`, 'Host: x', framing),
           ]),
         ),
         404,
@@ -127,7 +146,8 @@ export const rows = [
     async run(t) {
       const held = []
       const hold = async (count, port) => {
-        for (let i = 0; i < count; i += 50) held.push(...(await Promise.all(Array.from({ length: 50 }, () => t.socket(port)))))
+        for (let i = 0; i < count; i += 50)
+          held.push(...(await Promise.all(Array.from({ length: 50 }, () => t.socket(port)))))
       }
       try {
         await hold(SILENT, t.httpPort)

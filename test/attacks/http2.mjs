@@ -27,12 +27,16 @@ export function frame(kind, flags, stream, payload = Buffer.alloc(0)) {
 }
 
 /** A field that is not put into the table. */
-export const field = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
+export const field = (name, value) =>
+  Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
 
 const INFER = '/inference.GRPCInferenceService/ModelInfer'
 /** The header block of a gRPC call. */
 export const call = (path = INFER) =>
-  Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), field('content-type', 'application/grpc'), field('te', 'trailers')])
+  Buffer.concat([
+    Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), field('content-type', 'application/grpc'),
+    field('te', 'trailers')
+  ])
 
 /** SETTINGS: ids and values. */
 const settings = (...entries) => {
@@ -54,7 +58,7 @@ function number(n) {
   return out
 }
 
-/** What a server sent: frames with their kind, flags, stream and payload. */
+/** Splits the bytes of a server into frames with their kind, flags, stream and payload. */
 export function frames(bytes) {
   const out = []
   for (let at = 0; at + 9 <= bytes.length; ) {
@@ -91,7 +95,9 @@ export function dataFrames(stream, body, ends) {
 
 export const rows = [
   {
-    attack: 'HTTP/2 clients that stop: no preface, half of one, no acknowledgement, half a head, half a body, a window of zero, an answer unread',
+    attack:
+      'HTTP/2 clients that stop: no preface, half of one, no acknowledgement, half a head, half a body, a ' +
+      'window of zero, an answer unread',
     limit:
       'Each connection closes after its timeout: `HANDSHAKE_TIME_MAX`, `HEAD_TIME_MAX` 20 s, ' +
       '`ACKNOWLEDGEMENT_TIME_MAX`, `BODY_STALL_TIME_MAX`, `SEND_STALL_TIME_MAX` 60 s (`http2::limits`). Idle ' +
@@ -118,8 +124,15 @@ export const rows = [
         ['a window of zero', [hello([INITIAL_WINDOW_SIZE, 0]), ...answer], 60, true],
         ['an answer that is not read', [wide, ...answer], 60, false],
         ['idle', [hello()], null, true],
-        ['idle after a call', [hello(), frame(HEADERS, END_HEADERS, 1, call()), dataFrames(1, inference(4), true)], null, true],
-        ['an idle stream', [hello(), frame(HEADERS, END_HEADERS, 1, call('/inference.GRPCInferenceService/ModelStreamInfer'))], null, true],
+        [
+          'idle after a call', [hello(), frame(HEADERS, END_HEADERS, 1, call()), dataFrames(1, inference(4), true)],
+          null, true
+        ],
+        [
+          'an idle stream',
+          [hello(), frame(HEADERS, END_HEADERS, 1, call('/inference.GRPCInferenceService/ModelStreamInfer'))], null,
+          true
+        ],
       ]
       const open = await Promise.all(
         clients.map(async ([name, parts, seconds, reads]) => {
@@ -133,7 +146,13 @@ export const rows = [
       )
       const before = t.rssMiB()
       // One that does not read learns of its end by writing.
-      const nudge = setInterval(() => open.filter((c) => !c.reads && !c.socket.isClosed).forEach((c) => c.socket.socket.write(frame(PING, ACK, 0, Buffer.alloc(8)))), 1000)
+      const nudge = setInterval(
+        () =>
+          open
+            .filter((c) => !c.reads && !c.socket.isClosed)
+            .forEach((c) => c.socket.socket.write(frame(PING, ACK, 0, Buffer.alloc(8)))),
+        1000,
+      )
       await Promise.all(open.filter((c) => c.seconds !== null).map((c) => c.socket.endsWithin(75_000)))
       clearInterval(nudge)
       let worst = 0
@@ -141,7 +160,10 @@ export const rows = [
         if (seconds === null) t.check(after === null, `${name}: closed after ${after} s: ${lastWord(socket)}`)
         else {
           t.check(after !== null, `${name}: still open after 75 s`)
-          t.check(after === null || (after > seconds - 1 && after < seconds + 14), `${name}: closed after ${after} s, not ${seconds}`)
+          t.check(
+            after === null || (after > seconds - 1 && after < seconds + 14),
+            `${name}: closed after ${after} s, not ${seconds}`,
+          )
           worst = Math.max(worst, (after ?? 75) - seconds)
         }
         socket.destroy()
@@ -188,25 +210,34 @@ export const rows = [
       const cases = [
         ['DATA', frame(DATA, END_STREAM, 5, Buffer.from('x')), '5: a frame of a stream that is closed'],
         ['HEADERS', frame(HEADERS, END_HEADERS | END_STREAM, 5, call()), '5: a frame of a stream that is closed'],
-        ['a smaller id', frame(HEADERS, END_HEADERS | END_STREAM, 3, call()), '1: a stream id smaller than the last one'],
+        [
+          'a smaller id', frame(HEADERS, END_HEADERS | END_STREAM, 3, call()),
+          '1: a stream id smaller than the last one'
+        ],
         ['GOAWAY', frame(GOAWAY, 0, 5, Buffer.alloc(8)), '1: GOAWAY of a stream'],
         ['PRIORITY', frame(PRIORITY, 0, 7, Buffer.from([0, 0, 0, 7, 1])), '1: a stream depends on itself'],
       ]
       for (const [name, late, expected] of cases) {
         const socket = await t.socket(t.grpcPort)
         await socket.send(Buffer.concat(answered))
-        const isAnswered = () => frames(socket.received).some((f) => f.stream === 5 && f.kind !== DATA && (f.flags & END_STREAM) !== 0)
+        const isAnswered = () =>
+          frames(socket.received).some((f) => f.stream === 5 && f.kind !== DATA && (f.flags & END_STREAM) !== 0)
         t.check(await until(isAnswered, { everyMs: 2 }), `${name}: no answer before it`)
         await socket.send(late)
         t.check(await socket.endsWithin(5000), `${name}: still open`)
         t.check(lastWord(socket) === expected, `${name}: ${lastWord(socket)}`)
       }
       const socket = await t.socket(t.grpcPort)
-      await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, call('v2')), frame(HEADERS, END_HEADERS, 3, call('*'))]))
+      await socket.send(
+        Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, call('v2')), frame(HEADERS, END_HEADERS, 3, call('*'))]),
+      )
       const refused = () => frames(socket.received).filter((f) => f.kind === RST_STREAM)
       await until(() => refused().length >= 2, { seconds: 5, everyMs: 2 })
       const resets = refused()
-      t.check(resets.length === 2 && resets.every((f) => f.payload.readUInt32BE(0) === 1), `${resets.length} of 2 paths refused`)
+      t.check(
+        resets.length === 2 && resets.every((f) => f.payload.readUInt32BE(0) === 1),
+        `${resets.length} of 2 paths refused`,
+      )
       socket.destroy()
       return `${cases.length} connections ended, ${resets.length} streams reset`
     },
@@ -220,7 +251,9 @@ export const rows = [
     async run(t) {
       const STREAMS = 4096
       // Indexed from then on as 62, and referred to with one byte.
-      const long = Buffer.concat([call(), Buffer.from([0x40, 1, 0x6b, 0x7f, 0x81, 0x1e]), Buffer.alloc(4096 - 128, 'v')])
+      const long = Buffer.concat([
+        call(), Buffer.from([0x40, 1, 0x6b, 0x7f, 0x81, 0x1e]), Buffer.alloc(4096 - 128, 'v')
+      ])
       const attack = async (streams = STREAMS) => {
         const socket = await t.socket(t.grpcPort)
         const parts = [hello(), frame(HEADERS, END_HEADERS, 1, long)]
@@ -263,9 +296,15 @@ export const rows = [
       t.check(ofOne < 24, `one connection took ${ofOne.toFixed(0)} MiB`)
       t.check(ofNine < 120, `nine connections took ${ofNine.toFixed(0)} MiB`)
       t.check(left < 24, `${left.toFixed(0)} MiB were not given back`)
-      t.check(charged >= 40 && charged <= 64 && stillCharged === 0, `${charged} MiB were charged for heads, ${stillCharged} bytes still are`)
+      t.check(
+        charged >= 40 && charged <= 64 && stillCharged === 0,
+        `${charged} MiB were charged for heads, ${stillCharged} bytes still are`,
+      )
       const kib = Math.round(one.sent / 1024)
-      return `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, afterwards +${left.toFixed(0)} MiB; ${charged} MiB charged for 800 of them; ${lastWord(one.socket)}`
+      return (
+        `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, afterwards ` +
+        `+${left.toFixed(0)} MiB; ${charged} MiB charged for 800 of them; ${lastWord(one.socket)}`
+      )
     },
   },
   {
@@ -331,7 +370,11 @@ export const rows = [
     limit: 'It is the stream error PROTOCOL_ERROR (RFC 9113, 8.3.1; `http2::head`).',
     async run(t) {
       const path = '/v2/health/live'
-      const get = (...fields) => Buffer.concat([Buffer.from([0x82, 0x86, 0x04, path.length]), Buffer.from(path), ...fields.map(([name, value]) => field(name, value))])
+      const get = (...fields) =>
+        Buffer.concat([
+          Buffer.from([0x82, 0x86, 0x04, path.length]), Buffer.from(path),
+          ...fields.map(([name, value]) => field(name, value))
+        ])
       const socket = await t.socket(t.httpPort)
       const cases = [
         [[':authority', 'a'], ['host', 'b']],
@@ -342,10 +385,14 @@ export const rows = [
       ]
       const parts = cases.map((fields, i) => frame(HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, get(...fields)))
       await socket.send(Buffer.concat([hello(), ...parts]))
-      const ends = () => frames(socket.received).filter((f) => f.stream > 0 && (f.kind === RST_STREAM || f.kind === HEADERS))
+      const ends = () =>
+        frames(socket.received).filter((f) => f.stream > 0 && (f.kind === RST_STREAM || f.kind === HEADERS))
       await until(() => new Set(ends().map((f) => f.stream)).size === cases.length, { seconds: 5, everyMs: 2 })
       const kinds = cases.map((_, i) => ends().find((f) => f.stream === 2 * i + 1)?.kind)
-      t.check(kinds.join() === [RST_STREAM, RST_STREAM, RST_STREAM, HEADERS, HEADERS].join(), `frames of kinds ${kinds.join()}`)
+      t.check(
+        kinds.join() === [RST_STREAM, RST_STREAM, RST_STREAM, HEADERS, HEADERS].join(),
+        `frames of kinds ${kinds.join()}`,
+      )
       socket.destroy()
       return '3 streams reset, 2 answered'
     },

@@ -24,10 +24,16 @@ function rounds() {
 /** Y = the sum of 0 … N. */
 function range() {
   return model({
-    nodes: [node('Squeeze', ['N'], ['limit']), node('Range', ['start', 'limit', 'step'], ['all']), node('ReduceSum', ['all'], ['Y'], { keepdims: 1 })],
+    nodes: [
+      node('Squeeze', ['N'], ['limit']), node('Range', ['start', 'limit', 'step'], ['all']),
+      node('ReduceSum', ['all'], ['Y'], { keepdims: 1 })
+    ],
     inputs: [value('N', TYPE.INT64, [1])],
     outputs: [value('Y', TYPE.INT64, [1])],
-    initializers: [initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))), initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))],
+    initializers: [
+      initializer('start', TYPE.INT64, [], raw(BigInt64Array.of(0n))),
+      initializer('step', TYPE.INT64, [], raw(BigInt64Array.of(1n)))
+    ],
   })
 }
 
@@ -37,8 +43,12 @@ const one = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
 const dear = server('dear models', {
   models: (root) => {
     const x = ['X', 'TYPE_FP32', [16]]
-    writeModel(root, 'rounds', { config: config('onnxruntime', 0, [x, n], [['Y', 'TYPE_FP32', [16]]], one), versions: { 1: rounds() } })
-    writeModel(root, 'range', { config: config('onnxruntime', 0, [n], [['Y', 'TYPE_INT64', [1]]], one), versions: { 1: range() } })
+    writeModel(root, 'rounds', {
+      config: config('onnxruntime', 0, [x, n], [['Y', 'TYPE_FP32', [16]]], one), versions: { 1: rounds() },
+    })
+    writeModel(root, 'range', {
+      config: config('onnxruntime', 0, [n], [['Y', 'TYPE_INT64', [1]]], one), versions: { 1: range() },
+    })
   },
 })
 
@@ -84,7 +94,10 @@ export const rows = [
       })
       t.check(result.worstMs < 1000, `health took ${result.worstMs.toFixed(1)} ms`)
       t.check(result.result < 20_000, `the run was stopped after ${result.result.toFixed(0)} ms`)
-      return `held at most ${ms} ms${unknown}, health at most ${result.worstMs.toFixed(1)} ms, stopped and 64 others answered in ${result.result.toFixed(0)} ms`
+      return (
+        `held at most ${ms} ms${unknown}, health at most ${result.worstMs.toFixed(1)} ms, stopped and 64 ` +
+        `others answered in ${result.result.toFixed(0)} ms`
+      )
     },
   },
   {
@@ -96,7 +109,9 @@ export const rows = [
     measures: true,
     async run(t) {
       await teach(t, 'range', false)
-      const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, () => t.post('/v2/models/range/infer', bodyOf(16e6, false)))
+      const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, () =>
+        t.post('/v2/models/range/infer', bodyOf(16e6, false)),
+      )
       t.check(result.result.status === 200, `status ${result.result.status}`)
       return `held at most ${ms} ms${unknown}, health at most ${result.worstMs.toFixed(1)} ms`
     },

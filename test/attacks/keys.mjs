@@ -46,12 +46,19 @@ const token = (header, claims, key = privateKey) => {
   const message = `${part(header)}.${part(claims)}`
   return `${message}.${key === null ? '' : sign('sha256', Buffer.from(message), key).toString('base64url')}`
 }
-const claims = (more = {}) => ({ iss: 'https://issuer', aud: 'nereid', sub: 'ann', exp: Math.floor(Date.now() / 1000) + 3600, ...more })
+const claims = (more = {}) => ({
+  iss: 'https://issuer', aud: 'nereid', sub: 'ann', exp: Math.floor(Date.now() / 1000) + 3600, ...more,
+})
 
 /** Status of a request with this key. */
 function ask(t, agent, key, header = 'authorization') {
   return new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port: t.httpPort, path: '/v2', agent, headers: { [header]: header === 'authorization' ? `Bearer ${key}` : key } }, (response) => {
+    const sent = request(
+      {
+        host: '127.0.0.1', port: t.httpPort, path: '/v2', agent,
+        headers: { [header]: header === 'authorization' ? `Bearer ${key}` : key },
+      },
+      (response) => {
       response.resume()
       response.on('end', () => resolve(response.statusCode))
     })
@@ -92,7 +99,10 @@ export const rows = [
       t.check(statuses.get(401) === wrong, `answered ${JSON.stringify([...statuses])}`)
       const grown = t.rssMiB() - before
       t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
-      t.check((await t.metric('nereid_key_requests_total', 'key="",result="unknown"')) === counted + wrong, 'they are not counted')
+      t.check(
+        (await t.metric('nereid_key_requests_total', 'key="",result="unknown"')) === counted + wrong,
+        'they are not counted',
+      )
       t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
       return `${wrong} keys, +${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
     },
@@ -110,12 +120,17 @@ export const rows = [
       ]
       for (const fields of pairs) {
         const connection = await t.socket(t.httpPort)
-        await connection.send(Buffer.from(['GET /v2 HTTP/1.1', 'Host: a', ...fields, 'Connection: close', '\r\n'].join('\r\n')))
+        await connection.send(
+          Buffer.from(['GET /v2 HTTP/1.1', 'Host: a', ...fields, 'Connection: close', '\r\n'].join('\r\n')),
+        )
         await connection.endsWithin(15_000)
         connection.destroy()
         const text = String(connection.received)
         const name = fields[0].split(':')[0].toLowerCase()
-        t.check(text.startsWith('HTTP/1.1 400 ') && text.includes(`more than one header '${name}'`), `${fields.join(', ')}: ${text.slice(0, 40)} … ${text.slice(-90)}`)
+        t.check(
+          text.startsWith('HTTP/1.1 400 ') && text.includes(`more than one header '${name}'`),
+          `${fields.join(', ')}: ${text.slice(0, 40)} … ${text.slice(-90)}`,
+        )
       }
       t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
       return `${pairs.length} requests refused`
@@ -128,14 +143,24 @@ export const rows = [
       '(`http::connection`, `DISCARD_BYTES_MAX`).',
     server: keyed,
     async run(t) {
-      const asked = ['Authorization: Bearer wrong\r\n', 'X-API-Key: wrong\r\n'].flatMap((key) => ['Content-Length: 2000000000', 'Transfer-Encoding: chunked'].map((framing) => [key, framing]))
+      const asked = ['Authorization: Bearer wrong\r\n', 'X-API-Key: wrong\r\n'].flatMap((key) =>
+        ['Content-Length: 2000000000', 'Transfer-Encoding: chunked'].map((framing) => [key, framing]),
+      )
       for (const [key, framing] of asked) {
         const connection = await t.socket(t.httpPort)
-        await connection.send(Buffer.from(`POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\n${key}${framing}\r\n\r\n${framing.startsWith('T') ? '7fffffff\r\n' : ''}begun`))
+        await connection.send(
+          Buffer.from(
+            'POST /v2/models/simple/infer HTTP/1.1\r\nHost: ' +
+              `a\r\n${key}${framing}\r\n\r\n${framing.startsWith('T') ? '7fffffff\r\n' : ''}begun`,
+          ),
+        )
         await connection.endsWithin(15_000)
         connection.destroy()
         const text = String(connection.received)
-        t.check(text.startsWith('HTTP/1.1 401 ') && text.split('HTTP/1.1 ').length === 2, `${key}${framing}: ${text.slice(0, 80)}`)
+        t.check(
+          text.startsWith('HTTP/1.1 401 ') && text.split('HTTP/1.1 ').length === 2,
+          `${key}${framing}: ${text.slice(0, 80)}`,
+        )
       }
       t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
       return `${asked.length} requests refused`
@@ -149,7 +174,10 @@ export const rows = [
     server: keyed,
     async run(t) {
       const statuses = []
-      for (const value of ['a'.repeat(1 << 20), 'a'.repeat(16 << 10), 'a'.repeat(513), '', '\0', 'right\0', 'ri\0ght', '\xff\xfe', 'right, right', 'right right']) {
+      for (const value of [
+        'a'.repeat(1 << 20), 'a'.repeat(16 << 10), 'a'.repeat(513), '', '\0', 'right\0', 'ri\0ght', '\xff\xfe',
+        'right, right', 'right right'
+      ]) {
         for (const field of [`Authorization: Bearer ${value}`, `X-API-Key: ${value}`]) {
           const connection = await t.socket(t.httpPort)
           connection.send(Buffer.from(`GET /v2 HTTP/1.1\r\nHost: a\r\n${field}\r\nConnection: close\r\n\r\n`, 'latin1'))
@@ -164,7 +192,9 @@ export const rows = [
     },
   },
   {
-    attack: 'over one connection the right key, then each key that differs in one byte, shorter and longer ones, and tokens of 1 to 8 KiB in turn',
+    attack:
+      'over one connection the right key, then each key that differs in one byte, shorter and longer ones, ' +
+      'and tokens of 1 to 8 KiB in turn',
     limit:
       'The last credential of a connection is compared by all its bytes (`access::LastShown`), up to ' +
       '`access::limits::SHOWN_KEPT_BYTES_MAX`. Only its hash is kept, and its identity is looked up each time.',
@@ -172,9 +202,16 @@ export const rows = [
     async run(t) {
       const agent = new Agent({ keepAlive: true, maxSockets: 1 })
       const right = 'right'
-      const others = [...right].map((_, i) => `${right.slice(0, i)}${String.fromCharCode(right.charCodeAt(i) ^ 1)}${right.slice(i + 1)}`)
-      const tokens = [0, 900, 1400, 5500].map((bytes) => token({ alg: 'RS256', kid: 'k' }, claims({ pad: 'a'.repeat(bytes) })))
-      const asked = [right, ...others, right.slice(1), right.slice(0, -1), `${right}${right}`, ...tokens, ...tokens.map((one) => `${one.slice(0, -20)}${'A'.repeat(20)}`)]
+      const others = [...right].map(
+        (_, i) => `${right.slice(0, i)}${String.fromCharCode(right.charCodeAt(i) ^ 1)}${right.slice(i + 1)}`,
+      )
+      const tokens = [0, 900, 1400, 5500].map((bytes) =>
+        token({ alg: 'RS256', kid: 'k' }, claims({ pad: 'a'.repeat(bytes) })),
+      )
+      const asked = [
+        right, ...others, right.slice(1), right.slice(0, -1), `${right}${right}`, ...tokens,
+        ...tokens.map((one) => `${one.slice(0, -20)}${'A'.repeat(20)}`)
+      ]
       const before = t.rssMiB()
       for (let round = 0; round < 50; round += 1) {
         for (const key of asked) {
@@ -182,7 +219,10 @@ export const rows = [
           for (const again of [false, true]) {
             const expected = key === right || tokens.includes(key) ? 200 : 401
             const status = await ask(t, agent, key)
-            t.check(status === expected, `${key.slice(0, 20)} of ${key.length} bytes${again ? ', again,' : ''} is answered ${status}`)
+            t.check(
+              status === expected,
+              `${key.slice(0, 20)} of ${key.length} bytes${again ? ', again,' : ''} is answered ${status}`,
+            )
           }
           t.check((await ask(t, agent, right)) === 200, 'the right key behind it')
         }
@@ -215,7 +255,9 @@ export const rows = [
     },
   },
   {
-    attack: 'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of many claims, with times that are not numbers, and of keys that the token brings along',
+    attack:
+      'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of ' +
+      'many claims, with times that are not numbers, and of keys that the token brings along',
     limit:
       'Only RS256, PS256, ES256 and EdDSA with a key of the set are accepted (`access::Issuer`), up to ' +
       '`access::limits::TOKEN_BYTES_MAX`. Nothing is unpacked or fetched.',
@@ -236,8 +278,13 @@ export const rows = [
         token({ alg: 'RS256', kid: 'k' }, '['.repeat(100_000)),
         token({ alg: 'RS256', kid: 'k' }, '['.repeat(3000)),
         token('{'.repeat(3000), claims()),
-        token({ alg: 'RS256', kid: 'k' }, claims(Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`c${i}`, i])))),
-        ...[{ exp: '99999999999' }, { exp: null }, { exp: undefined }, { exp: -1 }, { nbf: '0' }, { nbf: 1e18 }, { iss: ['a'] }, { aud: [] }].map((more) => token({ alg: 'RS256', kid: 'k' }, claims(more))),
+        token(
+          { alg: 'RS256', kid: 'k' }, claims(Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`c${i}`, i]))),
+        ),
+        ...[
+          { exp: '99999999999' }, { exp: null }, { exp: undefined }, { exp: -1 }, { nbf: '0' }, { nbf: 1e18 },
+          { iss: ['a'] }, { aud: [] }
+        ].map((more) => token({ alg: 'RS256', kid: 'k' }, claims(more))),
         `${JSON.stringify(jwk)}..`,
         'ey..',
         'ey.ey.ey',
@@ -259,7 +306,9 @@ export const rows = [
         await Promise.all(
           Array.from({ length: 50 }, async () => {
             const connection = await t.socket(t.httpPort)
-            await connection.send('POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\nX-API-Key: narrow\r\nContent-Length: 1000\r\n\r\n{')
+            await connection.send(
+              'POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\nX-API-Key: narrow\r\nContent-Length: 1000\r\n\r\n{',
+            )
             connection.destroy()
           }),
         )

@@ -1,4 +1,7 @@
-/** Clients that take all connections, or ask where they are not to ask, of a server whose control address is a Unix socket. */
+/**
+ * Clients that take all connections, or ask where they are not to ask, of a server whose control address is a Unix
+ * socket.
+ */
 import { rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { request } from 'node:http'
@@ -9,7 +12,9 @@ import { until } from './lib/wait.mjs'
 
 const file = join(tmpdir(), `nereid-attack-control-${process.pid}`)
 process.once('exit', () => rmSync(file, { force: true }))
-const apart = server('1,024 descriptors and a control address', { descriptors: 1024, flags: [`--control-address=unix:${file}`, '--model-control-mode=explicit', '--load-model=*'] })
+const apart = server('1,024 descriptors and a control address', {
+  descriptors: 1024, flags: [`--control-address=unix:${file}`, '--model-control-mode=explicit', '--load-model=*'],
+})
 
 const pages = server('answers for a web page', { flags: ['--http-cors-origin=https://app.example'] })
 
@@ -30,7 +35,8 @@ const ask = (method, path, headers = {}) =>
 
 export const rows = [
   {
-    attack: 'origins of 60 KB, of bytes that are not text, two of them, and preflights that ask for 60 KB of header names',
+    attack:
+      'origins of 60 KB, of bytes that are not text, two of them, and preflights that ask for 60 KB of header names',
     limit:
       'An origin is compared, and an answer repeats it only if it is listed. Header names are repeated up to ' +
       '`CORS_HEADERS_BYTES_MAX` (`frontend::cors`).',
@@ -48,11 +54,22 @@ export const rows = [
       for (const line of fields) {
         for (const method of ['OPTIONS', 'GET']) {
           const socket = await t.socket()
-          void socket.send(Buffer.from(`${method} /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccess-Control-Request-Method: POST\r\n${line}\r\n`, 'latin1'))
+          void socket.send(
+            Buffer.from(
+              `${method} /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccess-Control-Request-Method: ` +
+                `POST\r\n${line}\r\n`,
+              'latin1',
+            ),
+          )
           await socket.endsWithin(8000)
           const text = socket.received.toString('latin1')
-          t.check(/^HTTP\/1\.1 (?:200|40[05]|431) /.test(text), `${method} with ${line.slice(0, 60)}: ${text.slice(0, 120)}`)
-          t.check(!/allow-origin: (?!https:\/\/app\.example\r)|allow-headers: .*script/i.test(text), `${line.slice(0, 60)} came back: ${text.slice(0, 300)}`)
+          t.check(
+            /^HTTP\/1\.1 (?:200|40[05]|431) /.test(text), `${method} with ${line.slice(0, 60)}: ${text.slice(0, 120)}`,
+          )
+          t.check(
+            !/allow-origin: (?!https:\/\/app\.example\r)|allow-headers: .*script/i.test(text),
+            `${line.slice(0, 60)} came back: ${text.slice(0, 300)}`,
+          )
           longest = Math.max(longest, text.length)
         }
       }
@@ -61,7 +78,8 @@ export const rows = [
     },
   },
   {
-    attack: '1,200 connections to the HTTP port that send nothing, and 300 to the control address, with 1,024 descriptors',
+    attack:
+      '1,200 connections to the HTTP port that send nothing, and 300 to the control address, with 1,024 descriptors',
     limit:
       'Connections to the control address have their own limit, `CONTROL_CONNECTIONS_MAX` for each reactor. A new ' +
       'one replaces the oldest idle one.',
@@ -69,7 +87,8 @@ export const rows = [
     async run(t) {
       const held = []
       try {
-        for (let i = 0; i < SILENT; i += 50) held.push(...(await Promise.all(Array.from({ length: 50 }, () => t.socket()))))
+        for (let i = 0; i < SILENT; i += 50)
+          held.push(...(await Promise.all(Array.from({ length: 50 }, () => t.socket()))))
         const first = await ask('POST', '/v2/repository/index')
         t.check(first.status === 200, `the control address answered ${first.status} beside ${SILENT} connections`)
         let open = 0
@@ -81,7 +100,9 @@ export const rows = [
         }
         const from = performance.now()
         const second = await ask('POST', '/v2/repository/index')
-        t.check(second.status === 200, `the control address answered ${second.status} beside ${AT_CONTROL} connections to it`)
+        t.check(
+          second.status === 200, `the control address answered ${second.status} beside ${AT_CONTROL} connections to it`,
+        )
         const ms = Math.round(performance.now() - from)
         t.check(await until(() => open <= 64 * 4), `${open} of ${AT_CONTROL} connections to the control address stayed`)
         return `answered in ${ms} ms; ${open} of ${AT_CONTROL} stayed`
@@ -91,15 +112,22 @@ export const rows = [
     },
   },
   {
-    attack: 'loads, settings and regions asked for at the public ports of a server with a control address, and with headers that claim to come from it',
+    attack:
+      'loads, settings and regions asked for at the public ports of a server with a control address, and ' +
+      'with headers that claim to come from it',
     limit:
       'The listener that accepted the connection decides (`frontend::origin::Face`). Claims in a request have no ' +
       'effect (`frontend::gate`).',
     server: apart,
     async run(t) {
-      const claims = ['', 'X-Forwarded-For: 127.0.0.1\r\n', 'Forwarded: for=unix\r\nX-Real-IP: ::1\r\n', `Host: unix:${file}\r\n`]
+      const claims = [
+        '', 'X-Forwarded-For: 127.0.0.1\r\n', 'Forwarded: for=unix\r\nX-Real-IP: ::1\r\n', `Host: unix:${file}\r\n`
+      ]
       let refused = 0
-      for (const line of ['POST /v2/repository/models/simple/unload', 'POST /v2/logging', 'POST /v2/trace/setting', 'POST /v2/systemsharedmemory/unregister', 'POST /v2/repository/index']) {
+      for (const line of [
+        'POST /v2/repository/models/simple/unload', 'POST /v2/logging', 'POST /v2/trace/setting',
+        'POST /v2/systemsharedmemory/unregister', 'POST /v2/repository/index'
+      ]) {
         for (const claim of claims) {
           const socket = await t.socket()
           const host = claim.startsWith('Host') ? '' : 'Host: x\r\n'

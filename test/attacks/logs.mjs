@@ -1,4 +1,4 @@
-/** What clients write into the access log and the audit log, and how much of it. */
+/** Contents and volume that clients can write into the access log and the audit log. */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -11,8 +11,12 @@ const at = mkdtempSync(join(tmpdir(), 'nereid-logs-'))
 process.once('exit', () => rmSync(at, { recursive: true, force: true }))
 // Nobody reads it.
 execFileSync('mkfifo', [join(at, 'fifo')])
-const unread = server('an access log that nobody reads', { flags: [`--access-log=${join(at, 'fifo')}`, `--audit-log=${join(at, 'audit.log')}`] })
-const logged = server('both logs in files', { flags: [`--access-log=${join(at, 'access.log')}`, `--audit-log=${join(at, 'audit2.log')}`] })
+const unread = server('an access log that nobody reads', {
+  flags: [`--access-log=${join(at, 'fifo')}`, `--audit-log=${join(at, 'audit.log')}`],
+})
+const logged = server('both logs in files', {
+  flags: [`--access-log=${join(at, 'access.log')}`, `--audit-log=${join(at, 'audit2.log')}`],
+})
 
 /** Sends requests on one connection, and waits for as many answers. */
 function send(t, requests) {
@@ -29,11 +33,14 @@ function send(t, requests) {
 }
 
 const get = (path, more = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`)
-const post = (path, body) => Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`), body])
+const post = (path, body) =>
+  Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`), body])
 
 export const rows = [
   {
-    attack: 'paths, names and ids with quotes, line feeds, escape sequences and separators of Unicode, made to look like lines of the log',
+    attack:
+      'paths, names and ids with quotes, line feeds, escape sequences and separators of Unicode, made to ' +
+      'look like lines of the log',
     limit:
       'Text of clients is escaped to ASCII where it could end a line or control a terminal, and cut: ' +
       '`LOG_PATH_BYTES_MAX`, `LOG_NAME_BYTES_MAX`, `LOG_ERROR_BYTES_MAX` (`frontend::access_log::json`).',
@@ -48,7 +55,12 @@ export const rows = [
         get(`/v2/models/${bytes}/ready`),
         get(`/${'p'.repeat(60_000)}`),
         post('/v2/models/simple/infer', body),
-        post(`/v2/repository/models/${raw}/load`, Buffer.from(`{"parameters":{"config":"${'\\n'.repeat(1000)}","file:${raw.replaceAll('"', '\\"')}\\n":"AAAA"}}`)),
+        post(
+          `/v2/repository/models/${raw}/load`,
+          Buffer.from(
+            `{"parameters":{"config":"${'\\n'.repeat(1000)}","file:${raw.replaceAll('"', '\\"')}\\n":"AAAA"}}`,
+          ),
+        ),
         post('/v2/logging', Buffer.from('{"log_verbose_level\\n\\"":"\\u001b\\n","a":[1,"\\n"],"b":1e999}')),
       ]
       const seen = await send(t, requests)
@@ -70,7 +82,9 @@ export const rows = [
     },
   },
   {
-    attack: '40,000 requests whose lines are as long as lines get, to an access log that is a FIFO without a reader, and 50 control calls',
+    attack:
+      '40,000 requests whose lines are as long as lines get, to an access log that is a FIFO without a ' +
+      'reader, and 50 control calls',
     limit:
       'Waiting lines use at most `ACCESS_LOG_BYTES_MAX` for each reactor and `AUDIT_LOG_BYTES_MAX`. Further lines ' +
       'are dropped and counted (`nereid_access_log_lines_lost_total`). Each log has its own thread and buffer, and ' +

@@ -17,11 +17,15 @@ const square = (root) => {
   const more = `${DECOUPLED}instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
   writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
 }
-const decoupled = server('models that answer any number of times, on 256 MiB', { flags: [`--memory-limit=${LIMIT_MIB * MIB}`], models: square })
+const decoupled = server('models that answer any number of times, on 256 MiB', {
+  flags: [`--memory-limit=${LIMIT_MIB * MIB}`], models: square,
+})
 /** Room for the answers of all clients at once, so that none is refused for lack of it. */
-const roomy = server('models that answer any number of times, on 4 GiB', { flags: [`--memory-limit=${4096 * MIB}`], models: square })
+const roomy = server('models that answer any number of times, on 4 GiB', {
+  flags: [`--memory-limit=${4096 * MIB}`], models: square,
+})
 
-/** What a process may hold beyond what is charged: its code, its threads, and what it keeps for the next request. */
+/** Memory of a process beyond its charges: code, threads, and buffers kept for the next request. */
 const BEYOND_CHARGES_MIB = 64
 
 const used = (t) => t.metric('nereid_memory_used_bytes')
@@ -41,7 +45,8 @@ function message(count) {
 }
 
 /** A header field that is not put into the table. */
-const header = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
+const header = (name, value) =>
+  Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
 
 /** An HTTP/2 connection with one call, which gives the largest windows there are: they must not be a licence. */
 function generous(path, body, ...headers) {
@@ -72,7 +77,7 @@ const GIVEN_BACK =
 
 /** Clients that read none of what they asked for, and leave. */
 async function unreadThreeTimes(t) {
-  // What a server makes once, for its first request and its first stream, is no part of it.
+  // The first request and the first stream allocate once; that is not counted.
   await t.post('/v2/models/square/generate_stream', '{"IN":1000}')
   const before = t.rssMiB()
   const clients = t.volume(INSTANCES, 100)
@@ -99,7 +104,10 @@ async function unreadThreeTimes(t) {
   t.check(await until(async () => (await used(t)) === 0), 'charges are left when all clients are gone')
   await until(() => t.rssMiB() - before <= BEYOND_CHARGES_MIB, { seconds: 10, everyMs: 100 })
   const left = t.rssMiB() - before
-  t.check(peak < charged + BEYOND_CHARGES_MIB, `resident memory grew by ${peak.toFixed(0)} MiB, and ${charged.toFixed(0)} MiB were charged`)
+  t.check(
+    peak < charged + BEYOND_CHARGES_MIB,
+    `resident memory grew by ${peak.toFixed(0)} MiB, and ${charged.toFixed(0)} MiB were charged`,
+  )
   t.check(left <= BEYOND_CHARGES_MIB, `${left.toFixed(0)} MiB are left 10 s after the clients left`)
   return `+${peak.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, +${left.toFixed(0)} MiB afterwards`
 }
@@ -115,7 +123,12 @@ export const rows = [
       const kinds = [
         [t.httpPort, events(ENDLESS)],
         [t.httpPort, generous('/v2/models/square/generate_stream', JSON.stringify({ IN: ENDLESS }))],
-        [t.grpcPort, generous(STREAM, framed(message(ENDLESS)), header('content-type', 'application/grpc'), header('te', 'trailers'))],
+        [
+          t.grpcPort,
+          generous(
+            STREAM, framed(message(ENDLESS)), header('content-type', 'application/grpc'), header('te', 'trailers'),
+          ),
+        ],
       ]
       const sockets = []
       for (let i = 0; i < INSTANCES; i += 1) {
@@ -143,7 +156,10 @@ export const rows = [
       t.check(charged <= LIMIT_MIB * MIB, `${(charged / MIB).toFixed(0)} MiB were charged`)
       t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
       t.check(isFree, 'charges are left when all clients are gone')
-      return `+${peak.toFixed(0)} MiB, ${(charged / MIB).toFixed(0)} MiB charged, health at worst ${worstMs.toFixed(1)} ms`
+      return (
+        `+${peak.toFixed(0)} MiB, ${(charged / MIB).toFixed(0)} MiB charged, health at worst ` +
+        `${worstMs.toFixed(1)} ms`
+      )
     },
   },
   {
@@ -191,7 +207,10 @@ export const rows = [
       const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
         const answer = await t.post('/v2/models/square/generate_stream', JSON.stringify({ IN: count }))
         const came = answer.text.split('data: {"OUT":').length - 1
-        t.check(came === count && !answer.text.includes('error'), `${came} of ${count} events came: ${answer.text.slice(-200)}`)
+        t.check(
+          came === count && !answer.text.includes('error'),
+          `${came} of ${count} events came: ${answer.text.slice(-200)}`,
+        )
         return came
       })
       return `held ≤ ${ms} ms${unknown}, ${beside.result} events`

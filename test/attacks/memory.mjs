@@ -19,7 +19,10 @@ const used = (t) => t.metric('nereid_memory_used_bytes')
 /** Requests that wait for memory now. */
 const waiting = (t) => t.metric('nereid_memory_waiting')
 
-/** Waits until requests have waited for memory and none does any more: each has it, or was refused. `each` is done meanwhile, again and again. */
+/**
+ * Waits until requests have waited for memory and none does any more: each has it, or was refused. `each` is done
+ * meanwhile, again and again.
+ */
 async function waitedOut(t, each = () => {}) {
   let has = false
   return until(async () => {
@@ -65,7 +68,7 @@ export const rows = [
       const sockets = await Promise.all(Array.from({ length: 60 }, () => t.socket()))
       const { worstMs } = await t.health(async () => {
         for (const socket of sockets) {
-          // Those that wait are not read: what the kernel does not take is sent when it does.
+          // The server does not read connections that wait; the socket sends the rest when the kernel takes it.
           socket.socket.write(head(part.length + 1))
           socket.socket.write(part)
         }
@@ -75,7 +78,8 @@ export const rows = [
       })
       const charged = (await used(t)) / MIB
       const peak = t.rssMiB() - before
-      const refusedNow = () => sockets.filter((s) => /^HTTP\/1\.1 503[\s\S]*retry-after/i.test(s.received.toString('latin1'))).length
+      const refusedNow = () =>
+        sockets.filter((s) => /^HTTP\/1\.1 503[\s\S]*retry-after/i.test(s.received.toString('latin1'))).length
       await until(() => refusedNow() > 30)
       const refused = refusedNow()
       for (const socket of sockets) socket.destroy()
@@ -85,7 +89,10 @@ export const rows = [
       t.check(refused > 30, `only ${refused} of 60 were refused with Retry-After`)
       t.check((await used(t)) === 0, 'charges are left when all clients are gone')
       t.check(left < 64, `${left.toFixed(0)} MiB are left some seconds later`)
-      return `+${peak.toFixed(0)} MiB, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms, +${left.toFixed(0)} MiB afterwards`
+      return (
+        `+${peak.toFixed(0)} MiB, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms, ` +
+        `+${left.toFixed(0)} MiB afterwards`
+      )
     },
   },
   {
@@ -102,7 +109,8 @@ export const rows = [
       })
       const request = Buffer.concat([
         Buffer.from(
-          `POST /v2/models/identity_uint8/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: ${json.length}\r\nContent-Length: ${json.length + 16 * MIB}\r\n\r\n${json}`,
+          'POST /v2/models/identity_uint8/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: ' +
+            `${json.length}\r\nContent-Length: ${json.length + 16 * MIB}\r\n\r\n${json}`,
         ),
         Buffer.alloc(16 * MIB),
       ])
@@ -150,12 +158,19 @@ export const rows = [
       const before = t.rssMiB()
       const body = gzipSync(Buffer.alloc(60 * MIB))
       const { worstMs, result } = await t.health(() =>
-        Promise.all(Array.from({ length: 16 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status))),
+        Promise.all(
+          Array.from({ length: 16 }, () =>
+            t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status),
+          ),
+        ),
       )
       const peak = t.rssMiB() - before
       t.check(result.every((status) => status >= 400), `statuses ${[...new Set(result)].join(', ')}`)
       t.check(peak < LIMIT_MIB, `resident memory grew by ${peak.toFixed(0)} MiB`)
-      return `+${peak.toFixed(0)} MiB, statuses ${[...new Set(result)].join(', ')}, health at worst ${worstMs.toFixed(1)} ms`
+      return (
+        `+${peak.toFixed(0)} MiB, statuses ${[...new Set(result)].join(', ')}, health at worst ` +
+        `${worstMs.toFixed(1)} ms`
+      )
     },
   },
   {
@@ -196,7 +211,10 @@ export const rows = [
     async run(t) {
       const path = '/v2/models/identity_uint8/infer'
       const length = 16 * MIB
-      const ofHttp = Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), Buffer.from([1, 1]), Buffer.from('x'), field('content-length', String(length))])
+      const ofHttp = Buffer.concat([
+        Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), Buffer.from([1, 1]), Buffer.from('x'),
+        field('content-length', String(length))
+      ])
       const prefix = Buffer.alloc(5)
       prefix.writeUInt32BE(length, 1)
       const holders = []
@@ -204,7 +222,11 @@ export const rows = [
         const isGrpc = i % 2 === 0
         const socket = await t.socket(isGrpc ? t.grpcPort : t.httpPort)
         const body = isGrpc ? Buffer.concat([prefix, Buffer.alloc(length - 1)]) : Buffer.alloc(length - 1)
-        await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, isGrpc ? call() : ofHttp), dataFrames(1, body, false)]))
+        await socket.send(
+          Buffer.concat([
+            hello(), frame(HEADERS, END_HEADERS, 1, isGrpc ? call() : ofHttp), dataFrames(1, body, false)
+          ]),
+        )
         holders.push({ isGrpc, socket })
         // Each is looked at every five seconds, in its own beat.
         await pause(200)
@@ -213,7 +235,10 @@ export const rows = [
       const held = (await used(t)) / MIB
       // Longer than they may stand still where somebody waits.
       await pause(6000)
-      const resets = () => holders.filter(({ socket }) => frames(socket.received).some((f) => f.kind === RST_STREAM && f.payload.readUInt32BE(0) === 8))
+      const resets = () =>
+        holders.filter(({ socket }) =>
+          frames(socket.received).some((f) => f.kind === RST_STREAM && f.payload.readUInt32BE(0) === 8),
+        )
       const early = resets().length
       const others = await Promise.all(Array.from({ length: 8 }, () => t.socket()))
       const from = performance.now()
@@ -229,7 +254,9 @@ export const rows = [
       for (const socket of others) socket.socket.write('x')
       await until(() => others.every((socket) => socket.received.length > 0))
       // Zeros are no JSON document: 500, as Triton says it.
-      const statuses = others.map((socket) => /^HTTP\/1\.1 (\d+)/.exec(socket.received.toString('latin1'))?.[1] ?? 'none')
+      const statuses = others.map(
+        (socket) => /^HTTP\/1\.1 (\d+)/.exec(socket.received.toString('latin1'))?.[1] ?? 'none',
+      )
       await until(() => resets().some(({ isGrpc }) => isGrpc) && resets().some(({ isGrpc }) => !isGrpc), { seconds: 5 })
       const gone = resets()
       const closed = holders.filter(({ socket }) => socket.isClosed).length
@@ -239,7 +266,11 @@ export const rows = [
       t.check(early === 0, `${early} were reset while nobody waited`)
       t.check(waited > 3, `only ${waited} of 8 waited at once`)
       t.check(statuses.every((status) => status === '500'), `statuses ${statuses.join(', ')}`)
-      t.check(gone.some(({ isGrpc }) => isGrpc) && gone.some(({ isGrpc }) => !isGrpc), `${gone.filter(({ isGrpc }) => isGrpc).length} of gRPC and ${gone.filter(({ isGrpc }) => !isGrpc).length} of h2c were reset`)
+      t.check(
+        gone.some(({ isGrpc }) => isGrpc) && gone.some(({ isGrpc }) => !isGrpc),
+        `${gone.filter(({ isGrpc }) => isGrpc).length} of gRPC and ` +
+          `${gone.filter(({ isGrpc }) => !isGrpc).length} of h2c were reset`,
+      )
       t.check(closed === 0, `${closed} connections were closed`)
       t.check((await used(t)) === 0, 'charges are left when all clients are gone')
       return `${gone.length} of 13 gave way, the last of the eight had its memory after ${seconds.toFixed(1)} s`
@@ -254,13 +285,20 @@ export const rows = [
       // Blanks are no JSON document: 500, as Triton says it.
       const body = gzipSync(Buffer.alloc(15 * MIB, ' '))
       const { worstMs, result } = await t.health(() =>
-        Promise.all(Array.from({ length: 32 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status))),
+        Promise.all(
+          Array.from({ length: 32 }, () =>
+            t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status),
+          ),
+        ),
       )
       const peak = t.rssMiB() - before
       t.check(result.every((status) => status === 500 || status === 503), `statuses ${[...new Set(result)].join(', ')}`)
       t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
       t.check((await used(t)) === 0, 'charges are left')
-      return `+${peak.toFixed(0)} MiB, ${result.filter((s) => s === 503).length} of 32 refused, health at worst ${worstMs.toFixed(1)} ms`
+      return (
+        `+${peak.toFixed(0)} MiB, ${result.filter((s) => s === 503).length} of 32 refused, health at worst ` +
+        `${worstMs.toFixed(1)} ms`
+      )
     },
   },
   {
@@ -280,7 +318,7 @@ export const rows = [
       // The rest of them, of which some are not.
       await pause(200)
       const refused = refusedNow()
-      // Of the reserve a heap of malloc may have been made, which is 64 MiB, and the stacks of some threads.
+      // The reserve may hold a heap of malloc, which is 64 MiB, and the stacks of some threads.
       const left = (limit - mapped()) / MIB
       const listed = (await t.post('/v2/repository/index', '{}')).status
       await t.checkServes()
@@ -288,14 +326,23 @@ export const rows = [
       await until(async () => (await t.metric('nereid_connections')) <= 2, { seconds: 5 })
       // Blanks are no JSON document: 500, as Triton says it.
       const body = gzipSync(Buffer.alloc(15 * MIB, ' '))
-      const inflated = await Promise.all(Array.from({ length: 16 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status)))
+      const inflated = await Promise.all(
+        Array.from({ length: 16 }, () =>
+          t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status),
+        ),
+      )
       await t.checkServes()
       execFileSync('prlimit', ['--pid', String(t.pid), '--as=unlimited:'])
       t.check(refused > 6 && refused < 12, `${refused} of 12 were refused`)
-      t.check(inflated.every((status) => status === 500 || status === 503), `statuses ${[...new Set(inflated)].join(', ')}`)
+      t.check(
+        inflated.every((status) => status === 500 || status === 503), `statuses ${[...new Set(inflated)].join(', ')}`,
+      )
       t.check(left > 16, `${left.toFixed(0)} MiB of address space were left to threads and V8`)
       t.check(listed === 200, `the index of the repository answered ${listed}`)
-      return `${refused} of 12 bodies and ${inflated.filter((s) => s === 503).length} of 16 packed ones refused with 503, ${left.toFixed(0)} MiB left; it serves`
+      return (
+        `${refused} of 12 bodies and ${inflated.filter((s) => s === 503).length} of 16 packed ones refused ` +
+        `with 503, ${left.toFixed(0)} MiB left; it serves`
+      )
     },
   },
 ]

@@ -1,4 +1,4 @@
-/** What operators meet: full disks, scrapers, floods of the log, and watchers. */
+/** Hazards of operation: full disks, scrapers, floods of the log, and watchers. */
 import { request } from 'node:http'
 import { gunzipSync } from 'node:zlib'
 import { server } from './lib/servers.mjs'
@@ -42,7 +42,9 @@ export const rows = [
     server: fullDisk,
     measures: true,
     async run(t) {
-      const { worstMs } = await t.health(() => Promise.all(Array.from({ length: t.volume(1000, 2000) }, () => t.post('/v2/models/nope/infer', '{}'))))
+      const { worstMs } = await t.health(() =>
+        Promise.all(Array.from({ length: t.volume(1000, 2000) }, () => t.post('/v2/models/nope/infer', '{}'))),
+      )
       const lost = await t.metric('nereid_log_lines_lost_total', 'reason="ENOSPC"')
       t.check(lost > t.volume(500, 1000), `only ${lost} lines are counted as lost`)
       t.check(worstMs < 1000, `health took ${worstMs} ms`)
@@ -57,7 +59,9 @@ export const rows = [
     measures: true,
     async run(t) {
       const headers = { 'Accept-Encoding': 'gzip', Accept: 'application/openmetrics-text' }
-      const { result, worstMs } = await t.health(() => Promise.all(Array.from({ length: 64 }, () => scrape(t.metricsPort, headers))))
+      const { result, worstMs } = await t.health(() =>
+        Promise.all(Array.from({ length: 64 }, () => scrape(t.metricsPort, headers))),
+      )
       for (const { headers: answered, body } of result) {
         t.check(answered['content-encoding'] === 'gzip', 'a scrape is not compressed')
         t.check(gunzipSync(body).toString().endsWith('# EOF\n'), 'a scrape is not whole')

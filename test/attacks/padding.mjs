@@ -5,11 +5,13 @@ import { server } from './lib/servers.mjs'
 const LONG = 1_000_000
 const SHORT = 200
 
-/** What runs together waits behind a first run of a tenth of a second. */
+/** A first run of a tenth of a second makes the following requests wait, so that they run together. */
 const padded = server('padded requests', {
   models: (root) => {
     const parameter = (key, text) => `parameters { key: "${key}" value { string_value: "${text}" } }\n`
-    const more = `dynamic_batching { }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n${parameter('execute_delay_ms', 100)}${parameter('nereid.padding.INPUT0', '[n]')}${parameter('nereid.padding.OUTPUT0', '[n]')}`
+    const more =
+      'dynamic_batching { }\ninstance_group [ { count: 1 kind: KIND_CPU } ' +
+      `]\n${parameter('execute_delay_ms', 100)}${parameter('nereid.padding.INPUT0', '[n]')}${parameter('nereid.padding.OUTPUT0', '[n]')}`
     const io = [[['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]]
     writeModel(root, 'padded', { config: config('identity', 100_000, ...io, more) })
   },
@@ -17,7 +19,9 @@ const padded = server('padded requests', {
 
 async function ask(t, length) {
   const tensor = { name: 'INPUT0', shape: [1, length], datatype: 'INT32', parameters: { binary_data_size: 4 * length } }
-  const head = Buffer.from(JSON.stringify({ inputs: [tensor], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }))
+  const head = Buffer.from(
+    JSON.stringify({ inputs: [tensor], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }),
+  )
   const headers = { 'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': `${head.length}` }
   const body = Buffer.concat([head, Buffer.alloc(4 * length, 1)])
   const answer = await fetch(`${t.url}/v2/models/padded/infer`, { method: 'POST', body, headers })
@@ -41,7 +45,12 @@ export const rows = [
       const lengths = [1, LONG, ...Array(SHORT).fill(1)]
       const answers = await Promise.all(lengths.map((length) => ask(t, length)))
       clearInterval(timer)
-      answers.forEach((answer, i) => t.check(answer.status === 200 && answer.bytes === 4 * lengths[i], `a request of ${lengths[i]}: status ${answer.status}, ${answer.bytes} bytes`))
+      answers.forEach((answer, i) =>
+        t.check(
+          answer.status === 200 && answer.bytes === 4 * lengths[i],
+          `a request of ${lengths[i]}: status ${answer.status}, ${answer.bytes} bytes`,
+        ),
+      )
       const grown = Math.max(worst, t.rssMiB()) - before
       // Padded together they would be 800 MB.
       t.check(grown < 128, `resident memory grew by ${grown.toFixed(0)} MiB`)

@@ -1,12 +1,14 @@
-/** What pages for people could be made to do: text of clients that is markup, hosts that are none, and clients that came to the wrong port. */
+/** Attacks through pages for people: markup in texts of clients, invalid hosts, and clients on the wrong port. */
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { call, field, framed } from './lib/call.mjs'
 import { fresh, server, standard } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
 
-const explicit = server('pages of an explicit server', { flags: ['--model-control-mode=explicit', '--load-model=simple'] })
-/** Of a process of its own: its log is looked at. */
+const explicit = server('pages of an explicit server', {
+  flags: ['--model-control-mode=explicit', '--load-model=simple'],
+})
+/** A process of its own, because its log is checked. */
 const apart = fresh(standard)
 
 const HTML = { Accept: 'text/html' }
@@ -18,15 +20,26 @@ const MARKUP = [
   '&lt;script&gt;&#x3c;script',
   '\u2028<!--<svg onload=alert(1)>',
 ]
-/** As the page has no attributes but these, and no element but those. */
-const ELEMENT = /<(?:!doctype html|\/?(?:html|head|body|title|h1|h2|small|p|strong|ul|li|a|table|tr|th|td|code)|meta|link)(?: (?:lang|charset|name|content|rel|href|class)="[^"<>]*")*>/g
+/** The elements and attributes of the page; it has no others. */
+const ELEMENT =
+  /<(?:!doctype html|\/?(?:html|head|body|title|h1|h2|small|p|strong|ul|li|a|table|tr|th|td|code)|meta|link)(?: (?:lang|charset|name|content|rel|href|class)="[^"<>]*")*>/g
 
-const asJson = JSON.stringify({ backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }], output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }] })
+const asJson = JSON.stringify({
+  backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+  output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+})
 const parameter = (key, value) => field(3, Buffer.concat([field(1, key), field(2, value)]))
 
 /** Loads a model over gRPC, where a name may be any text. */
 const load = (t, name, configuration) =>
-  call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, name), parameter('config', field(3, configuration)), parameter('file:1/anything', field(4, 'anything'))])))
+  call(
+    t.grpcPort, 'RepositoryModelLoad',
+    framed(
+      Buffer.concat([
+        field(2, name), parameter('config', field(3, configuration)), parameter('file:1/anything', field(4, 'anything'))
+      ]),
+    ),
+  )
 
 async function page(t, path = '/', headers = HTML) {
   const answer = await fetch(`${t.url}${path}`, { headers })
@@ -45,19 +58,33 @@ export const rows = [
         const name = markup.replaceAll('/', '')
         for (const made of [name, `refused${i}`]) mkdirSync(join(t.root, made, '1'), { recursive: true })
         const loaded = await load(t, name, asJson)
-        t.check(loaded.status === 0, `a model with this name is not loaded, which this row wants: ${name}: ${loaded.message}`)
+        t.check(
+          loaded.status === 0, `a model with this name is not loaded, which this row wants: ${name}: ${loaded.message}`,
+        )
         const refused = await load(t, `refused${i}`, asJson.replace('"identity"', JSON.stringify(markup)))
         t.check(refused.status !== 0, 'a backend that is none is loaded')
       }
       const { status, headers, text } = await page(t)
-      t.check(status === 200 && headers.get('content-type') === 'text/html; charset=utf-8', `${status} ${headers.get('content-type')}`)
+      t.check(
+        status === 200 && headers.get('content-type') === 'text/html; charset=utf-8',
+        `${status} ${headers.get('content-type')}`,
+      )
       const left = text.replace(ELEMENT, '')
-      t.check(!/[<>]/.test(left), `markup of a client is markup of the page: ${left.slice(Math.max(0, left.search(/[<>]/) - 100)).slice(0, 300)}`)
+      t.check(
+        !/[<>]/.test(left),
+        `markup of a client is markup of the page: ${left.slice(Math.max(0, left.search(/[<>]/) - 100)).slice(0, 300)}`,
+      )
       t.check(left.includes('onerror=alert(1)'), 'the page does not show the names')
       const policy = headers.get('content-security-policy') ?? ''
-      t.check(policy.startsWith("default-src 'none'; script-src 'self';") && !policy.includes('unsafe'), `policy: ${policy}`)
+      t.check(
+        policy.startsWith("default-src 'none'; script-src 'self';") && !policy.includes('unsafe'), `policy: ${policy}`,
+      )
       const json = await page(t, '/', {})
-      t.check(json.headers.get('content-type') === 'application/json' && json.headers.get('x-content-type-options') === 'nosniff', 'JSON could be taken for a page')
+      t.check(
+        json.headers.get('content-type') === 'application/json' &&
+          json.headers.get('x-content-type-options') === 'nosniff',
+        'JSON could be taken for a page',
+      )
       return `${2 * MARKUP.length} texts, ${text.length} characters of page`
     },
   },
@@ -67,7 +94,10 @@ export const rows = [
       'A host is repeated only if it is a plain name or address (`metricsUrl` in `src/api/pages/index.ts`). A page ' +
       'has one path, which is compared unchanged (`frontend::table::routes`).',
     async run(t) {
-      const hosts = ['evil.example/x', 'a"b', '<script>', 'user@evil.example', 'a\tb', 'x'.repeat(60_000), '[::1]:1/', 'a:b:c', '%3Cscript%3E']
+      const hosts = [
+        'evil.example/x', 'a"b', '<script>', 'user@evil.example', 'a\tb', 'x'.repeat(60_000), '[::1]:1/', 'a:b:c',
+        '%3Cscript%3E'
+      ]
       let answers = 0
       for (const host of hosts) {
         const socket = await t.socket()
@@ -78,18 +108,26 @@ export const rows = [
         t.check(!text.includes('HTTP/1.1 200') || !text.includes(host), `${host.slice(0, 40)} is in the page`)
         answers += 1
       }
-      for (const path of ['/docs/../v2/logging', '/docs/..%2f..%2fetc/passwd', '/docs/page.js/', '//', '/%64ocs', '/docs%00', '/docs/page.map']) {
+      for (const path of [
+        '/docs/../v2/logging', '/docs/..%2f..%2fetc/passwd', '/docs/page.js/', '//', '/%64ocs', '/docs%00',
+        '/docs/page.map'
+      ]) {
         const socket = await t.socket()
         await socket.send(`GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
         await socket.endsWithin(8000)
-        t.check(/^HTTP\/1\.1 40[04] /.test(socket.received.toString()), `${path}: ${socket.received.toString().slice(0, 100)}`)
+        t.check(
+          /^HTTP\/1\.1 40[04] /.test(socket.received.toString()),
+          `${path}: ${socket.received.toString().slice(0, 100)}`,
+        )
         answers += 1
       }
       return `${answers} answers`
     },
   },
   {
-    attack: '2,000 connections that begin TLS at ports of plain text, and 300 clients of HTTP/1 at the gRPC port that send on and read nothing',
+    attack:
+      '2,000 connections that begin TLS at ports of plain text, and 300 clients of HTTP/1 at the gRPC port ' +
+      'that send on and read nothing',
     limit:
       'A TLS connection closes at once, with one log line in each `STRAY_LINE_INTERVAL` for each port. HTTP/1 gets ' +
       'one answer, and is read for at most `LINGER_TIME_MAX` and `READ_AHEAD_BYTES_MAX` (`frontend::stray`).',
@@ -113,16 +151,23 @@ export const rows = [
           const socket = await t.socket(t.grpcPort)
           socket.socket.pause()
           socket.socket.on('error', () => {})
-          socket.socket.write(`POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000000\r\n\r\n${'x'.repeat(1_000_000)}`)
+          socket.socket.write(
+            `POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000000\r\n\r\n${'x'.repeat(1_000_000)}`,
+          )
           return socket
         }),
       )
       // The connections that ask for health and metrics are left.
       const connections = () => t.metric('nereid_connections')
-      const { worstMs } = await t.health(() => until(async () => (await connections()) < 10, { seconds: 20, everyMs: 50 }))
+      const { worstMs } = await t.health(() =>
+        until(async () => (await connections()) < 10, { seconds: 20, everyMs: 50 }),
+      )
       t.check((await connections()) < 10, `${await connections()} connections are open after 20 s`)
       strays.forEach((socket) => socket.destroy())
-      return `${count} closed, ${lines} lines, ${before.toFixed(0)} → ${t.rssMiB().toFixed(0)} MiB, health ≤ ${worstMs.toFixed(0)} ms`
+      return (
+        `${count} closed, ${lines} lines, ${before.toFixed(0)} → ${t.rssMiB().toFixed(0)} MiB, health ≤ ` +
+        `${worstMs.toFixed(0)} ms`
+      )
     },
   },
 ]

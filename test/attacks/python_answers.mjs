@@ -1,4 +1,6 @@
-/** Python models that ask, answer, print and log without end: what a model's code can do to the server that it runs in. */
+/**
+ * Python models that ask, answer, print and log without end: what a model's code can do to the server that it runs in.
+ */
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
@@ -8,7 +10,7 @@ import { Target } from './lib/target.mjs'
 import { pause, until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
-/** What the code of a model may make the server keep beside what it had. */
+/** Memory that the code of a model may make the server keep, beyond its earlier value. */
 const GROWTH_MIB_MAX = 256
 
 /** Runs its input, which sets `answer`. */
@@ -61,7 +63,11 @@ const exiting = server('Python models of a server that exits', python)
 /** Has a model run code that never ends, and leaves once it runs. */
 async function abandon(t, code) {
   const mark = join(t.root, `.began${process.hrtime.bigint()}`)
-  const body = JSON.stringify({ inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [`open(${JSON.stringify(mark)}, "w").close()\n${code}`] }] })
+  const body = JSON.stringify({
+    inputs: [
+      { name: 'CODE', shape: [1], datatype: 'BYTES', data: [`open(${JSON.stringify(mark)}, "w").close()\n${code}`] },
+    ],
+  })
   const socket = await t.socket()
   await socket.send(`POST /v2/models/one/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
   await until(() => existsSync(mark), { seconds: 60 })
@@ -74,7 +80,8 @@ const HANGS = ['while True: pass', 'time.sleep(86400)', 'import signal; os.kill(
 /** How many processes a server has started that are there. */
 function children(pid) {
   const tasks = readdirSync(`/proc/${pid}/task`)
-  return tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean)).length
+  return tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean))
+    .length
 }
 
 /** Has a server end by SIGTERM: its exit code, and after how many seconds. */
@@ -118,7 +125,13 @@ export const rows = [
     limit:
       'The `timeout` of a call also ends its wait for an instance, and the called model is not blocked (B-SEC-07).',
     server: python,
-    run: (t) => bounded(t, 'some', 'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ValueError(r.error().message())', /^500 .*timeout expired/s),
+    run: (t) =>
+      bounded(
+        t, 'some',
+        'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ' +
+          'ValueError(r.error().message())',
+        /^500 .*timeout expired/s,
+      ),
   },
   {
     attack: 'two clients at once, each in a Python model whose only instance calls the model that the other one holds',
@@ -130,15 +143,26 @@ export const rows = [
       const place = join(t.root, `.meet${process.hrtime.bigint()}`)
       const from = performance.now()
       const client = (mine, model, whose) => {
-        const meets = `open(${JSON.stringify(place + mine)}, "w").close()\nwhile not os.path.exists(${JSON.stringify(place + whose)}): time.sleep(0.01)`
-        return run(t, mine, `${meets}\nr = call(${JSON.stringify(model)}, "pass").exec()\nif r.has_error(): answer = text(r.error().message())`)
+        const meets =
+          `open(${JSON.stringify(place + mine)}, "w").close()\nwhile not ` +
+          `os.path.exists(${JSON.stringify(place + whose)}): time.sleep(0.01)`
+        return run(
+          t, mine,
+          `${meets}\nr = call(${JSON.stringify(model)}, "pass").exec()\nif r.has_error(): answer = ` +
+            'text(r.error().message())',
+        )
       }
-      const { result, worstMs } = await t.health(() => Promise.all([client('one', 'other', 'other'), client('other', 'one', 'one')]))
+      const { result, worstMs } = await t.health(() =>
+        Promise.all([client('one', 'other', 'other'), client('other', 'one', 'one')]),
+      )
       const seconds = (performance.now() - from) / 1000
-      const failed = result.filter(({ said }) => /^a call waited for 10 s .*'one'.*'other'|^a call waited for 10 s .*'other'.*'one'/s.test(said))
+      const failed = result.filter(({ said }) =>
+        /^a call waited for 10 s .*'one'.*'other'|^a call waited for 10 s .*'other'.*'one'/s.test(said),
+      )
       t.check(failed.length === 1 && result.some(({ said }) => said === 'done'), `answered ${JSON.stringify(result)}`)
       t.check(seconds < 20, `took ${seconds.toFixed(1)} s`)
-      for (const model of ['one', 'other']) t.check((await run(t, model, 'pass')).said === 'done', `${model} does not answer any more`)
+      for (const model of ['one', 'other'])
+        t.check((await run(t, model, 'pass')).said === 'done', `${model} does not answer any more`)
       return `one of two failed after ${seconds.toFixed(1)} s, health within ${worstMs.toFixed(0)} ms`
     },
   },
@@ -146,25 +170,45 @@ export const rows = [
     attack: 'a Python model that starts 100,000 calls and takes no answer',
     limit: 'A process has at most 1024 calls in progress; further calls fail (B-SEC-07).',
     server: python,
-    run: (t) => bounded(t, 'one', `for _ in range(${t.volume(5000, 100_000)}): keep.append(call("some", "pass").exec(decoupled=True))\nkeep.clear()`, /^(200|500) /),
+    run: (t) =>
+      bounded(
+        t, 'one',
+        `for _ in range(${t.volume(5000, 100_000)}): keep.append(call("some", ` +
+          '"pass").exec(decoupled=True))\nkeep.clear()',
+        /^(200|500) /,
+      ),
   },
   {
     attack: 'a Python model that makes a million series of a metric',
     limit: 'The number of series of all models together is limited (B-SEC-07, O-21).',
     server: python,
-    run: (t) => bounded(t, 'one', 'f = pb_utils.MetricFamily(name="many", description="", kind=pb_utils.MetricFamily.GAUGE)\nfor i in range(1000000): keep.append(f.Metric(labels={"i": str(i)}))', /^500 .*TritonModelException/s),
+    run: (t) =>
+      bounded(
+        t, 'one',
+        'f = pb_utils.MetricFamily(name="many", description="", kind=pb_utils.MetricFamily.GAUGE)\nfor i in ' +
+          'range(1000000): keep.append(f.Metric(labels={"i": str(i)}))',
+        /^500 .*TritonModelException/s,
+      ),
   },
   {
     attack: 'a Python model that answers with 100,000 tensors',
     limit: 'The number of tensors of a response is limited (`TENSORS_MAX` of the runner protocol, B-SEC-07).',
     server: python,
-    run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])', /^500 /),
+    run: (t) =>
+      bounded(
+        t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])',
+        /^500 /,
+      ),
   },
   {
     attack: 'a Python model that answers with 3 GB',
     limit: 'The segments of an instance in one direction are limited (B-SEC-07).',
     server: python,
-    run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])', /^(500|503) /),
+    run: (t) =>
+      bounded(
+        t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])',
+        /^(500|503) /,
+      ),
   },
   {
     attack: 'a Python model whose error is 256 MB',
@@ -192,11 +236,16 @@ export const rows = [
       // The text, and what stands in front of it.
       const most = (lines * (16_384 + 256)) / MIB + 2
       t.check(written < most, `${written.toFixed(0)} MiB of log for what it logged`)
-      return `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} MiB for what it logged`
+      return (
+        `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} ` +
+        'MiB for what it logged'
+      )
     },
   },
   {
-    attack: 'clients that leave requests behind which a Python model never ends, or which stop its process, with an unload and a load after each',
+    attack:
+      'clients that leave requests behind which a Python model never ends, or which stop its process, with ' +
+      'an unload and a load after each',
     limit:
       'After `exit-grace-seconds`, the process of a model that left service is ended if no client waits for its ' +
       'work; the log names it (B-PYR-09).',
@@ -247,7 +296,10 @@ export const rows = [
       let refused = 0
       for (let ended = 0; ended < deaths; ) {
         const { status, said } = await run(t, 'poisoned', 'os._exit(3)')
-        t.check(/^500 .*is not healthy|^503 .*started again/s.test(`${status} ${said}`), `answered ${status} ${said.slice(0, 300)}`)
+        t.check(
+          /^500 .*is not healthy|^503 .*started again/s.test(`${status} ${said}`),
+          `answered ${status} ${said.slice(0, 300)}`,
+        )
         if (status === 500) ended++
         else refused++
         if (status === 503) await pause(20)
@@ -257,7 +309,10 @@ export const rows = [
       t.check(next.status === 200, `then answered ${next.status} ${next.said.slice(0, 300)}`)
       const ready = await t.get('/v2/health/ready')
       t.check(ready.status === 200, `readiness is ${ready.status}`)
-      return `${deaths} deaths, ${refused} requests refused meanwhile; served again ${((performance.now() - from) / 1000).toFixed(1)} s after the last`
+      return (
+        `${deaths} deaths, ${refused} requests refused meanwhile; served again ` +
+        `${((performance.now() - from) / 1000).toFixed(1)} s after the last`
+      )
     },
   },
 ]

@@ -25,9 +25,15 @@ function stringsOf(length) {
   return out
 }
 
-/** Strings in a region through and back in the body: how many the answer has when each is walked, -1 when that leads past its end. */
+/**
+ * Strings in a region through and back in the body: how many the answer has when each is walked, -1 when that leads
+ * past its end.
+ */
 async function inferStrings(t, count, input) {
-  const body = { inputs: [{ name: 'INPUT0', shape: [count], datatype: 'BYTES', parameters: input }], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }
+  const body = {
+    inputs: [{ name: 'INPUT0', shape: [count], datatype: 'BYTES', parameters: input }],
+    outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }],
+  }
   const answer = await fetch(`${t.url}/v2/models/identity_bytes/infer`, { method: 'POST', body: JSON.stringify(body) })
   const bytes = Buffer.from(await answer.arrayBuffer())
   if (answer.status !== 200) return { status: answer.status, strings: 0 }
@@ -59,7 +65,9 @@ export const rows = [
       return withRegion(t, 'attack_locked', Buffer.alloc(size), async (file) => {
         const key = keyOf(file)
         for (const name of names) {
-          const { status } = await t.post(`/v2/systemsharedmemory/region/${name}/register`, JSON.stringify({ key, byte_size: size }))
+          const { status } = await t.post(
+            `/v2/systemsharedmemory/region/${name}/register`, JSON.stringify({ key, byte_size: size }),
+          )
           t.check(status === 200, `registering answered ${status}`)
         }
         const locked = () => t.metric('nereid_pinned_region_bytes')
@@ -82,7 +90,9 @@ export const rows = [
       for (const [from, to] of [[0, 1], [1, 0], [0, 4096], [4096, 0], [0, 0]]) {
         const all = Buffer.from(Array.from({ length: SIZE + 4096 }, (_, i) => i % 251))
         await withRegion(t, 'overlap', all, async (file) => {
-          const answer = await infer(t, 'identity_uint8', 'UINT8', SIZE, place('overlap', SIZE, from), place('overlap', SIZE, to))
+          const answer = await infer(
+            t, 'identity_uint8', 'UINT8', SIZE, place('overlap', SIZE, from), place('overlap', SIZE, to),
+          )
           t.check(answer.status === 200, `status ${answer.status}`)
           if (!readFileSync(file).subarray(to, to + SIZE).equals(all.subarray(from, from + SIZE))) wrong += 1
         })
@@ -99,7 +109,10 @@ export const rows = [
       const contents = Buffer.alloc(SIZE * 16, 1)
       return withRegion(t, 'truncated', contents, async (file) => {
         const asked = Array.from({ length: 8 }, () =>
-          infer(t, 'identity_uint8', 'UINT8', SIZE * 8, place('truncated', SIZE * 8, 0), place('truncated', SIZE * 8, SIZE * 8)),
+          infer(
+            t, 'identity_uint8', 'UINT8', SIZE * 8, place('truncated', SIZE * 8, 0),
+            place('truncated', SIZE * 8, SIZE * 8),
+          ),
         )
         await new Promise((resolve) => setTimeout(resolve, 3))
         truncateSync(file, 4096)

@@ -1,6 +1,8 @@
 /** Repositories that hold what is no model, and requests that change them with more text than anybody reads. */
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, truncateSync, writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,7 +13,9 @@ import { fresh, server } from './lib/servers.mjs'
 import { pause, until } from './lib/wait.mjs'
 
 const MODEL = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])
-const LABELLED = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']])
+const LABELLED = config(
+  'identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']],
+)
 const fifo = (path) => execFileSync('mkfifo', [path])
 
 /** Model name → how it is made in its directory, and what its load says. */
@@ -27,12 +31,17 @@ const ODD = {
     },
     /failed to poll from model repository/,
   ],
-  labels_fifo: [(at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), fifo(join(at, 'labels.txt'))), /labels\.txt: Not a regular file/],
+  labels_fifo: [
+    (at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), fifo(join(at, 'labels.txt'))),
+    /labels\.txt: Not a regular file/
+  ],
   labels_device: [
     (at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), symlinkSync('/dev/zero', join(at, 'labels.txt'))),
     /labels\.txt: Not a regular file/,
   ],
-  model_fifo: [(at) => fifo(join(at, '1/model.onnx')), /is a FIFO; a version directory may hold files and directories only/],
+  model_fifo: [
+    (at) => fifo(join(at, '1/model.onnx')), /is a FIFO; a version directory may hold files and directories only/
+  ],
   weights_fifo: [
     (at) => (writeFileSync(join(at, '1/model.onnx'), addSub()), fifo(join(at, '1/weights'))),
     /is a FIFO; a version directory may hold files and directories only/,
@@ -46,7 +55,14 @@ const ODD = {
     },
     /is a socket; a version directory/,
   ],
-  version_fifo: [(at) => (rmSync(join(at, '1'), { recursive: true }), fifo(join(at, '1')), writeFileSync(join(at, 'config.pbtxt'), MODEL)), /at least one version/],
+  version_fifo: [
+    (at) => (
+      rmSync(join(at, '1'), { recursive: true }),
+      fifo(join(at, '1')),
+      writeFileSync(join(at, 'config.pbtxt'), MODEL)
+    ),
+    /at least one version/
+  ],
   // Two ways back at each of three levels: 2^32 paths for a walk that follows them all.
   loops: [
     (at) => {
@@ -74,11 +90,15 @@ const SUMMED = {
   fifo: [fifo, /read fifo: Not a regular file/],
   device: [(at) => symlinkSync('/dev/zero', at), /read device: it is outside the model's directory/],
   passwd: [(at) => symlinkSync('/etc/passwd', at), /read passwd: it is outside the model's directory/],
-  terabyte: [(at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 40)), /the checksum of file terabyte, which has 1099511627776 bytes, is too much/],
+  terabyte: [
+    (at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 40)),
+    /the checksum of file terabyte, which has 1099511627776 bytes, is too much/
+  ],
   long: [(at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 31)), /Mismatched MD5 hash for file long, expect: 0/],
 }
 const summed = (names) =>
-  `${MODEL} model_repository_agents { agents [ { name: "checksum" ${names.map((name) => `parameters { key: "MD5:${name}" value: "0" }`).join(' ')} } ] }`
+  `${MODEL} model_repository_agents { agents [ { name: "checksum" ` +
+  `${names.map((name) => `parameters { key: "MD5:${name}" value: "0" }`).join(' ')} } ] }`
 
 function writeSummed(root) {
   for (const [name, [make]] of Object.entries(SUMMED)) {
@@ -86,19 +106,32 @@ function writeSummed(root) {
     make(join(root, `sum_${name}`, name))
   }
   writeModel(root, 'sum_leaves', { config: summed(['../../../../../../../etc/passwd']) })
-  writeModel(root, 'sum_many', { config: summed(Array.from({ length: 40_000 }, (_, i) => `config.pbtxt${'/.'.repeat(i % 7)}${i}`)) })
-  writeModel(root, 'sum_agents', { config: `${MODEL} model_repository_agents { agents [ ${Array(30_000).fill('{ name: "checksum" }').join(',')} ] }` })
+  writeModel(root, 'sum_many', {
+    config: summed(Array.from({ length: 40_000 }, (_, i) => `config.pbtxt${'/.'.repeat(i % 7)}${i}`)),
+  })
+  writeModel(root, 'sum_agents', {
+    config: `${MODEL} model_repository_agents { agents [ ${Array(30_000).fill('{ name: "checksum" }').join(',')} ] }`,
+  })
 }
 
-const explicit = server('odd files', { flags: ['--model-control-mode=explicit', '--load-model=simple'], models: async (root) => (writeSummed(root), writeOdd(root)) })
+const explicit = server('odd files', {
+  flags: ['--model-control-mode=explicit', '--load-model=simple'],
+  models: async (root) => (writeSummed(root), writeOdd(root)),
+})
 const polling = fresh(
   server('odd files, polled', {
-    flags: ['--exit-on-error=false', '--strict-readiness=false', '--model-control-mode=poll', '--repository-poll-secs=1'],
+    flags: [
+      '--exit-on-error=false', '--strict-readiness=false', '--model-control-mode=poll', '--repository-poll-secs=1'
+    ],
     models: writeOdd,
   }),
 )
 
-const huge = fresh(server('large requests', { flags: ['--model-control-mode=explicit', '--load-model=simple', '--http-max-input-size=2000000000'] }))
+const huge = fresh(
+  server('large requests', {
+    flags: ['--model-control-mode=explicit', '--load-model=simple', '--http-max-input-size=2000000000'],
+  }),
+)
 
 /** Where the server of the last row keeps the files of overrides. */
 const temporary = mkdtempSync(join(tmpdir(), 'nereid-attack-tmp-'))
@@ -109,7 +142,8 @@ const crashed = fresh(
     env: { TMPDIR: temporary },
     models: () => {
       const namespace = /\d+/.exec(execFileSync('readlink', ['/proc/self/ns/pid']).toString())[0]
-      for (let i = 10; i < 60; i++) writeModel(temporary, `nereid-model-${namespace}-49999${i}-1-left${i}`, { versions: { 1: addSub() } })
+      for (let i = 10; i < 60; i++)
+        writeModel(temporary, `nereid-model-${namespace}-49999${i}-1-left${i}`, { versions: { 1: addSub() } })
     },
   }),
 )
@@ -118,7 +152,9 @@ const MILLION = 1_000_000
 
 export const rows = [
   {
-    attack: 'FIFOs, sockets, devices, directories, a terabyte and links that lead back, as config.pbtxt, labels, versions and model files',
+    attack:
+      'FIFOs, sockets, devices, directories, a terabyte and links that lead back, as config.pbtxt, labels, ' +
+      'versions and model files',
     limit:
       'Only regular files are opened, without waiting, with at most `CONFIG_BYTES_MAX` and `LABEL_BYTES_MAX`. A ' +
       'walk enters a directory once and reads at most `ENTRIES_MAX` entries.',
@@ -146,7 +182,10 @@ export const rows = [
       const { worstMs } = await t.health(() => pause(2500))
       const index = JSON.parse((await t.post('/v2/repository/index', '{}')).text)
       t.check(index.some((m) => m.name === 'simple' && m.state === 'READY'), 'simple is not ready')
-      t.check(!index.some((m) => m.name === 'itself' || m.name === 'no_model'), 'a loop of links or a FIFO is listed as a model')
+      t.check(
+        !index.some((m) => m.name === 'itself' || m.name === 'no_model'),
+        'a loop of links or a FIFO is listed as a model',
+      )
       return `slowest health ${worstMs.toFixed(0)} ms`
     },
   },
@@ -163,7 +202,9 @@ export const rows = [
       const refused = async (name, text) => {
         const printed = t.printedBytes
         const answer = await t.post(`/v2/repository/models/sum_${name}/load`, '{}')
-        t.check(answer.text.includes('failed to poll from model repository'), `${name}: ${answer.status} ${answer.text}`)
+        t.check(
+          answer.text.includes('failed to poll from model repository'), `${name}: ${answer.status} ${answer.text}`,
+        )
         // The log may come after the answer.
         const isTold = await until(() => text.test(t.printedSince(printed)), { seconds: 5, everyMs: 2 })
         t.check(isTold, `${name}: ${t.printedSince(printed).slice(0, 500)}`)
@@ -202,7 +243,11 @@ export const rows = [
       writeModel(t.root, 'long_text', { config: `backend: "identity" max_batch_size: ${'9'.repeat(15 * MILLION)}` })
       writeModel(t.root, 'long_name', { config: `backend: "identity" name: "${'n'.repeat(15 * MILLION)}"` })
       writeModel(t.root, 'long_field', { config: 'f'.repeat(15 * MILLION) })
-      writeModel(t.root, 'many_versions', { config: `${MODEL} version_policy { specific { versions: [ ${Array.from({ length: 90_000 }, (_, i) => i + 5).join(',')} ] } }` })
+      writeModel(t.root, 'many_versions', {
+        config:
+          `${MODEL} version_policy { specific { versions: [ ` +
+          `${Array.from({ length: 90_000 }, (_, i) => i + 5).join(',')} ] } }`,
+      })
       const printed = t.printedBytes
       let bytes = 0
       let worst = 0
@@ -215,10 +260,20 @@ export const rows = [
         () => load(`{"input":[${'{},'.repeat(5 * MILLION)}]}`),
         () => load(JSON.stringify({ backend: 'identity', metric_tags: { a: 'x'.repeat(MILLION) } })),
         () => load(`{"backend":"identity","parameters":{"${long.slice(6 * MILLION)}":3}}`),
-        ...['long_text', 'long_name', 'long_field', 'many_versions'].map((name) => () => t.post(`/v2/repository/models/${name}/load`, '{}')),
+        ...['long_text', 'long_name', 'long_field', 'many_versions'].map(
+          (name) => () => t.post(`/v2/repository/models/${name}/load`, '{}'),
+        ),
         () => t.post('/v2/repository/models/simple/load', JSON.stringify({ parameters: { [long]: 'x' } })),
-        () => t.post('/v2/repository/models/simple/load', JSON.stringify({ parameters: { config: '{}', [`file:../${long}`]: '' } })),
-        () => t.post(`/v2/models/simple/infer`, JSON.stringify({ inputs: [{ name: long, shape: [1], datatype: 'INT32', data: [1] }] })),
+        () =>
+          t.post(
+            '/v2/repository/models/simple/load',
+            JSON.stringify({ parameters: { config: '{}', [`file:../${long}`]: '' } }),
+          ),
+        () =>
+          t.post(
+            `/v2/models/simple/infer`,
+            JSON.stringify({ inputs: [{ name: long, shape: [1], datatype: 'INT32', data: [1] }] }),
+          ),
         () => t.post(`/v2/models/simple/infer`, JSON.stringify({ id: long, inputs: [] })),
         () => t.post(`/v2/systemsharedmemory/region/x/register`, JSON.stringify({ key: long, byte_size: 1 })),
         () => t.post(`/v2/trace/setting`, JSON.stringify({ trace_rate: long })),
@@ -242,7 +297,9 @@ export const rows = [
     limit: 'Such text is rejected before any decoder reads it (`frontend::text`).',
     server: explicit,
     async run(t) {
-      const body = Buffer.from(String.raw`{"parameters":{"config":"{\"backend\":\"identity\",\"metric_tags\":{\"a\":\"caf?\"}}"}}`)
+      const body = Buffer.from(
+        String.raw`{"parameters":{"config":"{\"backend\":\"identity\",\"metric_tags\":{\"a\":\"caf?\"}}"}}`,
+      )
       body[body.indexOf('?')] = 0xe9
       const answer = await t.post('/v2/repository/models/simple/load', body)
       t.check(answer.status === 400 && answer.text.includes('not UTF-8'), `${answer.status} ${answer.text}`)
@@ -273,13 +330,16 @@ export const rows = [
       'names count with their contents (`ARGUMENT_BYTES_MAX` in crates/node).',
     server: huge,
     async run(t) {
-      const load = (parameters) => call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), parameters])))
+      const load = (parameters) =>
+        call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), parameters])))
       const refused = /file parameters, at most 1024 are taken/
       let files = ''
       for (let i = 0; i < MILLION; i += 1) files += `,"file:${i}":""`
       const overHttp = await t.post('/v2/repository/models/simple/load', `{"parameters":{"config":"{}"${files}}}`)
       t.check(overHttp.status === 400 && refused.test(overHttp.text), `${overHttp.status} ${overHttp.text}`)
-      const overGrpc = await load(smallFields(MILLION, (small, i) => small(3, small(1, `file:${i}`) + small(2, small(4, '')))))
+      const overGrpc = await load(
+        smallFields(MILLION, (small, i) => small(3, small(1, `file:${i}`) + small(2, small(4, '')))),
+      )
       t.check(overGrpc.status === 3 && refused.test(overGrpc.message), `${overGrpc.status} ${overGrpc.message}`)
       const name = field(1, Buffer.alloc(300 * MILLION, 'file:'))
       const long = await load(field(3, Buffer.concat([name, field(2, field(4, ''))])))
@@ -296,10 +356,16 @@ export const rows = [
     async run(t) {
       const left = () => readdirSync(temporary).filter((name) => name.startsWith('nereid-model-'))
       t.check(left().length === 0, `${left().length} directories are still there`)
-      const parameters = { config: JSON.stringify({ backend: 'onnxruntime' }), 'file:1/model.onnx': Buffer.from(addSub()).toString('base64') }
+      const parameters = {
+        config: JSON.stringify({ backend: 'onnxruntime' }),
+        'file:1/model.onnx': Buffer.from(addSub()).toString('base64'),
+      }
       const answer = await t.post('/v2/repository/models/given/load', JSON.stringify({ parameters }))
       t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
-      t.check(left().length === 1 && existsSync(join(temporary, left()[0], '1/model.onnx')), `${left().length} directories of the loaded model`)
+      t.check(
+        left().length === 1 && existsSync(join(temporary, left()[0], '1/model.onnx')),
+        `${left().length} directories of the loaded model`,
+      )
       await t.post('/v2/repository/models/given/unload', '{}')
       t.check(left().length === 0, 'the directory outlives its model')
       return '50 removed at start'

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * Runs the attacks: `node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]`. One line per row with its worst
- * figure; the last line is `N passed, N failed`. README.md says what a row is, and what the phases are.
+ * Runs the attacks: `node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]`. One line per row
+ * with its worst figure; the last line is `N passed, N failed`. README.md says what a row is, and what the phases are.
  */
 import { fileURLToPath } from 'node:url'
 import { endAll, killAll } from '../../bench/lib/process.mjs'
@@ -23,15 +23,19 @@ const LANES = 4
  */
 export async function attacks({ only = null, verbose = false, nightly = false, phase = null } = {}) {
   // A row that somebody names is run.
-  const rows = (await allRows()).filter((row) => (only === null ? nightly || !row.nightly : `${row.area} ${row.attack}`.includes(only)))
+  const rows = (await allRows()).filter((row) =>
+    only === null ? nightly || !row.nightly : `${row.area} ${row.attack}`.includes(only),
+  )
   process.once('exit', killAll)
   const options = { verbose, nightly, verdicts: [] }
   if (phase !== 'alone') {
     const groups = groupsOf(rows.filter((row) => !row.measures))
-    // Those that only wait for a time of the server's need no lane.
+    // Rows that only wait for a timeout of the server need no lane.
     const waiting = groups.filter(([row]) => row.waits)
     const others = groups.filter(([row]) => !row.waits)
-    await Promise.all([...waiting.map((group) => lane([group], options)), ...Array.from({ length: LANES }, () => lane(others, options))])
+    await Promise.all([
+      ...waiting.map((group) => lane([group], options)), ...Array.from({ length: LANES }, () => lane(others, options))
+    ])
   }
   if (phase !== 'beside') await lane(groupsOf(rows.filter((row) => row.measures)), options)
   await endAll()
@@ -40,7 +44,10 @@ export async function attacks({ only = null, verbose = false, nightly = false, p
   return { passed: verdicts.length - failures.length, failed: failures.length, failures }
 }
 
-/** Rows that share a server, and each of the others for itself. A row that has the server to itself is in no group with others. */
+/**
+ * Rows that share a server, and each of the others for itself. A row that has the server to itself is in no group with
+ * others.
+ */
 function groupsOf(rows) {
   const groups = new Map()
   for (const row of rows) {
@@ -50,7 +57,10 @@ function groupsOf(rows) {
   return [...groups.values()]
 }
 
-/** Takes one group after the other until none is left. Rows of a group never run at once: many look at what the whole server did. */
+/**
+ * Takes one group after the other until none is left. Rows of a group never run at once: many look at what the whole
+ * server did.
+ */
 async function lane(groups, options) {
   let ending = Promise.resolve()
   for (let group = groups.shift(); group !== undefined; group = groups.shift()) {
@@ -97,7 +107,9 @@ async function attack(row, running, ending, { verbose, nightly, verdicts }) {
 
 function within(ms, work) {
   let timer
-  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(`not over after ${ms / 1000} s`)), ms)))
+  const late = new Promise(
+    (_, reject) => (timer = setTimeout(() => reject(new Error(`not over after ${ms / 1000} s`)), ms)),
+  )
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
@@ -107,7 +119,9 @@ const option = (name) => process.argv.find((a) => a.startsWith(`--${name}=`))?.s
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [only, phase] = [option('only'), option('phase')]
   if (![null, 'beside', 'alone'].includes(phase)) throw new Error(`no phase ${phase}: there are beside and alone`)
-  const { passed, failed } = await attacks({ only, phase, verbose: process.argv.includes('-v'), nightly: process.argv.includes('--nightly') })
+  const { passed, failed } = await attacks({
+    only, phase, verbose: process.argv.includes('-v'), nightly: process.argv.includes('--nightly'),
+  })
   process.stdout.write(`${passed} passed, ${failed} failed\n`)
   process.exit(failed === 0 && passed > 0 ? 0 : 1)
 }

@@ -21,7 +21,9 @@ const staying = {
     const control = (name, kind, more) => `{ name: "${name}" control [ { kind: CONTROL_SEQUENCE_${kind} ${more} } ] }`
     const flags = ['START', 'END', 'READY'].map((kind) => control(kind, kind, 'int32_false_true: [ 0, 1 ]'))
     const controls = [...flags, control('CORRID', 'CORRID', 'data_type: TYPE_STRING')].join(', ')
-    const more = `sequence_batching { max_sequence_idle_microseconds: 3600000000 control_input [ ${controls} ] oldest { max_candidate_sequences: 1000000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
+    const more =
+      `sequence_batching { max_sequence_idle_microseconds: 3600000000 control_input [ ${controls} ] oldest { ` +
+      'max_candidate_sequences: 1000000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
     writeModel(root, 'sums', { config: config('dyna_sequence', 1, ...tensors, more) })
   },
 }
@@ -33,18 +35,26 @@ const growing = server('a model whose states grow, on 64 MiB', {
   flags: [`--memory-limit=${MEMORY_MIB * MIB}`],
   models: (root) => {
     const graph = model({
-      nodes: [node('Identity', ['INPUT'], ['OUTPUT']), node('Concat', ['STATE', 'STATE', 'INPUT'], ['STATE_OUT'], { axis: 0 })],
+        nodes: [
+          node('Identity', ['INPUT'], ['OUTPUT']),
+          node('Concat', ['STATE', 'STATE', 'INPUT'], ['STATE_OUT'], { axis: 0 })
+        ],
       inputs: [value('INPUT', TYPE.INT32, [1]), value('STATE', TYPE.INT32, ['n'])],
       outputs: [value('OUTPUT', TYPE.INT32, [1]), value('STATE_OUT', TYPE.INT32, ['m'])],
     })
     const tensors = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
     const state = '{ input_name: "STATE" output_name: "STATE_OUT" data_type: TYPE_INT32 dims: [ -1 ] }'
-    const more = `sequence_batching { max_sequence_idle_microseconds: 3600000000 state [ ${state} ] oldest { max_candidate_sequences: 100000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
+      const more =
+        `sequence_batching { max_sequence_idle_microseconds: 3600000000 state [ ${state} ] oldest { ` +
+        'max_candidate_sequences: 100000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
     writeModel(root, 'grows', { config: config('onnxruntime', 0, ...tensors, more), versions: { 1: graph } })
   },
 })
 
-/** Sends `requests` requests of each of so many sequences, then their ends: how much that held, and how many were refused. */
+/**
+ * Sends `requests` requests of each of so many sequences, then their ends: how much that held, and how many were
+ * refused.
+ */
 async function grow(t, sequences, requests) {
   const before = t.rssMiB()
   let refused = 0
@@ -76,8 +86,14 @@ async function grow(t, sequences, requests) {
   const refusedBefore = refused
   await all(requests, requests + 1)
   t.check(refused === refusedBefore, `${refused - refusedBefore} ends were refused`)
-  t.check(await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'charges are left when all sequences have ended')
-  return `+${grown.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms`
+  t.check(
+    await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0),
+    'charges are left when all sequences have ended',
+  )
+  return (
+    `+${grown.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, ${refused} refused, health at worst ` +
+    `${worstMs.toFixed(1)} ms`
+  )
 }
 
 const body = (id, flags) =>
@@ -117,7 +133,9 @@ async function started(t, starts, limit) {
 
 export const rows = [
   {
-    attack: `${STARTS} sequences that are started over ${SOCKETS} connections and never ended, of a model that forgets them after an hour`,
+    attack:
+      `${STARTS} sequences that are started over ${SOCKETS} connections and never ended, of a model that ` +
+      'forgets them after an hour',
     limit:
       'A model has at most `--sequence-limit` = `scheduler::sequence::SEQUENCES_MAX_DEFAULT` sequences; then the ' +
       'answer is 503.',
@@ -139,7 +157,9 @@ export const rows = [
       const before = t.rssMiB()
       for (let i = 0; i < 50; i += 1) {
         const answer = await t.post('/v2/models/sums/infer', body(`${i}${'x'.repeat(ID_BYTES)}`, START))
-        t.check(answer.status >= 400 && answer.text.length < 8192, `status ${answer.status}, ${answer.text.length} bytes`)
+        t.check(
+          answer.status >= 400 && answer.text.length < 8192, `status ${answer.status}, ${answer.text.length} bytes`,
+        )
       }
       const grown = t.rssMiB() - before
       t.check(grown < 64, `resident memory grew by ${grown.toFixed(0)} MiB`)

@@ -34,7 +34,9 @@ const failed = (t, reason) => t.metric('nereid_tls_handshakes_failed_total', `re
 /** One handshake, to its end. */
 const handshake = (t) =>
   new Promise((resolve) => {
-    const socket = connectTls({ host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] }, () => {
+    const socket = connectTls(
+      { host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] },
+      () => {
       socket.destroy()
       resolve(true)
     })
@@ -86,7 +88,7 @@ async function healthP99(t, seconds) {
   return times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)]
 }
 
-/** What openssl's client does with these lines, one after the other; resolves with what it printed once it ended. */
+/** Feeds the lines to openssl's client, one after the other; resolves with its output when it ends. */
 function openssl(t, flags, lines) {
   return new Promise((resolve, reject) => {
     const child = spawn('openssl', ['s_client', '-connect', `127.0.0.1:${t.grpcPort}`, '-alpn', 'h2', ...flags])
@@ -96,7 +98,8 @@ function openssl(t, flags, lines) {
     child.stdin.on('error', () => {})
     child.on('error', reject)
     child.on('exit', () => resolve(text))
-    // Each line by itself is a command; many at once are one text. So each waits until the one before was read, which it says.
+    // Each line by itself is a command; many at once are one text. So each waits until the one before was read, which
+    // it says.
     const said = () => text.match(/KEYUPDATE|RENEGOTIATING/g)?.length ?? 0
     const feed = async () => {
       while (!text.includes('Verify return code') && child.exitCode === null) await pause(20)
@@ -114,7 +117,8 @@ function openssl(t, flags, lines) {
   })
 }
 
-const record = (type, payload) => Buffer.concat([Buffer.from([type, 3, 1, payload.length >> 8, payload.length & 255]), payload])
+const record = (type, payload) =>
+  Buffer.concat([Buffer.from([type, 3, 1, payload.length >> 8, payload.length & 255]), payload])
 
 export const rows = [
   {
@@ -168,7 +172,11 @@ export const rows = [
           if (best === null || pair.here / pair.there < best.here / best.there) best = pair
         }
         const { here, there } = best
-        t.check(here <= Math.max(2 * there, 5), `p99 of health is ${here.toFixed(2)} ms beside them, and ${there.toFixed(2)} ms when they are elsewhere, in the best of six pairs`)
+        t.check(
+          here <= Math.max(2 * there, 5),
+          `p99 of health is ${here.toFixed(2)} ms beside them, and ${there.toFixed(2)} ms when they are ` +
+            'elsewhere, in the best of six pairs',
+        )
         return `p99 of health ${here.toFixed(2)} ms, ${there.toFixed(2)} ms with the handshakes elsewhere`
       } finally {
         await other.stop()
@@ -176,14 +184,18 @@ export const rows = [
     },
   },
   {
-    attack: `${SILENT} connections that send nothing, ${SILENT} that stop in the middle of a ClientHello, and ${SILENT} after it`,
+    attack:
+      `${SILENT} connections that send nothing, ${SILENT} that stop in the middle of a ClientHello, and ` +
+      `${SILENT} after it`,
     limit:
       'A handshake has at most `frontend::limits::HANDSHAKE_TIME_MAX`; failures are counted, ' +
       '`nereid_tls_handshakes_failed_total{reason="timeout"}`.',
     server: encrypted,
     waits: true,
     async run(t) {
-      const half = record(22, Buffer.concat([Buffer.from([1, 0, 1, 0xfc, 3, 3]), Buffer.alloc(200, 7)])).subarray(0, 100)
+      const half = record(22, Buffer.concat([Buffer.from([1, 0, 1, 0xfc, 3, 3]), Buffer.alloc(200, 7)])).subarray(
+        0, 100,
+      )
       const said = ['', half, HELLO]
       const all = Array.from({ length: 3 * SILENT }, (_, i) => raw(t, said[i % 3], 30_000))
       // `nereid_connections` has those that shook hands only.
@@ -196,11 +208,16 @@ export const rows = [
       t.check(late === 0, `${late} were not closed in time`)
       const counted = await failed(t, 'timeout')
       t.check(counted >= 3 * SILENT, `${counted} are counted`)
-      return `each closed after ${(Math.max(...ended.map((ms) => ms ?? Infinity)) / 1000).toFixed(1)} s at most, another handshake took ${beside.toFixed(0)} ms`
+      return (
+        `each closed after ${(Math.max(...ended.map((ms) => ms ?? Infinity)) / 1000).toFixed(1)} s at most, ` +
+        `another handshake took ${beside.toFixed(0)} ms`
+      )
     },
   },
   {
-    attack: 'invalid TLS records: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred thousand empty ones and as many alerts, plain HTTP/2',
+    attack:
+      'invalid TLS records: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred ' +
+      'thousand empty ones and as many alerts, plain HTTP/2',
     limit:
       'rustls limits records and handshake messages. A connection that begins otherwise is not TLS and closes ' +
       '(`frontend::tls`).',
@@ -230,7 +247,8 @@ export const rows = [
     },
   },
   {
-    attack: '300 connections that shake hands, send one byte in each record, and then nothing; 300 that only shake hands',
+    attack:
+      '300 connections that shake hands, send one byte in each record, and then nothing; 300 that only shake hands',
     limit:
       'A waiting connection has no buffer except the beginning of its record (`frontend::tls::machine`). Idle ' +
       'connections stay open; the oldest closes when a new one needs room.',
@@ -240,14 +258,17 @@ export const rows = [
       const sockets = []
       const { worstMs } = await t.health(async () => {
         for (let i = 0; i < 600; i += 1) {
-          const socket = connectTls({ host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] })
+          const socket = connectTls({
+            host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'],
+          })
           await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
           socket.on('error', () => {})
           socket.setNoDelay(true)
           sockets.push(socket)
-          if (i % 2 === 0) for (const byte of Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0')) socket.write(Buffer.from([byte]))
+          if (i % 2 === 0)
+            for (const byte of Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0')) socket.write(Buffer.from([byte]))
         }
-        // What they sent was read.
+        // The server has read everything by then.
         await pause(300)
       })
       const grown = t.rssMiB() - before

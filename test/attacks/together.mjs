@@ -1,4 +1,7 @@
-/** Much at one moment: thousands of requests that wait and are given up, steps of many ensembles, a cache that would grow. */
+/**
+ * Much at one moment: thousands of requests that wait and are given up, steps of many ensembles, a cache that would
+ * grow.
+ */
 import { connect } from 'node:http2'
 import { config, ensemble, step, chained, writeModel } from '../../scripts/models/repository.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
@@ -20,10 +23,16 @@ const many = server('queues, lines and a cache', {
     writeModel(root, 'batching', { config: config('identity', 64, [INPUT], [OUTPUT], 'dynamic_batching { }\n') })
     writeModel(root, 'plain', { config: config('identity', 64, [INPUT], [OUTPUT]) })
     const line = ensemble(0, [INPUT], [OUTPUT], [step('slow', -1, 'INPUT0', 'OUTPUT0')])
-    writeModel(root, 'line', { config: line.replace('ensemble_scheduling {', 'ensemble_scheduling {\n  max_inflight_requests: 1') })
-    writeModel(root, 'steps', { config: ensemble(64, [INPUT], [OUTPUT], chained(['batching', ...Array(40).fill('plain')])) })
+    writeModel(root, 'line', {
+      config: line.replace('ensemble_scheduling {', 'ensemble_scheduling {\n  max_inflight_requests: 1'),
+    })
+    writeModel(root, 'steps', {
+      config: ensemble(64, [INPUT], [OUTPUT], chained(['batching', ...Array(40).fill('plain')])),
+    })
     const bytes = (name) => [name, 'TYPE_UINT8', [-1]]
-    writeModel(root, 'cached', { config: config('identity', 0, [bytes('INPUT0')], [bytes('OUTPUT0')], 'response_cache { enable: true }\n') })
+    writeModel(root, 'cached', {
+      config: config('identity', 0, [bytes('INPUT0')], [bytes('OUTPUT0')], 'response_cache { enable: true }\n'),
+    })
   },
 })
 
@@ -55,7 +64,9 @@ function distinct(bytes, n) {
   const data = Buffer.alloc(bytes, n & 255)
   data.writeUInt32LE(n)
   const input = { name: 'INPUT0', shape: [bytes], datatype: 'UINT8', parameters: { binary_data_size: bytes } }
-  const head = Buffer.from(JSON.stringify({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }))
+  const head = Buffer.from(
+    JSON.stringify({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }),
+  )
   return [Buffer.concat([head, data]), { 'Inference-Header-Content-Length': String(head.length) }]
 }
 
@@ -120,7 +131,8 @@ export const rows = [
         const answer = await t.post(infer('cached'), ...distinct(bytes, n))
         t.check(answer.status === 200, `${bytes} bytes: ${answer.status} ${answer.text.slice(0, 200)}`)
       }
-      for (let n = 0; n < t.volume(500, 2000); n += 20) await Promise.all(Array.from({ length: 20 }, (_, i) => ask(65_536, n + i)))
+      for (let n = 0; n < t.volume(500, 2000); n += 20)
+        await Promise.all(Array.from({ length: 20 }, (_, i) => ask(65_536, n + i)))
       for (let n = 0; n < t.volume(8, 20); n += 1) await ask(2 * MIB, n)
       const used = (await t.metric('nereid_response_cache_bytes')) / MIB
       t.check(used > CACHE_MIB / 2 && used <= CACHE_MIB, `the cache holds ${used.toFixed(1)} MiB`)

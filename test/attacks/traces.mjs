@@ -5,13 +5,17 @@ import { join } from 'node:path'
 import { server } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
 
-const FLAGS = ['level=TIMESTAMPS', 'level=TENSORS', 'rate=1', 'triton,log-frequency=1', 'triton,file=/nonexistent/trace.json']
+const FLAGS = [
+  'level=TIMESTAMPS', 'level=TENSORS', 'rate=1', 'triton,log-frequency=1', 'triton,file=/nonexistent/trace.json'
+]
 const traced = server('traces of everything', { flags: FLAGS.map((setting) => `--trace-config=${setting}`) })
 
 const DIRECTORY = join(tmpdir(), `nereid-attack-traces-${process.pid}`)
 const FILES_MAX = 10_000
 const filed = server('a trace file for each request', {
-  flags: ['level=TIMESTAMPS', 'rate=1', 'triton,log-frequency=1', `triton,file=${DIRECTORY}/trace.json`].map((setting) => `--trace-config=${setting}`),
+  flags: ['level=TIMESTAMPS', 'rate=1', 'triton,log-frequency=1', `triton,file=${DIRECTORY}/trace.json`].map(
+    (setting) => `--trace-config=${setting}`,
+  ),
   models: () => mkdirSync(DIRECTORY, { recursive: true }),
 })
 
@@ -33,7 +37,8 @@ export const rows = [
       const before = t.rssMiB()
       const id = 'x'.repeat(64 * 1024)
       const { worstMs } = await t.health(async () => {
-        for (let round = 0; round < rounds; round += 1) await Promise.all(Array.from({ length: 30 }, () => t.post('/v2/models/simple/infer', body(id))))
+        for (let round = 0; round < rounds; round += 1)
+          await Promise.all(Array.from({ length: 30 }, () => t.post('/v2/models/simple/infer', body(id))))
       })
       const lost = async () => (await t.metric('nereid_trace_records_lost_total', 'reason="ENOENT"')) ?? 0
       t.check(await until(async () => (await lost()) >= 30 * rounds), `only ${await lost()} are counted as lost`)

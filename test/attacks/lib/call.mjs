@@ -19,8 +19,8 @@ export const field = (number, data) => {
 }
 
 /**
- * Many small fields, each made by `of` with `small(number, text)`, which has at most 127 bytes. They are made as text: a million buffers would hold
- * the event loop, and with it the rows beside, for seconds.
+ * Many small fields, each made by `of` with `small(number, text)`, which has at most 127 bytes. They are made as text:
+ * a million buffers would hold the event loop, and with it the rows beside, for seconds.
  */
 export function smallFields(count, of) {
   const small = (number, text) => String.fromCharCode(number * 8 + 2, text.length) + text
@@ -77,10 +77,15 @@ export function call(port, method, body, headers = {}) {
  */
 export function callStream(port, messages) {
   return new Promise((resolve, reject) => {
-    const session = connect(`http://127.0.0.1:${port}`, { maxSessionMemory: 1000, settings: { initialWindowSize: 2 ** 30 } })
+    const session = connect(`http://127.0.0.1:${port}`, {
+      maxSessionMemory: 1000, settings: { initialWindowSize: 2 ** 30 },
+    })
     session.on('connect', () => session.setLocalWindowSize(2 ** 30))
     session.once('error', reject)
-    const stream = session.request({ ':method': 'POST', ':path': '/inference.GRPCInferenceService/ModelStreamInfer', 'content-type': 'application/grpc', te: 'trailers' })
+    const stream = session.request({
+      ':method': 'POST', ':path': '/inference.GRPCInferenceService/ModelStreamInfer',
+      'content-type': 'application/grpc', te: 'trailers',
+    })
     const timer = setTimeout(() => stream.destroy(new Error(`ModelStreamInfer: no end within ${MS_MAX} ms`)), MS_MAX)
     const chunks = []
     stream.on('data', (chunk) => chunks.push(chunk))

@@ -1,47 +1,58 @@
-/** Attacks in other suites, for docs/limits.md: storage attacks run against storage in memory. `test` is the name of a test in `file`. */
+/**
+ * Attacks in other suites, for docs/limits.md: storage attacks run against storage in memory. `test` is the name of a
+ * test in `file`.
+ */
 const REMOTE = 'test/repository/remote.test.ts'
 
 export const ELSEWHERE = [
   {
     attack: 'storage whose list of objects does not end, and a model of 100,001 objects',
-    limit: 'A repository has at most `OBJECTS_MAX` objects and a model has at most `MODEL_OBJECTS_MAX` (`src/stores/mirror.ts`). A page without objects counts as one object.',
+    limit:
+      'A repository has at most `OBJECTS_MAX` objects and a model has at most `MODEL_OBJECTS_MAX` ' +
+      '(`src/stores/mirror.ts`). A page without objects counts as one object.',
     file: REMOTE,
-    test: 'a list that does not end is given up, and a model of too many objects is refused',
+    test: 'an endless list is cancelled, and a model with too many objects is rejected',
   },
   {
     attack: 'storage that sends more than was requested',
     limit: 'A read ends with an error at the first excess byte (`src/stores/cache.ts`).',
     file: REMOTE,
-    test: 'storage that sends more than was asked for is not believed',
+    test: 'a response that is longer than requested is rejected',
   },
   {
     attack: 'objects of -5, of 10^18, of NaN and of 1.5 bytes',
     limit: 'Sizes must be whole numbers and fit on the disk before a read starts. Other models load.',
     file: REMOTE,
-    test: 'an object of %s bytes is refused, and others load',
+    test: 'an object of %s bytes is rejected, and others load',
   },
   {
     attack: 'names of objects that lead out of the model, or that are a file and a directory at once',
-    limit: 'A segment must not be empty, `.`, `..` or longer than `NAME_BYTES_MAX`, and a name has at most `DEPTH_MAX` levels (`src/stores/mirror.ts`).',
+    limit:
+      'A segment must not be empty, `.`, `..` or longer than `NAME_BYTES_MAX`, and a name has at most ' +
+      '`DEPTH_MAX` levels (`src/stores/mirror.ts`).',
     file: REMOTE,
-    test: 'an object with objects below it is refused, and names that are no directories are left out',
+    test: 'an object with objects below it is rejected, and invalid names of directories are skipped',
   },
   {
     attack: 'content that was damaged in transit',
     limit: 'The MD5 from the storage is compared before the object gets its name in the cache.',
     file: REMOTE,
-    test: 'what was damaged on its way is not kept',
+    test: 'damaged downloads are not kept',
   },
   {
     attack: 'a connection to storage that brings 0, 1 or 500 bytes a second',
-    limit: 'A connection closes if 16 KiB take more than 30 s (`src/stores/cloud/requests.ts`). After six in a row, the load fails.',
+    limit:
+      'A connection closes if 16 KiB take more than 30 s (`src/stores/cloud/requests.ts`). After six in a ' +
+      'row, the load fails.',
     file: 'test/stores/requests.test.ts',
     test: 'a connection that brings %d bytes a second is cut after 30 seconds',
   },
   {
     attack: 'models that together, or alone, are larger than the cache of downloads',
-    limit: '`--repository-cache-bytes` applies, and a fiftieth of the disk stays free. Models in use stay, and a model without room is rejected before it is read.',
+    limit:
+      '`--repository-cache-bytes` applies, and a fiftieth of the disk stays free. Models in use stay, and a ' +
+      'model without room is rejected before it is read.',
     file: REMOTE,
-    test: 'a model that is too large for the cache takes no other with it; what fits side by side waits for its turn',
+    test: 'a model larger than the cache evicts nothing; models that fit together wait for room',
   },
 ]

@@ -1,4 +1,7 @@
-/** Asks for health over one connection, again and again, from a thread of its own: the attacker's work must not count as the server's. */
+/**
+ * Asks for health over one connection, again and again, from a thread of its own: the attacker's work must not count as
+ * the server's.
+ */
 import { connect } from 'node:net'
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads'
 import { fileURLToPath } from 'node:url'
@@ -9,7 +12,8 @@ const ASK = 'GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n'
 /**
  * Runs `work` while health is asked.
  *
- * @returns what `work` returned, the slowest answer and the 99th percentile in milliseconds, and how many answers there were
+ * @returns what `work` returned, the slowest answer and the 99th percentile in milliseconds, and how many answers there
+ * were
  */
 export async function besideHealth(port, work) {
   const worker = new Worker(fileURLToPath(import.meta.url), { workerData: { port } })

@@ -24,4 +24,6 @@ export async function withRegion(t, name, contents, work) {
 export const keyOf = (file) => file.slice('/dev/shm'.length)
 
 /** Where a tensor is, as the parameters of a request say it. */
-export const place = (name, size, offset = 0) => ({ shared_memory_region: name, shared_memory_byte_size: size, shared_memory_offset: offset })
+export const place = (name, size, offset = 0) => ({
+  shared_memory_region: name, shared_memory_byte_size: size, shared_memory_offset: offset,
+})

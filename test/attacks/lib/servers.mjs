@@ -29,9 +29,12 @@ export function standardModels(root) {
  * @param env further environment
  * @param descriptors `ulimit -n` of the process, null = as it is
  * @param program what takes the flags instead of `nereid`, and its words in front of them
- * @param standard false: the repository has only what `models` writes, and the runner does not ask `simple` after each row
+ * @param standard false: the repository has only what `models` writes, and the runner does not ask `simple` after each
+ * row
  */
-export function server(name, { flags = [], models = () => {}, env = {}, descriptors = null, program, standard: hasStandard = true } = {}) {
+export function server(
+  name, { flags = [], models = () => {}, env = {}, descriptors = null, program, standard: hasStandard = true } = {},
+) {
   return { name, flags, models, env, descriptors, program, standard: hasStandard, fresh: false }
 }
 

@@ -59,7 +59,7 @@ export class Target {
   failures = []
   /** Whether rows have their whole volume. */
   isNightly = false
-  /** What the server printed since it was ready. */
+  /** Bytes that the server printed since it was ready. */
   printedBytes = 0
 
   static async start(description) {
@@ -67,11 +67,13 @@ export class Target {
     if (description.standard) standardModels(root)
     await description.models(root)
     const { command, ports } = await nereidCommand(ROOT, [root], description.flags, description.program)
-    const limited = description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
+    const limited =
+      description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
     // A server whose log goes elsewhere says nothing.
     const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
-    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`) : description.program === undefined ? /Started HTTPService at/ : /^listening$/m
+    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`)
+      : description.program === undefined ? /Started HTTPService at/ : /^listening$/m
     const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
     return new Target(description, root, started, ports)
@@ -84,7 +86,8 @@ export class Target {
     this.pid = started.child.pid
     this.output = started.output
     // `output` keeps the end only.
-    for (const stream of [this.child.stdout, this.child.stderr]) stream.on('data', (chunk) => (this.printedBytes += chunk.length))
+    for (const stream of [this.child.stdout, this.child.stderr])
+      stream.on('data', (chunk) => (this.printedBytes += chunk.length))
     this.httpPort = ports.http
     this.grpcPort = ports.grpc
     this.metricsPort = ports.metrics
@@ -100,7 +103,7 @@ export class Target {
     if (!ok) this.failures.push(text)
   }
 
-  /** What the server printed since `printedBytes` was this, of which the end is kept. */
+  /** Output of the server since `printedBytes` had this value; only the end is kept. */
   printedSince(bytes) {
     const count = this.printedBytes - bytes
     return count === 0 ? '' : this.output().slice(-count)
@@ -141,7 +144,9 @@ export class Target {
   }
 
   async metrics() {
-    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`, { signal: AbortSignal.timeout(ANSWER_MS_MAX) })
+    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`, {
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
+    })
     return answer.text()
   }
 
@@ -158,7 +163,8 @@ export class Target {
 
   /**
    * Runs `work` and tells how long a reactor was held meanwhile at most: the bound of the highest bucket of
-   * `nereid_reactor_hold_seconds` that grew, in milliseconds of the reactor's own CPU time; `bounds` are those of all buckets.
+   * `nereid_reactor_hold_seconds` that grew, in milliseconds of the reactor's own CPU time; `bounds` are those of all
+   * buckets.
    */
   async hold(work) {
     const buckets = async () => sample(await this.metrics(), 'nereid_reactor_hold_seconds_bucket', '')
@@ -178,10 +184,12 @@ export class Target {
     return { result, ms, bounds }
   }
 
-  /** What has to be true whatever a client did. */
+  /** Checks that hold after every attack. */
   async checkServes() {
     if (!this.isAlive) {
-      this.check(false, `the server ended (${this.child.exitCode ?? this.child.signalCode}): ${this.output().slice(-400)}`)
+      this.check(
+        false, `the server ended (${this.child.exitCode ?? this.child.signalCode}): ${this.output().slice(-400)}`,
+      )
       return
     }
     try {
@@ -189,7 +197,9 @@ export class Target {
       this.check(live.status === 200, `health answered ${live.status} afterwards`)
       if (!this.description.standard) return
       const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
-      const answer = await this.post('/v2/models/simple/infer', JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }))
+      const answer = await this.post(
+        '/v2/models/simple/infer', JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] }),
+      )
       const sum = answer.status === 200 ? JSON.parse(answer.text).outputs[0].data[0] : answer.text
       this.check(sum === 6, `an inference answered ${JSON.stringify(sum).slice(0, 200)} afterwards`)
     } catch (error) {

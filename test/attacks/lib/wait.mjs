@@ -9,6 +9,7 @@ export { pause }
  * @returns whether it was true in time
  */
 export async function until(condition, { seconds = 20, everyMs = 25 } = {}) {
-  for (const end = performance.now() + 1000 * seconds; performance.now() < end; await pause(everyMs)) if (await condition()) return true
+  for (const end = performance.now() + 1000 * seconds; performance.now() < end; await pause(everyMs))
+    if (await condition()) return true
   return condition()
 }
