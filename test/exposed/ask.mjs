@@ -1,4 +1,7 @@
-/** The clients: curl asks for all verbs of a column in one process; tritonclient (grpc_client.py) in one that lives as long as the run. */
+/**
+ * The clients: curl asks for all verbs of a column in one process; tritonclient (grpc_client.py) in one that lives as
+ * long as the run.
+ */
 import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -31,10 +34,13 @@ export async function askCurl(to, verbs, directory) {
       'silent',
     ]
     if (verb.http.body !== undefined) lines.push(`data-binary = ${quoted(verb.http.body)}`)
-    if (verb.http.port === undefined) for (const [name, value] of Object.entries(to.headers ?? {})) lines.push(`header = ${quoted(`${name}: ${value}`)}`)
+    if (verb.http.port === undefined)
+      for (const [name, value] of Object.entries(to.headers ?? {}))
+        lines.push(`header = ${quoted(`${name}: ${value}`)}`)
     if (verb.http.port === undefined && to.sockets !== undefined) lines.push(`unix-socket = ${quoted(to.sockets.http)}`)
     if (isSecure) lines.push(`cacert = ${quoted(to.tls.root)}`)
-    if (isSecure && to.tls.cert !== undefined) lines.push(`cert = ${quoted(to.tls.cert)}`, `key = ${quoted(to.tls.key)}`)
+    if (isSecure && to.tls.cert !== undefined)
+      lines.push(`cert = ${quoted(to.tls.cert)}`, `key = ${quoted(to.tls.key)}`)
     writeFileSync(file(verb), '')
     return lines.join('\n')
   })
@@ -67,12 +73,14 @@ export class GrpcClient {
     })
   }
 
-  /** As `askCurl`. */
+  /** Like `askCurl`, over gRPC. */
   async ask(to, verbs, { key, file }) {
     const target = to.sockets === undefined ? `${to.host}:${to.ports.grpc}` : `unix:${to.sockets.grpc}`
     const ids = verbs.filter(({ grpc }) => grpc !== null).map(({ id }) => id)
     const answer = new Promise((resolve, reject) => this.waiting.push({ resolve, reject }))
-    this.child.stdin.write(`${JSON.stringify({ target, metadata: to.headers ?? {}, tls: to.tls ?? null, verbs: ids, key, file })}\n`)
+    this.child.stdin.write(
+      `${JSON.stringify({ target, metadata: to.headers ?? {}, tls: to.tls ?? null, verbs: ids, key, file })}\n`,
+    )
     return new Map(Object.entries(await answer))
   }
 

@@ -7,7 +7,10 @@ import { QUOTAS } from './quotas.mjs'
 
 export function makeKeys(directory) {
   const file = join(directory, 'keys.json')
-  const make = (...args) => execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], { encoding: 'utf8', timeout: 60_000, stdio: ['ignore', 'pipe', 'pipe'] }).trim()
+  const make = (...args) =>
+    execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], {
+      encoding: 'utf8', timeout: 60_000, stdio: ['ignore', 'pipe', 'pipe'],
+    }).trim()
   // No key is made that has ended already: time passes for this one.
   const ended = make('--name=ended', '--scope=all', '--expires=90d')
   const text = JSON.parse(readFileSync(file, 'utf8'))
@@ -17,7 +20,9 @@ export function makeKeys(directory) {
     file,
     operator: make('--name=operator', '--scope=all'),
     app: make('--name=app', '--scope=inference,metadata:simple'),
-    ...Object.fromEntries(Object.entries(QUOTAS).map(([name, flags]) => [name, make(`--name=${name}`, '--scope=all', ...flags)])),
+    ...Object.fromEntries(
+      Object.entries(QUOTAS).map(([name, flags]) => [name, make(`--name=${name}`, '--scope=all', ...flags)]),
+    ),
     ended,
   }
 }

@@ -1,4 +1,7 @@
-/** Certificates of a run, made by openssl: a root, a server and a client that it signed, and a client that another root signed. */
+/**
+ * Certificates of a run, made by openssl: a root, a server and a client that it signed, and a client that another root
+ * signed.
+ */
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,7 +14,10 @@ export function makePki(directory, addresses) {
   const at = (name) => ({ cert: join(directory, `${name}.crt`), key: join(directory, `${name}.key`) })
   const root = (name) => {
     const files = at(name)
-    openssl('req', '-x509', '-newkey', ...CURVE, '-nodes', '-days', '2', '-subj', `/CN=${name}`, '-keyout', files.key, '-out', files.cert)
+    openssl(
+      'req', '-x509', '-newkey', ...CURVE, '-nodes', '-days', '2', '-subj', `/CN=${name}`, '-keyout', files.key, '-out',
+      files.cert,
+    )
     return files
   }
   let serial = 1
@@ -22,9 +28,15 @@ export function makePki(directory, addresses) {
     writeFileSync(extensions, `subjectAltName=${names}\nextendedKeyUsage=${use}\nbasicConstraints=CA:FALSE\n`)
     openssl('req', '-newkey', ...CURVE, '-nodes', '-subj', `/CN=${name}`, '-keyout', files.key, '-out', request)
     serial += 1
-    openssl('x509', '-req', '-in', request, '-CA', by.cert, '-CAkey', by.key, '-set_serial', String(serial), '-days', '2', '-extfile', extensions, '-out', files.cert)
+    openssl(
+      'x509', '-req', '-in', request, '-CA', by.cert, '-CAkey', by.key, '-set_serial', String(serial), '-days', '2',
+      '-extfile', extensions, '-out', files.cert,
+    )
     return files
   }
   const [ours, other] = [root('ca'), root('stranger')]
-  return { root: ours, server: issue(ours, 'tls', 'serverAuth'), client: issue(ours, 'client', 'clientAuth'), foreign: issue(other, 'foreign', 'clientAuth') }
+  return {
+    root: ours, server: issue(ours, 'tls', 'serverAuth'), client: issue(ours, 'client', 'clientAuth'),
+    foreign: issue(other, 'foreign', 'clientAuth'),
+  }
 }

@@ -1,4 +1,7 @@
-/** What a key is told whose quota is used up, and which other requests are not: by curl and tritonclient, which share what the key has. */
+/**
+ * Answers to a key whose quota is used up, and requests that the quota does not cover, from curl and tritonclient with
+ * one key.
+ */
 import { spawn } from 'node:child_process'
 import { end } from '../../bench/lib/process.mjs'
 import { bearer } from './sections.mjs'
@@ -14,7 +17,10 @@ const OPEN = { http: '200', grpc: 'OK' }
 const REFUSED = { http: '429, `Retry-After`', grpc: 'RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms`' }
 const LARGE = JSON.stringify({ INPUT0: Array.from({ length: 20_000 }, () => 1) })
 
-/** In this order. `grpc: null`: over HTTP alone; `held`: while such a request is open; `body`: an inference, instead of what the server is. */
+/**
+ * In this order. `grpc: null`: over HTTP alone; `held`: while such a request is open; `body`: an inference, instead of
+ * what the server is.
+ */
 const ROWS = [
   { title: '`concurrency`: while another request of the key is open', key: 'concurrency', held: true, ...REFUSED },
   { title: '`concurrency`: after that request', key: 'concurrency', ...OPEN },
@@ -28,14 +34,20 @@ const ROWS = [
 /** The rows as SECURITY.md has them. */
 export function quotaText() {
   const rows = ROWS.map(({ title, http, grpc }) => `| ${title} | ${http} | ${grpc ?? ''} |`)
-  return `### Quotas of keys\n\n\`--keys-file=keys.json\`\n\n| request | HTTP | gRPC |\n|---|---|---|\n${rows.join('\n')}\n`
+  return (
+    '### Quotas of keys\n\n`--keys-file=keys.json`\n\n| request | HTTP | gRPC ' +
+    `|\n|---|---|---|\n${rows.join('\n')}\n`
+  )
 }
 
 /** curl with a key; what it prints, head and body. `body` `null`: one that does not end until `child.stdin.end()`. */
 function curl(origin, key, body) {
   const args = ['--silent', '--show-error', '--include', '--max-time', String(SECONDS), '--header', `X-API-Key: ${key}`]
   if (body === undefined) args.push(`${origin}/v2`)
-  else args.push('--header', 'Expect:', '--request', 'POST', '--upload-file', '-', `${origin}/v2/models/identity_fp32/generate`)
+  else
+    args.push(
+      '--header', 'Expect:', '--request', 'POST', '--upload-file', '-', `${origin}/v2/models/identity_fp32/generate`,
+    )
   const child = spawn('curl', args)
   let text = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (text += chunk))
@@ -59,7 +71,9 @@ async function overGrpc(context, to, key) {
   return { said: `${status}${ms >= 1000 ? ', `grpc-retry-pushback-ms`' : ''}`, text }
 }
 
-/** Waits until the server says that so many requests of a key are open: a request is over when its answer was written. */
+/**
+ * Waits until the server says that so many requests of a key are open: a request is over when its answer was written.
+ */
 async function untilOpen(to, key, count) {
   const line = `nereid_key_requests_in_flight{key="${key}"} ${count}\n`
   const deadline = Date.now() + SECONDS * 1000
@@ -87,8 +101,18 @@ export async function quotaRows(context, serve) {
       other?.child.stdin.end()
       await other?.printed
       await untilOpen(to, name, 0)
-      const wrong = answers.filter(([expected, { said, text }]) => said !== expected || (expected !== OPEN.http && expected !== OPEN.grpc && !text.includes(`The key '${name}' has used up the quota`)))
-      process.stdout.write(`${wrong.length === 0 ? 'ok    ' : 'FAILED'} | ${[title, ...answers.map(([, { said }]) => said)].join(' | ')} |${wrong.map(([expected, { text }]) => ` not ${expected}: ${text.slice(-300)}`).join('')}\n`)
+      const wrong = answers.filter(
+        ([expected, { said, text }]) =>
+          said !== expected ||
+          (expected !== OPEN.http &&
+            expected !== OPEN.grpc &&
+            !text.includes(`The key '${name}' has used up the quota`)),
+      )
+      process.stdout.write(
+        `${wrong.length === 0 ? 'ok    ' : 'FAILED'} | ` +
+          `${[title, ...answers.map(([, { said }]) => said)].join(' | ')} ` +
+          `|${wrong.map(([expected, { text }]) => ` not ${expected}: ${text.slice(-300)}`).join('')}\n`,
+      )
       if (wrong.length === 0) passed += 1
       else failures.push(`Quotas of keys: ${title}`)
     }

@@ -1,4 +1,6 @@
-/** The table of SECURITY.md has every verb of the server, and stands in SECURITY.md as the suite `exposed` asks for it. */
+/**
+ * The table of SECURITY.md has every verb of the server, and stands in SECURITY.md as the suite `exposed` asks for it.
+ */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -15,17 +17,26 @@ const PLACES = { control: 8003, sockets: '/run/nereid' }
 const verbs = allVerbs({ key: '/key', file: '/file' })
 
 test('every route of HTTP has a row', () => {
-  const named = new Set(verbs.map(({ http }) => (http === null ? undefined : routeOf(http)?.operation)).filter((operation) => operation !== undefined))
+  const named = new Set(
+    verbs
+      .map(({ http }) => (http === null ? undefined : routeOf(http)?.operation))
+      .filter((operation) => operation !== undefined),
+  )
   expect([...named].sort()).toEqual([...new Set(routes.map(({ operation }) => operation))].sort())
 })
 
 test('every call of gRPC has a row', () => {
-  const named = new Set(verbs.map(({ grpc }) => (grpc === null ? undefined : callOf(grpc)?.operation)).filter((operation) => operation !== undefined))
+  const named = new Set(
+    verbs
+      .map(({ grpc }) => (grpc === null ? undefined : callOf(grpc)?.operation))
+      .filter((operation) => operation !== undefined),
+  )
   expect([...named].sort()).toEqual([...new Set(calls.map(({ operation }) => operation))].sort())
 })
 
 test('the columns are open to those whom the gate lets in', () => {
-  const [network, , loopback] = sections({ root: files, server: files, client: files, foreign: files }, KEYS, PLACES)[0]?.columns ?? []
+  const [network, , loopback] =
+    sections({ root: files, server: files, client: files, foreign: files }, KEYS, PLACES)[0]?.columns ?? []
   for (const verb of verbs) {
     const row = routes.find(({ category, act }) => category === verb.category && act === verb.act)
     for (const transport of ['http', 'grpc'] as const) {

@@ -1,10 +1,12 @@
 #!/usr/bin/env node
 /**
- * Prints the table of SECURITY.md, each row with its result: `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every verb is asked for over real sockets,
- * from loopback and from a network, by curl and tritonclient; openssl looks at TLS. The last line is `N passed, N failed`.
+ * Prints the table of SECURITY.md, each row with its result: `node test/exposed/run.mjs [--only=SECTION] [-v]`. Every
+ * verb is asked for over real sockets, from loopback and from a network, by curl and tritonclient; openssl looks at
+ * TLS. The last line is `N passed, N failed`.
  *
- * The network is a namespace of this run's own (network.py): servers there may listen at every address, as they do without flags, and nobody
- * else can reach them. Where the machine allows none, columns of the network are not run, and say so.
+ * The network is a namespace of this run's own (network.py): servers there may listen at every address, as they do
+ * without flags, and nobody else can reach them. Where the machine allows none, columns of the network are not run, and
+ * say so.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -53,7 +55,8 @@ function repository(directory) {
   const root = join(directory, 'models')
   standardModels(root)
   const one = (name) => [[name, 'TYPE_FP32', [1]]]
-  for (const name of ['spare', 'given']) writeModel(root, name, { config: config('identity', 0, one('INPUT0'), one('OUTPUT0')) })
+  for (const name of ['spare', 'given'])
+    writeModel(root, name, { config: config('identity', 0, one('INPUT0'), one('OUTPUT0')) })
   return root
 }
 
@@ -62,12 +65,14 @@ async function serve(section, context) {
   const ports = network === null ? await freePorts(3) : null
   const listen = ports === null ? [] : listenFlags(ports)
   const args = [join(ROOT, 'dist/cli/main.js'), `--model-repository=${context.models}`, ...listen, ...section.flags]
-  const { child, output } = await start(`server of "${section.title}"`, process.execPath, args, { ready: /Started Metrics Service at/, timeoutMs: START_MS_MAX })
+  const { child, output } = await start(`server of "${section.title}"`, process.execPath, args, {
+    ready: /Started Metrics Service at/, timeoutMs: START_MS_MAX,
+  })
   const [http, grpc, metrics] = ports ?? []
   return { child, output, ports: ports === null ? DEFAULT_PORTS : { http, grpc, metrics } }
 }
 
-/** What a client could have changed, as loopback sees it. */
+/** State that a client could have changed, read over loopback. */
 async function stateOf(server, ids, context) {
   const asked = context.verbs.filter(({ id }) => ids.includes(id))
   return JSON.stringify([...(await askCurl({ host: '127.0.0.1', ports: server.ports }, asked, context.directory))])
@@ -85,7 +90,9 @@ async function runSection(section, context) {
         results.push(null)
         continue
       }
-      const to = { host: column.where === 'network' ? network : '127.0.0.1', ...placeOf(column, server, context), tls: column.tls }
+      const to = {
+        host: column.where === 'network' ? network : '127.0.0.1', ...placeOf(column, server, context), tls: column.tls,
+      }
       const state = () => stateOf(server, section.unchanged, context)
       const before = section.unchanged !== undefined && column.where === 'network' ? await state() : null
       const http = await askCurl({ ...to, headers: column.headers?.http }, verbs, directory)
@@ -101,8 +108,13 @@ async function runSection(section, context) {
   let passed = 0
   for (const verb of verbs) {
     const wrong = section.columns.flatMap((column, i) => flaws(column, verb, results[i]))
-    const shown = section.columns.map((column, i) => (results[i] === null ? 'not run' : cell(verb, (transport) => results[i][transport].get(verb.id)?.[0])))
-    say(`${wrong.length === 0 ? 'ok    ' : 'FAILED'} | ${[verb.title, ...shown].join(' | ')} |${wrong.length === 0 ? '' : ` ${wrong.join('; ')}`}`)
+    const shown = section.columns.map((column, i) =>
+      results[i] === null ? 'not run' : cell(verb, (transport) => results[i][transport].get(verb.id)?.[0]),
+    )
+    say(
+      `${wrong.length === 0 ? 'ok    ' : 'FAILED'} | ${[verb.title, ...shown].join(' | ')} ` +
+        `|${wrong.length === 0 ? '' : ` ${wrong.join('; ')}`}`,
+    )
     if (wrong.length === 0) passed += 1
     else failures.push(`${section.title}: ${verb.title}`)
   }
@@ -134,7 +146,13 @@ function flaws(column, verb, result) {
     const expected = column.expect(verb, transport)
     const who = `${transport}, ${column.where}, ${column.brings}`
     if (status !== expected) found.push(`${who}: ${status} instead of ${expected} (${text.trim().slice(0, 160)})`)
-    else if (column.says !== undefined && expected !== verb.allowed[transport] && expected !== 'no connection' && !column.says.test(text)) found.push(`${who}: ${text.trim().slice(0, 160)}`)
+    else if (
+      column.says !== undefined &&
+      expected !== verb.allowed[transport] &&
+      expected !== 'no connection' &&
+      !column.says.test(text)
+    )
+      found.push(`${who}: ${text.trim().slice(0, 160)}`)
   }
   return found
 }
@@ -155,10 +173,15 @@ async function table({ only }) {
   }
   try {
     const pki = makePki(directory, ['127.0.0.1', ...(network === null ? [] : [network])])
-    const places = { control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets') }
+    const places = {
+      control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets'),
+    }
     mkdirSync(places.sockets)
     const keys = { ...makeKeys(directory), tokens: makeTokens(directory) }
-    const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, keys, places, network }
+    const context = {
+      directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki,
+      keys, places, network,
+    }
     for (const section of sections(pki, keys, places)) {
       if (only !== null && section.id !== only) continue
       add(await runSection(section, context))
@@ -181,22 +204,31 @@ async function table({ only }) {
 export async function exposed() {
   await pythonEnvironment()
   for (const tool of ['openssl', 'curl']) {
-    if (ask(tool, [tool === 'curl' ? '--version' : 'version']) === null) return { passed: 0, failed: 0, skipped: `${tool} is not installed: apt-get install ${tool}` }
+    if (ask(tool, [tool === 'curl' ? '--version' : 'version']) === null)
+      return { passed: 0, failed: 0, skipped: `${tool} is not installed: apt-get install ${tool}` }
   }
   const { command = [], why = '' } = networkOfOwn()
   const [program, ...args] = [...command, process.execPath, fileURLToPath(import.meta.url), '--here']
-  const { code, text } = await capture(program, args, { cwd: ROOT, env: { ...process.env, NEREID_TEST_NO_NETWORK: why } })
+  const { code, text } = await capture(program, args, {
+    cwd: ROOT, env: { ...process.env, NEREID_TEST_NO_NETWORK: why },
+  })
   const last = /(\d+) passed, (\d+) failed(?:; (.*))?\s*$/.exec(text)
   if (last === null) return { passed: 0, failed: 1, failures: [`the runner ended with ${code}`] }
   const failures = /^failed: (.*)$/m.exec(text)?.[1]
-  return { passed: Number(last[1]), failed: Number(last[2]), failures: failures === undefined ? [] : JSON.parse(failures), skipped: last[3] ?? '' }
+  return {
+    passed: Number(last[1]), failed: Number(last[2]), failures: failures === undefined ? [] : JSON.parse(failures),
+    skipped: last[3] ?? '',
+  }
 }
 
 async function main() {
   if (!process.argv.includes('--here')) {
     const { command = [], why = '' } = networkOfOwn()
-    const [program, ...args] = [...command, process.execPath, fileURLToPath(import.meta.url), '--here', ...process.argv.slice(2)]
-    process.exitCode = spawnSync(program, args, { stdio: 'inherit', env: { ...process.env, NEREID_TEST_NO_NETWORK: why } }).status ?? 1
+    const [program, ...args] = [
+      ...command, process.execPath, fileURLToPath(import.meta.url), '--here', ...process.argv.slice(2)
+    ]
+    process.exitCode =
+      spawnSync(program, args, { stdio: 'inherit', env: { ...process.env, NEREID_TEST_NO_NETWORK: why } }).status ?? 1
     return
   }
   const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null

@@ -1,4 +1,4 @@
-/** What openssl is told by a server that speaks TLS: versions, and certificates of clients. */
+/** Answers of a server that speaks TLS to openssl: versions, and certificates of clients. */
 import { spawn } from 'node:child_process'
 import { end } from '../../bench/lib/process.mjs'
 import { sections } from './sections.mjs'
@@ -9,7 +9,9 @@ const ASK = 'GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\
 /** Everything that `openssl s_client` printed; of a server that lets it in, an answer over HTTP as well. */
 function client(host, port, pki, args) {
   return new Promise((resolve, reject) => {
-    const child = spawn('openssl', ['s_client', '-connect', `${host}:${port}`, '-CAfile', pki.root.cert, '-verify_return_error', '-ign_eof', ...args])
+    const child = spawn('openssl', [
+      's_client', '-connect', `${host}:${port}`, '-CAfile', pki.root.cert, '-verify_return_error', '-ign_eof', ...args
+    ])
     let text = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (text += chunk))
     const timer = setTimeout(() => child.kill('SIGKILL'), SECONDS * 1000)
@@ -24,7 +26,8 @@ function client(host, port, pki, args) {
 }
 
 const isAnswered = (text) => text.includes('HTTP/1.1 200')
-const spoke = (protocol) => (text) => text.includes(`Protocol  : ${protocol}`) || text.includes(`${protocol},`) || text.includes(`New, ${protocol}`)
+const spoke = (protocol) => (text) =>
+  text.includes(`Protocol  : ${protocol}`) || text.includes(`${protocol},`) || text.includes(`New, ${protocol}`)
 
 /** Facts: of which server, what is asked with, what must be so. */
 const ROWS = (pki) => [
@@ -32,11 +35,23 @@ const ROWS = (pki) => [
   ['tls', 'TLS 1.2 is spoken', ['-tls1_2'], (text) => isAnswered(text) && spoke('TLSv1.2')(text)],
   ['tls', 'TLS 1.1 is refused', ['-tls1_1', '-cipher', 'ALL:@SECLEVEL=0'], (text) => !isAnswered(text)],
   ['tls', 'TLS 1.0 is refused', ['-tls1', '-cipher', 'ALL:@SECLEVEL=0'], (text) => !isAnswered(text)],
-  ['tls', 'ciphers without forward secrecy are refused', ['-tls1_2', '-cipher', 'AES128-SHA:AES256-SHA:AES128-GCM-SHA256'], (text) => !isAnswered(text)],
+  [
+    'tls', 'ciphers without forward secrecy are refused',
+    ['-tls1_2', '-cipher', 'AES128-SHA:AES256-SHA:AES128-GCM-SHA256'], (text) => !isAnswered(text)
+  ],
   ['mutual', 'without a certificate nothing is answered', [], (text) => !isAnswered(text)],
-  ['mutual', 'a certificate of another root is refused', ['-cert', pki.foreign.cert, '-key', pki.foreign.key], (text) => !isAnswered(text)],
-  ['mutual', 'a certificate without its key is refused', ['-cert', pki.client.cert, '-key', pki.foreign.key], (text) => !isAnswered(text)],
-  ['mutual', "the server's own certificate is none of a client", ['-cert', pki.server.cert, '-key', pki.server.key], (text) => !isAnswered(text)],
+  [
+    'mutual', 'a certificate of another root is refused', ['-cert', pki.foreign.cert, '-key', pki.foreign.key],
+    (text) => !isAnswered(text)
+  ],
+  [
+    'mutual', 'a certificate without its key is refused', ['-cert', pki.client.cert, '-key', pki.foreign.key],
+    (text) => !isAnswered(text)
+  ],
+  [
+    'mutual', "the server's own certificate is none of a client", ['-cert', pki.server.cert, '-key', pki.server.key],
+    (text) => !isAnswered(text)
+  ],
   ['mutual', 'a certificate of the root is let in', ['-cert', pki.client.cert, '-key', pki.client.key], isAnswered],
 ]
 

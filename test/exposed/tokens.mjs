@@ -41,11 +41,16 @@ export function makeTokens(directory) {
     issuer: token({ iss: 'https://other.example' }),
     unsigned: `${message({ alg: 'none' })}.`,
     // Who checks a token with a secret and takes the public key for one, takes what everybody can make.
-    confused: `${secret}.${createHmac('sha256', issuer.publicKey.export({ format: 'pem', type: 'spki' })).update(secret).digest('base64url')}`,
+    confused: `${secret}.${createHmac('sha256', issuer.publicKey.export({ format: 'pem', type: 'spki' }))
+      .update(secret)
+      .digest('base64url')}`,
     forged: token({}, { by: stranger }),
     unknown: token({}, { by: stranger, kid: 'other' }),
   }
 }
 
-/** What stands in SECURITY.md, which has no token. */
-export const NO_TOKENS = { file: 'keys.json', set: 'jwks.json', all: '', some: '', expired: '', audience: '', issuer: '', unsigned: '', confused: '', forged: '', unknown: '' }
+/** Stand-ins for SECURITY.md, which shows no token. */
+export const NO_TOKENS = {
+  file: 'keys.json', set: 'jwks.json', all: '', some: '', expired: '', audience: '', issuer: '', unsigned: '',
+  confused: '', forged: '', unknown: '',
+}

@@ -1,19 +1,27 @@
 /**
- * Every verb of the server: what can be asked of it over HTTP and over gRPC, in the order in which a column of the table asks. Later ones use what
- * earlier ones made: a region is registered before it is told of and unregistered.
+ * Every verb of the server: what can be asked of it over HTTP and over gRPC, in the order in which a column of the
+ * table asks. Later ones use what earlier ones made: a region is registered before it is told of and unregistered.
  *
- * `category` and `act` (`write` for what changes the server) come from the core's tables, which a test of the core writes to routes.json;
- * rows.test.ts fails for a route or a call that no verb asks for. `allowed` is what the verb answers when nothing is in its way and the
- * server has been told to do such things.
+ * `category` and `act` (`write` for what changes the server) come from the core's tables, which a test of the core
+ * writes to routes.json; rows.test.ts fails for a route or a call that no verb asks for. `allowed` is what the verb
+ * answers when nothing is in its way and the server has been told to do such things.
  */
 
 import { readFileSync } from 'node:fs'
 
 /** The tables of the core: `routes` of HTTP and `calls` of gRPC. */
-export const { routes, calls } = JSON.parse(readFileSync(new URL('../../crates/frontend/routes.json', import.meta.url), 'utf8'))
+export const { routes, calls } = JSON.parse(
+  readFileSync(new URL('../../crates/frontend/routes.json', import.meta.url), 'utf8'),
+)
 
-/** What stands for a name in a path. */
-const pattern = (path) => new RegExp(`^${path.replaceAll('.', '\\.').replaceAll('{version}', '\\d+').replaceAll(/\{\w+\}/g, '[^/]+')}$`)
+/** Matches a path with any names in its parameters. */
+const pattern = (path) =>
+  new RegExp(
+    `^${path
+      .replaceAll('.', '\\.')
+      .replaceAll('{version}', '\\d+')
+      .replaceAll(/\{\w+\}/g, '[^/]+')}$`,
+  )
 
 /** The row of the core's table that a request goes to. */
 export function routeOf({ method, path }) {
@@ -28,12 +36,18 @@ const M = '/v2/models/simple'
 const tensor = (name) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(3) })
 const infer = { inputs: [tensor('INPUT0'), tensor('INPUT1')] }
 const get = (path) => ({ method: 'GET', path })
-const post = (path, body = '') => ({ method: 'POST', path, body: typeof body === 'string' ? body : JSON.stringify(body) })
+const post = (path, body = '') => ({
+  method: 'POST', path, body: typeof body === 'string' ? body : JSON.stringify(body),
+})
 
 const verb = (id, title, http, grpc, allowed = {}) => {
   // Over gRPC settings are read and changed by one call.
-  const { category = null, act = 'read' } = (http === null ? undefined : routeOf(http)) ?? (grpc === null ? undefined : callOf(grpc)) ?? {}
-  return { id, title, category, act, http, grpc, allowed: { http: http === null ? null : '200', grpc: grpc === null ? null : 'OK', ...allowed } }
+  const { category = null, act = 'read' } =
+    (http === null ? undefined : routeOf(http)) ?? (grpc === null ? undefined : callOf(grpc)) ?? {}
+  return {
+    id, title, category, act, http, grpc,
+    allowed: { http: http === null ? null : '200', grpc: grpc === null ? null : 'OK', ...allowed },
+  }
 }
 
 /** Without a device a handle of one cannot be opened: that the call was let in shows in the answer. */
@@ -61,9 +75,18 @@ export const verbs = ({ key, file }) => [
   verb('all_statistics', 'statistics of all models', get('/v2/models/stats'), null),
   verb('infer', 'inference', post(`${M}/infer`, infer), 'ModelInfer'),
   verb('version_infer', 'inference of a version', post(`${M}/versions/1/infer`, infer), null),
-  verb('other_infer', 'inference of another model', post('/v2/models/identity_fp32/infer', { inputs: [{ name: 'INPUT0', shape: [2], datatype: 'FP32', data: [1, 2] }] }), 'ModelInfer'),
+  verb(
+    'other_infer', 'inference of another model',
+    post('/v2/models/identity_fp32/infer', {
+      inputs: [{ name: 'INPUT0', shape: [2], datatype: 'FP32', data: [1, 2] }],
+    }),
+    'ModelInfer',
+  ),
   verb('generate', 'generate', post('/v2/models/identity_fp32/generate', { INPUT0: [1, 2] }), null),
-  verb('generate_stream', 'generate, as a stream', post('/v2/models/identity_fp32/generate_stream', { INPUT0: [1, 2] }), null),
+  verb(
+    'generate_stream', 'generate, as a stream', post('/v2/models/identity_fp32/generate_stream', { INPUT0: [1, 2] }),
+    null,
+  ),
   verb('stream_infer', 'inference, as a stream', null, 'ModelStreamInfer'),
   verb('other_stream', 'inference of another model, as a stream', null, 'ModelStreamInfer'),
   verb('index', 'index of the repository', post('/v2/repository/index'), 'RepositoryIndex'),
@@ -79,18 +102,42 @@ export const verbs = ({ key, file }) => [
   verb('set_trace', 'change trace settings', post('/v2/trace/setting', { trace_rate: '77' }), 'TraceSetting'),
   verb('set_trace_file', 'name a trace file', post('/v2/trace/setting', { trace_file: file }), 'TraceSetting', NEVER),
   verb('model_trace', 'trace settings of a model', get(`${M}/trace/setting`), 'TraceSetting'),
-  verb('set_model_trace', 'change trace settings of a model', post(`${M}/trace/setting`, { trace_rate: '78' }), 'TraceSetting'),
-  verb('register', 'register system shared memory', post('/v2/systemsharedmemory/region/http/register', { key, offset: 0, byte_size: 64 }), 'SystemSharedMemoryRegister'),
+  verb(
+    'set_model_trace', 'change trace settings of a model', post(`${M}/trace/setting`, { trace_rate: '78' }),
+    'TraceSetting',
+  ),
+  verb(
+    'register', 'register system shared memory',
+    post('/v2/systemsharedmemory/region/http/register', { key, offset: 0, byte_size: 64 }),
+    'SystemSharedMemoryRegister',
+  ),
   verb('regions', 'system shared memory', get('/v2/systemsharedmemory/status'), 'SystemSharedMemoryStatus'),
-  verb('unregister', 'unregister system shared memory', post('/v2/systemsharedmemory/region/http/unregister'), 'SystemSharedMemoryUnregister'),
-  verb('cuda_register', 'register CUDA shared memory', post('/v2/cudasharedmemory/region/http/register', { raw_handle: { b64: Buffer.alloc(64).toString('base64') }, device_id: 0, byte_size: 64 }), 'CudaSharedMemoryRegister', NO_DEVICE),
+  verb(
+    'unregister', 'unregister system shared memory', post('/v2/systemsharedmemory/region/http/unregister'),
+    'SystemSharedMemoryUnregister',
+  ),
+  verb(
+    'cuda_register', 'register CUDA shared memory',
+    post('/v2/cudasharedmemory/region/http/register', {
+      raw_handle: { b64: Buffer.alloc(64).toString('base64') }, device_id: 0, byte_size: 64,
+    }),
+    'CudaSharedMemoryRegister', NO_DEVICE,
+  ),
   verb('cuda_regions', 'CUDA shared memory', get('/v2/cudasharedmemory/status'), 'CudaSharedMemoryStatus'),
-  verb('cuda_unregister', 'unregister CUDA shared memory', post('/v2/cudasharedmemory/region/http/unregister'), 'CudaSharedMemoryUnregister'),
+  verb(
+    'cuda_unregister', 'unregister CUDA shared memory', post('/v2/cudasharedmemory/region/http/unregister'),
+    'CudaSharedMemoryUnregister',
+  ),
   verb('metrics', 'metrics, on their port', { ...get('/metrics'), port: 'metrics' }, null),
   verb('nowhere', 'an invalid path', get('/v2/../etc/passwd'), null, { http: '404' }),
 ]
 
 function loadWithFile() {
-  const config = { backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }], output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }] }
-  return { parameters: { config: JSON.stringify(config), 'file:1/anything': Buffer.from('anything').toString('base64') } }
+  const config = {
+    backend: 'identity', input: [{ name: 'INPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+    output: [{ name: 'OUTPUT0', data_type: 'TYPE_FP32', dims: [1] }],
+  }
+  return {
+    parameters: { config: JSON.stringify(config), 'file:1/anything': Buffer.from('anything').toString('base64') },
+  }
 }
