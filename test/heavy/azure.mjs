@@ -12,7 +12,7 @@ import { OBJECTS, all, askStore, mustThrow, programAt, startEmulator } from './l
 const HERE = join(ROOT, 'target', 'heavy', 'azure')
 const VERSION = '3.35.0'
 const TOOLS = join('target', 'tools', 'azurite')
-/** That of every emulator of Azure, as its documents print it. */
+/** Account of every emulator of Azure, as its documentation prints it. */
 const ACCOUNT = 'devstoreaccount1'
 const KEY = 'Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=='
 const PAGES = 5050
@@ -25,25 +25,41 @@ async function run(checks) {
   await stores()
   const [port] = await freePorts(1)
   const address = `http://127.0.0.1:${port}`
-  const stop = await startEmulator(program(), ['--inMemoryPersistence', '--disableTelemetry', '--silent', '--blobHost', '127.0.0.1', '--blobPort', String(port), '--skipApiVersionCheck'], address)
+  const stop = await startEmulator(
+    program(),
+    [
+      '--inMemoryPersistence', '--disableTelemetry', '--silent', '--blobHost', '127.0.0.1', '--blobPort', String(port),
+      '--skipApiVersionCheck'
+    ],
+    address,
+  )
   const between = await startBetween(port)
   try {
-    const { BlobServiceClient, StorageSharedKeyCredential } = createRequire(join(ROOT, CLOUD, 'package.json'))('@azure/storage-blob')
+    const { BlobServiceClient, StorageSharedKeyCredential } = createRequire(join(ROOT, CLOUD, 'package.json'))(
+      '@azure/storage-blob',
+    )
     const service = new BlobServiceClient(`${address}/${ACCOUNT}`, new StorageSharedKeyCredential(ACCOUNT, KEY))
     const containers = Object.fromEntries(['models', 'many'].map((name) => [name, service.getContainerClient(name)]))
     for (const container of Object.values(containers)) await container.create()
-    const put = (name, bytes, options = {}, container = 'models') => containers[container].getBlockBlobClient(name).upload(bytes, bytes.length, options)
+    const put = (name, bytes, options = {}, container = 'models') =>
+      containers[container].getBlockBlobClient(name).upload(bytes, bytes.length, options)
     for (const [name, bytes] of Object.entries(OBJECTS)) await put(name, bytes)
     await put('repository/a/2', '', { metadata: { hdi_isfolder: 'true' } })
     await put('repository/a/1/', '')
     const environment = { AZURE_STORAGE_ACCOUNT: ACCOUNT, AZURE_STORAGE_KEY: KEY }
     const urlOf = (bucket) => `as://http://127.0.0.1:${between.port}/${ACCOUNT}//${bucket}/repository/`
-    const open = await askStore(checks, { scheme: 'as', url: urlOf('models'), urlOf, environment, between, put, markers: ['a/1/', 'a/2/'] })
+    const open = await askStore(checks, {
+      scheme: 'as', url: urlOf('models'), urlOf, environment, between, put, markers: ['a/1/', 'a/2/'],
+    })
     await checks.step('a long list comes in pages', async () => {
-      for (let i = 0; i < PAGES; i += 50) await Promise.all(Array.from({ length: 50 }, (_, j) => put(`repository/m/${i + j}`, 'x', {}, 'many')))
+      for (let i = 0; i < PAGES; i += 50)
+        await Promise.all(Array.from({ length: 50 }, (_, j) => put(`repository/m/${i + j}`, 'x', {}, 'many')))
       const client = await open(urlOf('many'), environment)
       between.requests.length = 0
-      must(new Set((await all(client)).map(({ path }) => path)).size === PAGES && between.requests.length > 1, `${between.requests.length} requests`)
+      must(
+        new Set((await all(client)).map(({ path }) => path)).size === PAGES && between.requests.length > 1,
+        `${between.requests.length} requests`,
+      )
       client.close()
     })
     await checks.step('a key that is wrong or missing is refused, and the message says what to set', async () => {
@@ -57,9 +73,20 @@ async function run(checks) {
       }
       await mustThrow('invalid', "is 'keys'", () => open(urlOf('models'), { AZURE_STORAGE_AUTH_TYPE: 'keys' }))
     })
-    await checks.step('the credential file has the longest beginning, and is read again when storage refuses', async () => {
+    await checks.step(
+      'the credential file has the longest beginning, and is read again when storage refuses',
+      async () => {
       const file = join(HERE, 'credentials.json')
-      const write = (key) => writeFileSync(file, JSON.stringify({ as: { '': { account_str: 'nobody', account_key: 'aGlkZGVu' }, [urlOf('models').slice(0, -1)]: { account_str: ACCOUNT, account_key: key } } }))
+        const write = (key) =>
+          writeFileSync(
+            file,
+            JSON.stringify({
+              as: {
+                '': { account_str: 'nobody', account_key: 'aGlkZGVu' },
+                [urlOf('models').slice(0, -1)]: { account_str: ACCOUNT, account_key: key },
+              },
+            }),
+          )
       write('aGlkZGVu')
       const client = await open(urlOf('models'), { AZURE_STORAGE_KEY: KEY, TRITON_CLOUD_CREDENTIAL_PATH: file })
       await mustThrow('denied', file, () => all(client))
@@ -68,7 +95,8 @@ async function run(checks) {
       client.close()
     })
     await checks.step('places that are none are told', async () => {
-      for (const url of ['as://', 'as://account', 'as://http://127.0.0.1:1', 'as://user@account/container']) await mustThrow('invalid', 'write as://ACCOUNT/CONTAINER/PATH', () => open(url, environment))
+      for (const url of ['as://', 'as://account', 'as://http://127.0.0.1:1', 'as://user@account/container'])
+        await mustThrow('invalid', 'write as://ACCOUNT/CONTAINER/PATH', () => open(url, environment))
     })
     return `Azurite ${VERSION}, Node ${process.version}`
   } finally {
@@ -79,7 +107,8 @@ async function run(checks) {
 
 export const azure = {
   about: 'the client of Azure Blob Storage (`npm run stores`) against Azurite',
-  missing: () => (program() === null ? [`azurite-blob: npm install --ignore-scripts --prefix ${TOOLS} azurite@${VERSION}`] : []),
+  missing: () =>
+    program() === null ? [`azurite-blob: npm install --ignore-scripts --prefix ${TOOLS} azurite@${VERSION}`] : [],
   steps: ['npm packages'],
   run,
 }

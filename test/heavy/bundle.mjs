@@ -1,6 +1,7 @@
 /**
- * The bundle of `npm run test:gpu -- --pack`, made, carried into an empty directory and run there with nothing of this clone but the Python that a GPU machine would have:
- * its rows over the stand-in of the driver, and the bench suite `scale`. Module and load generator are those that set-up builds; the provider stays out.
+ * The bundle of `npm run test:gpu -- --pack`, made, carried into an empty directory and run there with nothing of this
+ * clone but the Python that a GPU machine would have: its rows over the stand-in of the driver, and the bench suite
+ * `scale`. Module and load generator are those that set-up builds; the provider stays out.
  */
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -14,8 +15,11 @@ const HERE = join(ROOT, 'target', 'heavy', 'bundle')
 const ROWS = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged']
 
 async function missing() {
-  const out = process.platform === 'linux' && process.arch === 'x64' ? [] : [`an x64 Linux: this is ${process.platform} ${process.arch}`]
-  for (const tool of ['tar', 'xz', 'strip', 'cc']) if (ask(tool, ['--version']) === null) out.push(`${tool}: apt-get install tar xz-utils binutils gcc`)
+  const out =
+    process.platform === 'linux' && process.arch === 'x64' ? []
+      : [`an x64 Linux: this is ${process.platform} ${process.arch}`]
+  for (const tool of ['tar', 'xz', 'strip', 'cc'])
+    if (ask(tool, ['--version']) === null) out.push(`${tool}: apt-get install tar xz-utils binutils gcc`)
   return out
 }
 
@@ -24,10 +28,17 @@ async function run(checks) {
   const [parts, box] = [join(HERE, 'parts'), join(HERE, 'box')]
   rmSync(HERE, { recursive: true, force: true })
   const version = ask(PYTHON, ['-c', 'import sys; print("%d.%d" % sys.version_info[:2])'])
-  await checks.step('it is made', () => pack(['--pack', `--out=${parts}`, '--module=built', '--level=1', '--provider=none', `--python=${version}`]))
+  await checks.step('it is made', () =>
+    pack(['--pack', `--out=${parts}`, '--module=built', '--level=1', '--provider=none', `--python=${version}`]),
+  )
   const files = readdirSync(parts).filter((name) => name.startsWith('nereid-gpu.part'))
   const sizes = files.map((name) => statSync(join(parts, name)).size)
-  await checks.step('no part is too large', () => must(files.length > 0 && sizes.every((size) => size <= PART_BYTES_MAX), `${files.join(', ')}: ${sizes.join(', ')} bytes`))
+  await checks.step('no part is too large', () =>
+    must(
+      files.length > 0 && sizes.every((size) => size <= PART_BYTES_MAX),
+      `${files.join(', ')}: ${sizes.join(', ')} bytes`,
+    ),
+  )
   mkdirSync(box, { recursive: true })
   for (const name of readdirSync(parts)) copyFileSync(join(parts, name), join(box, name))
   const env = { HOME: box, PATH: '/usr/bin:/bin', LANG: 'C.UTF-8' }
@@ -58,11 +69,23 @@ async function run(checks) {
   })
   await checks.step('the bench suite scale runs', async () => {
     const bundle = join(box, 'nereid-gpu')
-    const { code, text } = await capture(join(bundle, 'node/bin/node'), ['bench/run.mjs', 'scale', '--setup=false', '--quick', `--out=${join(box, 'results')}`], { cwd: bundle, env, quiet: true })
+    const { code, text } = await capture(
+      join(bundle, 'node/bin/node'),
+      ['bench/run.mjs', 'scale', '--setup=false', '--quick', `--out=${join(box, 'results')}`],
+      { cwd: bundle, env, quiet: true },
+    )
     must(code === 0 && text.includes('### Reactors and instances'), text.slice(-2000))
   })
   rmSync(dirname(box), { recursive: true, force: true })
-  return `${files.length} parts, ${(sizes.reduce((a, b) => a + b, 0) / 1e6).toFixed(0)} MB at the fastest compression and without the provider; unpacked and looked at in ${unpackedMs} ms`
+  return (
+    `${files.length} parts, ${(sizes.reduce((a, b) => a + b, 0) / 1e6).toFixed(0)} MB at the fastest ` +
+    `compression and without the provider; unpacked and looked at in ${unpackedMs} ms`
+  )
 }
 
-export const bundle = { about: 'the bundle for GPU machines: made, unpacked elsewhere, its rows over the stand-in of the driver, the bench suite scale', missing, steps: undefined, run }
+export const bundle = {
+  about:
+    'the bundle for GPU machines: made, unpacked elsewhere, its rows over the stand-in of the driver, the ' +
+    'bench suite scale',
+  missing, steps: undefined, run,
+}

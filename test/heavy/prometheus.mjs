@@ -1,6 +1,7 @@
 /**
- * The alerts, the dashboard and the queries of autoscalers in docs/deploy, with a real Prometheus: promtool checks and tests the alerts, and a server scrapes a Nereid
- * whose models get requests, is asked every expression, and must answer each with numbers. Those that only a GPU has are told as absent.
+ * The alerts, the dashboard and the queries of autoscalers in docs/deploy, with a real Prometheus: promtool checks and
+ * tests the alerts, and a server scrapes a Nereid whose models get requests, is asked every expression, and must answer
+ * each with numbers. Those that only a GPU has are told as absent.
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -22,7 +23,7 @@ const RULES = join(DEPLOY, 'prometheus', 'rules.yaml')
 const RULE_TESTS = join(ROOT, 'test', 'heavy', 'prometheus', 'rules.test.yaml')
 /** Metrics that a machine without a GPU does not have. */
 const OF_GPUS = /\bnv_(?:gpu|energy)_\w+/
-/** What Kubernetes' discovery adds to each sample. */
+/** Labels that Kubernetes' discovery adds to each sample. */
 const LABELS = { namespace: 'models', service: 'release-nereid-metrics', pod: 'release-nereid-0' }
 const ANSWER_MS_MAX = 60_000
 
@@ -35,9 +36,12 @@ function writeModels(directory) {
   rmSync(directory, { recursive: true, force: true })
   const tensor = (name) => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ 2 ] } ]`
   const io = `max_batch_size: 8\ninput ${tensor('IN')}\noutput ${tensor('OUT')}\n`
-  const models = { kept: `backend: "python"\n${io}response_cache { enable: true }\n`, running: `backend: "python"\n${io}` }
+  const models = {
+    kept: `backend: "python"\n${io}response_cache { enable: true }\n`, running: `backend: "python"\n${io}`,
+  }
   const code =
-    'import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n        one = lambda r: pb_utils.get_input_tensor_by_name(r, "IN").as_numpy()\n' +
+    'import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, ' +
+    'requests):\n        one = lambda r: pb_utils.get_input_tensor_by_name(r, "IN").as_numpy()\n' +
     '        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one(r))]) for r in requests]\n'
   for (const [name, config] of Object.entries(models)) {
     mkdirSync(join(directory, name, '1'), { recursive: true })
@@ -75,16 +79,27 @@ async function until(what, alive, good) {
 /** `{ title, expr }` of a dashboard, as Grafana asks them with everything chosen. */
 function expressionsOf(dashboard) {
   const chosen = (expr) => expr.replaceAll(/\$(?:job|instance|model)\b/g, '.*').replaceAll('$__rate_interval', '10s')
-  return dashboard.panels.flatMap(({ title, targets = [] }) => targets.map(({ expr, legendFormat }) => ({ title: targets.length > 1 ? `${title}, ${legendFormat.replaceAll(/\{\{\w+\}\} ?/g, '').trim() || 'each'}` : title, expr: chosen(expr) })))
+  return dashboard.panels.flatMap(({ title, targets = [] }) =>
+    targets.map(({ expr, legendFormat }) => ({
+      title: targets.length > 1 ? `${title}, ${legendFormat.replaceAll(/\{\{\w+\}\} ?/g, '').trim() || 'each'}` : title,
+      expr: chosen(expr),
+    })),
+  )
 }
 
-/** What autoscalers ask, as the chart and the adapter's values have it. */
+/** Queries of autoscalers, from the values of the chart and the adapter. */
 function scalers() {
   const { autoscaling } = parse(readFileSync(join(DEPLOY, 'helm/nereid/values.yaml'), 'utf8'))
-  const known = { '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': LABELS.namespace, 'include "nereid.fullname" .': LABELS.service.replace('-metrics', '') }
+  const known = {
+    '.Values.autoscaling.metric': autoscaling.metric, '.Release.Namespace': LABELS.namespace,
+    'include "nereid.fullname" .': LABELS.service.replace('-metrics', ''),
+  }
   const keda = autoscaling.query.replaceAll(/\{\{ (.*?) \}\}/g, (_, name) => known[name])
   const [{ metricsQuery }] = parse(readFileSync(join(DEPLOY, 'prometheus/adapter.yaml'), 'utf8')).rules.custom
-  const adapter = metricsQuery.replace('<<.Series>>', autoscaling.metric).replace('<<.LabelMatchers>>', `namespace="${LABELS.namespace}",pod=~"${LABELS.pod}"`).replace('<<.GroupBy>>', 'pod')
+  const adapter = metricsQuery
+    .replace('<<.Series>>', autoscaling.metric)
+    .replace('<<.LabelMatchers>>', `namespace="${LABELS.namespace}",pod=~"${LABELS.pod}"`)
+    .replace('<<.GroupBy>>', 'pod')
   return [
     { title: "KEDA's query", expr: keda },
     { title: "the adapter's query", expr: adapter },
@@ -103,7 +118,9 @@ async function run(checks) {
     const { code, text } = await promtool('check', 'rules', RULES)
     must(code === 0, text.trim())
   })
-  await checks.step('the commands of docs/deploy/README.md', () => typed(commandsOf('docs/deploy/README.md', 'promtool'), programs.promtool, join(HERE, 'typed')))
+  await checks.step('the commands of docs/deploy/README.md', () =>
+    typed(commandsOf('docs/deploy/README.md', 'promtool'), programs.promtool, join(HERE, 'typed')),
+  )
   await checks.step('promtool test rules: each alert fires when it should, and not otherwise', async () => {
     const { code, text } = await promtool('test', 'rules', RULE_TESTS)
     must(code === 0, text.trim())
@@ -114,7 +131,10 @@ async function run(checks) {
   })
   await checks.step('the tests of alerts see another threshold', async () => {
     writeFileSync(join(HERE, 'rules.yaml'), readFileSync(RULES, 'utf8').replace('> 500000', '> 50000'))
-    writeFileSync(join(HERE, 'rules.test.yaml'), readFileSync(RULE_TESTS, 'utf8').replace(/rule_files: .*/, 'rule_files: [rules.yaml]'))
+    writeFileSync(
+      join(HERE, 'rules.test.yaml'),
+      readFileSync(RULE_TESTS, 'utf8').replace(/rule_files: .*/, 'rule_files: [rules.yaml]'),
+    )
     const { code, text } = await promtool('test', 'rules', join(HERE, 'rules.test.yaml'))
     must(code !== 0 && text.includes('NereidQueueLong'), text.trim())
   })
@@ -122,10 +142,18 @@ async function run(checks) {
   await pythonEnvironment()
   const names = writeModels(join(HERE, 'models'))
   const [prometheusPort, ...ports] = await freePorts(4)
-  const flags = [`--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports), '--metrics-config=summary_latencies=true', '--cache-config=local,size=1048576', `--backend-config=python,python-executable=${PYTHON}`]
+  const flags = [
+    `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports), '--metrics-config=summary_latencies=true',
+    '--cache-config=local,size=1048576', `--backend-config=python,python-executable=${PYTHON}`
+  ]
   const job = { job_name: 'nereid', static_configs: [{ targets: [`127.0.0.1:${ports[2]}`], labels: LABELS }] }
   // JSON is YAML.
-  writeFileSync(join(HERE, 'prometheus.yml'), JSON.stringify({ global: { scrape_interval: '1s', evaluation_interval: '1s' }, rule_files: [RULES], scrape_configs: [job] }))
+  writeFileSync(
+    join(HERE, 'prometheus.yml'),
+    JSON.stringify({
+      global: { scrape_interval: '1s', evaluation_interval: '1s' }, rule_files: [RULES], scrape_configs: [job],
+    }),
+  )
   rmSync(join(HERE, 'data'), { recursive: true, force: true })
   const api = `http://127.0.0.1:${prometheusPort}`
   const json = (path) => fetch(`${api}${path}`).then((answer) => answer.json(), () => null)
@@ -133,8 +161,13 @@ async function run(checks) {
   const absent = []
 
   await beside(process.execPath, [MAIN, ...flags], async (server) => {
-    await until('the server is ready', server.alive, () => fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(({ ok }) => ok, () => false))
-    const args = [`--config.file=${join(HERE, 'prometheus.yml')}`, `--storage.tsdb.path=${join(HERE, 'data')}`, `--web.listen-address=127.0.0.1:${prometheusPort}`]
+    await until('the server is ready', server.alive, () => fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
+        ({ ok }) => ok, () => false,
+      ))
+    const args = [
+      `--config.file=${join(HERE, 'prometheus.yml')}`, `--storage.tsdb.path=${join(HERE, 'data')}`,
+      `--web.listen-address=127.0.0.1:${prometheusPort}`
+    ]
     await beside(programs.prometheus, args, async ({ alive }) => {
       await until('Prometheus is ready', alive, () => fetch(`${api}/-/ready`).then(({ ok }) => ok, () => false))
       const over = new AbortController()
@@ -142,7 +175,9 @@ async function run(checks) {
         for (let i = 0; !over.signal.aborted; i += 1) {
           const body = JSON.stringify({ inputs: [{ name: 'IN', shape: [1, 2], datatype: 'FP32', data: [i % 3, 1] }] })
           for (const name of names) {
-            const { status } = await fetch(`http://127.0.0.1:${ports[0]}/v2/models/${name}/infer`, { method: 'POST', body })
+            const { status } = await fetch(`http://127.0.0.1:${ports[0]}/v2/models/${name}/infer`, {
+              method: 'POST', body,
+            })
             must(status === 200, `${name} answers ${status}`)
           }
           await sleep(100)
@@ -174,7 +209,10 @@ async function run(checks) {
           const [, series, label] = /^label_values\((.*), (\w+)\)$/.exec(definition)
           const query = `group by (${label}) (${series.replaceAll('$job', '.*')})`
           const { data } = await json(`/api/v1/query?query=${encodeURIComponent(query)}`)
-          must(data.result.length > 0 && data.result.every(({ metric }) => metric[label]), `${name}: ${JSON.stringify(data)}`)
+          must(
+            data.result.length > 0 && data.result.every(({ metric }) => metric[label]),
+            `${name}: ${JSON.stringify(data)}`,
+          )
         }
       })
       await checks.step('Prometheus evaluates the alerts, and none fires', async () => {
@@ -183,7 +221,8 @@ async function run(checks) {
           const all = data.groups.flatMap((group) => group.rules)
           return all.length > 0 && all.every(({ health }) => health !== 'unknown') ? all : false
         })
-        for (const { name, health, state, lastError } of rules) must(health === 'ok' && state === 'inactive', `${name} is ${health} ${state} ${lastError ?? ''}`)
+        for (const { name, health, state, lastError } of rules)
+          must(health === 'ok' && state === 'inactive', `${name} is ${health} ${state} ${lastError ?? ''}`)
       })
       over.abort()
       await checks.step('all requests were answered', () => traffic)
@@ -193,4 +232,7 @@ async function run(checks) {
   return `Prometheus ${version}: ${answered} expressions have data; absent, with a GPU only: ${absent.join(', ')}`
 }
 
-export const prometheus = { about: 'alerts, dashboard and queries of docs/deploy with a real Prometheus that scrapes a real server (Debian)', missing, steps: ['npm packages', 'native module', 'TypeScript'], run }
+export const prometheus = {
+  about: 'alerts, dashboard and queries of docs/deploy with a real Prometheus that scrapes a real server (Debian)',
+  missing, steps: ['npm packages', 'native module', 'TypeScript'], run,
+}

@@ -1,9 +1,10 @@
 #!/usr/bin/env node
 /**
- * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container tool or much time. Each writes
- * its result to test/heavy/RESULTS.md. One that cannot run here says what is missing, with the command that gets it, and leaves its row as it is.
- * `--uws PATH` is the module of uWebSockets.js for the suite `uws`; `--models`, `--families`, `--python` and `--only` are of the suite `frameworks`. Without a
- * name it lists them. The last line is `N passed, N failed`.
+ * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container
+ * tool or much time. Each writes its result to test/heavy/RESULTS.md. One that cannot run here says what is missing,
+ * with the command that gets it, and leaves its row as it is. `--uws PATH` is the module of uWebSockets.js for the
+ * suite `uws`; `--models`, `--families`, `--python` and `--only` are of the suite `frameworks`. Without a name it lists
+ * them. The last line is `N passed, N failed`.
  */
 import { delimiter } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -13,10 +14,16 @@ import { Checks } from './lib/checks.mjs'
 import { parseResults, readResults, writeResult } from './lib/results.mjs'
 
 /** Option → the variable that a suite reads. */
-const OPTIONS = { uws: 'NEREID_UWS', models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY', python: 'NEREID_TEST_PYTHON' }
+const OPTIONS = {
+  uws: 'NEREID_UWS', models: 'NEREID_HEAVY_MODELS', families: 'NEREID_HEAVY_FAMILIES', only: 'NEREID_HEAVY_ONLY',
+  python: 'NEREID_TEST_PYTHON',
+}
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { ...Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, { type: 'string' }])), python: { type: 'string', multiple: true } },
+  options: {
+    ...Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, { type: 'string' }])),
+    python: { type: 'string', multiple: true },
+  },
 })
 // Before the suites are read: tests and servers that one starts find it there, too.
 for (const [name, value] of Object.entries(values)) process.env[OPTIONS[name]] = [value].flat().join(delimiter)
@@ -25,7 +32,14 @@ const { SUITES } = await import('./suites.mjs')
 /** The commit that is checked out, with a plus when files differ from it; pages of results do not count. */
 function commit() {
   const id = ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }) ?? 'unknown'
-  const changed = ask('git', ['status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md', ':!test/heavy/frameworks/*.json'], { cwd: ROOT })
+  const changed = ask(
+    'git',
+    [
+      'status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md',
+      ':!test/heavy/frameworks/*.json'
+    ],
+    { cwd: ROOT },
+  )
   return changed === '' ? id : `${id}+`
 }
 
@@ -33,7 +47,8 @@ function list() {
   const last = parseResults(readResults())
   for (const [name, { about }] of Object.entries(SUITES)) {
     const row = last.find(({ suite }) => suite === name)
-    const told = row === undefined ? 'never run' : `${row.passed} passed, ${row.failed} failed on ${row.date} at ${row.commit}`
+    const told =
+      row === undefined ? 'never run' : `${row.passed} passed, ${row.failed} failed on ${row.date} at ${row.commit}`
     process.stdout.write(`${name.padEnd(10)} ${about}\n${''.padEnd(11)}last: ${told}\n`)
   }
   process.stdout.write(`\nnpm run test:heavy -- NAME …\n`)
@@ -60,7 +75,10 @@ async function run(name) {
   const measured = (await checks.step('to its end', () => work(checks, at))) ?? `stopped: ${checks.failures.at(-1)}`
   const { passed, failed } = checks
   const seconds = Math.round((Date.now() - from) / 1000)
-  if (!isPart?.()) writeResult({ suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured })
+  if (!isPart?.())
+    writeResult({
+      suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured,
+    })
   for (const failure of checks.failures) process.stdout.write(`FAILED ${failure}\n`)
   return checks
 }
@@ -68,7 +86,8 @@ async function run(name) {
 async function main() {
   const names = positionals
   const unknown = names.filter((name) => !(name in SUITES))
-  if (unknown.length > 0) throw new SetupError(`no heavy suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
+  if (unknown.length > 0)
+    throw new SetupError(`no heavy suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
   if (names.length === 0) return list()
   const total = { passed: 0, failed: 0 }
   for (const name of names) {

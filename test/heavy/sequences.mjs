@@ -1,7 +1,8 @@
 /**
- * Requests of sequences over gRPC streams, through an ensemble whose last step keeps their state on four instances, beside three busy loops: the
- * requests of a sequence reach that step in the order in which the stream sent them. Every answer is the sum so far, so it tells the order. `npm test`
- * sends some thousands (test/client/sequences.test.ts), and proves the same for every order of few threads (`crates/graph/tests/turns.rs`).
+ * Requests of sequences over gRPC streams, through an ensemble whose last step keeps their state on four instances,
+ * beside three busy loops: the requests of a sequence reach that step in the order in which the stream sent them. Every
+ * answer is the sum so far, so it tells the order. `npm test` sends some thousands (test/client/sequences.test.ts), and
+ * proves the same for every order of few threads (`crates/graph/tests/turns.rs`).
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, rmSync } from 'node:fs'
@@ -21,15 +22,26 @@ const BUSY = 3
 function writeModels(root) {
   const tensors = [[['INPUT0', 'TYPE_INT32', [1]]], [['OUTPUT0', 'TYPE_INT32', [1]]]]
   const single = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
-  const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
+  const control = (kind) =>
+    `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
   const four = 'instance_group [ { count: 4 kind: KIND_CPU } ]\n'
   writeModel(root, 'identity', { config: config('identity', 8, ...tensors, four) })
-  writeModel(root, 'sums', { config: config('sequence', 8, ...single, `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\n${four}`) })
-  const last = '{ model_name: "sums" model_version: -1 input_map { key: "INPUT" value: "between" } output_map { key: "OUTPUT" value: "OUTPUT0" } }'
+  writeModel(root, 'sums', {
+    config: config(
+      'sequence', 8, ...single,
+      `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\n${four}`,
+    ),
+  })
+  const last =
+    '{ model_name: "sums" model_version: -1 input_map { key: "INPUT" value: "between" } output_map { key: ' +
+    '"OUTPUT" value: "OUTPUT0" } }'
   writeModel(root, 'chain', { config: ensemble(8, ...tensors, [step('identity', -1, 'INPUT0', 'between'), last]) })
 }
 
-/** Sends sequences on one stream, each without waiting for its answers. Resolves with how many requests had another answer than expected. */
+/**
+ * Sends sequences on one stream, each without waiting for its answers. Resolves with how many requests had another
+ * answer than expected.
+ */
 async function ask(client, first, sequences, wrong) {
   const stream = client.stream()
   const answers = stream[Symbol.asyncIterator]()
@@ -47,7 +59,8 @@ async function ask(client, first, sequences, wrong) {
     }
   }
   stream.end()
-  for (let next = await answers.next(); !next.done; next = await answers.next()) wrong.push('an answer that was not asked for')
+  for (let next = await answers.next(); !next.done; next = await answers.next())
+    wrong.push('an answer that was not asked for')
 }
 
 /**
@@ -60,7 +73,9 @@ export async function inOrder(directory, asked, busyLoops) {
   mkdirSync(directory, { recursive: true })
   writeModels(join(directory, 'models'))
   const server = await startNereid(ROOT, { repository: join(directory, 'models') })
-  const busy = Array.from({ length: busyLoops }, () => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
+  const busy = Array.from({ length: busyLoops }, () =>
+    spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }),
+  )
   const { connect } = await import(join(ROOT, 'client/dist/node.js'))
   const client = connect(`grpc://127.0.0.1:${server.grpc}`)
   try {
@@ -86,4 +101,7 @@ async function run(checks) {
   return measured
 }
 
-export const sequences = { about: 'a million requests of sequences through an ensemble, in order beside busy loops', missing: async () => [], run }
+export const sequences = {
+  about: 'a million requests of sequences through an ensemble, in order beside busy loops', missing: async () => [],
+  run,
+}

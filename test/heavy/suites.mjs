@@ -1,4 +1,7 @@
-/** The heavy suites: those that want another machine's emulator, a container tool or an hour. One file each; a new one is a line here. */
+/**
+ * The heavy suites: those that want another machine's emulator, a container tool or an hour. One file each; a new one
+ * is a line here.
+ */
 import { arm64 } from './arm64.mjs'
 import { azure } from './azure.mjs'
 import { bundle } from './bundle.mjs'
@@ -16,10 +19,13 @@ import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
 
 /**
- * name → `{ about, missing, notRun, steps, run, isPart }`:
- * `notRun()`, where there is one, says why nobody can expect it to run as it was called, null when it can;
- * `isPart()`, where there is one, says that it was called for a part of what it does, whose result is not written to test/heavy/RESULTS.md;
- * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
- * `steps` are the steps of set-up that it wants, all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
+ * name → `{ about, missing, notRun, steps, run, isPart }`: `notRun()`, where there is one, says why nobody can expect
+ * it to run as it was called, null when it can; `isPart()`, where there is one, says that it was called for a part of
+ * what it does, whose result is not written to test/heavy/RESULTS.md; `about` is a line for people; `missing()`
+ * resolves with what is not here, each with the command that gets it; `steps` are the steps of set-up that it wants,
+ * all without it; `run(checks, commit)` does the work, and resolves with what was measured, in a line for
+ * test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences, uws }
+export const SUITES = {
+  arm64, azure, bundle, envoy, frameworks, fuzz, gcs, helm, image, kserve, prometheus, ray, s3, sequences, uws,
+}

@@ -1,6 +1,7 @@
 /**
- * Debian packages of another release or architecture, unpacked into a directory: for what this machine's own release has too old, and for the
- * libraries of a machine that is emulated. apt keeps a state of its own below the directory; the system's is neither read nor changed.
+ * Debian packages of another release or architecture, unpacked into a directory: for what this machine's own release
+ * has too old, and for the libraries of a machine that is emulated. apt keeps a state of its own below the directory;
+ * the system's is neither read nor changed.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,8 +26,11 @@ export async function unpacked(into, { release, architecture, packages, dependen
   if (existsSync(into)) return into
   const state = `${into}.apt`
   rmSync(state, { recursive: true, force: true })
-  for (const part of ['lists/partial', 'cache/archives/partial', 'etc/preferences.d']) mkdirSync(join(state, part), { recursive: true })
-  writeFileSync(join(state, 'sources.list'), `deb [arch=${architecture} signed-by=${KEYRING}] ${MIRROR} ${release} main\n`)
+  for (const part of ['lists/partial', 'cache/archives/partial', 'etc/preferences.d'])
+    mkdirSync(join(state, part), { recursive: true })
+  writeFileSync(
+    join(state, 'sources.list'), `deb [arch=${architecture} signed-by=${KEYRING}] ${MIRROR} ${release} main\n`,
+  )
   writeFileSync(join(state, 'status'), '')
   const options = {
     'Dir::State::lists': join(state, 'lists'),
@@ -44,7 +48,10 @@ export async function unpacked(into, { release, architecture, packages, dependen
   const archives = join(state, 'cache', 'archives')
   const apt = async (...args) => {
     const { code, text } = await capture('apt-get', ['-qq', ...flags, ...args], { cwd: archives, quiet: true })
-    if (code !== 0) throw new Error(`apt-get ${args.join(' ')} of ${release}/${architecture}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+    if (code !== 0)
+      throw new Error(
+        `apt-get ${args.join(' ')} of ${release}/${architecture}: ${text.trim().split('\n').slice(-4).join(' | ')}`,
+      )
   }
   await apt('update')
   if (dependencies) await apt('install', '-y', '--download-only', '--no-install-recommends', ...packages)

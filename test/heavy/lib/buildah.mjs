@@ -1,4 +1,7 @@
-/** Images with buildah, in a store of their own below target/, and containers of them with crun, as an OCI runtime starts them. */
+/**
+ * Images with buildah, in a store of their own below target/, and containers of them with crun, as an OCI runtime
+ * starts them.
+ */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,20 +11,31 @@ export class Images {
   constructor(directory) {
     this.directory = directory
     mkdirSync(directory, { recursive: true })
-    this.flags = ['--root', join(directory, 'storage'), '--runroot', join(directory, 'run'), '--storage-driver', 'overlay']
+    this.flags = [
+      '--root', join(directory, 'storage'), '--runroot', join(directory, 'run'), '--storage-driver', 'overlay'
+    ]
     // No namespaces of the user's are needed for it, and RUN has this machine's network.
     this.env = { ...process.env, BUILDAH_ISOLATION: 'chroot' }
   }
 
-  /** What buildah printed on its standard output. @throws {Error} with the end of what it said. */
+  /** Runs buildah and returns its standard output. @throws {Error} with the end of its output */
   async do(...args) {
-    const { code, text } = await capture('buildah', [args[0], ...this.flags, ...args.slice(1)], { env: this.env, quiet: true })
-    if (code !== 0) throw new Error(`buildah ${args.slice(0, 2).join(' ')} ended with ${code}: ${text.trim().split('\n').slice(-6).join(' | ')}`)
+    const { code, text } = await capture('buildah', [args[0], ...this.flags, ...args.slice(1)], {
+      env: this.env, quiet: true,
+    })
+    if (code !== 0)
+      throw new Error(
+        `buildah ${args.slice(0, 2).join(' ')} ended with ${code}: ${text.trim().split('\n').slice(-6).join(' | ')}`,
+      )
     return text.trim()
   }
 
   has(image) {
-    return ask('buildah', ['inspect', ...this.flags, '--type', 'image', image], { env: this.env, stdio: ['ignore', 'pipe', 'ignore'], maxBuffer: 1 << 24 }) !== null
+    return (
+      ask('buildah', ['inspect', ...this.flags, '--type', 'image', image], {
+        env: this.env, stdio: ['ignore', 'pipe', 'ignore'], maxBuffer: 1 << 24,
+      }) !== null
+    )
   }
 
   /** The configuration of an image as Docker has it: Cmd, User, Healthcheck and so on. */
@@ -43,23 +57,29 @@ export class Images {
 }
 
 /**
- * crun refuses a machine that has both kinds of control groups mounted, also where it is to use none. Then it gets a view of the machine without
- * the second kind.
+ * crun refuses a machine that has both kinds of control groups mounted, also where it is to use none. Then it gets a
+ * view of the machine without the second kind.
  */
 const HYBRID = '/sys/fs/cgroup/unified'
-const CRUN = existsSync(HYBRID) ? ['unshare', '--mount', 'sh', '-c', `umount ${HYBRID} && exec crun "$@"`, 'crun'] : ['crun']
+const CRUN = existsSync(HYBRID) ? ['unshare', '--mount', 'sh', '-c', `umount ${HYBRID} && exec crun "$@"`, 'crun']
+  : ['crun']
 
 /** The mounts that every runtime makes. */
 const MOUNTS = [
   { destination: '/proc', type: 'proc', source: 'proc' },
-  { destination: '/dev', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'] },
-  { destination: '/dev/shm', type: 'tmpfs', source: 'shm', options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=65536k'] },
+  {
+    destination: '/dev', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'strictatime', 'mode=755', 'size=65536k'],
+  },
+  {
+    destination: '/dev/shm', type: 'tmpfs', source: 'shm',
+    options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=65536k'],
+  },
   { destination: '/tmp', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'nodev', 'mode=1777'] },
 ]
 
 /**
- * A container over a mounted file system, started as Docker or Kubernetes would with the strictest settings: a root that cannot be written, no
- * capability, no new privileges. The network is this machine's.
+ * A container over a mounted file system, started as Docker or Kubernetes would with the strictest settings: a root
+ * that cannot be written, no capability, no new privileges. The network is this machine's.
  */
 export class Container {
   /** @param options `args`, `user` as `uid:gid`, `env`, `cwd`, and `models`, mounted at /models */
@@ -84,7 +104,8 @@ export class Container {
     const [program, ...args] = this.command('run', '--bundle', this.bundle, this.id)
     this.child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     this.log = ''
-    for (const stream of [this.child.stdout, this.child.stderr]) stream.on('data', (chunk) => (this.log = (this.log + chunk).slice(-20_000)))
+    for (const stream of [this.child.stdout, this.child.stderr])
+      stream.on('data', (chunk) => (this.log = (this.log + chunk).slice(-20_000)))
     this.ended = new Promise((resolve) => this.child.on('close', (code, signal) => resolve(code ?? signal)))
     return this
   }

@@ -1,4 +1,4 @@
-/** What a heavy suite finds: every step is counted, and one that fails does not keep the next from being tried. */
+/** Results of a heavy suite: each step is counted, and the next one runs after a failure, too. */
 
 export class Checks {
   passed = 0

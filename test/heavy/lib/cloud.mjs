@@ -1,4 +1,4 @@
-/** What every client of cloud storage has to do, asked of an emulator behind test/stores/between.mjs. */
+/** Checks for each client of cloud storage, against an emulator behind test/stores/between.mjs. */
 import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
@@ -12,7 +12,10 @@ const READY_MS_MAX = 30_000
 const SOON_MS_MAX = 5_000
 const BIG = randomBytes(8 << 20)
 const PARTS = 32
-export const OBJECTS = { 'repository/a/1/model.onnx': BIG, 'repository/a/config.pbtxt': Buffer.from('name: "a"'), 'repository/ab/1/model.onnx': Buffer.from('other'), 'repository/odd +ü&%5c.txt': Buffer.from('odd') }
+export const OBJECTS = {
+  'repository/a/1/model.onnx': BIG, 'repository/a/config.pbtxt': Buffer.from('name: "a"'),
+  'repository/ab/1/model.onnx': Buffer.from('other'), 'repository/odd +ü&%5c.txt': Buffer.from('odd'),
+}
 
 export const never = new AbortController().signal
 export const clientOf = (scheme) => join(ROOT, 'dist', 'stores', `${scheme}.mjs`)
@@ -50,10 +53,13 @@ async function read(client, object, from = 0, to = object.size) {
   return Buffer.concat(parts)
 }
 
-/** What was thrown must be a failure of this kind, with these words. */
+/** Checks that `run` throws this kind of failure with these words. */
 export async function mustThrow(failure, words, run) {
   const error = await run().then(() => null, (thrown) => thrown)
-  must(error?.failure === failure && error.message.includes(words), `expected ${failure} with "${words}", got ${error?.failure}: ${error?.message}`)
+  must(
+    error?.failure === failure && error.message.includes(words),
+    `expected ${failure} with "${words}", got ${error?.failure}: ${error?.message}`,
+  )
   must(!error.message.includes('hidden'), `a secret is in the message: ${error.message}`)
 }
 
@@ -66,8 +72,8 @@ async function soon(what, holds) {
 }
 
 /**
- * @param place `{ scheme, url, environment, between, put(name, bytes) }` of a repository that holds OBJECTS and, in the model a, markers of directories; `urlOf(bucket)` is one in
- *   another bucket
+ * @param place `{ scheme, url, environment, between, put(name, bytes) }` of a repository that holds OBJECTS and, in the
+ *   model a, markers of directories; `urlOf(bucket)` is one in another bucket
  */
 export async function askStore(checks, { scheme, url, urlOf, environment, between, put, markers }) {
   const { open } = await import(pathToFileURL(clientOf(scheme)).href)
@@ -75,16 +81,24 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
   const find = async (path) => (await all(client)).find((one) => one.path === path)
   await checks.step('a list has every object, with size and MD5, and the markers of directories', async () => {
     const found = new Map((await all(client)).map((one) => [one.path, one]))
-    must(found.size === Object.keys(OBJECTS).length + markers.length && markers.every((name) => found.has(name)), `found ${[...found.keys()].join(', ')}`)
+    must(
+      found.size === Object.keys(OBJECTS).length + markers.length && markers.every((name) => found.has(name)),
+      `found ${[...found.keys()].join(', ')}`,
+    )
     for (const [name, bytes] of Object.entries(OBJECTS)) {
       const { size, md5 } = found.get(name.replace('repository/', '')) ?? {}
-      must(size === bytes.length && md5 === createHash('md5').update(bytes).digest('hex'), `${name}: ${size} bytes, ${md5}`)
+      must(
+        size === bytes.length && md5 === createHash('md5').update(bytes).digest('hex'),
+        `${name}: ${size} bytes, ${md5}`,
+      )
     }
   })
   await checks.step(`${PARTS} parts are read side by side`, async () => {
     const object = await find('a/1/model.onnx')
     const part = BIG.length / PARTS
-    const parts = await Promise.all(Array.from({ length: PARTS }, (_, i) => read(client, object, i * part, (i + 1) * part)))
+    const parts = await Promise.all(
+      Array.from({ length: PARTS }, (_, i) => read(client, object, i * part, (i + 1) * part)),
+    )
     must(BIG.equals(Buffer.concat(parts)), 'the parts are other bytes')
     must(String(await read(client, await find('odd +ü&%5c.txt'))) === 'odd', 'an odd name is read as another')
     must((await read(client, object, 5, 5)).length === 0, 'no bytes are some')
@@ -126,7 +140,8 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
     const [stop, unread] = [new AbortController(), new AbortController()]
     const from = performance.now()
     const reading = (async () => {
-      for await (const part of await client.read(object, 0, object.size, stop.signal)) if (part.length > 0) stop.abort(new Error('enough'))
+      for await (const part of await client.read(object, 0, object.size, stop.signal))
+        if (part.length > 0) stop.abort(new Error('enough'))
     })()
     must((await reading.catch((error) => error.message)) === 'enough', 'it ended in another way')
     await client.read(object, 0, object.size, unread.signal)
@@ -144,7 +159,9 @@ export async function askStore(checks, { scheme, url, urlOf, environment, betwee
       const signal = new AbortController().signal
       for await (const page of client.list(signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
       client.close()`
-    const child = spawn(process.execPath, ['--input-type=module', '-e', program, url], { env: { ...process.env, ...environment } })
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program, url], {
+      env: { ...process.env, ...environment },
+    })
     let printed = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => (printed += String(text)))
     const code = await new Promise((resolve) => child.once('exit', resolve))

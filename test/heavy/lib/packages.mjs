@@ -8,27 +8,35 @@ import { writePackages } from '../../../scripts/package/run.mjs'
 export const PACKED = ['npm packages', 'TypeScript', 'example models']
 
 /**
- * Tarballs of `nereid` and of the package for `target`, and nothing else, in a directory: built for release (minutes), or, where NEREID_PACKAGES names a
- * directory that has them, those.
+ * Tarballs of `nereid` and of the package for `target`, and nothing else, in a directory: built for release (minutes),
+ * or, where NEREID_PACKAGES names a directory that has them, those.
  */
 export async function packages(directory, target) {
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory, { recursive: true })
   const from = process.env.NEREID_PACKAGES
   if (from === undefined) return (await writePackages(directory, [target])).map(({ path }) => path)
-  const names = readdirSync(from).filter((name) => /^nereid-\d/.test(name) || name.startsWith(`nereid-${target.suffix}-`))
+  const names = readdirSync(from).filter(
+    (name) => /^nereid-\d/.test(name) || name.startsWith(`nereid-${target.suffix}-`),
+  )
   for (const name of names) cpSync(join(from, name), join(directory, name))
   return names.map((name) => join(directory, name))
 }
 
-/** Installs them as npm does on a machine of that kind, which this one is not; resolves with the path of the program for Node. */
+/**
+ * Installs them as npm does on a machine of that kind, which this one is not; resolves with the path of the program for
+ * Node.
+ */
 export async function installed(directory, target) {
   const tarballs = await packages(`${directory}-packages`, target)
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory, { recursive: true })
   // Both need nothing else, so that no registry is asked.
   const quiet = ['--offline', '--ignore-scripts', '--no-audit', '--no-fund', '--no-package-lock', '--loglevel=error']
-  const { code, text } = await capture('npm', ['install', '--prefix', directory, '--force', ...quiet, ...tarballs], { quiet: true })
-  if (code !== 0) throw new Error(`npm install of ${readdirSync(`${directory}-packages`).join(', ')}: ${text.trim().slice(-600)}`)
+  const { code, text } = await capture('npm', ['install', '--prefix', directory, '--force', ...quiet, ...tarballs], {
+    quiet: true,
+  })
+  if (code !== 0)
+    throw new Error(`npm install of ${readdirSync(`${directory}-packages`).join(', ')}: ${text.trim().slice(-600)}`)
   return join(directory, 'node_modules', 'nereid', 'dist', 'cli', 'main.js')
 }

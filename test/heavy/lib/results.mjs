@@ -14,7 +14,10 @@ changed since.
 |---|---|---|---|---|---|---|
 `
 
-/** @typedef {{ suite: string, passed: number, failed: number, date: string, commit: string, seconds: number, measured: string }} Row */
+/**
+ * @typedef {{ suite: string, passed: number, failed: number, date: string, commit: string, seconds: number, measured:
+ * string }} Row
+ */
 
 /** @returns {Row[]} */
 export function parseResults(text) {
@@ -33,10 +36,14 @@ export function parseResults(text) {
 
 /** The page with this row in the place of the suite's last one. @param {Row} row */
 export function withResult(text, row) {
-  const rows = [...parseResults(text).filter(({ suite }) => suite !== row.suite), row].sort((a, b) => (a.suite < b.suite ? -1 : 1))
+  const rows = [...parseResults(text).filter(({ suite }) => suite !== row.suite), row].sort((a, b) =>
+    a.suite < b.suite ? -1 : 1,
+  )
   // A bar or the end of a line would end the cell.
   const plain = (cell) => String(cell).replaceAll(/[|\s]+/g, ' ').trim()
-  const line = (r) => `| \`${r.suite}\` | ${r.passed} | ${r.failed} | ${r.date} | \`${r.commit}\` | ${r.seconds} | ${plain(r.measured)} |\n`
+  const line = (r) =>
+    `| \`${r.suite}\` | ${r.passed} | ${r.failed} | ${r.date} | \`${r.commit}\` | ${r.seconds} | ` +
+    `${plain(r.measured)} |\n`
   return HEAD + rows.map(line).join('')
 }
 

@@ -9,9 +9,13 @@ import { must } from './checks.mjs'
 const HERE = join(ROOT, 'target', 'heavy', 'tools')
 
 /** Why programs cannot be built by Go here, null when they can. */
-export const goMissing = () => (ask('go', ['version']) === null ? 'go: apt-get install golang-go, or a newer one' : null)
+export const goMissing = () =>
+  ask('go', ['version']) === null ? 'go: apt-get install golang-go, or a newer one' : null
 
-/** The path of a program that Go builds from a module, which takes minutes once; `set` are variables of it that its own build sets. @throws {Error} with what Go said */
+/**
+ * The path of a program that Go builds from a module, which takes minutes once; `set` are variables of it that its own
+ * build sets. @throws {Error} with what Go said
+ */
 export async function goProgram(name, source, version, set = []) {
   const directory = join(HERE, `${name}-${version}`)
   const path = join(directory, name)
@@ -19,7 +23,9 @@ export async function goProgram(name, source, version, set = []) {
   mkdirSync(directory, { recursive: true })
   const env = { ...process.env, CGO_ENABLED: '0', GOBIN: directory }
   const flags = ['-s', '-w', ...set.map((one) => `-X ${one}`)].join(' ')
-  const { code, text } = await capture('go', ['install', '-trimpath', `-ldflags=${flags}`, `${source}@${version}`], { env, quiet: true })
+  const { code, text } = await capture('go', ['install', '-trimpath', `-ldflags=${flags}`, `${source}@${version}`], {
+    env, quiet: true,
+  })
   must(code === 0, `go install ${source}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
   return path
 }
@@ -28,7 +34,10 @@ export async function goProgram(name, source, version, set = []) {
 export async function goModule(name, version) {
   const { code, text } = await capture('go', ['mod', 'download', '-json', `${name}@${version}`], { quiet: true })
   const found = /^\{[^]*^\}/m.exec(text)
-  must(code === 0 && found !== null, `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
+  must(
+    code === 0 && found !== null,
+    `go mod download ${name}@${version}: ${text.trim().split('\n').slice(-4).join(' | ')}`,
+  )
   return JSON.parse(found[0]).Dir
 }
 
@@ -42,6 +51,8 @@ export const prometheusMissing = () => (isInstalled() ? null : aptMissing())
 /** Paths of Prometheus and promtool: those of this machine, or Debian's. */
 export async function prometheusPrograms() {
   if (isInstalled()) return { prometheus: 'prometheus', promtool: 'promtool' }
-  const directory = await unpacked(join(HERE, 'prometheus'), { release: 'bookworm', architecture: ARCHITECTURES[process.arch], packages: ['prometheus'] })
+  const directory = await unpacked(join(HERE, 'prometheus'), {
+    release: 'bookworm', architecture: ARCHITECTURES[process.arch], packages: ['prometheus'],
+  })
   return { prometheus: join(directory, 'usr/bin/prometheus'), promtool: join(directory, 'usr/bin/promtool') }
 }
