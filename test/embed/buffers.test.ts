@@ -50,7 +50,10 @@ const answerTo = (value: number): number => 2 * value
 /** A binary request for the model that doubles what it gets, all of one value. */
 function request(value: number): { head: string; data: Buffer } {
   const input = { name: 'X', shape: [1, FLOATS], datatype: 'FP32', parameters: { binary_data_size: 4 * FLOATS } }
-  return { head: JSON.stringify({ inputs: [input], outputs: [{ name: 'DOUBLED', parameters: { binary_data: true } }] }), data: Buffer.from(new Float32Array(FLOATS).fill(value).buffer) }
+  return {
+    head: JSON.stringify({ inputs: [input], outputs: [{ name: 'DOUBLED', parameters: { binary_data: true } }] }),
+    data: Buffer.from(new Float32Array(FLOATS).fill(value).buffer),
+  }
 }
 
 async function inferred(port: number, value: number): Promise<Buffer> {
@@ -121,7 +124,10 @@ test('replies that their clients leave harm no others', async () => {
   const leaving = Array.from({ length: 8 }, async () => {
     const socket = connect(port, '127.0.0.1')
     socket.on('error', () => {})
-    socket.write(`POST ${PATH} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: ${head.length}\r\nContent-Length: ${head.length + data.length}\r\n\r\n${head}`)
+    socket.write(
+      `POST ${PATH} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: ` +
+        `${head.length}\r\nContent-Length: ${head.length + data.length}\r\n\r\n${head}`,
+    )
     socket.write(data)
     await new Promise((resolve) => socket.once('data', resolve))
     socket.resetAndDestroy()

@@ -10,7 +10,10 @@ export interface Answer {
 }
 
 /** Without what is the connection's. */
-export async function answer(at: string, method: string, path: string, { headers = {}, body }: { headers?: Record<string, string>; body?: Buffer | string } = {}): Promise<Answer> {
+export async function answer(
+  at: string, method: string, path: string,
+  { headers = {}, body }: { headers?: Record<string, string>; body?: Buffer | string } = {},
+): Promise<Answer> {
   return await new Promise((resolve, reject) => {
     // As it is: a URL would lose a part behind `#`, and cannot hold a whole target.
     const sent = ask(at, { method, headers, path }, (response) => {
@@ -29,12 +32,16 @@ export async function answer(at: string, method: string, path: string, { headers
 
 export const INFER = '/v2/models/simple/infer'
 const BINARY = Buffer.concat([
-  Buffer.from('{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}},{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}}],"parameters":{"binary_data_output":true}}'),
+  Buffer.from(
+    '{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}},{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":64}}],"parameters":{"binary_data_output":true}}',
+  ),
   Buffer.alloc(128, 1),
 ])
 const HEADER = { 'Inference-Header-Content-Length': String(BINARY.length - 128) }
 /** 1 MiB, which is read in two steps. */
-const LARGE = JSON.stringify({ inputs: [{ name: 'X', shape: [1, 300_000], datatype: 'FP32', data: Array.from({ length: 300_000 }, (_, i) => i) }] })
+const LARGE = JSON.stringify({
+  inputs: [{ name: 'X', shape: [1, 300_000], datatype: 'FP32', data: Array.from({ length: 300_000 }, (_, i) => i) }],
+})
 
 export const CASES: [string, string, { headers?: Record<string, string>; body?: Buffer | string }?][] = [
   ['GET', '/v2'],
@@ -67,13 +74,16 @@ export const CASES: [string, string, { headers?: Record<string, string>; body?: 
   ['POST', INFER, { body: 'x', headers: { 'Content-Encoding': 'br' } }],
   ['POST', '/v2/models/variable/infer', { body: LARGE }],
   ['POST', '/v2/models/variable/infer', { body: LARGE, headers: { 'Transfer-Encoding': 'chunked' } }],
-  ['POST', '/v2/models/simple/generate', { body: '{"INPUT0":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"INPUT1":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}' }],
+  [
+    'POST', '/v2/models/simple/generate',
+    { body: '{"INPUT0":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"INPUT1":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}' }
+  ],
   ['POST', '/v2/models/repeat/generate_stream', { body: '{"IN":[1,2,3],"DELAY":[0,0,0],"WAIT":0}' }],
   ['POST', '/v2/models/repeat/generate_stream', { body: '{"IN":"x"}' }],
   ['POST', '/v2/models/repeat/infer', { body: '{"inputs":[]}' }],
 ]
 
-/** What a `URL` cannot say. */
+/** Targets that a `URL` cannot express. */
 export const TARGETS: typeof CASES = [
   ['GET', '/v2/models/simple#part'],
   ['GET', 'http://127.0.0.1/v2/health/live'],
@@ -85,7 +95,9 @@ export const TARGETS: typeof CASES = [
 /** Resolves once a request of `model` was counted as given up. @throws {Error} when none is within 10 s. */
 export async function ended(server: Server, model: string): Promise<void> {
   const from = performance.now()
-  while (!new RegExp(`nereid_requests_cancelled_total\\{model="${model}"[^}]*\\} [1-9]`).test(await server.metricsText())) {
+  while (
+    !new RegExp(`nereid_requests_cancelled_total\\{model="${model}"[^}]*\\} [1-9]`).test(await server.metricsText())
+  ) {
     if (performance.now() - from > 10_000) throw new Error(`no request of ${model} was given up`)
     await new Promise((resolve) => setTimeout(resolve, 20))
   }

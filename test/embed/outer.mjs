@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify|uws|fetch|grpc-js FLAG …`. Takes the flags of `nereid`, so that what starts one can
- * start the other; the port of HTTP, or of gRPC with grpc-js, is the outer server's, all others are Nereid's own.
+ * A server of somebody else with the API inside, made of the built package: `outer.mjs
+ * node:http|fastify|uws|fetch|grpc-js FLAG …`. Takes the flags of `nereid`, so that what starts one can start the
+ * other; the port of HTTP, or of gRPC with grpc-js, is the outer server's, all others are Nereid's own.
  */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -38,19 +39,27 @@ const OUTER = {
     // As an app has it that answers what has no other route.
     const app = App().any('/*', (response) => response.writeStatus('404 Not Found').end())
     uws(server, app, { local: `${host}:${port}` })
-    await new Promise((resolve, reject) => app.listen(host, port, (socket) => (socket ? resolve() : reject(new Error(`cannot listen at ${host}:${port}`)))))
+    await new Promise((resolve, reject) =>
+      app.listen(host, port, (socket) => (socket ? resolve() : reject(new Error(`cannot listen at ${host}:${port}`)))),
+    )
     return async () => app.close()
   },
   async 'grpc-js'(server, port, host) {
     const grpc = new GrpcServer({ 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 })
     const { definition, implementation } = grpcService(server)
     grpc.addService(definition, implementation)
-    await new Promise((resolve, reject) => grpc.bindAsync(`${host}:${port}`, ServerCredentials.createInsecure(), (error) => (error === null ? resolve() : reject(error))))
+    await new Promise((resolve, reject) =>
+      grpc.bindAsync(`${host}:${port}`, ServerCredentials.createInsecure(), (error) =>
+        error === null ? resolve() : reject(error),
+      ),
+    )
     return async () => grpc.forceShutdown()
   },
 }
 
-/** A `Request` out of a request of node:http, and its `Response` back: what servers that speak in these do, and no more. */
+/**
+ * A `Request` out of a request of node:http, and its `Response` back: what servers that speak in these do, and no more.
+ */
 function translated(handle) {
   return async (request, response) => {
     const { method, url, socket, headersDistinct } = request
@@ -83,7 +92,9 @@ const [outer, ...flags] = process.argv.slice(2)
 const { httpPort, httpAddress, grpcPort, grpcAddress, metricsPort, metricsAddress, ...options } = optionsOf(flags)
 const at = (port, address) => ({ port: Number(port[0]), address: address[0] })
 // A library is quiet about what goes well, and says so in its log settings; the command line is not.
-const [own, outside] = outer === 'grpc-js' ? [{ http: at(httpPort, httpAddress) }, at(grpcPort, grpcAddress)] : [{ grpc: at(grpcPort, grpcAddress) }, at(httpPort, httpAddress)]
+const [own, outside] =
+  outer === 'grpc-js' ? [{ http: at(httpPort, httpAddress) }, at(grpcPort, grpcAddress)]
+    : [{ grpc: at(grpcPort, grpcAddress) }, at(httpPort, httpAddress)]
 const server = await Server.start({ logInfo: true, ...options, ...own, metrics: at(metricsPort, metricsAddress) })
 const close = await OUTER[outer](server, outside.port, outside.address)
 process.stdout.write('listening\n')

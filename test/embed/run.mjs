@@ -1,6 +1,7 @@
 /**
- * The recorded answers of Triton, asked of servers of others with the API inside (outer.mjs). What they answer differently than the port does is in differences.json, with the
- * reason of each; one that is not there fails, and one that is there and does not differ. gRPC, which the recordings use in between, goes to a port of its own.
+ * The recorded answers of Triton, asked of servers of others with the API inside (outer.mjs). What they answer
+ * differently than the port does is in differences.json, with the reason of each; one that is not there fails, and one
+ * that is there and does not differ. gRPC, which the recordings use in between, goes to a port of its own.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,16 +19,23 @@ async function replays(outers, { suites, cases = null }) {
   const from = recording('golden')
   const lanes = new Lanes('embed')
   const one = (outer) =>
-    replayed(from, suites ?? from.suites, { lanes, cases, server: `${process.execPath} ${join(HERE, 'outer.mjs')} ${outer}`, title: outer, differences: differences[outer] })
+    replayed(from, suites ?? from.suites, {
+      lanes, cases, server: `${process.execPath} ${join(HERE, 'outer.mjs')} ${outer}`, title: outer,
+      differences: differences[outer],
+    })
   const all = await Promise.all(outers.map(one))
   lanes.end()
   const sum = (pick) => all.reduce((total, counts) => total + pick(counts), 0)
-  return { passed: sum((c) => c.passed), failed: sum((c) => c.failed), known: sum((c) => c.known), failures: all.flatMap(({ failures }) => failures) }
+  return {
+    passed: sum((c) => c.passed), failed: sum((c) => c.failed), known: sum((c) => c.known),
+    failures: all.flatMap(({ failures }) => failures),
+  }
 }
 
 /** Whether the committed sample is the one that is chosen from the recording as it is now; what to do otherwise. */
 async function staleSample() {
-  return readFileSync(SAMPLE, 'utf8') === textOf(await chosen()) ? [] : ['test/embed/sample.json is not what test/embed/sample.mjs chooses: node test/embed/sample.mjs']
+  return readFileSync(SAMPLE, 'utf8') === textOf(await chosen()) ? []
+    : ['test/embed/sample.json is not what test/embed/sample.mjs chooses: node test/embed/sample.mjs']
 }
 
 /**
@@ -47,5 +55,7 @@ export async function embedded(outers = OUTER, { all = false } = {}) {
   if (all) return { ...(await replays(outers, {})), again }
   const stale = await staleSample()
   const { passed, failed, known, failures } = await replays(outers, { cases })
-  return { passed: passed + 1 - stale.length, failed: failed + stale.length, known, failures: [...stale, ...failures], again }
+  return {
+    passed: passed + 1 - stale.length, failed: failed + stale.length, known, failures: [...stale, ...failures], again,
+  }
 }

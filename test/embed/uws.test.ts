@@ -1,4 +1,5 @@
-// `uws` of `nereid/embed`: over the stand-in of uWebSockets.js (uws_stand_in.mjs), or over the real one, where NEREID_UWS has the path of its module (npm run test:heavy -- uws --uws PATH).
+// `uws` of `nereid/embed`: over the stand-in of uWebSockets.js (uws_stand_in.mjs), or over the real one, where
+// NEREID_UWS has the path of its module (npm run test:heavy -- uws --uws PATH).
 import { Agent, request as ask, type IncomingMessage } from 'node:http'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Server } from '../../src/index.js'
@@ -32,7 +33,9 @@ async function listening(app: App): Promise<string> {
 }
 
 beforeAll(async () => {
-  server = await Server.start({ modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false })
+  server = await Server.start({
+    modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false,
+  })
   own = `http://127.0.0.1:${server.ports.http}`
   url = await listening(uws(server, App(), { local: '127.0.0.1:1' }))
 })
@@ -44,14 +47,18 @@ afterAll(async () => {
 })
 
 // It has a route for `/v2` and what is below it: another path is the app's.
-test.each(CASES.filter(([, path]) => path !== '/v2%'))('uWebSockets.js answers %s %s as the port does', async (method, path, options) => {
+test.each(CASES.filter(([, path]) => path !== '/v2%'))(
+  'uWebSockets.js answers %s %s as the port does',
+  async (method, path, options) => {
   const [mine, theirs] = [await answer(url, method, path, options), await answer(own, method, path, options)]
   delete mine.headers['uwebsockets']
   expect({ ...mine, body: mine.body.toString() }).toEqual({ ...theirs, body: theirs.body.toString() })
 })
 
 /** The reply's head; the caller reads. */
-async function begun(at: string, path: string, body: Buffer | string, headers: Record<string, string> = {}, agent?: Agent): Promise<IncomingMessage> {
+async function begun(
+  at: string, path: string, body: Buffer | string, headers: Record<string, string> = {}, agent?: Agent,
+): Promise<IncomingMessage> {
   return await new Promise((resolve, reject) => {
     const sent = ask(at, { method: 'POST', path, headers, ...(agent === undefined ? {} : { agent }) }, resolve)
     sent.on('error', reject)
@@ -61,9 +68,14 @@ async function begun(at: string, path: string, body: Buffer | string, headers: R
 
 test('a large reply waits for a client that reads slowly, and is whole', async () => {
   const rows = 2_000_000
-  const head = JSON.stringify({ inputs: [{ name: 'X', shape: [1, rows], datatype: 'FP32', parameters: { binary_data_size: rows * 4 } }], parameters: { binary_data_output: true } })
+  const head = JSON.stringify({
+    inputs: [{ name: 'X', shape: [1, rows], datatype: 'FP32', parameters: { binary_data_size: rows * 4 } }],
+    parameters: { binary_data_output: true },
+  })
   const data = Buffer.from(Float32Array.from({ length: rows }, (_, i) => i).buffer)
-  const sent = { body: Buffer.concat([Buffer.from(head), data]), headers: { 'Inference-Header-Content-Length': String(head.length) } }
+  const sent = {
+    body: Buffer.concat([Buffer.from(head), data]), headers: { 'Inference-Header-Content-Length': String(head.length) },
+  }
   const reply = await begun(url, '/v2/models/variable/infer', sent.body, sent.headers)
   await new Promise((resolve) => setTimeout(resolve, 200))
   const chunks: Buffer[] = []
@@ -76,14 +88,16 @@ test('a large reply waits for a client that reads slowly, and is whole', async (
 
 test('events wait for a client that reads slowly, and all come in order', async () => {
   const IN = Array.from({ length: 3000 }, (_, i) => i)
-  const reply = await begun(url, '/v2/models/repeat/generate_stream', JSON.stringify({ IN, DELAY: IN.map(() => 0), WAIT: 0 }))
+  const reply = await begun(
+    url, '/v2/models/repeat/generate_stream', JSON.stringify({ IN, DELAY: IN.map(() => 0), WAIT: 0 }),
+  )
   await new Promise((resolve) => setTimeout(resolve, 200))
   let text = ''
   for await (const chunk of reply) text += String(chunk)
   expect([...text.matchAll(/"OUT":(\d+)/g)].map(([, out]) => Number(out))).toEqual(IN)
 })
 
-test('a body that is longer than allowed is not read to its end, and its connection serves the next request', async () => {
+test('the rest of a body that is too long is not read, and its connection serves the next request', async () => {
   const small = await Server.start({ modelRepository: models.path('small'), httpMaxInputSize: 100_000 })
   const at = await listening(uws(small, App()))
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
@@ -94,7 +108,8 @@ test('a body that is longer than allowed is not read to its end, and its connect
     for await (const chunk of reply) text += String(chunk)
     expect([reply.statusCode, text]).toEqual([400, expect.stringContaining('--http-max-input-size')])
     // The number of the text is how much had been read.
-    if ('Transfer-Encoding' in headers) expect(Number(/(\d{6,}) bytes/.exec(text)?.[1] ?? Infinity)).toBeLessThan(2_000_000)
+    if ('Transfer-Encoding' in headers)
+      expect(Number(/(\d{6,}) bytes/.exec(text)?.[1] ?? Infinity)).toBeLessThan(2_000_000)
     const next = await begun(at, INFER, simpleBody(1), {}, agent)
     next.resume()
     expect(next.statusCode).toBe(200)

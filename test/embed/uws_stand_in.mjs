@@ -1,13 +1,14 @@
 /**
- * A stand-in for the `App` of uWebSockets.js, which is not on npm: what `uws()` of `nereid/embed` uses of it, over node:http. It keeps the rules of the real one and throws where
- * one is broken: a request is there only while its handler runs, the bytes of a body only while `onData` does (then they are detached); a response is gone once it was aborted or has
- * ended; a handler that has not answered has to have an `onAborted`; what is written outside of a callback is written in `cork`; nothing of the head follows the body.
- * Headers have lower-case names, and the connection takes `TAKEN_BYTES` of `tryEnd` at a time.
- * The heavy suite `uws` asks the real one the same.
+ * A stand-in for the `App` of uWebSockets.js, which is not on npm: what `uws()` of `nereid/embed` uses of it, over
+ * node:http. It keeps the rules of the real one and throws where one is broken: a request is there only while its
+ * handler runs, the bytes of a body only while `onData` does (then they are detached); a response is gone once it was
+ * aborted or has ended; a handler that has not answered has to have an `onAborted`; what is written outside of a
+ * callback is written in `cork`; nothing of the head follows the body. Headers have lower-case names, and the
+ * connection takes `TAKEN_BYTES` of `tryEnd` at a time. The heavy suite `uws` asks the real one the same.
  */
 import { createServer } from 'node:http'
 
-/** What `tryEnd` hands to the socket at once. */
+/** Bytes that `tryEnd` hands to the socket at once. */
 export const TAKEN_BYTES = 64 * 1024
 
 /** Rules that were broken, by all apps of this process: what a callback throws may be caught on its way. */
@@ -95,7 +96,7 @@ class Response {
     if (this.#isOver || this.#onData === null) return
     const chunk = new Uint8Array(bytes).buffer
     this.inCork(() => this.#onData(chunk, isLast))
-    // Whoever kept it has nothing now.
+    // Detaches the chunk, as uWebSockets.js does after the callback.
     structuredClone(chunk, { transfer: [chunk] })
   }
 
@@ -118,7 +119,7 @@ class Response {
   #finish() {
     this.#isOver = true
     this.#response.end()
-    // What is left of the body goes by.
+    // The rest of the body is discarded.
     this.#message.resume()
   }
 
@@ -174,7 +175,10 @@ class Response {
   tryEnd(rest, total) {
     this.#use(true)
     rule(this.#total === null || this.#total === total, 'tryEnd was told another length')
-    rule(rest.length === total - this.#offset, `tryEnd was given ${rest.length} bytes at offset ${this.#offset} of ${total}`)
+    rule(
+      rest.length === total - this.#offset,
+      `tryEnd was given ${rest.length} bytes at offset ${this.#offset} of ${total}`,
+    )
     this.#total = total
     this.#begin(total)
     const taken = rest.subarray(0, TAKEN_BYTES)
@@ -210,14 +214,19 @@ class Response {
   }
 }
 
-/** `App()`: `any` with patterns that may end in `/*`, `listen` and `close`. What has no route is not answered, as by the real one without one: the connection ends. */
+/**
+ * `App()`: `any` with patterns that may end in `/*`, `listen` and `close`. What has no route is not answered, as by the
+ * real one without one: the connection ends.
+ */
 export function App() {
   const routes = []
   const fits = (pattern, path) => (pattern.endsWith('/*') ? path.startsWith(pattern.slice(0, -1)) : path === pattern)
   const http = createServer((message, response) => {
     const path = message.url.split('?', 1)[0]
     // The longest pattern is the closest one.
-    const [route] = routes.filter(({ pattern }) => fits(pattern, path)).toSorted((a, b) => b.pattern.length - a.pattern.length)
+    const [route] = routes
+      .filter(({ pattern }) => fits(pattern, path))
+      .toSorted((a, b) => b.pattern.length - a.pattern.length)
     if (route === undefined) return message.socket.destroy()
     const [res, req] = [new Response(message, response), new Request(message)]
     res.inCork(() => route.handler(res, req))

@@ -1,6 +1,6 @@
 /**
- * The table of `npm run test:gpu`, rows.json: what each row shows, what of the machine it needs, and its target. Read by run.py as well.
- * `node test/gpu/rows.mjs` writes its section of COMPAT.md.
+ * The table of `npm run test:gpu`, rows.json: what each row shows, what of the machine it needs, and its target. Read
+ * by run.py as well. `node test/gpu/rows.mjs` writes its section of COMPAT.md.
  */
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -20,13 +20,18 @@ export function targetText({ target }) {
 /** Rows that passed when they last ran on a GPU, by the committed results, whose names sort by time. */
 export function passedRows(directory = `${HERE}/results`) {
   const files = existsSync(directory) ? readdirSync(directory).filter((name) => name.endsWith('.json')).sort() : []
-  const results = files.map((name) => JSON.parse(readFileSync(`${directory}/${name}`, 'utf8'))).filter(({ mock }) => mock === false)
-  const last = new Map(results.flatMap(({ rows }) => rows.filter(({ state }) => state !== 'not run').map(({ id, state }) => [id, state])))
+  const results = files
+    .map((name) => JSON.parse(readFileSync(`${directory}/${name}`, 'utf8')))
+    .filter(({ mock }) => mock === false)
+  const last = new Map(
+    results.flatMap(({ rows }) => rows.filter(({ state }) => state !== 'not run').map(({ id, state }) => [id, state])),
+  )
   return new Set([...last].filter(([, state]) => state === 'passed').map(([id]) => id))
 }
 
 /** The rows of COMPAT.md's section `Not passed on a GPU`, as it should read. */
-export const compatRows = (passed = passedRows()) => ROWS.filter(({ id }) => !passed.has(id)).map((row) => `| ${row.id} | ${row.shows} | ${targetText(row)} |`)
+export const compatRows = (passed = passedRows()) =>
+  ROWS.filter(({ id }) => !passed.has(id)).map((row) => `| ${row.id} | ${row.shows} | ${targetText(row)} |`)
 
 /** The section with its rows. */
 const SECTION = /^(## Not passed on a GPU\n[\s\S]*?\n\|---\|---\|---\|\n)((?:\|.*\n)*)/m
@@ -36,5 +41,14 @@ export const listedRows = (compat) => (SECTION.exec(compat)?.[2] ?? '').split('\
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const path = `${HERE}/../../COMPAT.md`
-  writeFileSync(path, readFileSync(path, 'utf8').replace(SECTION, (_, head) => `${head}${compatRows().map((row) => `${row}\n`).join('')}`))
+  writeFileSync(
+    path,
+    readFileSync(path, 'utf8').replace(
+      SECTION,
+      (_, head) =>
+        `${head}${compatRows()
+          .map((row) => `${row}\n`)
+          .join('')}`,
+    ),
+  )
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * h2spec, another reading of RFC 9113 and RFC 7541, against the gRPC port and the HTTP port: `node test/h2spec/run.mjs`. It is built
- * from its Go module, pinned in go.mod, into target/tools. Where it cannot be built, crates/http2/src/core/tests.rs still has the
- * same cases.
+ * h2spec, another reading of RFC 9113 and RFC 7541, against the gRPC port and the HTTP port: `node
+ * test/h2spec/run.mjs`. It is built from its Go module, pinned in go.mod, into target/tools. Where it cannot be built,
+ * crates/http2/src/core/tests.rs still has the same cases.
  */
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -22,7 +22,9 @@ const KNOWN = [
   {
     port: 'http',
     case: 'Sends invalid connection preface',
-    reason: 'this port speaks HTTP/1.1 too: what is no preface is a request, and is answered as one before the connection ends',
+    reason:
+      'this port speaks HTTP/1.1 too: what is no preface is a request, and is answered as one before the ' +
+      'connection ends',
   },
 ]
 
@@ -45,15 +47,20 @@ async function run(port, path, args) {
   if (!existsSync(file)) throw new Error(`h2spec wrote no report: ${text.trim().split('\n').at(-1)}`)
   const cases = readFileSync(file, 'utf8').match(/<testcase[^>]*?(?:\/>|>.*?<\/testcase>)/gs) ?? []
   return cases.map((one) => {
-    const name = (key) => (new RegExp(` ${key}="([^"]*)"`).exec(one)?.[1] ?? '').replaceAll('&#39;', "'").replaceAll('&amp;', '&')
+    const name = (key) =>
+      (new RegExp(` ${key}="([^"]*)"`).exec(one)?.[1] ?? '').replaceAll('&#39;', "'").replaceAll('&amp;', '&')
     const failed = /<(failure|error)[ >]/.test(one)
     const actual = /<(?:failure|error)>(.*?)<\//s.exec(one)?.[1] ?? ''
     return { section: name('package'), case: name('classname'), failed, actual: actual.replaceAll('&#xA;', ' | ') }
   })
 }
 
-/** A HEADERS frame is too large beyond our MAX_FRAME_SIZE of 1 MiB; h2spec takes 16 KiB for granted, and has to be told. */
-const LARGE = { section: 'http2/4.2', case: 'Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE' }
+/**
+ * A HEADERS frame is too large beyond our MAX_FRAME_SIZE of 1 MiB; h2spec takes 16 KiB for granted, and has to be told.
+ */
+const LARGE = {
+  section: 'http2/4.2', case: 'Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE',
+}
 
 /**
  * Asks the gRPC port, and with `all` the HTTP port too, which has the same implementation behind another way in.

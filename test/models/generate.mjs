@@ -83,8 +83,8 @@ function ragged() {
 }
 
 /**
- * Attention over tokens of any number: HIDDEN has a vector for each, POOLED the mean of those that MASK shows. What the mask hides changes
- * nothing of the others.
+ * Attention over tokens of any number: HIDDEN has a vector for each, POOLED the mean of those that MASK shows. What the
+ * mask hides changes nothing of the others.
  */
 function attention() {
   const [words, width] = [16, 4]
@@ -128,8 +128,12 @@ function writePadding(root) {
       ['POOLED', 'TYPE_FP32', [4]],
     ],
   ]
-  const padding = parameter('nereid.padding.IDS', '[tokens] value=3') + parameter('nereid.padding.MASK', '[tokens]') + parameter('nereid.padding.HIDDEN', '[tokens,4]')
-  const add = (name, more) => writeModel(root, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: attention() } })
+  const padding =
+    parameter('nereid.padding.IDS', '[tokens] value=3') +
+    parameter('nereid.padding.MASK', '[tokens]') +
+    parameter('nereid.padding.HIDDEN', '[tokens,4]')
+  const add = (name, more) =>
+    writeModel(root, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: attention() } })
   add('alone', one)
   add('padded', `dynamic_batching { }\n${padding}${one}`)
 }
@@ -239,7 +243,8 @@ function writeMain(root) {
         ['R_OUT', 'TYPE_FP32', [-1]],
         ['IDX', 'TYPE_FP32', [1]],
       ],
-      'batch_input [ { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "INDEX" data_type: TYPE_FP32 source_input: "R" } ]\n' +
+      'batch_input [ { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: "INDEX" data_type: TYPE_FP32 ' +
+        'source_input: "R" } ]\n' +
         'batch_output [ { target_name: "R_OUT" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "R" } ]\n' +
         `dynamic_batching { max_queue_delay_microseconds: 1000 }\n${one}`,
     ),

@@ -9,7 +9,10 @@
  * is built as for a release and checked, which takes minutes; only such packages must meet the size limits.
  */
 import { createHash } from 'node:crypto'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, statSync,
+  symlinkSync, writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -66,7 +69,8 @@ function barePath(root) {
   const directory = join(root, 'bin')
   mkdirSync(directory)
   symlinkSync(process.execPath, join(directory, 'node'))
-  for (const name of ['npm', 'npx', 'sh']) symlinkSync(realpathSync(ask('sh', ['-c', `command -v ${name}`])), join(directory, name))
+  for (const name of ['npm', 'npx', 'sh'])
+    symlinkSync(realpathSync(ask('sh', ['-c', `command -v ${name}`])), join(directory, name))
   return directory
 }
 
@@ -77,7 +81,8 @@ function writeModels(root) {
   mkdirSync(join(repository, 'python_adds', '1'), { recursive: true })
   writeFileSync(
     join(repository, 'python_adds', 'config.pbtxt'),
-    'backend: "python"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n',
+    'backend: "python"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" ' +
+      'data_type: TYPE_FP32 dims: [ -1 ] } ]\n',
   )
   writeFileSync(
     join(repository, 'python_adds', '1', 'model.py'),
@@ -96,15 +101,24 @@ class TritonPythonModel:
 /** The packages under test, with a release module or that of set-up: main first, then platforms, client, wheel. */
 async function packagesOf(root, given, shipped) {
   const target = ownTarget()
-  if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: !shipped, wheel: true })).map(({ path }) => path)
+  if (given === null)
+    return (await writePackages(join(root, 'tarballs'), [target], { built: !shipped, wheel: true })).map(
+      ({ path }) => path,
+    )
   const files = readdirSync(given).filter((name) => name.endsWith('.tgz'))
   const one = (pattern) => {
     const found = files.filter((name) => pattern.test(name))
-    if (found.length !== 1) throw new SetupError(`${given} has ${found.length} files ${pattern.source} instead of one: npm run package -- --out ${given}`)
+    if (found.length !== 1)
+      throw new SetupError(
+        `${given} has ${found.length} files ${pattern.source} instead of one: npm run package -- --out ${given}`,
+      )
     return join(given, found[0])
   }
   const wheels = readdirSync(given).filter((name) => name.endsWith(`_${target.triple.split('-')[0]}.whl`))
-  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)), one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))]
+  return [
+    one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)),
+    one(/^nereid-client-\d.*\.tgz$/), ...wheels.map((name) => join(given, name))
+  ]
 }
 
 /** Reason why a fact cannot be tested here. */
@@ -128,18 +142,25 @@ const FACTS = [
         const output = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
         check(/All good/.test(output), output)
       }
-      for (const path of [t.packed[0], t.packed.at(-1)]) await run(process.execPath, [tool('attw'), path, '--profile', 'esm-only', '--no-emoji', '--no-color'])
+      for (const path of [t.packed[0], t.packed.at(-1)])
+        await run(process.execPath, [tool('attw'), path, '--profile', 'esm-only', '--no-emoji', '--no-color'])
     },
   ],
   [
     'the download is within its limit',
     // A quick module is larger than a release one.
-    (t) => t.sized && within('base install, download', t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0), DOWNLOAD_BYTES_MAX, mb),
+    (t) =>
+      t.sized &&
+      within(
+        'base install, download', t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0),
+        DOWNLOAD_BYTES_MAX, mb,
+      ),
   ],
   [
     'npm install nereid works with nothing but Node and this registry, runs no script, and takes two packages',
     async (t) => {
-      for (const path of t.packed) await run('npm', ['publish', path, '--access', 'public', '--loglevel=error'], { cwd: t.root, env: t.env })
+      for (const path of t.packed)
+        await run('npm', ['publish', path, '--access', 'public', '--loglevel=error'], { cwd: t.root, env: t.env })
       mkdirSync(t.app)
       const from = performance.now()
       await run('npm', ['install', 'nereid', '--loglevel=error'], { cwd: t.app, env: t.env })
@@ -155,7 +176,8 @@ const FACTS = [
     },
   ],
   [
-    'each package says what is in it: every linked crate and packed library, with version, licence and hash, as the schema of CycloneDX has it',
+    'each package says what is in it: every linked crate and packed library, with version, licence and hash, ' +
+      'as the schema of CycloneDX has it',
     async (t) => {
       const { Spec, Validation } = library('@cyclonedx/cyclonedx-library')
       const validator = new Validation.JsonStrictValidator(Spec.Version.v1dot6)
@@ -174,22 +196,46 @@ const FACTS = [
         return bill.components
       }
       const platform = await billOf(t.platform)
-      const listed = platform.filter(({ purl }) => purl?.startsWith('pkg:cargo/')).map(({ name, version }) => `${name}-${version}`)
+      const listed = platform
+        .filter(({ purl }) => purl?.startsWith('pkg:cargo/'))
+        .map(({ name, version }) => `${name}-${version}`)
       check(new Set(listed).size === listed.length && listed.length > 50, `${listed.length} crates`)
       // Panics name their file, and so the crate; those below /rust/deps are of the Rust standard library.
       const module = readFileSync(join(t.platform, moduleName(ownTarget()))).toString('latin1')
-      const named = [...new Set([...module.matchAll(/(?<!\/rust\/deps)\/([a-z][\w-]*-\d+\.\d+\.\d+[\w.+-]*)\/src\/[\w/]+\.rs/g)].map(([, crate]) => crate))]
+      const named = [
+        ...new Set(
+          [...module.matchAll(/(?<!\/rust\/deps)\/([a-z][\w-]*-\d+\.\d+\.\d+[\w.+-]*)\/src\/[\w/]+\.rs/g)].map(
+            ([, crate]) => crate,
+          ),
+        ),
+      ]
       check(named.length > 10, `the module names ${named.length} crates`)
-      check(named.every((one) => listed.includes(one)), `the module has ${named.filter((one) => !listed.includes(one))}, the bill has not`)
+      check(
+        named.every((one) => listed.includes(one)),
+        `the module has ${named.filter((one) => !listed.includes(one))}, the bill has not`,
+      )
       const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8')
-      for (const { purl, hashes } of platform) if (purl?.startsWith('pkg:cargo/')) check(lock.includes(`checksum = "${hashes[0].content}"`), `${purl} has another hash in Cargo.lock`)
+      for (const { purl, hashes } of platform)
+        if (purl?.startsWith('pkg:cargo/'))
+          check(lock.includes(`checksum = "${hashes[0].content}"`), `${purl} has another hash in Cargo.lock`)
       const file = platform.find(({ type }) => type === 'file')
       check(file.hashes[0].content === digest(join(t.platform, file.name)), `${file.name} is not the file of the bill`)
       const main = await billOf(join(t.app, 'node_modules', 'nereid'))
       const licences = readFileSync(join(t.app, 'node_modules', 'nereid', 'THIRD-PARTY-LICENSES.txt'), 'utf8')
-      const packed = [...licences.split('====')[0].matchAll(/^ {2}(\S+) (\S+):/gm)].map(([, name, version]) => `${name}@${version}`)
-      check(packed.toSorted().join() === main.map(({ name, version }) => `${name}@${version}`).toSorted().join(), `packed are ${packed}`)
-      process.stdout.write(`${listed.length} crates, of which the module names ${named.length}; ${main.length} libraries; ONNX Runtime\n`)
+      const packed = [...licences.split('====')[0].matchAll(/^ {2}(\S+) (\S+):/gm)].map(
+        ([, name, version]) => `${name}@${version}`,
+      )
+      check(
+        packed.toSorted().join() ===
+          main
+            .map(({ name, version }) => `${name}@${version}`)
+            .toSorted()
+            .join(),
+        `packed are ${packed}`,
+      )
+      process.stdout.write(
+        `${listed.length} crates, of which the module names ${named.length}; ${main.length} libraries; ONNX Runtime\n`,
+      )
     },
   ],
   [
@@ -205,8 +251,12 @@ const FACTS = [
       process.stdout.write(`ready with both models: ${seconds(server.readyMs)}\n`)
       await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
       const exposition = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()
-      for (const name of ['nv_inference_count', 'nereid_process_cpu_seconds_total']) check(exposition.includes(name), `no metric ${name}`)
-      check(server.output().includes(join(t.platform, 'libonnxruntime')), `the report does not name the library of the package: ${server.output()}`)
+      for (const name of ['nv_inference_count', 'nereid_process_cpu_seconds_total'])
+        check(exposition.includes(name), `no metric ${name}`)
+      check(
+        server.output().includes(join(t.platform, 'libonnxruntime')),
+        `the report does not name the library of the package: ${server.output()}`,
+      )
       await end(server.child)
     },
   ],
@@ -217,9 +267,13 @@ const FACTS = [
       mkdirSync(home)
       const env = { ...t.env, HOME: home, npm_config_cache: join(home, 'cache'), npm_config_registry: t.registry }
       const [http, grpc, metrics] = await freePorts(3)
-      const args = ['--yes', 'nereid', `--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])]
+      const args = [
+        '--yes', 'nereid', `--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])
+      ]
       cpSync(join(t.models, 'simple'), join(t.root, 'one', 'simple'), { recursive: true })
-      const server = await start('npx', join(t.bin, 'npx'), args, { cwd: home, env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`) })
+      const server = await start('npx', join(t.bin, 'npx'), args, {
+        cwd: home, env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+      })
       within('npx nereid, from nothing to ready', server.readyMs, NPX_MS_MAX, seconds)
       await end(server.child)
     },
@@ -256,7 +310,10 @@ await server.stop()
         typeRoots: [join(ROOT, 'node_modules', '@types')],
       }
       writeFileSync(join(t.app, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
-      writeFileSync(join(t.app, 'package.json'), JSON.stringify({ ...JSON.parse(readFileSync(join(t.app, 'package.json'), 'utf8')), type: 'module' }))
+      writeFileSync(
+        join(t.app, 'package.json'),
+        JSON.stringify({ ...JSON.parse(readFileSync(join(t.app, 'package.json'), 'utf8')), type: 'module' }),
+      )
       await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', t.app])
     },
   ],
@@ -274,11 +331,11 @@ await server.stop()
       check(!files.some((name) => /\.(node|so|wasm|dylib)$/.test(name)), `native code: ${files.join(', ')}`)
       within('nereid-client, on disk', bytesBelow(directory), CLIENT_BYTES_MAX, kb)
       const [http, grpc, metrics] = await freePorts(3)
-      const server = await start('nereid', join(t.app, 'node_modules', '.bin', 'nereid'), [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])], {
-        cwd: t.app,
-        env: t.env,
-        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
-      })
+      const server = await start(
+        'nereid', join(t.app, 'node_modules', '.bin', 'nereid'),
+        [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])],
+        { cwd: t.app, env: t.env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`) },
+      )
       writeFileSync(
         join(home, 'ask.mjs'),
         `const { connect } = await import(process.argv[3])
@@ -292,7 +349,9 @@ client.close()
       const url = `http://127.0.0.1:${http}`
       await run('node', [join(home, 'ask.mjs'), url, 'nereid-client'], { cwd: home, env: t.env })
       // Resolved like a browser bundler does.
-      await run('node', ['--conditions=browser', join(home, 'ask.mjs'), url, join(directory, 'dist', 'index.js')], { cwd: home, env: t.env })
+      await run('node', ['--conditions=browser', join(home, 'ask.mjs'), url, join(directory, 'dist', 'index.js')], {
+        cwd: home, env: t.env,
+      })
       cpSync(join(home, 'ask.mjs'), join(t.app, 'ask.mjs'))
       await run('node', [join(t.app, 'ask.mjs'), url, 'nereid/client'], { cwd: t.app, env: t.env })
       await run('node', [join(home, 'ask.mjs'), `grpc://127.0.0.1:${grpc}`, 'nereid-client'], { cwd: home, env: t.env })
@@ -304,8 +363,13 @@ client.close()
     async (t) => {
       const home = join(t.root, 'client')
       cpSync(join(HERE, 'client_consumer.ts'), join(home, 'consumer.ts'))
-      for (const more of [{ lib: ['es2023'], types: ['node'], typeRoots: [join(ROOT, 'node_modules', '@types')] }, { lib: ['es2022', 'esnext.disposable', 'dom'], types: [] }]) {
-        const compilerOptions = { strict: true, noEmit: true, skipLibCheck: false, target: 'es2022', module: 'nodenext', ...more }
+      for (const more of [
+        { lib: ['es2023'], types: ['node'], typeRoots: [join(ROOT, 'node_modules', '@types')] },
+        { lib: ['es2022', 'esnext.disposable', 'dom'], types: [] },
+      ]) {
+        const compilerOptions = {
+          strict: true, noEmit: true, skipLibCheck: false, target: 'es2022', module: 'nodenext', ...more,
+        }
         writeFileSync(join(home, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
         await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', home])
       }
@@ -313,38 +377,54 @@ client.close()
   ],
   [
     'the helper for regions is importable from the package',
-    (t) => run(PYTHON, ['-c', 'import nereid_shm; print(nereid_shm.__file__)'], { env: { ...process.env, PYTHONPATH: join(t.app, 'node_modules/nereid/shm/python') } }),
+    (t) =>
+      run(PYTHON, ['-c', 'import nereid_shm; print(nereid_shm.__file__)'], {
+        env: { ...process.env, PYTHONPATH: join(t.app, 'node_modules/nereid/shm/python') },
+      }),
   ],
   [
-    'pip installs the wheel, which is within its limit, where there is no Node; nereid and tritonserver answer, and models in Python run under that interpreter',
+    'pip installs the wheel, which is within its limit, where there is no Node; nereid and tritonserver ' +
+      'answer, and models in Python run under that interpreter',
     async (t) => {
       const [wheel] = t.wheels
-      if (wheel === undefined) throw new Skip(t.given === null ? 'there is no wheel for this platform' : `${t.given} has no wheel of this platform: npm run package -- --wheel`)
+      if (wheel === undefined)
+        throw new Skip(
+          t.given === null ? 'there is no wheel for this platform'
+            : `${t.given} has no wheel of this platform: npm run package -- --wheel`,
+        )
       if (t.sized) within('the wheel', statSync(wheel).size, WHEEL_BYTES_MAX, mb)
       await run(PYTHON, ['-m', 'venv', t.venv])
       const pip = (...args) => capture(t.python, ['-m', 'pip', '--disable-pip-version-check', ...args], { quiet: true })
-      const [, node] = /^dependencies = \["([^"]+)"\]$/m.exec(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')) ?? []
+      const [, node] =
+        /^dependencies = \["([^"]+)"\]$/m.exec(readFileSync(join(ROOT, 'packaging/wheel/pyproject.toml'), 'utf8')) ?? []
       const wheels = join(t.root, 'wheels')
       const got = await pip('download', '--quiet', '--no-deps', '--only-binary=:all:', '--dest', wheels, node)
       if (got.code !== 0) throw new Skip(`${node} cannot be had: ${got.text.trim().split('\n').at(-1)}`)
       const installed = await pip('install', '--quiet', '--no-index', '--find-links', wheels, wheel)
       check(installed.code === 0, installed.text)
       // numpy and tritonclient are those of the tests.
-      const packages = async (python) => (await run(python, ['-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'])).trim()
+      const packages = async (python) =>
+        (await run(python, ['-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'])).trim()
       writeFileSync(join(await packages(t.python), 'tests.pth'), `${await packages(PYTHON)}\n`)
 
       const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
       const output = await run(join(t.venv, 'bin', 'nereid'), ['--version'], { env: t.nodeless })
       check(output.includes(version), output)
       const [http, grpc, metrics] = await freePorts(3)
-      const server = await start('tritonserver', join(t.venv, 'bin', 'tritonserver'), ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])], {
+      const server = await start(
+        'tritonserver', join(t.venv, 'bin', 'tritonserver'),
+        ['--log-verbose=1', `--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])],
+        {
         cwd: t.root,
         env: { ...t.nodeless, NEREID_PYTHON: '', VIRTUAL_ENV: '' },
         ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
       })
       process.stdout.write(`the wheel's server is ready with both models: ${seconds(server.readyMs)}\n`)
       await run(PYTHON, [join(HERE, 'client.py'), `127.0.0.1:${http}`, `127.0.0.1:${grpc}`])
-      for (const file of [`runs in ${join(t.venv, 'bin', 'python')}`, join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')]) {
+      for (const file of [
+        `runs in ${join(t.venv, 'bin', 'python')}`,
+        join('nereid', 'npm', 'node_modules', packageName(ownTarget()), 'libonnxruntime')
+      ]) {
         check(server.output().includes(file), `the report does not name ${file}: ${server.output()}`)
       }
       await end(server.child)
@@ -366,8 +446,12 @@ client.close()
       const [http, grpc, metrics] = await freePorts(3)
       const args = [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])]
       const ready = answers(`http://127.0.0.1:${http}/v2/health/ready`)
-      const server = await start('nereid', join(t.app, 'node_modules/.bin/nereid'), args, { cwd: t.app, env: t.env, ready })
-      check(server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`), server.output())
+      const server = await start('nereid', join(t.app, 'node_modules/.bin/nereid'), args, {
+        cwd: t.app, env: t.env, ready,
+      })
+      check(
+        server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`), server.output(),
+      )
       await end(server.child)
       rmSync(built, { recursive: true })
     },
@@ -375,23 +459,37 @@ client.close()
   [
     'without the package of the platform, or with one of another version, the start fails and says what is missing',
     async (t) => {
-      const serve = () => capture(join(t.app, 'node_modules/.bin/nereid'), [`--model-repository=${t.models}`], { quiet: true, env: t.env })
+      const serve = () =>
+        capture(join(t.app, 'node_modules/.bin/nereid'), [`--model-repository=${t.models}`], {
+          quiet: true, env: t.env,
+        })
       const { version } = JSON.parse(readFileSync(join(t.platform, 'package.json'), 'utf8'))
       const command = `npm install ${packageName(ownTarget())}@${version}`
       const manifest = join(t.platform, 'package.json')
       writeFileSync(manifest, readFileSync(manifest, 'utf8').replace(`"version": "${version}"`, '"version": "0.0.1"'))
       const other = await serve()
-      check(other.code === 1 && other.text.includes(`has version 0.0.1, not ${version}`) && other.text.includes(command), other.text)
+      check(
+        other.code === 1 && other.text.includes(`has version 0.0.1, not ${version}`) && other.text.includes(command),
+        other.text,
+      )
       renameSync(t.platform, `${t.platform}.away`)
       const none = await serve()
-      check(none.code === 1 && none.text.includes(`${packageName(ownTarget())} ${version} is not installed`) && none.text.includes(command), none.text)
+      check(
+        none.code === 1 &&
+          none.text.includes(`${packageName(ownTarget())} ${version} is not installed`) &&
+          none.text.includes(command),
+        none.text,
+      )
     },
   ],
 ]
 
 /** @returns {Promise<{passed: number, failed: number, failures: string[], skipped?: string}>} */
 export async function packages({ given = null, shipped = false } = {}) {
-  if (ownTarget() === undefined) return { passed: 0, failed: 0, failures: [], skipped: `there is no package for ${process.platform}-${process.arch}` }
+  if (ownTarget() === undefined)
+    return {
+      passed: 0, failed: 0, failures: [], skipped: `there is no package for ${process.platform}-${process.arch}`,
+    }
   await installTools()
   await pythonEnvironment()
   const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-package-')))

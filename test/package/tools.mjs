@@ -29,8 +29,10 @@ export async function installTools() {
   const inputs = filesBelow(ROOT, [SOURCE])
   if (stamps.isFresh('tools', inputs, ['target/package/tools/node_modules/.package-lock.json'])) return
   mkdirSync(DIRECTORY, { recursive: true })
-  for (const { path } of inputs) copyFileSync(join(ROOT, path), join(ROOT, path.replace(SOURCE, 'target/package/tools')))
+  for (const { path } of inputs)
+    copyFileSync(join(ROOT, path), join(ROOT, path.replace(SOURCE, 'target/package/tools')))
   const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error']
-  if ((await show('npm', args, { cwd: DIRECTORY })) !== 0) throw new SetupError('the tools of test/package could not be installed')
+  if ((await show('npm', args, { cwd: DIRECTORY })) !== 0)
+    throw new SetupError('the tools of test/package could not be installed')
   stamps.record('tools', inputs)
 }

