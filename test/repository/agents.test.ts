@@ -66,7 +66,10 @@ const unreadable = (name: string, why: string): string =>
 
 test.each([
   ['MD5:abc', EMPTY, `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${EMPTY}, got: ${ABC}`],
-  ['md5:abc', ABC.toUpperCase(), `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${ABC.toUpperCase()}, got: ${ABC}`],
+  [
+    'md5:abc', ABC.toUpperCase(),
+    `INVALID_ARG Mismatched MD5 hash for file abc, expect: ${ABC.toUpperCase()}, got: ${ABC}`
+  ],
   ['abc', ABC, 'INVALID_ARG failed to parse key: abc'],
   ['', ABC, 'INVALID_ARG failed to parse key: '],
   ['SHA256:abc', ABC, 'UNSUPPORTED Unsupported checksum algorithm: SHA256'],
@@ -137,23 +140,33 @@ test('R-45, R-46: agents run in order before a model loads, and a failure leaves
     early: `${agents(agent('checksum', 'MD5:nope', sum))} name: "other"`,
     absent: agents(`${agent('relocation', 'k', 'v')}, ${agent('checksum', 'MD5:1/model.onnx', wrong)}`),
   })
-  const server = await Server.start({ modelRepository, exitOnError: false, repoagentDirectory: '/agents', log: () => {} })
+  const server = await Server.start({
+    modelRepository, exitOnError: false, repoagentDirectory: '/agents', log: () => {},
+  })
   try {
     expect(server.failures).toEqual([
-      { model: 'absent', reason: "unable to find 'libtritonrepoagent_relocation.so' for repo agent 'relocation', searched: /agents" },
+      {
+        model: 'absent',
+        reason: "unable to find 'libtritonrepoagent_relocation.so' for repo agent 'relocation', searched: /agents",
+      },
       { model: 'bad', reason: `Mismatched MD5 hash for file 1/model.onnx, expect: ${wrong}, got: ${sum}` },
       { model: 'early', reason: 'failed to open text file for read nope: No such file or directory' },
     ])
-    expect(server.index()).toEqual([{ name: 'absent' }, { name: 'bad' }, { name: 'early' }, { name: 'good', version: '1', state: 'READY' }])
-    expect(server.model('good').config()).toMatchObject({
-      model_repository_agents: { agents: [{ name: 'checksum', parameters: { 'MD5:1/model.onnx': sum } }, { name: 'checksum', parameters: {} }] },
-    })
+    expect(server.index()).toEqual([
+      { name: 'absent' }, { name: 'bad' }, { name: 'early' }, { name: 'good', version: '1', state: 'READY' }
+    ])
+    expect(server.model('good').config()).toMatchObject({ model_repository_agents: {
+        agents: [
+          { name: 'checksum', parameters: { 'MD5:1/model.onnx': sum } },
+          { name: 'checksum', parameters: {} },
+        ],
+      } })
   } finally {
     await server.stop({ timeoutMs: 2000 })
   }
 })
 
-test('R-45: a reload that fails its checksum keeps the loaded version; files of a request are checked too', async () => {
+test('R-45: a reload with a wrong checksum keeps the loaded version; files of a request are checked too', async () => {
   const file = readFileSync(join(ROOT, 'small/simple/1/model.onnx'))
   const sum = md5(file)
   const modelRepository = repository('reloaded', { m: agents(agent('checksum', 'MD5:1/model.onnx', sum)) })

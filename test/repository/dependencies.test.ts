@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
-import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
+import {
+  Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Outcome,
+} from '../../src/repository/dependencies.js'
 
 /**
  * `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded only for an ensemble; `a` is a model.
@@ -37,7 +39,9 @@ test('composing models are loaded before their ensembles (R-37)', () => {
   expect(waves(models, ['x', 'y', 'z', 'a'])).toEqual([['a'], ['x', 'y', 'z']])
   expect(waves(models, [])).toEqual([])
   // An ensemble that needs a ring is checked after the ring has failed, regardless of names.
-  expect(waves(known('b: x', 'c: b a', 'a', 'x: y', 'y: x'), ['a', 'b', 'c', 'x', 'y'])).toEqual([['a'], ['x', 'y'], ['b'], ['c']])
+  expect(waves(known('b: x', 'c: b a', 'a', 'x: y', 'y: x'), ['a', 'b', 'c', 'x', 'y'])).toEqual([
+    ['a'], ['x', 'y'], ['b'], ['c']
+  ])
 })
 
 test('a chain of a thousand ensembles has one wave each, a ring of a thousand is one wave', () => {
@@ -83,7 +87,11 @@ test('rings are the same as by a search from each model', () => {
   }
   for (let round = 0; round < 300; round++) {
     const size = 1 + next(12)
-    const models = known(...Array.from({ length: size }, (_, i) => `m${i}: ${Array.from({ length: next(3) }, () => `m${next(size)}`).join(' ')}`))
+    const models = known(
+      ...Array.from(
+        { length: size }, (_, i) => `m${i}: ${Array.from({ length: next(3) }, () => `m${next(size)}`).join(' ')}`,
+      ),
+    )
     const rings = new Rings(models)
     for (const name of models.keys()) {
       const open = [name]
@@ -107,12 +115,14 @@ test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
   [['e: e'], 'e', {}, 'circular dependency between ensembles: e -> ... -> e -> e'],
   [['x: y', 'y: x'], 'x', {}, 'circular dependency between ensembles: x -> ... -> y -> x'],
   // A model beside a ring: the models that it needs explain why it fails.
-  [['e: x', 'x: x'], 'e', { x: { versions: [], invalid: 'a ring' } }, "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring"],
   [
-    ['a', 'e: a'],
-    'e',
-    { a: { versions: [], failure: 'version 1 is at UNAVAILABLE state: Internal: onnx;' } },
-    "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: version 1 is at UNAVAILABLE state: Internal: onnx;",
+    ['e: x', 'x: x'], 'e', { x: { versions: [], invalid: 'a ring' } },
+    "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring"
+  ],
+  [
+    ['a', 'e: a'], 'e', { a: { versions: [], failure: 'version 1 is at UNAVAILABLE state: Internal: onnx;' } },
+    "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: version 1 " +
+      'is at UNAVAILABLE state: Internal: onnx;',
   ],
   [['a', 'e: a'], 'e', { a: { versions: [] } }, "ensemble 'e' depends on 'a' which has no loaded version."],
   [['a', 'e: a@9'], 'e', {}, "ensemble 'e' depends on 'a' whose required version 9 is not loaded."],

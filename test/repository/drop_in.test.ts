@@ -18,7 +18,9 @@ async function serving(models: Record<string, { config: string; graph?: Uint8Arr
     writeFileSync(join(root, name, 'config.pbtxt'), config)
     if (graph !== undefined) writeFileSync(join(root, name, '1', 'model.onnx'), graph)
   }
-  const server = await Server.start({ modelRepository: root, log: () => {}, exitOnError: false, http: { address: '127.0.0.1' } })
+  const server = await Server.start({
+    modelRepository: root, log: () => {}, exitOnError: false, http: { address: '127.0.0.1' },
+  })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
   return server
 }
@@ -29,8 +31,12 @@ const failures = (server: Server): [string, string][] =>
 /** The response to 5, as a sequence of one request. */
 async function oneOf(server: Server, name: string, input: string): Promise<unknown> {
   const tensor = { name: input, shape: [1, 1], datatype: 'INT32', data: [5] }
-  const body = JSON.stringify({ inputs: [tensor], parameters: { sequence_id: 7, sequence_start: true, sequence_end: true } })
-  const response = await fetch(`http://127.0.0.1:${server.ports.http}/v2/models/${name}/infer`, { method: 'POST', body })
+  const body = JSON.stringify({
+    inputs: [tensor], parameters: { sequence_id: 7, sequence_start: true, sequence_end: true },
+  })
+  const response = await fetch(`http://127.0.0.1:${server.ports.http}/v2/models/${name}/infer`, {
+    method: 'POST', body,
+  })
   const answer = (await response.json()) as { outputs?: { data: number[] }[]; error?: string }
   return answer.outputs?.[0]?.data[0] ?? answer.error
 }
@@ -125,7 +131,9 @@ const sequence = (state: string): string => `
   sequence_batching { state [ { input_name: "S_IN" output_name: "S_OUT" ${state} } ] }`
 
 test('S-23 a state without data type loads as long as the model does not use it', async () => {
-  const server = await serving({ untyped: { config: sequence('dims: [1]') }, typed: { config: sequence('data_type: TYPE_INT32 dims: [1]') } })
+  const server = await serving({
+    untyped: { config: sequence('dims: [1]') }, typed: { config: sequence('data_type: TYPE_INT32 dims: [1]') },
+  })
   expect(failures(server)).toEqual([])
   for (const name of ['untyped', 'typed']) expect(await oneOf(server, name, 'INPUT0')).toBe(5)
 })
@@ -146,7 +154,8 @@ test('R-37 of the negative versions of a step, only -1 means the latest', async 
     unset: { config: calling('') },
   })
   const depends = (name: string, version: number): string =>
-    `load failed for model '${name}': ensemble '${name}' depends on 'called' whose required version ${version} is not loaded.`
+    `load failed for model '${name}': ensemble '${name}' depends on 'called' whose required version ` +
+    `${version} is not loaded.`
   expect(failures(server)).toEqual([
     ['second', depends('second', -2)],
     ['unset', depends('unset', 0)],

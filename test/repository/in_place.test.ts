@@ -68,7 +68,14 @@ const ones = { data: new Int32Array(16).fill(1), shape: [1, 16] }
 async function withSimple(
   name: string,
   options: Partial<ServerOptions>,
-  run: (at: { server: Server; model: string; log: string[]; configure(more: string): void; infer(): Promise<void>; successes(): Promise<number[]> }) => Promise<void>,
+  run: (at: {
+    server: Server
+    model: string
+    log: string[]
+    configure(more: string): void
+    infer(): Promise<void>
+    successes(): Promise<number[]>
+  }) => Promise<void>,
 ): Promise<void> {
   const modelRepository = join(ROOT, name)
   cpSync(join(ROOT, 'small/simple'), join(modelRepository, 'simple'), { recursive: true })
@@ -166,7 +173,9 @@ test('R-28: invalid instances keep the existing ones, and a half-failed load is 
     // A load that fails while publishing may have replaced some versions: the next one loads all of them.
     cpSync(join(model, '1'), join(model, '2'), { recursive: true })
     const warmup = (file: string): string =>
-      `version_policy { all { } } model_warmup [ { name: "w" batch_size: 1 inputs { key: "INPUT0" value { data_type: TYPE_INT32 dims: [ 16 ] ${file} } } inputs { key: "INPUT1" value { data_type: TYPE_INT32 dims: [ 16 ] zero_data: true } } } ]`
+      'version_policy { all { } } model_warmup [ { name: "w" batch_size: 1 inputs { key: "INPUT0" value { ' +
+      `data_type: TYPE_INT32 dims: [ 16 ] ${file} } } inputs { key: "INPUT1" value { data_type: TYPE_INT32 ` +
+      'dims: [ 16 ] zero_data: true } } } ]'
     configure(warmup('input_data_file: "nope"'))
     await expect(server.load('simple')).rejects.toThrow()
     configure('version_policy { all { } }')
@@ -178,7 +187,10 @@ test('R-28: invalid instances keep the existing ones, and a half-failed load is 
 
 test('R-28: mode poll updates instances too; with --strict-batching-delay it reloads', async () => {
   const change = async (options: Partial<ServerOptions>, name: string, expected: number): Promise<void> =>
-    withSimple(name, { modelControlMode: 'poll', repositoryPollSecs: 0, ...options }, async ({ server, log, configure }) => {
+    withSimple(
+      name,
+      { modelControlMode: 'poll', repositoryPollSecs: 0, ...options },
+      async ({ server, log, configure }) => {
       // Files that change within one tick of the kernel's clock, up to 10 ms, cannot be told apart.
       await new Promise((resolve) => setTimeout(resolve, 30))
       configure('instance_group { count: 4 }')

@@ -1,7 +1,10 @@
 /** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, shutdown. */
 
 import { execFile } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -106,7 +109,9 @@ test('R-24, R-25: a new version takes over; a broken one leaves the old version 
   const repository = join(ROOT, 'versions-repository')
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
   const model = join(repository, 'simple')
-  await withServer({ modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] }, async (server) => {
+  await withServer(
+    { modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] },
+    async (server) => {
     cpSync(join(model, '1'), join(model, '2'), { recursive: true })
     await server.load('simple')
     await until(() => server.index()[0]?.reason === 'unloaded')
@@ -118,8 +123,8 @@ test('R-24, R-25: a new version takes over; a broken one leaves the old version 
     writeFileSync(join(model, '3/model.onnx'), 'junk')
     for (let attempt = 0; attempt < 2; attempt += 1) {
       expect(await failure(server.load('simple'))).toMatch(
-        /^INVALID_ARG load failed for model 'simple': version 3 is at UNAVAILABLE state: Internal: onnx runtime error 7: .*;\n$/s,
-      )
+          /^INVALID_ARG load failed for model 'simple': version 3 is at UNAVAILABLE state: Internal: onnx runtime error 7: .*;\n$/s,
+        )
     }
     expect(server.index()[2]).toMatchObject({ version: '3', state: 'UNAVAILABLE' })
     expect(await sum(server)).toBe(3)
@@ -182,13 +187,20 @@ const tensor = (kind: string, name: string, dims = '16'): string =>
 /** Writes an ensemble of steps `model in=tensor,… out=tensor,…` from A to B. */
 function ensemble(repository: string, name: string, steps: string[], { dims = '16', more = '' } = {}): void {
   const map = (kind: string, pairs: string): string =>
-    pairs.split(',').map((pair) => pair.split('=')).map(([key, value]) => ` ${kind}_map { key: "${key}" value: "${value}" }`).join('')
+    pairs
+      .split(',')
+      .map((pair) => pair.split('='))
+      .map(([key, value]) => ` ${kind}_map { key: "${key}" value: "${value}" }`)
+      .join('')
   const rows = steps.map((step) => {
     const [model = '', inputs = '', outputs = ''] = step.split(' ')
     return `{ model_name: "${model}" model_version: -1${map('input', inputs)}${map('output', outputs)} }`
   })
   mkdirSync(join(repository, name, '1'), { recursive: true })
-  const config = `platform: "ensemble" max_batch_size: 8\n${tensor('input', 'A', dims)}${tensor('output', 'B', dims)}ensemble_scheduling { step [ ${rows.join(', ')} ] }\n${more}`
+  const config =
+    'platform: "ensemble" max_batch_size: ' +
+    `8\n${tensor('input', 'A', dims)}${tensor('output', 'B', dims)}ensemble_scheduling { step [ ` +
+    `${rows.join(', ')} ] }\n${more}`
   writeFileSync(join(repository, name, 'config.pbtxt'), config)
 }
 
@@ -249,9 +261,18 @@ test('R-32, R-33, R-37: composing models are loaded with an ensemble, which stop
 test('R-35, R-37: an ensemble from files of a request waits for its composing models with these files', () =>
   explicit(async (server) => {
     const dims = (name: string): object[] => [{ name, data_type: 'TYPE_INT32', dims: [16] }]
-    const step = { model_name: 'simple', model_version: -1, input_map: { INPUT0: 'A', INPUT1: 'A' }, output_map: { OUTPUT0: 'B' } }
-    const config = { platform: 'ensemble', max_batch_size: 8, input: dims('A'), output: dims('B'), ensemble_scheduling: { step: [step] } }
-    const load = (): Promise<void> => server.load('late', { config: { ...config, ensemble_scheduling: { step: [{ ...step, model_version: 7 }] } }, files: { '1/note.txt': Buffer.from('x') } })
+    const step = {
+      model_name: 'simple', model_version: -1, input_map: { INPUT0: 'A', INPUT1: 'A' }, output_map: { OUTPUT0: 'B' },
+    }
+    const config = {
+      platform: 'ensemble', max_batch_size: 8, input: dims('A'), output: dims('B'),
+      ensemble_scheduling: { step: [step] },
+    }
+    const load = (): Promise<void> =>
+      server.load('late', {
+        config: { ...config, ensemble_scheduling: { step: [{ ...step, model_version: 7 }] } },
+        files: { '1/note.txt': Buffer.from('x') },
+      })
     expect(await failure(load())).toMatch(/whose required version 7 is not loaded/)
     await server.unload('simple')
     const files = { '7/model.onnx': readFileSync(join(REPO, 'simple/1/model.onnx')) }
@@ -284,9 +305,19 @@ test('R-37: an impossible ensemble reports the reason, and is loaded once it is 
   const refused: [string, string[], string][] = [
     ['missing', ['nobody A=A B=B'], 'ensemble missing contains models that are not available or ambiguous: nobody'],
     ['ring', ['ring A=A B=B'], 'circular dependency between ensembles: ring -> ... -> ring -> ring'],
-    ['onring', ['ring A=A B=B'], "ensemble 'onring' depends on 'ring' which is not valid. Model 'ring' failed with error: circular dependency between ensembles: ring -> ... -> ring -> ring"],
-    ['mapped', ['simple NOPE=A OUTPUT0=B'], 'in ensemble mapped, ensemble tensor A is mapping to non-existing input NOPE in model simple'],
-    ['unmapped', ['simple INPUT0=A OUTPUT0=B'], 'in ensemble unmapped, input INPUT1 in model simple is not mapped to any ensemble tensors'],
+    [
+      'onring', ['ring A=A B=B'],
+      "ensemble 'onring' depends on 'ring' which is not valid. Model 'ring' failed with error: circular " +
+        'dependency between ensembles: ring -> ... -> ring -> ring',
+    ],
+    [
+      'mapped', ['simple NOPE=A OUTPUT0=B'],
+      'in ensemble mapped, ensemble tensor A is mapping to non-existing input NOPE in model simple'
+    ],
+    [
+      'unmapped', ['simple INPUT0=A OUTPUT0=B'],
+      'in ensemble unmapped, input INPUT1 in model simple is not mapped to any ensemble tensors'
+    ],
   ]
   for (const [name, steps] of refused) ensemble(repository, name, steps)
   ensemble(repository, 'narrow', ['simple INPUT0=A,INPUT1=A OUTPUT0=B'], { dims: '4' })
@@ -358,7 +389,9 @@ test('R-22 mode poll: a model that is renamed away and back is not unloaded', as
     lines.push(line)
     if (line.includes("gone from the model repository, or there twice: 'simple'")) renameSync(away, there)
   }
-  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
+  await withServer(
+    { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
+    async (server) => {
     renameSync(there, away)
     await server.poll()
     expect(await sum(server)).toBe(3)
@@ -373,12 +406,18 @@ test('R-22 mode poll: models of an unreadable repository keep serving, and that 
   const lines: string[] = []
   const log = (line: string): void => void lines.push(line)
   const about = (): string[] => lines.filter((line) => line.includes('model repository') || line.includes('unloading'))
-  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
+  await withServer(
+    { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
+    async (server) => {
     renameSync(repository, away)
     for (let i = 0; i < 3; i += 1) await server.poll()
     expect(await sum(server)).toBe(3)
     expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
-    expect(about()).toEqual([expect.stringMatching(/failed to read model repository '.*vanishing': ENOENT.*; the models that were loaded from it serve on"\n$/)])
+      expect(about()).toEqual([
+        expect.stringMatching(
+          /failed to read model repository '.*vanishing': ENOENT.*; the models that were loaded from it serve on"\n$/,
+        ),
+      ])
     renameSync(away, repository)
     await server.poll()
     expect(await sum(server)).toBe(3)
@@ -391,30 +430,38 @@ test('R-22 mode poll: models of an unreadable repository keep serving, and that 
 })
 
 const otherDevice = existsSync('/dev/shm') && statSync('/dev/shm').dev !== statSync(tmpdir()).dev
-test.skipIf(!otherDevice)('R-22 mode poll: the empty directory below an unmounted file system unloads nothing', async () => {
+test.skipIf(!otherDevice)(
+  'R-22 mode poll: the empty directory below an unmounted file system unloads nothing',
+  async () => {
   const [repository, mounted] = [join(ROOT, 'mounted'), mkdtempSync('/dev/shm/nereid-mounted-')]
   onTestFinished(() => rmSync(mounted, { recursive: true }))
   cpSync(join(REPO, 'simple'), join(mounted, 'simple'), { recursive: true })
   // A link imitates the mount: its target is on another device.
-  symlinkSync(mounted, repository)
-  const lines: string[] = []
-  const log = (line: string): void => void lines.push(line)
-  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
-    rmSync(repository)
-    mkdirSync(repository)
-    for (let i = 0; i < 2; i += 1) await server.poll()
-    expect(await sum(server)).toBe(3)
-    expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
-    expect(lines.filter((line) => line.includes('is not mounted'))).toEqual([expect.stringContaining('the models that were loaded from it serve on')])
-    rmSync(repository, { recursive: true })
     symlinkSync(mounted, repository)
-    await server.poll()
-    expect(await sum(server)).toBe(3)
-    rmSync(join(mounted, 'simple'), { recursive: true })
-    await server.poll()
-    expect(server.model('simple').ready(), 'mounted and empty').toBe(false)
-  })
-})
+    const lines: string[] = []
+    const log = (line: string): void => void lines.push(line)
+    await withServer(
+      { modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log },
+      async (server) => {
+        rmSync(repository)
+        mkdirSync(repository)
+        for (let i = 0; i < 2; i += 1) await server.poll()
+        expect(await sum(server)).toBe(3)
+        expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
+        expect(lines.filter((line) => line.includes('is not mounted'))).toEqual([
+          expect.stringContaining('the models that were loaded from it serve on'),
+        ])
+        rmSync(repository, { recursive: true })
+        symlinkSync(mounted, repository)
+        await server.poll()
+        expect(await sum(server)).toBe(3)
+        rmSync(join(mounted, 'simple'), { recursive: true })
+        await server.poll()
+        expect(server.model('simple').ready(), 'mounted and empty').toBe(false)
+      },
+    )
+  },
+)
 
 test('R-30 mode explicit: a load from an unreadable repository fails, and serving models stay', async () => {
   const [repository, away] = [join(ROOT, 'unreadable'), join(ROOT, 'unreadable-away')]
@@ -438,7 +485,9 @@ test('strings go in and come out; ids, versions and shapes are echoed', () =>
       .model('id_string')
       .infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
     expect(result.output('OUTPUT0').strings()).toEqual(['grüße', '', 'x'])
-    expect([result.id, result.model, result.version, result.output('OUTPUT0').shape]).toEqual(['r1', 'id_string', '1', [1, 3]])
+    expect([result.id, result.model, result.version, result.output('OUTPUT0').shape]).toEqual([
+      'r1', 'id_string', '1', [1, 3]
+    ])
     const responses = []
     for await (const response of server.model('simple').stream({ inputs: { INPUT0: ones, INPUT1: twos } }))
       responses.push(response)
@@ -458,8 +507,12 @@ test('errors have the class and text of the network API', () =>
     expect(await failure(model.infer({ inputs: {} }, { signal: AbortSignal.abort() }))).toMatch(/^CANCELLED /)
     const result = await model.infer({ inputs: { INPUT0: ones, INPUT1: twos }, outputs: ['OUTPUT1'] })
     expect(() => result.output('OUTPUT0')).toThrow("the response has no output 'OUTPUT0'; it has OUTPUT1")
-    expect(await failure(Server.start({ modelRepository: REPO, httpPort: 'x' as never }))).toMatch(/^INVALID_ARG Bad option: "--http-port"/)
-    expect(await failure(Server.start({ modelRepository: '/nope', log: noLog }))).toBe('INTERNAL failed to stat file /nope')
+    expect(await failure(Server.start({ modelRepository: REPO, httpPort: 'x' as never }))).toMatch(
+      /^INVALID_ARG Bad option: "--http-port"/,
+    )
+    expect(await failure(Server.start({ modelRepository: '/nope', log: noLog }))).toBe(
+      'INTERNAL failed to stat file /nope',
+    )
   }))
 
 test('metrics count the requests, and ports open only on request', () =>
@@ -476,11 +529,16 @@ test('onLog receives each record, and log receives the same as lines', async () 
   const records: LogRecord[] = []
   const lines: string[] = []
   const before = Date.now()
-  const options = { logInfo: true, hostPolicy: 'a,numa-node=0', onLog: (record: LogRecord) => void records.push(record), log: (line: string) => void lines.push(line) }
+  const options = {
+    logInfo: true, hostPolicy: 'a,numa-node=0', onLog: (record: LogRecord) => void records.push(record),
+    log: (line: string) => void lines.push(line),
+  }
   await withServer(options, async () => {
     expect(records).toHaveLength(lines.length)
     const loaded = records.find(({ message }) => message === "successfully loaded 'simple'")
-    expect(loaded).toMatchObject({ level: 'info', file: expect.stringMatching(/^repository\.[jt]s$/), line: expect.any(Number) })
+    expect(loaded).toMatchObject({
+      level: 'info', file: expect.stringMatching(/^repository\.[jt]s$/), line: expect.any(Number),
+    })
     expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')
     for (const { timeUs } of records) expect(timeUs / 1000).toBeGreaterThan(before - 1000)
   })
@@ -503,6 +561,10 @@ test('with onLog nothing is written to the console', async () => {
     const onLog = ({ level, message }) => process.stdout.write(JSON.stringify([level, message]) + '\\n')
     const server = await Server.start({ modelRepository: ${JSON.stringify(REPO)}, hostPolicy: 'a,numa-node=0', onLog })
     await server.stop()`
-  const said = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { cwd: fileURLToPath(new URL('../..', import.meta.url)) })
-  expect([said.stdout, said.stderr]).toEqual(['["warning","accepted and not active in this release: host-policy"]\n', ''])
+  const said = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+    cwd: fileURLToPath(new URL('../..', import.meta.url)),
+  })
+  expect([said.stdout, said.stderr]).toEqual([
+    '["warning","accepted and not active in this release: host-policy"]\n', ''
+  ])
 })

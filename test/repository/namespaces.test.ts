@@ -13,7 +13,8 @@ const tensors = (kind: string, name: string): string =>
 const IDENTITY = `backend: "identity"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}`
 const calling = (model: string): string =>
   `platform: "ensemble"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}` +
-  `ensemble_scheduling { step [ { model_name: "${model}" model_version: -1 input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } ] }\n`
+  `ensemble_scheduling { step [ { model_name: "${model}" model_version: -1 input_map { key: "INPUT0" value: ` +
+  '"INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } ] }\n'
 
 let next = 0
 /** A repository with these models: configuration by directory. */
@@ -54,12 +55,17 @@ async function failure(task: () => unknown): Promise<string> {
 
 /** Executions of one model, by repository. */
 async function executions(server: Server, model: string): Promise<Record<string, number>> {
-  const rows = (await server.metricsText()).matchAll(/^nv_inference_exec_count\{model="(\w+)",namespace="([^"]*)",version="1"\} (\d+)$/gm)
-  return Object.fromEntries([...rows].filter(([, name]) => name === model).map(([, , namespace = '', count]) => [namespace, Number(count)]))
+  const rows = (await server.metricsText()).matchAll(
+    /^nv_inference_exec_count\{model="(\w+)",namespace="([^"]*)",version="1"\} (\d+)$/gm,
+  )
+  return Object.fromEntries(
+    [...rows].filter(([, name]) => name === model).map(([, , namespace = '', count]) => [namespace, Number(count)]),
+  )
 }
 
 const ambiguous = (name: string): string =>
-  `INVALID_ARG There are 2 identifiers of model '${name}' in global map, model namespace must be provided to resolve ambiguity.`
+  `INVALID_ARG There are 2 identifiers of model '${name}' in global map, model namespace must be provided to ` +
+  'resolve ambiguity.'
 
 test('R-40 a unique name suffices, and every model is reachable by its repository', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
@@ -81,7 +87,9 @@ test('R-40 a unique name suffices, and every model is reachable by its repositor
 test('R-40 without namespaces the same two are unavailable, and no metric names a namespace', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelNamespacing: false, exitOnError: false })
-  expect(server.index()[0]).toEqual({ name: 'm', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' })
+  expect(server.index()[0]).toEqual({
+    name: 'm', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories',
+  })
   expect(await server.metricsText()).not.toContain('namespace="')
   expect(await failure(() => ask(server, 'm'))).toBe("NOT_FOUND Request for unknown model: 'm' is not found")
 })
@@ -92,7 +100,10 @@ test('R-40 an ensemble uses the models of its own repository first, else the onl
   const c = repository({ torn: calling('m') })
   const server = await serving([a, b, c], { exitOnError: false })
   expect(server.failures.map(({ model, reason }) => [model, reason.trimEnd()])).toEqual([
-    [`${c}/torn`, `load failed for model '${c}/torn': ensemble ${c}/torn contains models that are not available or ambiguous: m`],
+    [
+      `${c}/torn`,
+      `load failed for model '${c}/torn': ensemble ${c}/torn contains models that are not available or ambiguous: m`
+    ],
   ])
   await ask(server, `${a}/own`)
   for (let i = 0; i < 3; i += 1) await ask(server, `${b}/own`)
@@ -100,7 +111,7 @@ test('R-40 an ensemble uses the models of its own repository first, else the onl
   expect(await ask(server, 'far')).toBe(7)
 })
 
-test('R-40 unloads mean the only loaded model of a name; a load by key does not affect other repositories', async () => {
+test('R-40 an unload means the only loaded model of a name; a load by key affects one repository', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelControlMode: 'explicit' })
   await server.load(`${b}/m`)
@@ -127,7 +138,9 @@ test('R-40 a load by a name in several repositories loads each of them', async (
     ambiguous('e'),
   )
   await server.load('e')
-  expect(server.index().map(({ name, state }) => [name, state])).toEqual([['e', 'READY'], ['e', 'READY'], ['m', 'READY'], ['m', 'READY']])
+  expect(server.index().map(({ name, state }) => [name, state])).toEqual([
+    ['e', 'READY'], ['e', 'READY'], ['m', 'READY'], ['m', 'READY']
+  ])
   for (const key of [`${a}/e`, `${b}/e`]) expect(await ask(server, key)).toBe(7)
   expect(await executions(server, 'm')).toEqual({ [a]: 1, [b]: 1 })
   const named = await serving([a, b], { modelControlMode: 'explicit', loadModel: ['m'] })
@@ -160,8 +173,12 @@ test('R-40 repositories can be registered with names for directories, and unregi
   await server.load('mapped')
   expect(await ask(server, 'mapped')).toBe(7)
   expect(server.index().map((row) => row.name)).toEqual(['folder', 'm', 'mapped'])
-  expect(await failure(() => server.registerRepository(b))).toBe(`ALREADY_EXISTS model repository '${b}' has already been registered`)
-  expect(await failure(() => server.registerRepository(`${b}/none`))).toBe(`INVALID_ARG failed to register '${b}/none', repository not found`)
+  expect(await failure(() => server.registerRepository(b))).toBe(
+    `ALREADY_EXISTS model repository '${b}' has already been registered`,
+  )
+  expect(await failure(() => server.registerRepository(`${b}/none`))).toBe(
+    `INVALID_ARG failed to register '${b}/none', repository not found`,
+  )
   const c = repository({ other: IDENTITY })
   expect(await failure(() => server.registerRepository(c, { models: { mapped: 'other' } }))).toBe(
     "INVALID_ARG failed to register 'mapped', there is a conflicting mapping for 'mapped'",
@@ -184,7 +201,11 @@ test.each([
   ['S3://bucket/models', "there is no access to 'S3://': write s3://BUCKET/PATH, in small letters"],
   ['s3a://bucket/models', "there is no access to 's3a://': write s3://BUCKET/PATH"],
   ['azure://a/b', "there is no access to 'azure://': write as://ACCOUNT/CONTAINER/PATH"],
-  ['http://127.0.0.1:9000/bucket', "there is no access to 'http://': write s3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the protocol of S3"],
+  [
+    'http://127.0.0.1:9000/bucket',
+    "there is no access to 'http://': write s3://http://HOST:PORT/BUCKET/PATH for a storage that speaks the " +
+      'protocol of S3',
+  ],
 ])('%s is told how it is written', async (path, why) => {
   expect(await failure(() => serving([path]))).toBe(`INTERNAL model repository '${path}' can not be read: ${why}`)
 })
@@ -197,13 +218,15 @@ test.each(['s3:/bucket', 's3:bucket', 's3//bucket'])('%s is told to lack its sla
 
 test('an unknown scheme is rejected at start, with advice', async () => {
   expect(await failure(() => serving(['hdfs://host/models']))).toBe(
-    "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy the models to a directory, and name the directory",
+    "INTERNAL model repository 'hdfs://host/models' can not be read: there is no access to 'hdfs://'; copy " +
+      'the models to a directory, and name the directory',
   )
 })
 
 test('a cloud repository can only be given at the start of a server', async () => {
   const server = await serving([repository({})], { modelControlMode: 'explicit' })
   expect(await failure(() => server.registerRepository('s3://bucket/models'))).toBe(
-    "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads 's3://'; copy the models to a directory, and name the directory",
+    "INTERNAL model repository 's3://bucket/models' can not be read: only a server at its start reads " +
+      "'s3://'; copy the models to a directory, and name the directory",
   )
 })

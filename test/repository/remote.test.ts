@@ -1,7 +1,10 @@
 /** Repositories in storage: download, cache, replacement, removal. The storage in memory can fail like a remote. */
 
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, truncateSync, utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -43,11 +46,15 @@ class Memory implements StoreClient {
   async *list(): AsyncGenerator<StoredObject[]> {
     if (this.listFault !== null) throw this.listFault
     // Two objects per page.
-    const all = [...this.objects].map(([path, { bytes, version, md5: sum }]) => ({ path, size: bytes.length, version, md5: sum }))
+    const all = [...this.objects].map(([path, { bytes, version, md5: sum }]) => ({
+      path, size: bytes.length, version, md5: sum,
+    }))
     for (let i = 0; i < all.length; i += 2) yield all.slice(i, i + 2)
   }
 
-  async read({ path, version }: StoredObject, from: number, to: number, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>> {
+  async read(
+    { path, version }: StoredObject, from: number, to: number, signal: AbortSignal,
+  ): Promise<AsyncIterable<Uint8Array>> {
     this.reads.push({ path, from, to })
     this.before(path)
     const object = this.objects.get(path)
@@ -61,7 +68,9 @@ class Memory implements StoreClient {
 
   async *#send(bytes: Buffer, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     try {
-      await Promise.race([this.gate, new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))])
+      await Promise.race([
+        this.gate, new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+      ])
       for (let at = 0; at < bytes.length; at += 64 * 1024) yield bytes.subarray(at, at + 64 * 1024)
     } finally {
       this.open -= 1
@@ -82,7 +91,9 @@ interface Setup {
   load: (model: string) => Promise<string>
 }
 
-async function setup(memory: Memory, { settles = false, cacheDirectory = join(ROOT, `cache${(next += 1)}`), bytesMax = 0 } = {}): Promise<Setup> {
+async function setup(
+  memory: Memory, { settles = false, cacheDirectory = join(ROOT, `cache${(next += 1)}`), bytesMax = 0 } = {},
+): Promise<Setup> {
   const cache = new DownloadCache(cacheDirectory, bytesMax, 1)
   await cache.open()
   const root = await privateRoot(join(cacheDirectory, 'trees'))
@@ -118,7 +129,12 @@ function storage(files: Record<string, string>): Memory {
 }
 
 test('models are directories once they are listed, and have files once they are loaded', async () => {
-  const { store, memory, file, load, cacheDirectory } = await setup(storage({ 'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x', 'beside.txt': '', '.git/x': '' }))
+  const { store, memory, file, load, cacheDirectory } = await setup(
+    storage({
+      'm/config.pbtxt': 'c', 'm/1/model.onnx': 'one', 'm/1/part/weights': 'w', 'ens/1/': '', 'n/1/x': 'x',
+      'beside.txt': '', '.git/x': '',
+    }),
+  )
   expect(readdirSync(store.directory)).toEqual(['ens', 'm', 'n'])
   expect(readdirSync(join(store.directory, 'm'))).toEqual([])
   const before = store.stamp('m')
@@ -347,7 +363,9 @@ test('a missing bucket is logged once, and loaded models stay', async () => {
   ])
   expect(store.failure?.code).toBe('NOT_FOUND')
   memory.listFault = null
-  expect([await refresh(), store.failure, lines.at(-1)]).toEqual(['done', null, "info model repository 's3://bucket/models' can be read again"])
+  expect([await refresh(), store.failure, lines.at(-1)]).toEqual([
+    'done', null, "info model repository 's3://bucket/models' can be read again"
+  ])
   await store.close()
 })
 
@@ -372,7 +390,8 @@ test('an object with objects below it is rejected, and invalid names of director
   )
   expect(readdirSync(store.directory)).toEqual(['m'])
   expect(await load('m')).toBe(
-    "INVALID_ARG 's3://bucket/models/m/1' is an object, and there are objects below it: a file system has one or the other",
+    "INVALID_ARG 's3://bucket/models/m/1' is an object, and there are objects below it: a file system has " +
+      'one or the other',
   )
   await store.close()
 })
@@ -478,14 +497,18 @@ test('an endless list is cancelled, and a model with too many objects is rejecte
     for (;;) yield []
   }
   expect(await refresh()).toBe(
-    `INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than ${OBJECTS_MAX} objects: name the directory in it that holds the models`,
+    "INVALID_ARG failed to read model repository 's3://bucket/models': 's3://bucket/models' has more than " +
+      `${OBJECTS_MAX} objects: name the directory in it that holds the models`,
   )
   memory.list = async function* () {
-    yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({ path: `m/1/${i}`, size: 0, version: '1', md5: null }))
+    yield Array.from({ length: MODEL_OBJECTS_MAX + 1 }, (_, i) => ({
+      path: `m/1/${i}`, size: 0, version: '1', md5: null,
+    }))
   }
   expect(await refresh()).toBe('done')
   expect(await load('m')).toBe(
-    `INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ${MODEL_OBJECTS_MAX}`,
+    `INVALID_ARG 's3://bucket/models/m' has ${MODEL_OBJECTS_MAX + 1} objects, and a model may have ` +
+      `${MODEL_OBJECTS_MAX}`,
   )
   await store.close()
 })

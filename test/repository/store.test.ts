@@ -1,6 +1,9 @@
 import { createHook } from 'node:async_hooks'
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
@@ -84,7 +87,10 @@ test('R-02: a repository path that is missing or not a directory is rejected', (
   const locked = tree({})
   chmodSync(locked, 0)
   // Root can read everything.
-  if (process.getuid?.() !== 0) expect(failure(() => openRepositories([locked]))).toBe(`INTERNAL failed to open directory ${locked}: Permission denied`)
+  if (process.getuid?.() !== 0)
+    expect(failure(() => openRepositories([locked]))).toBe(
+      `INTERNAL failed to open directory ${locked}: Permission denied`,
+    )
   chmodSync(locked, 0o700)
   expect(failure(() => openRepositories([join(root, 'file')]))).toMatch(
     /^INVALID_ARG repository path is not a valid directory; '.*file' is no directory, /,
@@ -106,7 +112,10 @@ test('R-40: a name that was assigned to a directory means only that one, and not
   places.register(two, new Map([['given', 'a'], ['m', 'b'], ['x', 'nope'], ['file', 'loose']]))
   const { log } = lines()
   expect(places.found(log)).toEqual(
-    new Map([['a', [join(two, 'a')]], ['b', [join(two, 'b')]], ['given', [join(two, 'a')]], ['m', [join(one, 'm'), join(two, 'b')]], ['x', [join(one, 'x')]]]),
+    new Map([
+      ['a', [join(two, 'a')]], ['b', [join(two, 'b')]], ['given', [join(two, 'a')]],
+      ['m', [join(one, 'm'), join(two, 'b')]], ['x', [join(one, 'x')]]
+    ]),
   )
   rmSync(join(two, 'b'), { recursive: true })
   expect(places.found(log).get('m')).toEqual([join(one, 'm')])
@@ -114,8 +123,8 @@ test('R-40: a name that was assigned to a directory means only that one, and not
 
 test('R-04, R-05: which directories are versions', () => {
   const model = tree({
-    '1/': '', '10/': '', '2/': '', '0/': '', '01/': '', 'v1/': '', '3abc/': '', '-1/': '', 'warmup/': '', 'initial_state/': '', 'configs/': '', '4': 'file',
-    '99999999999999999999/': '',
+    '1/': '', '10/': '', '2/': '', '0/': '', '01/': '', 'v1/': '', '3abc/': '', '-1/': '', 'warmup/': '',
+    'initial_state/': '', 'configs/': '', '4': 'file', '99999999999999999999/': '',
   })
   const { log, seen } = lines()
   expect([...findVersions(model, log)]).toEqual([0, 1, 2, 10].map((v) => [v, join(model, String(v))]))
@@ -176,7 +185,11 @@ test('with loops of links, every directory is visited once, and a model behind o
 
 test('visiting a model of many files does not block the thread', async () => {
   const many = tree(Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`${i % 20}/${i}`, ''])))
-  for (const look of [() => latestChange(many), () => refuseSpecialFiles(many, 'm', 1), () => sourceOf(many, parsePbtxt('', ''), null)]) {
+  for (const look of [
+    () => latestChange(many),
+    () => refuseSpecialFiles(many, 'm', 1),
+    () => sourceOf(many, parsePbtxt('', ''), null),
+  ]) {
     let turns = 0
     const each = setInterval(() => (turns += 1), 1)
     await look()
@@ -198,14 +211,15 @@ test('a FIFO, a socket or a device in a version directory is rejected by name, a
   expect(await laterFailure(refuseSpecialFiles(version, 'm', 1))).toBe('no failure')
   execFileSync('mkfifo', [join(version, 'data/weights')])
   expect(await laterFailure(refuseSpecialFiles(version, 'm', 1))).toBe(
-    `INVALID_ARG unable to load model 'm' version 1: '${version}/data/weights' is a FIFO; a version directory may hold files and directories only`,
+    `INVALID_ARG unable to load model 'm' version 1: '${version}/data/weights' is a FIFO; a version ` +
+      'directory may hold files and directories only',
   )
   const zero = tree({})
   symlinkSync('/dev/zero', join(zero, 'model.onnx'))
   expect(await laterFailure(refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
 })
 
-/** As `failure`, for an asynchronous task. */
+/** Like `failure`, for an asynchronous task. */
 async function laterFailure(work: Promise<unknown>): Promise<string> {
   const [outcome] = await Promise.allSettled([work])
   return failure(() => {
@@ -251,7 +265,7 @@ test('R-35: an override directory holds exactly the given files', async () => {
   rmSync(directory, { recursive: true })
 })
 
-test('a large file of a request is written by one job of libuv, not in parts through the JavaScript thread', async () => {
+test('one job of libuv writes a large file of a request; the JavaScript thread writes no part of it', async () => {
   let jobs = 0
   const hook = createHook({ init: (_, type) => (jobs += type.startsWith('FSREQ') ? 1 : 0) }).enable()
   const contents = Buffer.alloc(16 * 1024 * 1024, 'x')
@@ -262,7 +276,9 @@ test('a large file of a request is written by one job of libuv, not in parts thr
   expect(jobs).toBeLessThan(10)
 })
 
-test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is rejected and leaves nothing behind', async (name) => {
+test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])(
+  'R-35: file:%s is rejected and leaves nothing behind',
+  async (name) => {
   const escaped = join(tmpdir(), 'x')
   const before = existsSync(escaped)
   expect(await laterFailure(writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
@@ -297,7 +313,9 @@ test.each([
   expect(failure(() => requireSafeName(name))).toBe(`INVALID_ARG ${text}`)
 })
 
-test.each(['a', 'dots.in.name', 'name with space', 'percent%20name', '.hidden'])('R-26: the name %j is fine', (name) => {
+test.each(['a', 'dots.in.name', 'name with space', 'percent%20name', '.hidden'])(
+  'R-26: the name %j is fine',
+  (name) => {
   expect(() => requireSafeName(name)).not.toThrow()
 })
 
@@ -306,7 +324,9 @@ test('R-38: rows of the index', () => {
   states.begin('b', 2, 'READY')
   states.begin('b', 1, 'UNAVAILABLE', 'unloaded')
   states.begin('gone', 1, 'READY')
-  const found = new Map([['dup', ['/1/dup', '/2/dup']], ['b', ['/1/b']], ['never', ['/1/never']], ['empty', ['/1/empty']]])
+  const found = new Map([
+    ['dup', ['/1/dup', '/2/dup']], ['b', ['/1/b']], ['never', ['/1/never']], ['empty', ['/1/empty']]
+  ])
   const attempted = new Set(['b', 'empty'])
   const duplicate = { name: 'dup', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' }
   const ready = { name: 'b', version: '2', state: 'READY' }
@@ -404,14 +424,20 @@ test('fields without effect are named in one line, except for defaults', () => {
     warnOfIneffective(parsePbtxt(`name: "m" ${text}`, ''), log)
     return seen
   }
-  expect(warned('response_cache { } optimization { priority: PRIORITY_DEFAULT graph { level: 1 } } parameters { key: "intra_op_thread_count" value { string_value: "1" } }')).toEqual([])
+  expect(
+    warned(
+      'response_cache { } optimization { priority: PRIORITY_DEFAULT graph { level: 1 } } parameters { key: ' +
+        '"intra_op_thread_count" value { string_value: "1" } }',
+    ),
+  ).toEqual([])
   expect(
     warned(`response_cache { enable: true } optimization { priority: PRIORITY_MAX cuda { graphs: true } eager_batching: true }
       instance_group [ { count: 1 }, { rate_limiter { priority: 2 } host_policy: "p" } ] cc_model_filenames { key: "7.5" value: "x" }
       parameters { key: "gpu_mem_limit" value { string_value: "1" } }`),
   ).toEqual([
     "warning model 'm' configures what has no effect in this release: instance_group.host_policy, " +
-      'optimization.priority, optimization.cuda, optimization.eager_batching, cc_model_filenames, parameters.gpu_mem_limit',
+      'optimization.priority, optimization.cuda, optimization.eager_batching, cc_model_filenames, ' +
+      'parameters.gpu_mem_limit',
   ])
 })
 
@@ -420,19 +446,26 @@ test('R-13: a runtime other than the own library of the backend is rejected, wit
   const config = (runtime: string) =>
     parsePbtxt(`name: "m" backend: "onnxruntime" runtime: "${runtime}"`, 'config.pbtxt')
   expect(failure(() => checkRuntime(config('../nope.so'), place))).toBe(
-    "INVALID_ARG unable to find backend library '../nope.so' for model 'm', searched: '/r/m/1' '/r/m' '/opt/b/onnxruntime' ",
+    "INVALID_ARG unable to find backend library '../nope.so' for model 'm', searched: '/r/m/1' '/r/m' " +
+      "'/opt/b/onnxruntime' ",
   )
   const model = tree({ 'x.so': '', '1/own.so': '' })
   const there = { versionDirectory: join(model, '1'), modelDirectory: model, backendDirectory: '/opt/b' }
   expect(failure(() => checkRuntime(config('../x.so'), there))).toBe(
-    `INVALID_ARG backend library name '../x.so' escapes backend directory '${model}/1', for model 'm', check model config runtime field`,
+    `INVALID_ARG backend library name '../x.so' escapes backend directory '${model}/1', for model 'm', check ` +
+      'model config runtime field',
   )
-  expect(failure(() => checkRuntime(config('own.so'), there))).toMatch(/^INVALID_ARG unable to find backend library 'own.so'/)
-  for (const runtime of ['', 'libtriton_onnxruntime.so']) expect(() => checkRuntime(config(runtime), place)).not.toThrow()
+  expect(failure(() => checkRuntime(config('own.so'), there))).toMatch(
+    /^INVALID_ARG unable to find backend library 'own.so'/,
+  )
+  for (const runtime of ['', 'libtriton_onnxruntime.so'])
+    expect(() => checkRuntime(config(runtime), place)).not.toThrow()
 })
 
 test('R-34, R-35: load parameters', () => {
-  const { config, files } = readLoadParameters({ config: '{}', 'file:1/m': Buffer.from('abc').toString('base64') }, 'http')
+  const { config, files } = readLoadParameters(
+    { config: '{}', 'file:1/m': Buffer.from('abc').toString('base64') }, 'http',
+  )
   expect(config).toBe('{}')
   expect([...files].map(([path, bytes]) => [path, Buffer.from(bytes).toString()])).toEqual([['1/m', 'abc']])
   expect(readLoadParameters(undefined, 'http')).toEqual({ config: null, files: new Map() })

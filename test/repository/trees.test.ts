@@ -32,7 +32,8 @@ const parametersOf = (all: Record<string, string>): string =>
     .join(', ')} ]`
 
 const io = (features: number, columns: number): string =>
-  `input [ { name: "input__0" data_type: TYPE_FP32 dims: [ ${features} ] } ]\noutput [ { name: "output__0" data_type: TYPE_FP32 dims: [ ${columns} ] } ]\n`
+  `input [ { name: "input__0" data_type: TYPE_FP32 dims: [ ${features} ] } ]\noutput [ { name: "output__0" ` +
+  `data_type: TYPE_FP32 dims: [ ${columns} ] } ]\n`
 
 let next = 0
 async function serving(models: Record<string, Tree>): Promise<Server> {
@@ -41,7 +42,11 @@ async function serving(models: Record<string, Tree>): Promise<Server> {
     const [type, file] = TYPES[extname(of)] ?? ['', '']
     mkdirSync(join(root, name, '1'), { recursive: true })
     copyFileSync(join(MODELS, of), join(root, name, '1', file))
-    writeFileSync(join(root, name, 'config.pbtxt'), `backend: "fil"\nmax_batch_size: 1024\n${config}\n${parametersOf({ model_type: type, is_classifier: 'false', ...parameters })}\n`)
+    writeFileSync(
+      join(root, name, 'config.pbtxt'),
+      'backend: "fil"\nmax_batch_size: ' +
+        `1024\n${config}\n${parametersOf({ model_type: type, is_classifier: 'false', ...parameters })}\n`,
+    )
   }
   const server = await Server.start({ modelRepository: root, log: () => {}, exitOnError: false })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
@@ -51,8 +56,12 @@ async function serving(models: Record<string, Tree>): Promise<Server> {
 /** Rows of features, and the framework's prediction for each. */
 function rowsOf(name: string): { features: number[][]; predictions: number[][] } {
   const lines = readFileSync(join(MODELS, `${name}.rows`), 'utf8').trimEnd().split('\n')
-  const numbers = (text = ''): number[] => text.split(' ').map((word) => ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[word] ?? Number(word))
-  return { features: lines.map((line) => numbers(line.split(' = ')[0])), predictions: lines.map((line) => numbers(line.split(' = ')[1])) }
+  const numbers = (text = ''): number[] =>
+    text.split(' ').map((word) => ({ nan: NaN, inf: Infinity, '-inf': -Infinity })[word] ?? Number(word))
+  return {
+    features: lines.map((line) => numbers(line.split(' = ')[0])),
+    predictions: lines.map((line) => numbers(line.split(' = ')[1])),
+  }
 }
 
 async function ask(server: Server, model: string, features: number[][]): Promise<number[][]> {
@@ -68,7 +77,10 @@ function expectNear(found: number[][], expected: number[][], what: string): void
   expect(found.length, what).toBe(expected.length)
   for (const [row, values] of expected.entries()) {
     expect(found[row]?.length, what).toBe(values.length)
-    for (const [i, value] of values.entries()) expect(Math.abs((found[row]?.[i] ?? NaN) - value), `${what}, row ${row}`).toBeLessThanOrEqual(1e-6 * Math.max(1, Math.abs(value)))
+    for (const [i, value] of values.entries())
+      expect(Math.abs((found[row]?.[i] ?? NaN) - value), `${what}, row ${row}`).toBeLessThanOrEqual(
+        1e-6 * Math.max(1, Math.abs(value)),
+      )
   }
 }
 
@@ -79,7 +91,11 @@ const CLASSES = 'softmax.json'
 
 test('models of XGBoost, LightGBM and treelite predict as their frameworks do', async () => {
   expect(names.length).toBeGreaterThan(45)
-  const server = await serving(Object.fromEntries(names.map((of) => [of.replace('.', '_'), { of, parameters: of === CLASSES ? { is_classifier: 'true' } : {} }])))
+  const server = await serving(
+    Object.fromEntries(
+      names.map((of) => [of.replace('.', '_'), { of, parameters: of === CLASSES ? { is_classifier: 'true' } : {} }]),
+    ),
+  )
   expect(server.failures).toEqual([])
   for (const of of names) {
     const { features, predictions } = rowsOf(of.replace(/\.\w+$/, ''))
@@ -91,9 +107,16 @@ test('models of XGBoost, LightGBM and treelite predict as their frameworks do', 
 })
 
 test('a configuration only needs its parameters: inputs and outputs are read from the model', async () => {
-  const server = await serving({ logistic: { of: 'logistic.json' }, both: { of: 'logistic.json', parameters: { is_classifier: 'true', predict_proba: 'true' } }, softprob: { of: 'softprob.ubj' } })
+  const server = await serving({
+    logistic: { of: 'logistic.json' },
+    both: { of: 'logistic.json', parameters: { is_classifier: 'true', predict_proba: 'true' } },
+    softprob: { of: 'softprob.ubj' },
+  })
   const columns = ['logistic', 'both', 'softprob'].map((name) => {
-    const { input, output } = server.model(name).config() as { input: { name: string; dims: number[] }[]; output: { name: string; dims: number[] }[] }
+    const { input, output } = server.model(name).config() as {
+      input: { name: string; dims: number[] }[]
+      output: { name: string; dims: number[] }[]
+    }
     return [input.map((t) => [t.name, t.dims.map(Number)]), output.map((t) => [t.name, t.dims.map(Number)])]
   })
   const x = [['input__0', [5]]]
@@ -102,7 +125,10 @@ test('a configuration only needs its parameters: inputs and outputs are read fro
 
 test('classifiers return a class, by their threshold, or probabilities of one class or both', async () => {
   const binary = { of: 'logistic.json' }
-  const old = { output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0', use_experimental_optimizations: 'true' }
+  const old = {
+    output_class: 'true', threshold: '0.7', algo: 'ALGO_AUTO', storage_type: 'AUTO', blocks_per_sm: '0',
+    use_experimental_optimizations: 'true',
+  }
   const server = await serving({
     low: { ...binary, parameters: { is_classifier: 'true', threshold: '0.3' }, config: io(5, 1) },
     old: { ...binary, parameters: old, config: io(5, 1) },
@@ -133,15 +159,21 @@ test('requests in one batch get their own rows', async () => {
   })
   const { features, predictions } = rowsOf('squared')
   const asked = Array.from({ length: 200 }, (_, i) => [i % 24, (i * 7) % 20, 1 + (i % 4)] as const)
-  const answers = await Promise.all(asked.map(([, from, count]) => ask(server, 'm', features.slice(from, from + count))))
-  for (const [i, [, from, count]] of asked.entries()) expectNear(answers[i] ?? [], predictions.slice(from, from + count), `request ${i}`)
+  const answers = await Promise.all(
+    asked.map(([, from, count]) => ask(server, 'm', features.slice(from, from + count))),
+  )
+  for (const [i, [, from, count]] of asked.entries())
+    expectNear(answers[i] ?? [], predictions.slice(from, from + count), `request ${i}`)
 })
 
 test('a tree of 1,000 comparisons in a row is served', async () => {
   const root = join(ROOT, 'deep')
   const nodes = Array.from({ length: 2001 }, (_, i) => i)
   const child = (side: number) => nodes.map((i) => (i % 2 === 0 && i < 2000 ? i + side : -1))
-  const tree = { left_children: child(1), right_children: child(2), split_indices: nodes.map(() => 0), split_conditions: nodes, default_left: nodes.map(() => 0) }
+  const tree = {
+    left_children: child(1), right_children: child(2), split_indices: nodes.map(() => 0), split_conditions: nodes,
+    default_left: nodes.map(() => 0),
+  }
   const learner = {
     gradient_booster: { name: 'gbtree', model: { trees: [tree], tree_info: [0] } },
     learner_model_param: { base_score: '0', num_class: '0', num_feature: '1' },
@@ -149,7 +181,10 @@ test('a tree of 1,000 comparisons in a row is served', async () => {
   }
   mkdirSync(join(root, 'deep', '1'), { recursive: true })
   writeFileSync(join(root, 'deep', '1', 'xgboost.json'), JSON.stringify({ learner }))
-  writeFileSync(join(root, 'deep', 'config.pbtxt'), `backend: "fil" max_batch_size: 8 ${parametersOf({ model_type: 'xgboost_json', is_classifier: 'false' })}`)
+  writeFileSync(
+    join(root, 'deep', 'config.pbtxt'),
+    `backend: "fil" max_batch_size: 8 ${parametersOf({ model_type: 'xgboost_json', is_classifier: 'false' })}`,
+  )
   const server = await Server.start({ modelRepository: root, log: () => {} })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
   expect(await ask(server, 'deep', [[-1], [3], [1999], [NaN]])).toEqual([[1], [5], [2000], [2000]])
@@ -161,9 +196,16 @@ test('unsupported models fail to load with the reason', async () => {
     unsaid: { of: 'squared.json', parameters: { is_classifier: '' } },
     type: { of: 'squared.json', parameters: { model_type: 'catboost' } },
     threads: { of: 'squared.json', parameters: { cpu_nthread: '2147483647' } },
-    other: { of: 'squared.ubj', parameters: { model_type: 'xgboost' }, config: 'default_model_filename: "xgboost.ubj"' },
+    other: {
+      of: 'squared.ubj', parameters: { model_type: 'xgboost' }, config: 'default_model_filename: "xgboost.ubj"',
+    },
     absent: { of: 'squared.ubj', parameters: { model_type: 'xgboost_json' } },
-    shap: { of: 'squared.json', config: 'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 5 ] } ]\noutput [ { name: "output__0" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "treeshap_output" data_type: TYPE_FP32 dims: [ 6 ] } ]' },
+    shap: {
+      of: 'squared.json',
+      config:
+        'input [ { name: "input__0" data_type: TYPE_FP32 dims: [ 5 ] } ]\noutput [ { name: "output__0" ' +
+        'data_type: TYPE_FP32 dims: [ 1 ] }, { name: "treeshap_output" data_type: TYPE_FP32 dims: [ 6 ] } ]',
+    },
     wide: { of: 'squared.json', config: io(32, 1) },
     proba: { of: 'softprob.json', parameters: { is_classifier: 'true', predict_proba: 'true' }, config: io(5, 2) },
     vector: { of: 'vector.json' },
@@ -183,9 +225,12 @@ test('unsupported models fail to load with the reason', async () => {
     ),
     absent: expect.stringContaining('failed to stat file'),
     shap: expect.stringContaining("the output 'treeshap_output' is not supported: remove it from the configuration"),
-    wide: expect.stringContaining("the model expects 2 dimensions (shape [-1,5]) but the model configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,32])"),
-    proba: expect.stringContaining('shape [-1,3]'),
-    vector: expect.stringContaining('multi_output_tree'),
+    wide: expect.stringContaining(
+      'the model expects 2 dimensions (shape [-1,5]) but the model configuration specifies 2 dimensions (an ' +
+        'initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making ' +
+        'complete shape [-1,32])',
+    ),
+    proba: expect.stringContaining('shape [-1,3]'), vector: expect.stringContaining('multi_output_tree'),
     linear: expect.stringContaining("the booster 'gblinear' has no trees"),
     leaves: expect.stringContaining('linear_tree=false'),
   })

@@ -5,7 +5,7 @@ import { createServer, request } from 'node:http'
 export async function startBetween(port) {
   const between = {
     port: 0,
-    /** What is answered in the place of storage, one for each request. @type {{ status: number, body: string }[]} */
+    /** Answers to give in place of the storage, one for each request. @type {{ status: number, body: string }[]} */
     answers: [],
     /** Bytes of a body after which the connection is cut; null for none. @type {number | null} */
     cutAfter: null,
@@ -23,9 +23,12 @@ export async function startBetween(port) {
   const server = createServer((asked, answer) => {
     between.requests.push({ url: asked.url, headers: asked.headers })
     const instead = between.answers.shift()
-    if (instead !== undefined) return answer.writeHead(instead.status, { 'content-type': 'application/xml' }).end(instead.body)
+    if (instead !== undefined)
+      return answer.writeHead(instead.status, { 'content-type': 'application/xml' }).end(instead.body)
     const { cutAfter, holdAfter } = between
-    const sent = request({ port, host: '127.0.0.1', method: asked.method, path: asked.url, headers: asked.headers }, (storage) => {
+    const sent = request(
+      { port, host: '127.0.0.1', method: asked.method, path: asked.url, headers: asked.headers },
+      (storage) => {
       answer.writeHead(storage.statusCode, storage.headers)
       let bytes = 0
       storage.on('data', (chunk) => {

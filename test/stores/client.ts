@@ -23,7 +23,7 @@ export async function read(client: StoreClient, object: StoredObject, from = 0, 
   return Buffer.concat(parts)
 }
 
-/** What was thrown: a failure as the contract has it, with its words. */
+/** The error that `run` throws: a failure of the store contract, with its message. */
 export async function thrown(run: () => Promise<unknown>): Promise<{ failure: string; message: string }> {
   try {
     await run()

@@ -10,10 +10,12 @@ const PACKAGES = ['moto[server]==5.2.5', 'boto3==1.44.8', 'Flask==3.1.3', 'Werkz
 const READY_MS_MAX = 60_000
 
 /** @throws {Error} when pip cannot fetch it */
-export const motoEnvironment = () => peerEnvironment(ROOT, 'moto', PACKAGES, (text) => process.stdout.write(`${text}\n`))
+export const motoEnvironment = () =>
+  peerEnvironment(ROOT, 'moto', PACKAGES, (text) => process.stdout.write(`${text}\n`))
 
-/** It reads for which service a request is, and looks at the rest only when keys are required. */
-const signed = (service) => `AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/${service}/aws4_request, SignedHeaders=host, Signature=x`
+/** An authorization header. moto reads only its service, unless keys are required. */
+const signed = (service) =>
+  `AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/${service}/aws4_request, SignedHeaders=host, Signature=x`
 
 /** A server that listens on loopback, and is empty. Who asks is not looked at before `requireKeys`. */
 export async function startMoto() {
@@ -40,17 +42,25 @@ export async function startMoto() {
      */
     async put(path, body = '', headers = {}) {
       // An object that is there is written anew only for somebody.
-      const answer = await fetch(`${url}/${path}`, { method: 'PUT', body, headers: { authorization: signed('s3'), ...headers } })
+      const answer = await fetch(`${url}/${path}`, {
+        method: 'PUT', body, headers: { authorization: signed('s3'), ...headers },
+      })
       if (!answer.ok) throw new Error(`moto answered ${answer.status} to PUT ${path}`)
     },
     /** From here on it takes one key only, which is returned. */
     async requireKeys() {
       const iam = async (fields) => {
-        const answer = await fetch(url, { method: 'POST', headers: { authorization: signed('iam') }, body: new URLSearchParams({ Version: '2010-05-08', UserName: 'reader', ...fields }) })
+        const answer = await fetch(url, {
+          method: 'POST', headers: { authorization: signed('iam') },
+          body: new URLSearchParams({ Version: '2010-05-08', UserName: 'reader', ...fields }),
+        })
         return answer.text()
       }
       await iam({ Action: 'CreateUser' })
-      const policy = { Version: '2012-10-17', Statement: [{ Effect: 'Allow', Action: ['s3:ListBucket', 's3:GetObject'], Resource: '*' }] }
+      const policy = {
+        Version: '2012-10-17',
+        Statement: [{ Effect: 'Allow', Action: ['s3:ListBucket', 's3:GetObject'], Resource: '*' }],
+      }
       await iam({ Action: 'PutUserPolicy', PolicyName: 'read', PolicyDocument: JSON.stringify(policy) })
       const made = await iam({ Action: 'CreateAccessKey' })
       await fetch(`${url}/moto-api/reset-auth`, { method: 'POST', body: '0' })

@@ -4,7 +4,10 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { bytes } from '../../src/stores/cloud/requests.js'
 import { thrown } from './client.js'
 
-beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'] }))
+beforeEach(
+  () =>
+    void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'] }),
+)
 afterEach(() => void vi.useRealTimers())
 
 /** Reads from a connection that brings so many bytes each second, until it is cut or `seconds` are over. */
@@ -13,7 +16,8 @@ async function drip(size: number, seconds: number): Promise<{ came: number; fail
   const each = setInterval(() => void stream.write(Buffer.alloc(size)), 1000)
   let came = 0
   const reading = async () => {
-    for await (const chunk of bytes(stream, 's3://x cannot be read', 'S3', new AbortController().signal)) came += chunk.length
+    for await (const chunk of bytes(stream, 's3://x cannot be read', 'S3', new AbortController().signal))
+      came += chunk.length
     throw new Error('ended')
   }
   const outcome = thrown(reading)

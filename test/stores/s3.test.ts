@@ -32,13 +32,17 @@ const big = async (client: StoreClient): Promise<StoredObject> => {
   return found
 }
 /** Key and region of the last request. */
-const lastSigned = () => /Credential=([^/]+)\/\d+\/([^/]+)\//.exec(String(between.requests.at(-1)?.headers.authorization))?.slice(1)
+const lastSigned = () =>
+  /Credential=([^/]+)\/\d+\/([^/]+)\//.exec(String(between.requests.at(-1)?.headers.authorization))?.slice(1)
 
 beforeAll(async () => {
   home = mkdtempSync(join(tmpdir(), 'nereid-s3-'))
   // The library's own places for profiles and keys.
   for (const name of Object.keys(process.env)) if (name.startsWith('AWS_')) delete process.env[name]
-  Object.assign(process.env, { HOME: home, AWS_CONFIG_FILE: join(home, 'config'), AWS_SHARED_CREDENTIALS_FILE: join(home, 'credentials'), AWS_EC2_METADATA_DISABLED: 'true' })
+  Object.assign(process.env, {
+    HOME: home, AWS_CONFIG_FILE: join(home, 'config'), AWS_SHARED_CREDENTIALS_FILE: join(home, 'credentials'),
+    AWS_EC2_METADATA_DISABLED: 'true',
+  })
   open = await load('s3')
   moto = await startMoto()
   between = await startBetween(moto.port)
@@ -61,9 +65,14 @@ afterAll(async () => {
 })
 
 describe('places', () => {
-  test.each(['s3://HOST/models/repository', 's3://http://HOST/models/repository', 's3://HOST//models///repository//', 's3://http://HOST/models/repository/'])('%s', async (url) => {
+  test.each([
+    's3://HOST/models/repository', 's3://http://HOST/models/repository', 's3://HOST//models///repository//',
+    's3://http://HOST/models/repository/'
+  ])('%s', async (url) => {
     const client = await open(url.replace('HOST', `127.0.0.1:${between.port}`), KEYS)
-    expect((await all(client)).map(({ path }) => path)).toEqual(['simple/1/', 'simple/1/model.onnx', 'simple/config.pbtxt', 'simple_other/1/model.onnx'])
+    expect((await all(client)).map(({ path }) => path)).toEqual([
+      'simple/1/', 'simple/1/model.onnx', 'simple/config.pbtxt', 'simple_other/1/model.onnx'
+    ])
     client.close()
   })
 
@@ -90,7 +99,9 @@ describe('places', () => {
     delete process.env.AWS_ENDPOINT_URL_S3
   })
 
-  test.each(['s3://', 's3:///', 's3://127.0.0.1:9000', 's3://http://127.0.0.1:9000/', 's3://user:word@127.0.0.1:9000/models'])('%s is none', async (url) => {
+  test.each([
+    's3://', 's3:///', 's3://127.0.0.1:9000', 's3://http://127.0.0.1:9000/', 's3://user:word@127.0.0.1:9000/models'
+  ])('%s is none', async (url) => {
     const { failure, message } = await thrown(() => open(url, KEYS))
     expect(failure).toBe('invalid')
     expect(message).not.toContain('word')
@@ -114,7 +125,8 @@ describe('lists', () => {
 
   test('of more than 1,000 objects come in pages', async () => {
     await moto.put('many')
-    for (let i = 0; i < 1050; i += 50) await Promise.all(Array.from({ length: 50 }, (_, j) => moto.put(`many/m/${i + j}`, 'x')))
+    for (let i = 0; i < 1050; i += 50)
+      await Promise.all(Array.from({ length: 50 }, (_, j) => moto.put(`many/m/${i + j}`, 'x')))
     const client = await open(place('many'), KEYS)
     const pages: number[] = []
     const names = new Set<string>()
@@ -189,11 +201,14 @@ describe('reads', () => {
     between.holdAfter = 1000
     const stop = new AbortController()
     const reading = (async () => {
-      for await (const part of await client.read(model, 0, model.size, stop.signal)) if (part.length > 0) setImmediate(() => stop.abort(new Error('enough')))
+      for await (const part of await client.read(model, 0, model.size, stop.signal))
+        if (part.length > 0) setImmediate(() => stop.abort(new Error('enough')))
     })()
     await expect(reading).rejects.toThrow('enough')
-    await vi.waitFor(() => expect([...between.connections].filter(({ bytesWritten }) => bytesWritten > 0).length).toBeLessThanOrEqual(1))
-    // What was not begun to be read ends, too.
+    await vi.waitFor(() =>
+      expect([...between.connections].filter(({ bytesWritten }) => bytesWritten > 0).length).toBeLessThanOrEqual(1),
+    )
+    // A read whose body was never consumed ends, too.
     const other = new AbortController()
     await client.read(model, 0, model.size, other.signal)
     other.abort()
@@ -219,7 +234,9 @@ describe('what storage does not give', () => {
 
   test('an answer that comes at a later attempt', async () => {
     const client = await open(place(), KEYS)
-    between.answers.push({ status: 503, body: '<Error><Code>SlowDown</Code></Error>' }, { status: 500, body: 'a proxy' })
+    between.answers.push(
+      { status: 503, body: '<Error><Code>SlowDown</Code></Error>' }, { status: 500, body: 'a proxy' },
+    )
     expect(await all(client)).toHaveLength(4)
     expect(between.requests).toHaveLength(3)
     client.close()
@@ -227,7 +244,9 @@ describe('what storage does not give', () => {
 
   test('no answer but that it is busy', async () => {
     const client = await open(place(), KEYS)
-    between.answers.push(...Array.from({ length: 20 }, () => ({ status: 503, body: '<Error><Code>SlowDown</Code></Error>' })))
+    between.answers.push(
+      ...Array.from({ length: 20 }, () => ({ status: 503, body: '<Error><Code>SlowDown</Code></Error>' })),
+    )
     const { failure, message } = await thrown(() => all(client))
     expect(failure).toBe('unavailable')
     expect(message).toContain('answered 503 SlowDown')
@@ -261,7 +280,9 @@ describe('what storage does not give', () => {
 })
 
 describe('credentials', () => {
-  const PROFILES = '[profile plain]\nregion = eu-north-1\naws_access_key_id = AKIDPROFILE\naws_secret_access_key = s\n\n[default]\naws_access_key_id = AKIDDEFAULT\naws_secret_access_key = s\n'
+  const PROFILES =
+    '[profile plain]\nregion = eu-north-1\naws_access_key_id = AKIDPROFILE\naws_secret_access_key = s\n\n' +
+    '[default]\naws_access_key_id = AKIDDEFAULT\naws_secret_access_key = s\n'
 
   test('of a profile: its keys and its region; without a name, of the default one', async () => {
     file('config', PROFILES)
@@ -280,7 +301,11 @@ describe('credentials', () => {
   })
 
   test('of a program that a profile names, which runs again when they are refused', async () => {
-    const program = file('program', `#!/bin/sh\necho run >> ${join(home, 'runs')}\necho '{"Version":1,"AccessKeyId":"AKID'$(wc -l < ${join(home, 'runs')})'","SecretAccessKey":"s","SessionToken":"t"}'\n`)
+    const program = file(
+      'program',
+      `#!/bin/sh\necho run >> ${join(home, 'runs')}\necho '{"Version":1,"AccessKeyId":"AKID'$(wc -l < ` +
+        `${join(home, 'runs')})'","SecretAccessKey":"s","SessionToken":"t"}'\n`,
+    )
     chmodSync(program, 0o755)
     file('config', `[profile program]\ncredential_process = ${program}\n`)
     const client = await open(place(), { AWS_PROFILE: 'program' })
@@ -303,7 +328,9 @@ describe('credentials', () => {
   test('that are wrong are refused, and the message says what to set', async () => {
     const { id, secret } = await moto.requireKeys()
     try {
-      const good = await open(`s3://127.0.0.1:${moto.port}/models/repository`, { AWS_ACCESS_KEY_ID: id, AWS_SECRET_ACCESS_KEY: secret })
+      const good = await open(`s3://127.0.0.1:${moto.port}/models/repository`, {
+        AWS_ACCESS_KEY_ID: id, AWS_SECRET_ACCESS_KEY: secret,
+      })
       expect(await all(good)).toHaveLength(4)
       good.close()
       for (const [environment, code] of [
@@ -336,14 +363,22 @@ describe('credentials', () => {
     const model = await big(client)
     expect(between.requests.at(-1)?.headers).not.toHaveProperty('authorization')
     const { failure, message } = await thrown(() => read(client, model))
-    expect([failure, message]).toEqual(['denied', expect.stringContaining('no credentials were found: set AWS_ACCESS_KEY_ID')])
+    expect([failure, message]).toEqual([
+      'denied', expect.stringContaining('no credentials were found: set AWS_ACCESS_KEY_ID')
+    ])
     client.close()
   })
 
   test.each([
-    ['one that is named', '[profile hangs]', { AWS_PROFILE: 'hangs' }, /^s3:.* cannot be listed: the profile that has the credentials gave no answer \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/],
+    [
+      'one that is named', '[profile hangs]', { AWS_PROFILE: 'hangs' },
+      /^s3:.* cannot be listed: the profile that has the credentials gave no answer \(ETIMEDOUT\): set AWS_ACCESS_KEY_ID/,
+    ],
     ['the default', '[default]', {}, null],
-  ])('a program of a profile that hangs, %s, is waited for a while, and is not begun again', { timeout: 60_000 }, async (_, section, environment, words) => {
+  ])(
+    'a program of a profile that hangs, %s, is waited for a while, and is not begun again',
+    { timeout: 60_000 },
+    async (_, section, environment, words) => {
     file('begun', '')
     const program = file('hangs.sh', `#!/bin/sh\necho $$ >> ${join(home, 'begun')}\nexec sleep 300\n`)
     chmodSync(program, 0o755)
@@ -351,38 +386,52 @@ describe('credentials', () => {
     try {
       const client = await open(place(), environment)
       if (words === null) expect(await all(client)).toHaveLength(4)
-      else expect(await thrown(() => all(client))).toMatchObject({ failure: 'denied', message: expect.stringMatching(words) as string })
-      client.close()
-    } finally {
-      const begun = readFileSync(join(home, 'begun'), 'utf8').trim().split('\n').map(Number)
-      for (const pid of begun) process.kill(pid)
-      expect(begun).toHaveLength(1)
-      rmSync(join(home, 'config'))
-    }
-  })
+        else
+          expect(await thrown(() => all(client))).toMatchObject({
+            failure: 'denied', message: expect.stringMatching(words) as string,
+          })
+        client.close()
+      } finally {
+        const begun = readFileSync(join(home, 'begun'), 'utf8').trim().split('\n').map(Number)
+        for (const pid of begun) process.kill(pid)
+        expect(begun).toHaveLength(1)
+        rmSync(join(home, 'config'))
+      }
+    },
+  )
 
-  test.each(['head -c 10000000 /dev/zero', '/nothing/here'])('a program of a profile that is no such program: %s', async (program) => {
-    file('config', `[profile program]\ncredential_process = ${program}\n`)
-    const client = await open(place(), { AWS_PROFILE: 'program' })
-    const { failure, message } = await thrown(() => all(client))
-    expect([failure, message]).toEqual(['denied', expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)')])
-    expect(message.length).toBeLessThan(1000)
-    client.close()
-    rmSync(join(home, 'config'))
-  })
+  test.each(['head -c 10000000 /dev/zero', '/nothing/here'])(
+    'a program of a profile that is no such program: %s',
+    async (program) => {
+      file('config', `[profile program]\ncredential_process = ${program}\n`)
+      const client = await open(place(), { AWS_PROFILE: 'program' })
+      const { failure, message } = await thrown(() => all(client))
+      expect([failure, message]).toEqual([
+        'denied',
+        expect.stringContaining('the profile that has the credentials gave no answer (CredentialsProviderError)')
+      ])
+      expect(message.length).toBeLessThan(1000)
+      client.close()
+      rmSync(join(home, 'config'))
+    },
+  )
 
   test('R-43: of the file, those with the longest beginning of the URL, and no variables', async () => {
     file('config', PROFILES)
-    const path = file('keys.json', JSON.stringify({
-      s3: {
-        '': { key_id: 'AKIDREST', secret_key: 's', region: 'eu-central-1' },
-        [place('models')]: { key_id: 'AKIDBUCKET', secret_key: 's' },
+    const path = file(
+      'keys.json',
+      JSON.stringify({
+        s3: {
+          '': { key_id: 'AKIDREST', secret_key: 's', region: 'eu-central-1' },
+          [place('models')]: { key_id: 'AKIDBUCKET', secret_key: 's' },
         [place('models/rep')]: { key_id: 'AKIDLONGEST', secret_key: 's', session_token: 't' },
         [place('models/beside')]: { profile: 'plain' },
         [place('many')]: {},
       },
     }))
-    const environment = { ...KEYS, AWS_DEFAULT_REGION: 'eu-west-1', AWS_PROFILE: 'absent', TRITON_CLOUD_CREDENTIAL_PATH: path }
+    const environment = {
+      ...KEYS, AWS_DEFAULT_REGION: 'eu-west-1', AWS_PROFILE: 'absent', TRITON_CLOUD_CREDENTIAL_PATH: path,
+    }
     for (const [at, signed] of [
       ['models/repository', ['AKIDLONGEST', 'us-east-1']],
       ['models/other', ['AKIDBUCKET', 'us-east-1']],
@@ -407,7 +456,9 @@ describe('credentials', () => {
       ['{"s3":{"":{"secret_key":["hidden-secret"]}}}', '"secret_key" below "s3" must be a string'],
       ['{"s3":{"":"hidden-secret"}}', 'must be an object with secret_key, key_id'],
     ] as const) {
-      const { failure, message } = await thrown(() => open(url, { ...KEYS, TRITON_CLOUD_CREDENTIAL_PATH: file('bad.json', text) }))
+      const { failure, message } = await thrown(() =>
+        open(url, { ...KEYS, TRITON_CLOUD_CREDENTIAL_PATH: file('bad.json', text) }),
+      )
       expect([failure, message]).toEqual(['invalid', expect.stringContaining(words)])
       expect(message).not.toContain('hidden-secret')
     }
@@ -419,11 +470,19 @@ describe('credentials', () => {
 describe('answers of something else than storage', () => {
   const page = (text: string) => Array.from({ length: 20 }, () => ({ status: 200, body: text }))
 
-  test.each(['<html><body>Please log in</body></html>', '<!doctype html><br>Please log in', '<Error/>', '', '{}'])('a list that is %j is none, and not one of no models', { timeout: 60_000 }, async (text) => {
+  test.each(['<html><body>Please log in</body></html>', '<!doctype html><br>Please log in', '<Error/>', '', '{}'])(
+    'a list that is %j is none, and not one of no models',
+    { timeout: 60_000 },
+    async (text) => {
     const client = await open(place(), KEYS)
     between.answers = page(text)
     const { failure, message } = await thrown(() => all(client))
-    expect([failure, message]).toEqual(['unavailable', expect.stringMatching(/^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/)])
+      expect([failure, message]).toEqual([
+        'unavailable',
+        expect.stringMatching(
+          /^s3:.*models\/repository cannot be listed: http:.* answered 200 .*: that is not what storage answers: see that no proxy does in its place$/,
+        ),
+      ])
     client.close()
   })
 
@@ -439,10 +498,14 @@ describe('answers of something else than storage', () => {
 
   test.each([1, 2, 3])('a list whose tokens repeat after %d pages ends', async (round) => {
     const client = await open(place(), KEYS)
-    const list = (token: string) => `<ListBucketResult><Name>models</Name><IsTruncated>true</IsTruncated><NextContinuationToken>${token}</NextContinuationToken></ListBucketResult>`
+    const list = (token: string) =>
+      `<ListBucketResult><Name>models</Name><IsTruncated>true</IsTruncated><NextContinuationToken>${token}</NextContinuationToken></ListBucketResult>`
     between.answers = Array.from({ length: 50 }, (_, i) => ({ status: 200, body: list(`token${i % round}`) }))
     const { failure, message } = await thrown(() => all(client))
-    expect([failure, message]).toEqual(['invalid', expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/)])
+    expect([failure, message]).toEqual([
+      'invalid',
+      expect.stringMatching(/models\/repository cannot be listed: http:.* gives the same pages again and again$/)
+    ])
     client.close()
   })
 })
@@ -454,7 +517,9 @@ test('a client prints nothing, and its process ends when it is closed', async ()
     const signal = new AbortController().signal
     for await (const page of client.list(signal)) for (const object of page) if (object.size > 0) for await (const _ of await client.read(object, 0, 1, signal));
     client.close()`
-  const child = spawn(process.execPath, ['--input-type=module', '-e', program, place()], { env: { ...process.env, ...KEYS, AWS_PROFILE: 'x' } })
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program, place()], {
+    env: { ...process.env, ...KEYS, AWS_PROFILE: 'x' },
+  })
   let printed = ''
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => (printed += String(text)))
   const code = await new Promise((resolve) => child.once('exit', resolve))
