@@ -18,7 +18,10 @@ let own: BytesClient
 let client: BytesClient
 
 beforeAll(async () => {
-  server = await Server.start({ modelRepository: models.path('main'), strictReadiness: false, grpc: { address: '127.0.0.1' }, exitOnError: false, grpcRestrictedProtocol: ['model-config:secret=sesame'] })
+  server = await Server.start({
+    modelRepository: models.path('main'), strictReadiness: false, grpc: { address: '127.0.0.1' }, exitOnError: false,
+    grpcRestrictedProtocol: ['model-config:secret=sesame'],
+  })
   outer = await outerServer(server)
   own = new BytesClient(`127.0.0.1:${server.ports.grpc}`)
   client = new BytesClient(outer.address)
@@ -53,7 +56,9 @@ test('the methods are those of the published services', () => {
     )
   })
   const { definition, implementation } = grpcService(server)
-  const ours = Object.values(definition).map(({ path, requestStream, responseStream }) => [path, requestStream, responseStream])
+  const ours = Object.values(definition).map(({ path, requestStream, responseStream }) => [
+    path, requestStream, responseStream
+  ])
   expect(ours.toSorted()).toEqual(published.toSorted())
   expect(Object.keys(implementation)).toEqual(Object.keys(definition))
   expect(Object.keys(grpcService(server, { health: false }).definition)).not.toContain('Check')
@@ -99,10 +104,17 @@ const CASES: [string, Buffer, Record<string, string>?][] = [
 ]
 
 /** Replaces large messages by their digest: comparing them byte by byte takes minutes. */
-const told = ({ messages, ...answer }: Answer): object => ({ ...answer, messages: messages.map((bytes) => (bytes.length > 4096 ? createHash('sha256').update(bytes).digest('hex') : bytes.toString('hex'))) })
+const told = ({ messages, ...answer }: Answer): object => ({
+  ...answer,
+  messages: messages.map((bytes) =>
+    bytes.length > 4096 ? createHash('sha256').update(bytes).digest('hex') : bytes.toString('hex'),
+  ),
+})
 
 test.each(CASES)('%s responds as on the port (%#)', async (method, sent, fields = {}) => {
-  const [mine, theirs] = [await client.unary(INFERENCE + method, sent, { fields }), await own.unary(INFERENCE + method, sent, { fields })]
+  const [mine, theirs] = [
+    await client.unary(INFERENCE + method, sent, { fields }), await own.unary(INFERENCE + method, sent, { fields })
+  ]
   expect(told(mine)).toEqual(told(theirs))
 })
 
@@ -122,7 +134,10 @@ const STREAMS: [string, Buffer[], Record<string, string>?][] = [
 ]
 
 test.each(STREAMS)('a stream with %s responds as on the port', async (_, sent, fields = {}) => {
-  const [mine, theirs] = [await client.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields }), await own.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields })]
+  const [mine, theirs] = [
+    await client.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields }),
+    await own.stream(`${INFERENCE}ModelStreamInfer`, sent, { fields })
+  ]
   expect(told(mine)).toEqual(told(theirs))
 })
 
@@ -177,15 +192,21 @@ test('a health watch reports the state at once, and the end of the server', asyn
   await going.stop()
   await ended
   expect(seen).toEqual(['0801', '0802'])
-  expect(await watcher.unary(`${INFERENCE}ServerLive`, message())).toMatchObject({ code: 'UNAVAILABLE', details: 'Server exiting' })
+  expect(await watcher.unary(`${INFERENCE}ServerLive`, message())).toMatchObject({
+    code: 'UNAVAILABLE', details: 'Server exiting',
+  })
   watcher.close()
   front.end()
 })
 
 describe('many at once', () => {
   test('each request gets its own response', async () => {
-    const answers = await Promise.all(Array.from({ length: 500 }, (_, i) => client.unary(`${INFERENCE}ModelInfer`, simple(i, `id ${i}`))))
-    const sums = answers.map(({ messages: [answer = Buffer.alloc(0)] }) => answer.readInt32LE(answer.length - 2 * 66 + 2))
+    const answers = await Promise.all(
+      Array.from({ length: 500 }, (_, i) => client.unary(`${INFERENCE}ModelInfer`, simple(i, `id ${i}`))),
+    )
+    const sums = answers.map(({ messages: [answer = Buffer.alloc(0)] }) =>
+      answer.readInt32LE(answer.length - 2 * 66 + 2),
+    )
     expect(answers.every(({ messages: [answer] }, i) => answer?.includes(`id ${i}`) === true)).toBe(true)
     expect(sums).toEqual(answers.map((_, i) => 2 * i))
   })
@@ -201,8 +222,13 @@ describe('attacks', () => {
   test('invalid or truncated gRPC frames end their call and nothing else', async () => {
     const session = connect(`http://${outer.address}`)
     for (const method of ['ModelInfer', 'ModelStreamInfer']) {
-      for (const bytes of [Buffer.alloc(0), Buffer.from([0, 0, 0]), Buffer.alloc(40, 0xff), Buffer.concat([Buffer.from([1, 0, 0, 0, 4]), Buffer.alloc(4)]), framed(simple(1)).subarray(0, 20)]) {
-        const call = session.request({ ':method': 'POST', ':path': INFERENCE + method, 'content-type': 'application/grpc', te: 'trailers' })
+      for (const bytes of [
+        Buffer.alloc(0), Buffer.from([0, 0, 0]), Buffer.alloc(40, 0xff),
+        Buffer.concat([Buffer.from([1, 0, 0, 0, 4]), Buffer.alloc(4)]), framed(simple(1)).subarray(0, 20)
+      ]) {
+        const call = session.request({
+          ':method': 'POST', ':path': INFERENCE + method, 'content-type': 'application/grpc', te: 'trailers',
+        })
         call.on('error', () => {})
         call.resume()
         const closed = new Promise((resolve) => void call.once('close', resolve))
@@ -218,13 +244,18 @@ describe('attacks', () => {
 
   test('a client that never reads holds a bounded number of responses, and others are served', async () => {
     const session = connect(`http://${outer.address}`)
-    const call = session.request({ ':method': 'POST', ':path': `${INFERENCE}ModelStreamInfer`, 'content-type': 'application/grpc', te: 'trailers' })
+    const call = session.request({
+      ':method': 'POST', ':path': `${INFERENCE}ModelStreamInfer`, 'content-type': 'application/grpc', te: 'trailers',
+    })
     call.on('error', () => {})
     const before = process.memoryUsage().rss
     // Responses of 1 MB each, none of which is read.
     const huge = framed(inferMessage('variable', [['X', 'FP32', [1, 250_000], Buffer.alloc(1_000_000)]]))
     let taken = 0
-    const drained = (): Promise<boolean> => Promise.race([new Promise<boolean>((resolve) => void call.once('drain', () => resolve(true))), sleep(1500, false)])
+    const drained = (): Promise<boolean> =>
+      Promise.race([
+        new Promise<boolean>((resolve) => void call.once('drain', () => resolve(true))), sleep(1500, false)
+      ])
     while (taken < 400 && (call.write(huge) || (await drained()))) taken += 1
     // The outer server applies back pressure: the messages stay with the client and in windows.
     expect(taken).toBeLessThan(150)

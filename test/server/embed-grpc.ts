@@ -20,11 +20,20 @@ export const INFERENCE = '/inference.GRPCInferenceService/'
 export const ANY_SIZE = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
 
 /** Serves on a free loopback port; `close` closes the connections. */
-export async function outerServer(server: Server, { channel = ANY_SIZE, service = {}, port = 0 }: { channel?: ChannelOptions; service?: GrpcOptions; port?: number } = {}): Promise<{ address: string; end: () => void }> {
+export async function outerServer(
+  server: Server,
+  {
+    channel = ANY_SIZE, service = {}, port = 0,
+  }: { channel?: ChannelOptions; service?: GrpcOptions; port?: number } = {},
+): Promise<{ address: string; end: () => void }> {
   const outer = new GrpcServer(channel)
   const { definition, implementation } = grpcService(server, service)
   outer.addService(definition, implementation)
-  const bound = await new Promise<number>((resolve, reject) => outer.bindAsync(`127.0.0.1:${port}`, ServerCredentials.createInsecure(), (error, at) => (error === null ? resolve(at) : reject(error))))
+  const bound = await new Promise<number>((resolve, reject) =>
+    outer.bindAsync(`127.0.0.1:${port}`, ServerCredentials.createInsecure(), (error, at) =>
+      error === null ? resolve(at) : reject(error),
+    ),
+  )
   return { address: `127.0.0.1:${bound}`, end: () => outer.forceShutdown() }
 }
 
@@ -46,8 +55,13 @@ export function metadataOf(fields: Record<string, string>): Metadata {
 
 /** Removes the fields that the servers' libraries add. */
 function answerOf({ code, details, metadata }: StatusObject | ServiceError, messages: Buffer[]): Answer {
-  const ours = Object.entries(metadata.getMap()).filter(([name]) => !['content-type', 'date', 'grpc-encoding', 'grpc-accept-encoding'].includes(name))
-  return { code: status[code], details: code === status.OK ? '' : details, messages, trailers: Object.fromEntries(ours.map(([name, value]) => [name, String(value)])) }
+  const ours = Object.entries(metadata.getMap()).filter(
+    ([name]) => !['content-type', 'date', 'grpc-encoding', 'grpc-accept-encoding'].includes(name),
+  )
+  return {
+    code: status[code], details: code === status.OK ? '' : details, messages,
+    trailers: Object.fromEntries(ours.map(([name, value]) => [name, String(value)])),
+  }
 }
 
 /** A client with its own connection. */
@@ -55,19 +69,30 @@ export class BytesClient {
   readonly #client: Client
 
   constructor(address: string) {
-    this.#client = new Client(address, credentials.createInsecure(), { ...ANY_SIZE, 'grpc.use_local_subchannel_pool': 1 })
+    this.#client = new Client(address, credentials.createInsecure(), {
+      ...ANY_SIZE, 'grpc.use_local_subchannel_pool': 1,
+    })
   }
 
-  async unary(path: string, message: Buffer, { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {}): Promise<Answer> {
+  async unary(
+    path: string, message: Buffer,
+    { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {},
+  ): Promise<Answer> {
     return await new Promise((resolve) => {
       const messages: Buffer[] = []
-      const call = this.#client.makeUnaryRequest(path, same, same, message, metadataOf(fields), { deadline: Date.now() + deadlineMs }, (_error, answer) => answer !== undefined && messages.push(answer))
+      const call = this.#client.makeUnaryRequest(
+        path, same, same, message, metadataOf(fields), { deadline: Date.now() + deadlineMs },
+        (_error, answer) => answer !== undefined && messages.push(answer),
+      )
       call.on('status', (ended) => resolve(answerOf(ended, messages)))
     })
   }
 
   /** Sends all messages and half-closes. */
-  async stream(path: string, sent: Buffer[], { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {}): Promise<Answer> {
+  async stream(
+    path: string, sent: Buffer[],
+    { fields = {}, deadlineMs = 30_000 }: { fields?: Record<string, string>; deadlineMs?: number } = {},
+  ): Promise<Answer> {
     const call = this.open(path, fields, deadlineMs)
     const messages: Buffer[] = []
     call.on('data', (message: Buffer) => messages.push(message))
@@ -107,5 +132,13 @@ export const simple = (n: number, id = ''): Buffer => {
 /** A request to the decoupled model, which returns each value after its delay in ms. */
 export function repeat(values: number[], delays: number[], wait = 0, id = ''): Buffer {
   const uint32 = (...all: number[]): Buffer => Buffer.from(Uint32Array.from(all).buffer)
-  return inferMessage('repeat', [['IN', 'INT32', [values.length], int32(...values)], ['DELAY', 'UINT32', [delays.length], uint32(...delays)], ['WAIT', 'UINT32', [1], uint32(wait)]], id)
+  return inferMessage(
+    'repeat',
+    [
+      ['IN', 'INT32', [values.length], int32(...values)],
+      ['DELAY', 'UINT32', [delays.length], uint32(...delays)],
+      ['WAIT', 'UINT32', [1], uint32(wait)],
+    ],
+    id,
+  )
 }

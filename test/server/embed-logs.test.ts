@@ -118,7 +118,11 @@ test('a control call has the audit line of the port, with the origin embed', asy
     const ours = await audit.next()
     expect(ours).toMatchObject({ peer: LOOPBACK, origin: 'loopback', protocol: 'http/1.1', status: statusOfOurs })
     expect(alike(embedded), path).toEqual(alike(ours))
-    if (path.includes('nope')) expect(embedded['parameters']).toMatchObject({ config: { bytes: config.length, sha256: createHash('sha256').update(config).digest('hex') }, files: [{ name: '1/model.bin', bytes: 3 }] })
+    if (path.includes('nope'))
+      expect(embedded['parameters']).toMatchObject({
+        config: { bytes: config.length, sha256: createHash('sha256').update(config).digest('hex') },
+        files: [{ name: '1/model.bin', bytes: 3 }],
+      })
   }
   // Calls that change nothing have no line.
   await answer(url, 'GET', '/v2/logging')
@@ -131,7 +135,9 @@ test('a caller with an unknown address is logged as unknown, even if rejected', 
     new Request('http://a/v2/logging', { method: 'POST', body: '{"log_verbose_level":1}' }),
   )
   expect(response.status).toBe(403)
-  expect(await audit.next()).toMatchObject({ peer: 'unknown', origin: 'embed', verb: 'log_update', status: 403, code: 'PERMISSION_DENIED' })
+  expect(await audit.next()).toMatchObject({
+    peer: 'unknown', origin: 'embed', verb: 'log_update', status: 403, code: 'PERMISSION_DENIED',
+  })
 })
 
 test('a gRPC call has audit lines too', async () => {
@@ -139,22 +145,37 @@ test('a gRPC call has audit lines too', async () => {
   expect((await client.unary(`${INFERENCE}RepositoryModelLoad`, message([2, 'simple']))).code).toBe('OK')
   await client.unary(`${INFERENCE}RepositoryModelUnload`, message([2, 'nope']))
   const [load, unload] = (await audit.take(2)) as [Line, Line]
-  expect(load).toMatchObject({ peer: LOOPBACK, origin: 'embed', protocol: 'grpc', verb: 'load', model: 'simple', grpc_status: 0, parameters: {} })
+  expect(load).toMatchObject({
+    peer: LOOPBACK, origin: 'embed', protocol: 'grpc', verb: 'load', model: 'simple', grpc_status: 0, parameters: {},
+  })
   expect(unload).toMatchObject({ origin: 'embed', protocol: 'grpc', verb: 'unload', model: 'nope' })
   expect((await client.unary(`${INFERENCE}ModelInfer`, simple(3, 'a'))).code).toBe('OK')
   expect((await client.stream(`${INFERENCE}ModelStreamInfer`, [simple(1, 'b'), simple(2, 'c')])).messages).toHaveLength(
     2,
   )
   const lines = (await access.take(6)).slice(2)
-  expect(lines[0]).toMatchObject({ peer: LOOPBACK, origin: 'embed', path: `${INFERENCE}ModelInfer`, model: 'simple', id: 'a', grpc_status: 0, batch: 1 })
-  expect(lines.filter((line) => line['in_stream'] === true).map((line) => [line['id'], line['origin'], line['grpc_status']])).toEqual([['b', 'embed', 0], ['c', 'embed', 0]])
-  expect(lines.at(-1)).toMatchObject({ path: `${INFERENCE}ModelStreamInfer`, origin: 'embed', requests: 2, grpc_status: 0 })
+  expect(lines[0]).toMatchObject({
+    peer: LOOPBACK, origin: 'embed', path: `${INFERENCE}ModelInfer`, model: 'simple', id: 'a', grpc_status: 0, batch: 1,
+  })
+  expect(
+    lines.filter((line) => line['in_stream'] === true).map((line) => [line['id'], line['origin'], line['grpc_status']]),
+  ).toEqual([
+    ['b', 'embed', 0], ['c', 'embed', 0]
+  ])
+  expect(lines.at(-1)).toMatchObject({
+    path: `${INFERENCE}ModelStreamInfer`, origin: 'embed', requests: 2, grpc_status: 0,
+  })
 })
 
 test('a request has the access line of the port, even if rejected', async () => {
   await access.take(access.rest().length)
   const body = simpleBody(3)
-  const requests: [string, string, string][] = [['POST', INFER, body], ['GET', '/v2/health/ready', ''], ['POST', '/v2/models/nope/infer', body], ['POST', INFER, '{"inputs"']]
+  const requests: [string, string, string][] = [
+    ['POST', INFER, body],
+    ['GET', '/v2/health/ready', ''],
+    ['POST', '/v2/models/nope/infer', body],
+    ['POST', INFER, '{"inputs"'],
+  ]
   for (const [method, path, sent] of requests) {
     const options = sent === '' ? {} : { body: sent }
     await answer(url, method, path, options)
@@ -174,7 +195,11 @@ test('a request has the access line of the port, even if rejected', async () => 
 test('an event stream has its line at its end, and shows whether the client disconnected', async () => {
   await access.take(access.rest().length)
   const events = async (delay: number): Promise<Response> =>
-    await fetchHandler(server)(new Request('http://a/v2/models/repeat/generate_stream', { method: 'POST', body: `{"IN":[1,2],"DELAY":[0,${delay}],"WAIT":0}` }))
+    await fetchHandler(server)(
+      new Request('http://a/v2/models/repeat/generate_stream', {
+        method: 'POST', body: `{"IN":[1,2],"DELAY":[0,${delay}],"WAIT":0}`,
+      }),
+    )
   await (await events(0)).text()
   expect(await access.next()).toMatchObject({ origin: 'embed', verb: 'generate_stream', status: 200 })
   expect(access.rest()).toEqual([])
@@ -186,7 +211,13 @@ test('an event stream has its line at its end, and shows whether the client disc
 
 test('calls of the program itself have no line, and lines are counted', async () => {
   await server.load('simple')
-  await server.model('simple').infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] }, INPUT1: { data: new Int32Array(16), shape: [1, 16] } } })
+  await server
+    .model('simple')
+    .infer({
+      inputs: {
+        INPUT0: { data: new Int32Array(16), shape: [1, 16] }, INPUT1: { data: new Int32Array(16), shape: [1, 16] },
+      },
+    })
   await answer(url, 'POST', LOAD)
   expect(await audit.next()).toMatchObject({ origin: 'embed', verb: 'load' })
   expect(Number(/^nereid_audit_log_lines_total (\d+)/m.exec(await server.metricsText())?.[1])).toBeGreaterThan(10)
@@ -194,9 +225,17 @@ test('calls of the program itself have no line, and lines are counted', async ()
 
 test('a server without ports writes pending lines at its end, and reports unwritable logs at its start', async () => {
   const path = join(at, 'portless.log')
-  const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', auditLog: path })
-  expect((await fetchHandler(other)(new Request(`http://a${LOAD}`, { method: 'POST' }), { peer: '[2001:db8::1]:7' })).status).toBe(200)
+  const other = await Server.start({
+    modelRepository: models.path('small'), modelControlMode: 'explicit', auditLog: path,
+  })
+  expect(
+    (await fetchHandler(other)(new Request(`http://a${LOAD}`, { method: 'POST' }), { peer: '[2001:db8::1]:7' })).status,
+  ).toBe(200)
   await other.stop()
-  expect(new Log(path).rest()).toMatchObject([{ peer: '[2001:db8::1]:7', origin: 'embed', verb: 'load', model: 'simple', status: 200 }])
-  await expect(Server.start({ modelRepository: models.path('small'), auditLog: join(at, 'no', 'such', 'place') })).rejects.toThrow(/--audit-log/)
+  expect(new Log(path).rest()).toMatchObject([
+    { peer: '[2001:db8::1]:7', origin: 'embed', verb: 'load', model: 'simple', status: 200 },
+  ])
+  await expect(
+    Server.start({ modelRepository: models.path('small'), auditLog: join(at, 'no', 'such', 'place') }),
+  ).rejects.toThrow(/--audit-log/)
 })

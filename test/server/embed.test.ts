@@ -25,7 +25,9 @@ async function listening(listener: RequestListener): Promise<[HttpServer, string
 }
 
 beforeAll(async () => {
-  server = await Server.start({ modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false })
+  server = await Server.start({
+    modelRepository: models.path('main'), strictReadiness: false, http: { address: '127.0.0.1' }, exitOnError: false,
+  })
   own = `http://127.0.0.1:${server.ports.http}`
   ;[outer, url] = await listening(httpHandler(server))
 })
@@ -42,11 +44,25 @@ test.each([...CASES, ...TARGETS])('node:http responds to %s %s as the port does'
 })
 
 // A `Request` has no body for GET, and no framing.
-test.each(CASES.filter(([method, , options]) => options?.headers?.['Transfer-Encoding'] === undefined && !(method === 'GET' && options?.body !== undefined)))('a fetch handler responds to %s %s as the port does', async (method, path, { headers, body } = {}) => {
+test.each(
+  CASES.filter(
+    ([method, , options]) =>
+      options?.headers?.['Transfer-Encoding'] === undefined && !(method === 'GET' && options?.body !== undefined),
+  ),
+)('a fetch handler responds to %s %s as the port does', async (method, path, { headers, body } = {}) => {
   const handle = fetchHandler(server)
-  const response = await handle(new Request(`http://a${path}`, { method, headers: headers ?? {}, ...(body === undefined ? {} : { body: new Uint8Array(Buffer.from(body)) }) }), { peer: '127.0.0.1:1', local: '127.0.0.1:2' })
-  const theirs = await answer(own, method, path, { ...(headers === undefined ? {} : { headers }), ...(body === undefined ? {} : { body }) })
-  expect([response.status, response.headers.get('content-type'), Buffer.from(await response.arrayBuffer()).toString()]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
+  const response = await handle(
+    new Request(`http://a${path}`, {
+      method, headers: headers ?? {}, ...(body === undefined ? {} : { body: new Uint8Array(Buffer.from(body)) }),
+    }),
+    { peer: '127.0.0.1:1', local: '127.0.0.1:2' },
+  )
+  const theirs = await answer(own, method, path, {
+    ...(headers === undefined ? {} : { headers }), ...(body === undefined ? {} : { body }),
+  })
+  expect([
+    response.status, response.headers.get('content-type'), Buffer.from(await response.arrayBuffer()).toString()
+  ]).toEqual([theirs.status, theirs.headers['content-type'], theirs.body.toString()])
 })
 
 test('paths outside the API go to the next handler, if any', async () => {
@@ -70,11 +86,16 @@ test('a client with an unknown address cannot change settings', async () => {
 })
 
 test('a body above the limit is rejected with the text of the port, over an open connection', async () => {
-  const small = await Server.start({ modelRepository: models.path('small'), httpMaxInputSize: 100_000, http: { address: '127.0.0.1' } })
+  const small = await Server.start({
+    modelRepository: models.path('small'), httpMaxInputSize: 100_000, http: { address: '127.0.0.1' },
+  })
   const [http, at] = await listening(httpHandler(small))
   const body = `{"parameters":{"config":"${'x'.repeat(200_000)}"}}`
   const path = '/v2/repository/models/simple/load'
-  const [mine, theirs] = [await answer(at, 'POST', path, { body }), await answer(`http://127.0.0.1:${small.ports.http}`, 'POST', path, { body })]
+  const [mine, theirs] = [
+    await answer(at, 'POST', path, { body }),
+    await answer(`http://127.0.0.1:${small.ports.http}`, 'POST', path, { body })
+  ]
   expect([mine.status, mine.body.toString()]).toEqual([theirs.status, theirs.body.toString()])
   expect(mine.body.toString()).toContain('--http-max-input-size')
   http.closeAllConnections()
@@ -126,12 +147,22 @@ test('the bytes of a key are counted as on the port, for requests and responses'
   const at = mkdtempSync(join(tmpdir(), 'nereid-embed-keys-'))
   const key = 'the-key-of-a-test-with-few-bytes'
   const sha256 = createHash('sha256').update(key).digest('hex')
-  writeFileSync(join(at, 'keys.json'), JSON.stringify({ keys: [{ name: 'few', sha256, scopes: [{ verbs: ['all'] }], quota: { bytes_per_second: 1 } }] }), { mode: 0o600 })
-  const behind = await Server.start({ modelRepository: models.path('main'), strictReadiness: false, keysFile: join(at, 'keys.json'), http: false })
+  writeFileSync(
+    join(at, 'keys.json'),
+    JSON.stringify({ keys: [{ name: 'few', sha256, scopes: [{ verbs: ['all'] }], quota: { bytes_per_second: 1 } }] }),
+    { mode: 0o600 },
+  )
+  const behind = await Server.start({
+    modelRepository: models.path('main'), strictReadiness: false, keysFile: join(at, 'keys.json'), http: false,
+  })
   const [http, place] = await listening(httpHandler(behind))
-  const options = { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body: simpleBody() }
+  const options = {
+    headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body: simpleBody(),
+  }
   const [first, second] = [await answer(place, 'POST', INFER, options), await answer(place, 'POST', INFER, options)]
-  expect([first.status, second.status, second.body.toString()]).toEqual([200, 429, expect.stringContaining('bytes_per_second')])
+  expect([first.status, second.status, second.body.toString()]).toEqual([
+    200, 429, expect.stringContaining('bytes_per_second')
+  ])
   http.closeAllConnections()
   http.close()
   await behind.stop()

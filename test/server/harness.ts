@@ -45,7 +45,9 @@ export class TestServer {
   }
 
   /** Spawns without waiting, for servers that should fail to start. */
-  static async spawn(repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env): Promise<TestServer> {
+  static async spawn(
+    repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env,
+  ): Promise<TestServer> {
     const ports = await freePorts(3)
     const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
@@ -56,7 +58,9 @@ export class TestServer {
   static async start(
     repository: string,
     flags: string[] = [],
-    { main = MAIN, path = '/v2/health/ready', env = process.env }: { main?: string; path?: string; env?: NodeJS.ProcessEnv } = {},
+    {
+      main = MAIN, path = '/v2/health/ready', env = process.env,
+    }: { main?: string; path?: string; env?: NodeJS.ProcessEnv } = {},
   ): Promise<TestServer> {
     const from = performance.now()
     const server = await TestServer.spawn(repository, flags, main, env)

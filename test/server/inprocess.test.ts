@@ -32,11 +32,16 @@ test('an error names all ports in use, and no model is loaded; the others are fr
     one.listen(0, '127.0.0.1', () => done(one))
   })))
   const [http = 0, metrics = 0] = holders.map((one) => (one.address() as AddressInfo).port)
-  const options = { modelRepository: models.path('small'), http: { address: '127.0.0.1', port: http }, metrics: { address: '127.0.0.1', port: metrics } }
+  const options = {
+    modelRepository: models.path('small'), http: { address: '127.0.0.1', port: http },
+    metrics: { address: '127.0.0.1', port: metrics },
+  }
   const error = await Server.start(options).catch((e: unknown) => e as Error & { code: string })
   expect(error).toMatchObject({ code: 'UNAVAILABLE' })
   for (const [service, port] of [['HTTP', http], ['Metrics', metrics]]) {
-    expect((error as Error).message).toContain(`failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use `)
+    expect((error as Error).message).toContain(
+      `failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use `,
+    )
     expect((error as Error).message).toContain(`port ${port} is taken by process ${process.pid} (`)
     expect((error as Error).message).toContain(', a Nereid server): end it, or choose another')
   }
@@ -115,10 +120,21 @@ test('with exitOnError false, an unreadable repository leaves a server neither l
 test('a second server with other memory limits or another log is rejected', async () => {
   const share = 'which all servers of a process share: stop it first, or start this one with the same'
   const check = (options: Partial<ServerOptions>, text: RegExp): Promise<void> =>
-    expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message: expect.stringMatching(text) })
-  await check({ memoryLimit: 1 << 30 }, new RegExp(`^another server of this process has a memory limit of \\d+ bytes, not 1073741824, ${share}$`))
-  await check({ pinnedMemoryPoolByteSize: 1 << 20 }, /^another server of this process has other limits for the memory of devices, which/)
-  await check({ log: () => {} }, /^another server of this process has its log lines in the console, not in its own function 'log', which/)
+    expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({
+      code: 'INVALID_ARG', message: expect.stringMatching(text),
+    })
+  await check(
+    { memoryLimit: 1 << 30 },
+    new RegExp(`^another server of this process has a memory limit of \\d+ bytes, not 1073741824, ${share}$`),
+  )
+  await check(
+    { pinnedMemoryPoolByteSize: 1 << 20 },
+    /^another server of this process has other limits for the memory of devices, which/,
+  )
+  await check(
+    { log: () => {} },
+    /^another server of this process has its log lines in the console, not in its own function 'log', which/,
+  )
   await check({ onLog: () => {} }, /^another server of this process has another function 'onLog', or none, which/)
   await check({ logFile: '/tmp/other.log' }, /in the console, not in '\/tmp\/other.log', which/)
   expect(server.ready()).toBe(true)
@@ -157,10 +173,18 @@ test('a server in a worker thread is checked against others, until its thread ha
       process.exit(0)
     })`
   const main = new URL('../../dist/index.js', import.meta.url).href
-  const printed = execFileSync(process.execPath, ['--expose-gc', '-e', script, main, models.path('small')], { encoding: 'utf8' }).trimEnd().split('\n')
+  const printed = execFileSync(process.execPath, ['--expose-gc', '-e', script, main, models.path('small')], {
+    encoding: 'utf8',
+  })
+    .trimEnd()
+    .split('\n')
   const refusal = (has: number, wants: number) =>
-    `another server of this process has a memory limit of ${has} bytes, not ${wants}, which all servers of a process share: stop it first, or start this one with the same`
-  expect(printed).toEqual([`INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`, 'started', 'started', refusal(2 ** 30, 2 ** 31), refusal(2 ** 31, 2 ** 30)])
+    `another server of this process has a memory limit of ${has} bytes, not ${wants}, which all servers of a ` +
+    'process share: stop it first, or start this one with the same'
+  expect(printed).toEqual([
+    `INVALID_ARG: ${refusal(2 ** 31, 2 ** 30)}`, 'started', 'started', refusal(2 ** 30, 2 ** 31),
+    refusal(2 ** 31, 2 ** 30)
+  ])
 })
 
 test('several servers run side by side and stop separately', async () => {
@@ -172,7 +196,7 @@ test('several servers run side by side and stop separately', async () => {
   expect(server.ready()).toBe(true)
 })
 
-test('flags of a port open it as on the command line: httpPort, httpAddress, allowHttp, likewise for gRPC and metrics', async () => {
+test('options of a port (httpPort, httpAddress, allowHttp, …) open it like the flags of the command line', async () => {
   const local = { httpAddress: '127.0.0.1', grpcAddress: '127.0.0.1', metricsAddress: '127.0.0.1' }
   const isOpen = async (options: Partial<ServerOptions>): Promise<boolean[]> => {
     await using other = await Server.start({ modelRepository: models.path('small'), ...options })
@@ -190,12 +214,23 @@ test('flags of a port open it as on the command line: httpPort, httpAddress, all
 })
 
 test('contradictory or empty descriptions of a port are rejected', async () => {
-  const check = (options: object, message: string) => expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message })
-  await check({ http: { port: 0 }, httpPort: 1, allowHttp: true }, 'http and httpPort, allowHttp were given: both say whether a port is open and where, so give one of them')
-  await check({ grpc: false, grpcAddress: '127.0.0.1' }, 'grpc and grpcAddress were given: both say whether a port is open and where, so give one of them')
+  const check = (options: object, message: string) =>
+    expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({
+      code: 'INVALID_ARG', message,
+    })
+  await check(
+    { http: { port: 0 }, httpPort: 1, allowHttp: true },
+    'http and httpPort, allowHttp were given: both say whether a port is open and where, so give one of them',
+  )
+  await check(
+    { grpc: false, grpcAddress: '127.0.0.1' },
+    'grpc and grpcAddress were given: both say whether a port is open and where, so give one of them',
+  )
   await check({ http: 8000 }, 'http must be an object, got 8000')
   await check({ onLog: 'x' }, 'onLog must be a function, got "x"')
-  await expect(Server.start(undefined as never)).rejects.toMatchObject({ code: 'INVALID_ARG', message: 'options must be an object, got undefined' })
+  await expect(Server.start(undefined as never)).rejects.toMatchObject({
+    code: 'INVALID_ARG', message: 'options must be an object, got undefined',
+  })
 })
 
 const NO = Symbol('not given')
@@ -205,16 +240,27 @@ test.each<[string, unknown, string]>([
   ['shape', [-1], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got -1'],
   ['shape', [2 ** 53], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 9007199254740992'],
   ['shape', [1n], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 1n'],
-  ['shape', Array.from({ length: 2 }), 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'],
+  [
+    'shape', Array.from({ length: 2 }),
+    'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'
+  ],
   ['shape', '1,16', 'inputs.INPUT0.shape must be an array, got "1,16"'],
   ['datatype', 7, 'inputs.INPUT0.datatype must be a string, got 7'],
   ['data', null, 'inputs.INPUT0.data must be a typed array or an array, got null'],
   ['data', NO, 'inputs.INPUT0.data must be a typed array or an array, got undefined'],
-  ['data', new DataView(new ArrayBuffer(8)), 'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)'],
+  [
+    'data', new DataView(new ArrayBuffer(8)),
+    'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)'
+  ],
   ['data', new Float64Array(1), 'inputs.INPUT0.data is a Float64Array, which does not hold datatype INT32'],
 ])('a wrong input is INVALID_ARG, and the message names the place: %s', async (field, value, message) => {
-  const input = { shape: [1, 16], datatype: 'INT32', data: new Int32Array(16), [field]: value === NO ? undefined : value }
-  const error: unknown = await server.model('simple').infer({ inputs: { INPUT0: input } } as never).catch((e: unknown) => e)
+  const input = {
+    shape: [1, 16], datatype: 'INT32', data: new Int32Array(16), [field]: value === NO ? undefined : value,
+  }
+  const error: unknown = await server
+    .model('simple')
+    .infer({ inputs: { INPUT0: input } } as never)
+    .catch((e: unknown) => e)
   expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
 })
 
@@ -223,18 +269,34 @@ test.each<[unknown, string]>([
   [{}, 'inputs must be an object, got undefined'],
   [{ inputs: [] }, 'inputs must be an object, got an array'],
   [{ inputs: { A: 5 } }, 'inputs.A must be an object, got 5'],
-  [{ inputs: { A: [1, 2] } }, 'inputs.A must be a typed array where it has numbers, such as an Int32Array for INT32: a plain array does not say their datatype, got an array'],
+  [
+    { inputs: { A: [1, 2] } },
+    'inputs.A must be a typed array where it has numbers, such as an Int32Array for INT32: a plain array ' +
+      'does not say their datatype, got an array',
+  ],
   [{ inputs: { A: ['a', 5] } }, 'inputs.A[1] must be a string or a Uint8Array, got 5'],
   [{ inputs: { A: [true, 'x'] } }, 'inputs.A[1] must be a boolean, got "x"'],
   [{ inputs: {}, id: 1 }, 'id must be a string, got 1'],
   [{ inputs: {}, outputs: 'A' }, 'outputs must be an array, got "A"'],
   [{ inputs: {}, outputs: [null] }, 'outputs[0] must be an object, got null'],
-  [{ inputs: {}, outputs: [{ name: 'A', classification: -1 }] }, 'outputs[0].classification must be an integer from 0 to 4294967295, got -1'],
-  [{ inputs: {}, parameters: { p: {} } }, 'parameters.p must be a string, number, bigint or boolean, got an object (Object)'],
-  [{ inputs: {}, parameters: { p: 2n ** 64n } }, 'parameters.p must be a bigint from -9223372036854775808 to 18446744073709551615, got 18446744073709551616n'],
+  [
+    { inputs: {}, outputs: [{ name: 'A', classification: -1 }] },
+    'outputs[0].classification must be an integer from 0 to 4294967295, got -1'
+  ],
+  [
+    { inputs: {}, parameters: { p: {} } },
+    'parameters.p must be a string, number, bigint or boolean, got an object (Object)'
+  ],
+  [
+    { inputs: {}, parameters: { p: 2n ** 64n } },
+    'parameters.p must be a bigint from -9223372036854775808 to 18446744073709551615, got 18446744073709551616n'
+  ],
   [{ inputs: {}, priority: 1 }, 'priority must be a bigint from 0 to 18446744073709551615, got 1'],
   [{ inputs: {}, timeoutUs: -1n }, 'timeoutUs must be a bigint from 0 to 18446744073709551615, got -1n'],
-  [{ inputs: {}, timeoutUs: 10n ** 99n }, 'timeoutUs must be a bigint from 0 to 18446744073709551615, got a bigint of 100 digits'],
+  [
+    { inputs: {}, timeoutUs: 10n ** 99n },
+    'timeoutUs must be a bigint from 0 to 18446744073709551615, got a bigint of 100 digits'
+  ],
 ])('a wrong request is INVALID_ARG, and the message names the place: %#', async (request, message) => {
   const error: unknown = await server.model('simple').infer(request as never).catch((e: unknown) => e)
   expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
@@ -339,7 +401,12 @@ test('an AbortSignal ends the loop at once, and leaves no listener', async () =>
   expect(values).toEqual([1])
   expect(getEventListeners(signal, 'abort')).toHaveLength(0)
   await isFree()
-  await expect(server.model('repeat').stream(repeated([1]), { signal }).next()).rejects.toMatchObject({ code: 'CANCELLED' })
+  await expect(
+    server
+      .model('repeat')
+      .stream(repeated([1]), { signal })
+      .next(),
+  ).rejects.toMatchObject({ code: 'CANCELLED' })
 })
 
 test('a slow loop gets the waiting responses, then the reason for the cancellation', async () => {
@@ -350,14 +417,18 @@ test('a slow loop gets the waiting responses, then the reason for the cancellati
       count += valueOf(response) === 2_000_000_000 ? 1 : 0
     }
   }
-  await expect(loop()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED', message: /are not read as fast as they come/ })
+  await expect(loop()).rejects.toMatchObject({
+    code: 'RESOURCE_EXHAUSTED', message: /are not read as fast as they come/,
+  })
   // ANSWERS_WAITING_MAX, and the responses of the first call.
   expect(count).toBeGreaterThan(10_000)
   expect(count).toBeLessThanOrEqual(32_768 + 64)
 })
 
 test('after stop all methods reject, including those of models', async () => {
-  const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple' })
+  const other = await Server.start({
+    modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple',
+  })
   const model = other.model('simple')
   const inputs = { INPUT0: sixteen(1), INPUT1: sixteen(1) }
   await model.infer({ inputs })

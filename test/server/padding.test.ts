@@ -19,15 +19,19 @@ const MODELS: Record<string, [string, string | null]> = {
   good: [identity(batching + both('[n]')), null],
   misspelt: [
     identity(batching + parameter('INPUT', '[n]')),
-    "parameter 'nereid.padding.INPUT' of model 'misspelt' is '[n]': the model has no input or output 'INPUT'; the key is 'nereid.padding.' and the name of a tensor; inputs: 'INPUT0'; outputs: 'OUTPUT0'",
+    "parameter 'nereid.padding.INPUT' of model 'misspelt' is '[n]': the model has no input or output " +
+      "'INPUT'; the key is 'nereid.padding.' and the name of a tensor; inputs: 'INPUT0'; outputs: 'OUTPUT0'",
   ],
   malformed: [
     identity(batching + both('dim=0')),
-    "parameter 'nereid.padding.INPUT0' of model 'malformed' is 'dim=0': expected the dims with a name for each that is padded, and perhaps a value, as in '[tokens] value=0'",
+    "parameter 'nereid.padding.INPUT0' of model 'malformed' is 'dim=0': expected the dims with a name for " +
+      "each that is padded, and perhaps a value, as in '[tokens] value=0'",
   ],
   forgotten: [
     identity(batching + parameter('INPUT0', '[n]')),
-    "output 'OUTPUT0' of model 'forgotten' has dims [-1] and no parameter 'nereid.padding.OUTPUT0': write them with the name of each padded dimension in the place of its -1, for instance '[n]', or '[-1]' when none of them is",
+    "output 'OUTPUT0' of model 'forgotten' has dims [-1] and no parameter 'nereid.padding.OUTPUT0': write " +
+      "them with the name of each padded dimension in the place of its -1, for instance '[n]', or '[-1]' when " +
+      'none of them is',
   ],
   value: [
     identity(batching + parameter('INPUT0', '[n] value=0.5') + parameter('OUTPUT0', '[n]')),
@@ -35,11 +39,13 @@ const MODELS: Record<string, [string, string | null]> = {
   ],
   unbatched: [
     identity(both('[n]')),
-    "model 'unbatched' has parameter 'nereid.padding.INPUT0', but its requests are not batched: add 'dynamic_batching { }', or remove the parameter",
+    "model 'unbatched' has parameter 'nereid.padding.INPUT0', but its requests are not batched: add " +
+      "'dynamic_batching { }', or remove the parameter",
   ],
   no_batches: [
     identity(batching + both('[n]'), 0),
-    "model 'no_batches' has parameter 'nereid.padding.INPUT0', but its max_batch_size is 0: only requests that run together are padded, so it must be 2 or more",
+    "model 'no_batches' has parameter 'nereid.padding.INPUT0', but its max_batch_size is 0: only requests " +
+      'that run together are padded, so it must be 2 or more',
   ],
 }
 
@@ -65,12 +71,15 @@ test('each error names the parameter, the value and a valid one', async () => {
     ({ name }) => name !== 'pipeline',
   )
   const found = Object.fromEntries(index.map(({ name, state, reason }) => [name, state === 'READY' ? null : reason]))
-  const expected = Object.entries(MODELS).map(([name, [, reason]]) => [name, reason === null ? null : `Invalid argument: ${reason}`])
+  const expected = Object.entries(MODELS).map(([name, [, reason]]) => [
+    name, reason === null ? null : `Invalid argument: ${reason}`
+  ])
   expect(found).toEqual(Object.fromEntries(expected))
 })
 
 test('an ensemble must leave padding to its models', () => {
   expect(server.output()).toContain(
-    "model 'pipeline' has parameter 'nereid.padding.INPUT0', but it is an ensemble, which runs nothing itself: give the parameter to the models it is made of",
+    "model 'pipeline' has parameter 'nereid.padding.INPUT0', but it is an ensemble, which runs nothing " +
+      'itself: give the parameter to the models it is made of',
   )
 })

@@ -25,7 +25,9 @@ export function message(...fields: [number, Buffer | string | number][]): Buffer
 export type Inputs = [string, string, number[], Buffer][]
 
 export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
-  const tensors = inputs.map(([name, datatype, shape]): [number, Buffer] => [5, message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))])])
+  const tensors = inputs.map(([name, datatype, shape]): [number, Buffer] => [
+    5, message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))])
+  ])
   return message([1, model], [3, id], ...tensors, ...inputs.map(([, , , raw]): [number, Buffer] => [7, raw]))
 }
 

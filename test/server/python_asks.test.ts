@@ -51,7 +51,8 @@ class TritonPythonModel:
 `
 
 const IO =
-  'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+  'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: ' +
+  'TYPE_STRING dims: [ 1 ] } ]\n'
 const CONFIG = `backend: "python"\n${IO}`
 
 const model = (name: string, code: string, config = CONFIG): void => {
@@ -60,7 +61,9 @@ const model = (name: string, code: string, config = CONFIG): void => {
 }
 
 async function post(path: string, body: unknown, signal?: AbortSignal): Promise<Record<string, unknown>> {
-  const response = await fetch(`${server.url}/v2/${path}`, { method: 'POST', body: JSON.stringify(body), signal: signal ?? null })
+  const response = await fetch(`${server.url}/v2/${path}`, {
+    method: 'POST', body: JSON.stringify(body), signal: signal ?? null,
+  })
   const text = await response.text()
   return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>)
 }
@@ -96,8 +99,13 @@ beforeAll(async () => {
   model('runs', RUNS())
   model('runs_async', RUNS('async '))
   model('two', RUNS(), `${CONFIG}instance_group [ { count: 2 } ]\n`)
-  const flags = ['--model-control-mode=explicit', '--log-verbose=1', `--backend-config=python,python-executable=${PYTHON}`, `--trace-config=triton,file=${join(root, 'trace.json')}`]
-  server = await TestServer.start(repository, [...flags, ...['simple', 'repeat', 'runs', 'runs_async', 'two'].map((name) => `--load-model=${name}`)])
+  const flags = [
+    '--model-control-mode=explicit', '--log-verbose=1', `--backend-config=python,python-executable=${PYTHON}`,
+    `--trace-config=triton,file=${join(root, 'trace.json')}`
+  ]
+  server = await TestServer.start(repository, [
+    ...flags, ...['simple', 'repeat', 'runs', 'runs_async', 'two'].map((name) => `--load-model=${name}`)
+  ])
 }, 300_000)
 afterAll(async () => {
   expect(await server.stop()).toBe(0)
@@ -114,18 +122,30 @@ test('B-PY-10: a model calls another, which counts it like a client, and errors 
     Array.from({ length: 20 }, () => [SUM]),
   )
   expect(await count()).toBe(before + 20)
-  expect(await run('return shown(ask("nobody", {}).exec())')).toEqual([1, "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"])
-  const failed = (await run(`return shown(ask("runs_async", {"CODE": np.array(['raise ValueError(5)'], dtype=object)}).exec())`)) as [number, string]
+  expect(await run('return shown(ask("nobody", {}).exec())')).toEqual([
+    1, "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"
+  ])
+  const failed = (await run(
+    `return shown(ask("runs_async", {"CODE": np.array(['raise ValueError(5)'], dtype=object)}).exec())`,
+  )) as [number, string]
   expect(failed[1]).toContain("Failed to process the request(s) for model 'runs_async_0', message: ValueError: 5")
 })
 
 test('B-PY-11: concurrent calls run concurrently', async () => {
   // Each reports its begin and end, because on a busy machine both may begin late.
-  const slow = `ask("two", {"CODE": np.array(['began = time.time()\\ntime.sleep(0.5)\\nreturn [began, time.time()]'], dtype=object)}).async_exec()`
-  const code = `both = await asyncio.gather(${slow}, ${slow})\nreturn [json.loads(r.output_tensors()[0].as_numpy()[0]) for r in both]`
+  const slow =
+    `ask("two", {"CODE": np.array(['began = time.time()\\ntime.sleep(0.5)\\nreturn [began, time.time()]'], ` +
+    'dtype=object)}).async_exec()'
+  const code =
+    `both = await asyncio.gather(${slow}, ${slow})\nreturn [json.loads(r.output_tensors()[0].as_numpy()[0]) ` +
+    'for r in both]'
   const [one, other] = (await run(code, 'runs_async')) as [[number, number], [number, number]]
   expect(Math.max(one[0], other[0])).toBeLessThan(Math.min(one[1], other[1]))
-  expect(await run('return [shown(r) for r in await asyncio.gather(*[simple().async_exec() for _ in range(50)])]', 'runs_async')).toEqual(Array.from({ length: 50 }, () => [SUM]))
+  expect(
+    await run(
+      'return [shown(r) for r in await asyncio.gather(*[simple().async_exec() for _ in range(50)])]', 'runs_async',
+    ),
+  ).toEqual(Array.from({ length: 50 }, () => [SUM]))
 })
 
 test('B-PY-10: large tensors are passed in both directions', async () => {
@@ -136,13 +156,18 @@ return [r.has_error(), len(r.output_tensors()[0].as_numpy()[0])]`
 })
 
 const REPEAT = (count: number, ms: number) =>
-  `ask("repeat", {"IN": np.arange(${count}, dtype=np.int32), "DELAY": np.full(${count}, ${ms}, dtype=np.uint32), "WAIT": np.zeros(1, dtype=np.uint32)})`
+  `ask("repeat", {"IN": np.arange(${count}, dtype=np.int32), "DELAY": np.full(${count}, ${ms}, ` +
+  'dtype=np.uint32), "WAIT": np.zeros(1, dtype=np.uint32)})'
 
 test('B-PY-12: a decoupled model can be iterated, repeatedly, and cancelled', async () => {
-  const twice = `it = ${REPEAT(3, 1)}.exec(decoupled=True)\na = [shown(r) for r in it]\nreturn [len(a) > 3, a[:3] == [shown(r) for r in it][:3]]`
+  const twice =
+    `it = ${REPEAT(3, 1)}.exec(decoupled=True)\na = [shown(r) for r in it]\nreturn [len(a) > 3, a[:3] == ` +
+    '[shown(r) for r in it][:3]]'
   expect(await run(twice)).toEqual([true, true])
   const began = Date.now()
-  const cancelled = `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nnext(it)\nit.cancel()\nlast = [r for r in it][-1]\nreturn last.has_error() and int(last.error().code())`
+  const cancelled =
+    `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nnext(it)\nit.cancel()\nlast = [r for r in it][-1]\nreturn ` +
+    'last.has_error() and int(last.error().code())'
   expect(await run(cancelled)).toBe(7)
   expect(Date.now() - began).toBeLessThan(20_000)
   const refused = (await run(`return shown(${REPEAT(1, 1)}.exec())`)) as [number, string]
@@ -153,9 +178,14 @@ test('B-PY-12: a decoupled model can be iterated, repeatedly, and cancelled', as
 
 test('B-PY-27: a client that cancels its request cancels the calls made for it', async () => {
   const client = new AbortController()
-  const code = `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nkeep["last"] = None\nfor r in it:\n    if r.has_error(): keep["last"] = int(r.error().code())\nreturn 1`
-  const asked = post('models/two/infer', { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] }, client.signal)
-  const cancelled = async (): Promise<number> => Number(/ (\d+)$/.exec((await samples('nereid_requests_cancelled_total{model="repeat"'))[0] ?? '')?.[1])
+  const code =
+    `it = ${REPEAT(600, 100)}.exec(decoupled=True)\nkeep["last"] = None\nfor r in it:\n    if r.has_error(): ` +
+    'keep["last"] = int(r.error().code())\nreturn 1'
+  const asked = post(
+    'models/two/infer', { inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }] }, client.signal,
+  )
+  const cancelled = async (): Promise<number> =>
+    Number(/ (\d+)$/.exec((await samples('nereid_requests_cancelled_total{model="repeat"'))[0] ?? '')?.[1])
   const before = await cancelled()
   await new Promise((resolve) => setTimeout(resolve, 300))
   client.abort()
@@ -170,7 +200,9 @@ test('B-PY-13: a model that calls itself ends with the timeout of the call', asy
 
 test('B-PY-13: a call with the trace of its request is part of it', async () => {
   await post('trace/setting', { trace_level: ['TIMESTAMPS'], trace_rate: '1', log_frequency: '1' })
-  expect(await run('return [shown(simple(trace=request.trace()).exec()), shown(simple().exec())]')).toEqual([[SUM], [SUM]])
+  expect(await run('return [shown(simple(trace=request.trace()).exec()), shown(simple().exec())]')).toEqual([
+    [SUM], [SUM]
+  ])
   await post('trace/setting', { trace_level: ['OFF'] })
   interface Traced {
     id: number
@@ -184,7 +216,11 @@ test('B-PY-13: a call with the trace of its request is part of it', async () => 
   await until('the trace is written', () => traced().some(({ model_name }) => model_name === 'runs'))
   const caller = traced().find(({ model_name }) => model_name === 'runs')
   // The other call has no trace.
-  expect(traced().filter(({ model_name }) => model_name === 'simple').map(({ parent_id }) => parent_id)).toEqual([caller?.id])
+  expect(
+    traced()
+      .filter(({ model_name }) => model_name === 'simple')
+      .map(({ parent_id }) => parent_id),
+  ).toEqual([caller?.id])
 })
 
 /** Calls itself from a thread, so that no instance is occupied, and returns the text of the error. */
@@ -214,16 +250,34 @@ test('B-SEC-07: endless calls between models are stopped', async () => {
 
 test('B-PY-21: a model can load and unload others, and query them', async () => {
   model('later', RUNS())
-  expect(await run('return [pb_utils.is_model_ready("later"), pb_utils.load_model("later"), pb_utils.is_model_ready("later")]')).toEqual([false, null, true])
+  expect(
+    await run(
+      'return [pb_utils.is_model_ready("later"), pb_utils.load_model("later"), pb_utils.is_model_ready("later")]',
+    ),
+  ).toEqual([false, null, true])
   expect(await run('return pb_utils.unload_model("later")')).toBe(null)
   await until('it is unloaded', async () => (await run('return pb_utils.is_model_ready("later")')) === false)
-  const text = await run('try:\n    pb_utils.load_model("nobody")\nexcept pb_utils.TritonModelException as e:\n    return str(e)')
-  expect(text).toBe("Failed to load model: Failed to process the request for model 'runs_0', message: failed to load 'nobody', failed to poll from model repository")
+  const text = await run(
+    'try:\n    pb_utils.load_model("nobody")\nexcept pb_utils.TritonModelException as e:\n    return str(e)',
+  )
+  expect(text).toBe(
+    "Failed to load model: Failed to process the request for model 'runs_0', message: failed to load " +
+      "'nobody', failed to poll from model repository",
+  )
 })
 
 test('B-PY-21: a loading model may load others, but a load that would wait for its own is rejected', async () => {
-  const initialize = (lines: string) => RUNS().replace('        self.keep = {}\n', `        self.keep = {}\n${lines.split('\n').map((l) => `        ${l}\n`).join('')}`)
-  const tries = (name: string) => `try:\n    pb_utils.load_model("${name}")\n    self.keep["${name}"] = "loaded"\nexcept pb_utils.TritonModelException as e:\n    self.keep["${name}"] = str(e)`
+  const initialize = (lines: string) =>
+    RUNS().replace(
+      '        self.keep = {}\n',
+      `        self.keep = {}\n${lines
+        .split('\n')
+        .map((l) => `        ${l}\n`)
+        .join('')}`,
+    )
+  const tries = (name: string) =>
+    `try:\n    pb_utils.load_model("${name}")\n    self.keep["${name}"] = "loaded"\nexcept ` +
+    `pb_utils.TritonModelException as e:\n    self.keep["${name}"] = str(e)`
   model('inner', RUNS())
   model('outer', initialize(`${tries('inner')}\n${tries('outer')}`), `${CONFIG}instance_group [ { count: 2 } ]\n`)
   expect(await load('outer')).toEqual({})
@@ -244,7 +298,9 @@ test('B-PY-21: a loading model may load others, but a load that would wait for i
 
 test('B-PY-20: metrics of models are in /metrics until the last model with them is unloaded', async () => {
   const make = (kind: string, more = '') =>
-    `family = keep["f"] = pb_utils.MetricFamily(name="made_${kind.toLowerCase()}", description="two\\nlines", kind=pb_utils.MetricFamily.${kind})\nm = keep["m"] = family.Metric(labels={"a": "x"}${more})\n`
+    `family = keep["f"] = pb_utils.MetricFamily(name="made_${kind.toLowerCase()}", ` +
+    `description="two\\nlines", kind=pb_utils.MetricFamily.${kind})\nm = keep["m"] = ` +
+    `family.Metric(labels={"a": "x"}${more})\n`
   expect(await run(`${make('COUNTER')}m.increment(2.5)\nreturn m.value()`)).toBe(2.5)
   expect(await samples('made_counter')).toEqual(['made_counter{a="x"} 2.5'])
   expect(await metrics()).toContain('# HELP made_counter two\\nlines')
@@ -254,7 +310,10 @@ test('B-PY-20: metrics of models are in /metrics until the last model with them 
     (await samples('made_histogram')).includes('made_histogram_bucket{a="x",le="1"} 1'),
   )
   // The counter has no owner any more.
-  await until('the counter is gone', async () => (await run('gc.collect()\nreturn 1')) === 1 && (await samples('made_counter')).length === 0)
+  await until(
+    'the counter is gone',
+    async () => (await run('gc.collect()\nreturn 1')) === 1 && (await samples('made_counter')).length === 0,
+  )
   await run(`${make('GAUGE')}m.set(3)\nreturn m.value()`, 'two')
   expect(await samples('made_gauge')).toEqual(['made_gauge{a="x"} 3'])
   await post('repository/models/two/unload', {})

@@ -1,6 +1,8 @@
 /** Python models on a real server: loading, load errors, edits, and the selection of code and interpreter. */
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -19,7 +21,8 @@ function write(path: string, text: string): string {
 }
 
 const IO =
-  'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+  'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 ' +
+  'dims: [ -1 ] } ]\n'
 
 /** A model that adds a number to its input; `more` are further members of the class. */
 const adds = (number: number, more = '') => `import triton_python_backend_utils as pb_utils
@@ -40,7 +43,9 @@ const model = (name: string, code: string, config = `backend: "python"\n${IO}`):
 }
 
 async function ask(path: string, body?: unknown): Promise<{ status: number; json: Record<string, unknown> }> {
-  const response = await fetch(`${server.url}/v2/${path}`, body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) })
+  const response = await fetch(
+    `${server.url}/v2/${path}`, body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) },
+  )
   const text = await response.text()
   return { status: response.status, json: text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) }
 }
@@ -61,22 +66,34 @@ beforeAll(async () => {
   await pythonEnvironment()
   mkdirSync(repository)
   model('plain', adds(1))
-  write(join(backends, 'golden', 'model.py'), adds(50).replace('import numpy', 'from helpers.numbers import HALF\nimport numpy'))
+  write(
+    join(backends, 'golden', 'model.py'),
+    adds(50).replace('import numpy', 'from helpers.numbers import HALF\nimport numpy'),
+  )
   write(join(backends, 'golden', 'helpers', 'numbers.py'), 'HALF = 0.5\n')
-  const flags = ['--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`, `--backend-directory=${backends}`]
+  const flags = [
+    '--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`,
+    `--backend-directory=${backends}`
+  ]
   server = await TestServer.start(repository, flags)
 }, 300_000)
 afterAll(async () => {
   expect(await server.stop()).toBe(0)
   // Unpacked archives are removed with it.
-  expect(readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-python-') && name.includes(`-${server.process.pid}-`))).toEqual([])
+  expect(
+    readdirSync(tmpdir()).filter(
+      (name) => name.startsWith('nereid-python-') && name.includes(`-${server.process.pid}-`),
+    ),
+  ).toEqual([])
   rmSync(root, { recursive: true })
 })
 
 test('B-PY-03: a model.py is served with the configuration of its file', async () => {
   expect((await load('plain')).status).toBe(200)
   expect(await infer('plain')).toEqual([2, 3])
-  expect((await ask('models/plain')).json).toMatchObject({ platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }] })
+  expect((await ask('models/plain')).json).toMatchObject({
+    platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }],
+  })
 })
 
 test('B-PY-22: a model without a configuration completes it', async () => {
@@ -97,7 +114,8 @@ test('B-PY-24: a failed load reports and shows the line', async () => {
   model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}[12]\n'))
   const file = join(repository, 'raises', '1', 'model.py')
   expect(await loadError('raises')).toBe(
-    `load failed for model 'raises': version 1 is at UNAVAILABLE state: Internal: KeyError: 12\n\nAt:\n  ${file}(7): initialize\n` +
+    "load failed for model 'raises': version 1 is at UNAVAILABLE state: Internal: KeyError: 12\n\nAt:\n " +
+      ` ${file}(7): initialize\n` +
       '    (7): self.x = {}[12]\n;\n',
   )
   model('syntax', 'import numpy\nclass TritonPythonModel\n    pass\n')
@@ -108,7 +126,7 @@ test('B-PY-24: a failed load reports and shows the line', async () => {
   )
 })
 
-test('B-PYR-05: a missing module is reported with the search path, and an install command for known packages only', async () => {
+test('B-PYR-05: a missing module is reported with the search path, a known package also with its install command', async () => {
   model('packages', `import sklearn_of_nobody\n${adds(1)}`)
   const text = await loadError('packages')
   expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")
@@ -140,7 +158,10 @@ test('B-SEC-05: a file outside the version is never run', async () => {
 })
 
 test('B-SEC-08: in explicit mode, code in a load request is run', async () => {
-  const config = JSON.stringify({ backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }], output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }] })
+  const config = JSON.stringify({
+    backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }],
+    output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }],
+  })
   const files = { 'file:1/model.py': Buffer.from(adds(30)).toString('base64') }
   expect((await load('uploaded', { config, ...files })).status).toBe(200)
   expect(await infer('uploaded')).toEqual([31, 32])
@@ -203,12 +224,15 @@ test('B-PYB-01: a backend written in Python serves models that only have data', 
 /** An environment with the interpreter of the tests; models see the variable `number`. */
 function environment(directory: string, number: number): void {
   write(join(directory, 'bin', 'activate'), '')
-  const python = write(join(directory, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`)
+  const python = write(
+    join(directory, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`,
+  )
   chmodSync(python, 0o755)
 }
 const TELLS = `import os\n${adds(0).replace('np.float32(0)', 'np.float32(int(os.environ["OWN_ENVIRONMENT"]))')}`
 const inEnvironment = (path: string) =>
-  `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
+  `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: ` +
+  `"$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
 const pack = (directory: string, archive: string) => execFileSync('tar', ['czf', archive, '-C', directory, '.'])
 
 test('B-PYR-06: a model with an environment runs in it, whether a directory or an archive', async () => {
@@ -236,7 +260,10 @@ test('B-PYB-02: a backend with an archived environment runs in it', async () => 
 test('B-PYR-10: output of a model goes to the log with its instance, or unchanged to stdout', async () => {
   const prints = join(root, 'prints')
   write(join(prints, 'loud', 'config.pbtxt'), `backend: "python"\n${IO}`)
-  write(join(prints, 'loud', '1', 'model.py'), adds(1, '    def initialize(self, args):\n        print("to the output")\n        print("half a line", end="")\n'))
+  write(
+    join(prints, 'loud', '1', 'model.py'),
+    adds(1, '    def initialize(self, args):\n        print("to the output")\n        print("half a line", end="")\n'),
+  )
   const flags = [`--backend-config=python,python-executable=${PYTHON}`]
   const check = async (more: string[], lines: RegExp[]) => {
     const one = await TestServer.start(prints, [...flags, ...more], { path: '/v2/models/loud/ready' })
@@ -252,19 +279,33 @@ test('B-PYR-05: without any Python, the server starts and serves other models', 
   write(join(mixed, 'python', 'config.pbtxt'), `backend: "python"\n${IO}`)
   write(join(mixed, 'python', '1', 'model.py'), adds(1))
   mkdirSync(join(mixed, 'identity', '1'), { recursive: true })
-  write(join(mixed, 'identity', 'config.pbtxt'), `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`)
-  const without = await TestServer.start(mixed, ['--exit-on-error=false'], { env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready' })
+  write(
+    join(mixed, 'identity', 'config.pbtxt'),
+    `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`,
+  )
+  const without = await TestServer.start(mixed, ['--exit-on-error=false'], {
+    env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready',
+  })
   try {
     // B-SEC-08: outside of explicit mode, no code is accepted.
-    const upload = { parameters: { config: '{"backend": "python"}', 'file:1/model.py': Buffer.from(adds(1)).toString('base64') } }
-    const refused = await fetch(`${without.url}/v2/repository/models/uploaded/load`, { method: 'POST', body: JSON.stringify(upload) })
-    expect([refused.status, await refused.text()]).toEqual([503, expect.stringContaining('explicit model load / unload is not allowed')])
-    const index = (await (await fetch(`${without.url}/v2/repository/index`, { method: 'POST', body: '{}' })).json()) as { name: string; state: string; reason?: string }[]
+    const upload = {
+      parameters: { config: '{"backend": "python"}', 'file:1/model.py': Buffer.from(adds(1)).toString('base64') },
+    }
+    const refused = await fetch(`${without.url}/v2/repository/models/uploaded/load`, {
+      method: 'POST', body: JSON.stringify(upload),
+    })
+    expect([refused.status, await refused.text()]).toEqual([
+      503, expect.stringContaining('explicit model load / unload is not allowed')
+    ])
+    const index = (await (
+      await fetch(`${without.url}/v2/repository/index`, { method: 'POST', body: '{}' })
+    ).json()) as { name: string; state: string; reason?: string }[]
     expect(index.find(({ name }) => name === 'identity')).toMatchObject({ state: 'READY' })
     expect(index.find(({ name }) => name === 'python')).toMatchObject({
       state: 'UNAVAILABLE',
       reason: expect.stringContaining(
-        'Python backend: no usable interpreter: there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or NEREID_PYTHON',
+        'Python backend: no usable interpreter: there is no python3 on PATH; install one, or name one with ' +
+          '--backend-config=python,python-executable=PATH or NEREID_PYTHON',
       ) as unknown,
     })
   } finally {

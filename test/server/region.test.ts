@@ -35,7 +35,9 @@ const wanted = (tensors: Tensors) =>
     ]),
   )
 
-async function infer(model: string, body: unknown): Promise<{ outputs: { shape: number[]; data?: unknown }[]; error?: string }> {
+async function infer(
+  model: string, body: unknown,
+): Promise<{ outputs: { shape: number[]; data?: unknown }[]; error?: string }> {
   const answer = await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: JSON.stringify(body) })
   return (await answer.json()) as { outputs: { shape: number[] }[] }
 }
@@ -70,7 +72,9 @@ test.each(vectors.contents)('contents: $name', ({ datatype, shape, values, bytes
     const data = ARRAYS[datatype]?.(values as number[]) ?? (values as string[])
     region.write('T', { data, shape } as TensorInput)
     expect(readFileSync(pathOf(region)).subarray(64, 64 + bytes.length / 2).toString('hex')).toBe(bytes)
-    const want = { shared_memory_region: region.name, shared_memory_offset: 64, shared_memory_byte_size: bytes.length / 2 }
+    const want = {
+      shared_memory_region: region.name, shared_memory_offset: 64, shared_memory_byte_size: bytes.length / 2,
+    }
     expect(region.parameters('T', 'input')).toEqual(want)
     expect(region.parameters('T', 'output')).toEqual({ ...want, shared_memory_byte_size: 64 })
     const read = region.read('T')
@@ -123,9 +127,14 @@ test('one region serves a request, even after its file was removed', async () =>
 })
 
 test('a large output in a region wakes no thread that formats responses', async () => {
-  const own = await TestServer.start(models.path('main'), ['--allow-client-shm=true', '--model-control-mode=explicit', '--load-model=id_fp32'])
+  const own = await TestServer.start(models.path('main'), [
+    '--allow-client-shm=true', '--model-control-mode=explicit', '--load-model=id_fp32'
+  ])
   const tasks = `/proc/${own.process.pid}/task`
-  const printers = () => readdirSync(tasks).filter((task) => readFileSync(`${tasks}/${task}/comm`, 'utf8').startsWith('nereid-offload')).map((task) => readFileSync(`${tasks}/${task}/status`, 'utf8'))
+  const printers = () =>
+    readdirSync(tasks)
+      .filter((task) => readFileSync(`${tasks}/${task}/comm`, 'utf8').startsWith('nereid-offload'))
+      .map((task) => readFileSync(`${tasks}/${task}/status`, 'utf8'))
   /** How often those threads went to sleep, once all of them sleep. */
   const wakes = async (): Promise<number> => {
     await expect.poll(() => printers().every((status) => /^State:\s+S/m.test(status)), { timeout: 10_000 }).toBe(true)
@@ -137,7 +146,10 @@ test('a large output in a region wakes no thread that formats responses', async 
     // Registering uses such a thread too, so one exists from now on.
     await region.register(own.url)
     const inputs = region.inputs('INPUT0')
-    const ask = (body: unknown) => fetch(`${own.url}/v2/models/id_fp32/infer`, { method: 'POST', body: JSON.stringify(body) }).then((answer) => answer.text())
+    const ask = (body: unknown) =>
+      fetch(`${own.url}/v2/models/id_fp32/infer`, { method: 'POST', body: JSON.stringify(body) }).then((answer) =>
+        answer.text(),
+      )
     const before = await wakes()
     expect(before).toBeGreaterThan(0)
     await ask({ inputs, outputs: region.outputs('OUTPUT0') })
@@ -191,8 +203,12 @@ test('a second opener sees the same bytes and does not remove the file', () => {
 test('data that does not fit is rejected with both sizes', () => {
   const region = Region.create({ A: new Int32Array(2), V: { datatype: 'FP32', shape: [-1], capacity: 16 } })
   try {
-    expect(() => region.write('A', new Int32Array(17))).toThrow("tensor 'A': INT32 [17] takes 68 bytes, its capacity is 8")
-    expect(() => region.write('A', { data: new Int32Array(2), shape: [3] })).toThrow("tensor 'A': INT32 [3] takes 12 bytes, the data has 8")
+    expect(() => region.write('A', new Int32Array(17))).toThrow(
+      "tensor 'A': INT32 [17] takes 68 bytes, its capacity is 8",
+    )
+    expect(() => region.write('A', { data: new Int32Array(2), shape: [3] })).toThrow(
+      "tensor 'A': INT32 [3] takes 12 bytes, the data has 8",
+    )
     expect(() => region.write('A', new Float32Array(2))).toThrow(/does not hold datatype INT32/)
     expect(() => region.read('V')).toThrow("tensor 'V': its shape [-1] is not known; give the one of the answer")
     expect(() => region.parameters('V', 'input')).toThrow('put an array there first')
@@ -211,7 +227,9 @@ test('a program that exits normally leaves no file; the built package needs no n
   const code = `import { Region } from 'nereid/shm'
     const region = Region.create({ A: new Int32Array(4) })
     console.log(region.key, process.report.getReport().sharedObjects.some((file) => file.endsWith('.node')))`
-  const { stdout, stderr, status } = spawnSync(process.execPath, ['--input-type=module', '-e', code], { cwd: ROOT, encoding: 'utf8' })
+  const { stdout, stderr, status } = spawnSync(process.execPath, ['--input-type=module', '-e', code], {
+    cwd: ROOT, encoding: 'utf8',
+  })
   expect([status, stderr]).toEqual([0, ''])
   const [key = '', native] = stdout.split(/\s/)
   expect(key).toMatch(/^\/nereid-\d+-/)

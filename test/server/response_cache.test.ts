@@ -24,10 +24,16 @@ interface Stats {
   model_stats: { inference_stats: Record<string, { count: number }> }[]
 }
 
-test.each(['same', 'chain'])('S-38, S-44 a response larger than the cache is a miss of model %s, and an error that is logged rarely', async (model) => {
-  const server = await TestServer.start(directory, ['--cache-config=local,size=200', '--log-verbose=1', '--log-format=default'])
+test.each(['same', 'chain'])(
+  'S-38, S-44 a response larger than the cache is a miss of model %s, and an error that is logged rarely',
+  async (model) => {
+    const server = await TestServer.start(directory, [
+      '--cache-config=local,size=200', '--log-verbose=1', '--log-format=default'
+    ])
   try {
-    const body = JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'INT32', shape: [64], data: Array(64).fill(7) }] })
+      const body = JSON.stringify({
+        inputs: [{ name: 'INPUT0', datatype: 'INT32', shape: [64], data: Array(64).fill(7) }],
+      })
     const ask = () => fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body })
     for (let i = 0; i < 3; i += 1) {
       const answer = (await (await ask()).json()) as { outputs: { data: number[] }[] }

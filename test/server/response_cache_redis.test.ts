@@ -10,7 +10,11 @@ import { writeModel as write } from '../../scripts/models/repository.mjs'
 import { TestServer, simpleBody } from './harness.js'
 import { HAS_REDIS, Redis } from './redis.js'
 
-const writeModel = write as unknown as (root: string, name: string, model: { config: string; versions: Record<number, Buffer> }) => void
+const writeModel = write as unknown as (
+  root: string,
+  name: string,
+  model: { config: string; versions: Record<number, Buffer> },
+) => void
 
 const LONG = { timeout: 20_000, interval: 50 }
 const ends: (() => unknown)[] = []
@@ -22,8 +26,11 @@ function repository(more = ''): string {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-redis-'))
   ends.push(() => rmSync(directory, { recursive: true }))
   const tensors = (kind: string) =>
-    `${kind} [ { name: "${kind.toUpperCase()}0" data_type: TYPE_INT32 dims: [16] }, { name: "${kind.toUpperCase()}1" data_type: TYPE_INT32 dims: [16] } ]\n`
-  const config = `backend: "onnxruntime"\nmax_batch_size: 8\n${tensors('input')}${tensors('output')}response_cache { enable: true }\n${more}`
+    `${kind} [ { name: "${kind.toUpperCase()}0" data_type: TYPE_INT32 dims: [16] }, { name: ` +
+    `"${kind.toUpperCase()}1" data_type: TYPE_INT32 dims: [16] } ]\n`
+  const config =
+    `backend: "onnxruntime"\nmax_batch_size: 8\n${tensors('input')}${tensors('output')}response_cache { ` +
+    `enable: true }\n${more}`
   writeModel(directory, 'simple', { config, versions: { 1: addSub() } })
   return directory
 }
@@ -166,7 +173,9 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
 
   test('S-39 a Redis that does not respond costs a bounded wait, once', async () => {
     const store = await redis()
-    const server = await serving(repository(), store.port, 'socket_timeout=300', 'connect_timeout=300', 'wait_timeout=300')
+    const server = await serving(
+      repository(), store.port, 'socket_timeout=300', 'connect_timeout=300', 'wait_timeout=300',
+    )
     await connected(server)
     await infer(server, 1)
     await kept(server)
@@ -206,7 +215,9 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     const environment = await serving(directory, store.port)
     await connected(environment)
     const wrong = await serving(directory, store.port, 'password=hunter2')
-    await vi.waitFor(() => expect(wrong.output()).toContain('is not used: WRONGPASS invalid username-password pair'), LONG)
+    await vi.waitFor(
+      () => expect(wrong.output()).toContain('is not used: WRONGPASS invalid username-password pair'), LONG,
+    )
     await infer(wrong, 1)
     expect((await counts(wrong)).slice(1)).toEqual([0, 1, 1])
     expect(wrong.output()).not.toContain('hunter2')
@@ -327,4 +338,7 @@ test('S-39 an unresolvable name of a Redis is reported with the text of the reso
   await infer(server, 1)
 })
 
-if (!HAS_REDIS) console.warn('redis-server is not installed: the tests of S-39 against a real one did not run (apt-get install redis-server)')
+if (!HAS_REDIS)
+  console.warn(
+    'redis-server is not installed: the tests of S-39 against a real one did not run (apt-get install redis-server)',
+  )

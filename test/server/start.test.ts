@@ -1,5 +1,7 @@
 import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -73,7 +75,7 @@ test('R-49 a summary names each model that failed, and why', async () => {
   expect(said).toMatch(/model 'not_onnx'.*[Pp]rotobuf/)
 })
 
-test('with --gpu-fallback=cpu, GPU models are served on the CPU with a warning each; otherwise an error names the flag', async () => {
+test('--gpu-fallback=cpu serves GPU models on the CPU with a warning each; without it, an error names the flag', async () => {
   const root = mkdtempSync(join(tmpdir(), 'nereid-gpu-'))
   cpSync(join(models.path('small'), 'simple'), join(root, 'simple'), { recursive: true })
   const file = join(root, 'simple', 'config.pbtxt')
