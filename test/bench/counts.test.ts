@@ -1,4 +1,4 @@
-/** What `npm run bench` counts must be what happened: a program with known calls, and the tables of the tools it asks. */
+/** The counts of `npm run bench` agree with a program whose calls are known, and with the tables of its tools. */
 import { execFileSync, spawn, type ChildProcessByStdio } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -70,7 +70,11 @@ describe.skipIf(process.platform !== 'linux')('the counting library', () => {
     for (let i = 0; i < REQUESTS; i += 1) await line('r')
     shim.stacks(0, 0)
     await line('r')
-    const sum = (kind: string, key: 'calls' | 'bytes') => shim.sites().filter((s) => s.kind === kind).reduce((n, s) => n + (s[key] ?? 0), 0)
+    const sum = (kind: string, key: 'calls' | 'bytes') =>
+      shim
+        .sites()
+        .filter((s) => s.kind === kind)
+        .reduce((n, s) => n + (s[key] ?? 0), 0)
     expect(sum('malloc', 'calls')).toBe(3 * REQUESTS)
     expect(sum('memcpy', 'bytes')).toBe(2 * 65_002 * REQUESTS)
     expect(shim.sites().every((s) => s.frames.length >= 1)).toBe(true)
@@ -98,12 +102,18 @@ test('strace -c is read with and without errors in a row', () => {
 test('a stack is named after who asked, and for whom', () => {
   const frames = parseFrames(
     [
-      ['0x0000000000000010', 'alloc::vec::with_capacity', '/rustc/abc/library/alloc/src/vec.rs:1', 'protocol::http::encode', '/x/crates/protocol/src/encode.rs:9 (discriminator 2)'],
+      [
+        '0x0000000000000010', 'alloc::vec::with_capacity', '/rustc/abc/library/alloc/src/vec.rs:1',
+        'protocol::http::encode', '/x/crates/protocol/src/encode.rs:9 (discriminator 2)'
+      ],
       ['0x0000000000000020', 'frontend::reply', '/x/crates/frontend/src/reply.rs:4'],
     ].flat().join('\n'),
   )
   const site = { key: 1, kind: 'malloc', calls: 2, bytes: 20, frames: [0x10, 0x20] }
   expect(group([site, { ...site, key: 2, calls: 1, bytes: 5 }], frames)).toEqual([
-    { kind: 'allocation', by: 'protocol: protocol::http::encode (encode.rs:9)', under: 'frontend: frontend::reply (reply.rs:4)', calls: 3, bytes: 25 },
+    {
+      kind: 'allocation', by: 'protocol: protocol::http::encode (encode.rs:9)',
+      under: 'frontend: frontend::reply (reply.rs:4)', calls: 3, bytes: 25,
+    },
   ])
 })

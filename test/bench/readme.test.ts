@@ -8,7 +8,7 @@ const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta
 test('the table and the counts in README.md are what the recorded full run found', () => {
   const result = JSON.parse(read('bench/results/full.json'))
   expect(result.quick).toBe(false)
-  // What was missed stands there, and not in README.md.
+  // Missed targets are in full.md, not in README.md.
   expect(read('bench/results/full.md')).toContain('**missed**')
   expect(read('README.md')).toContain(`begin -->\n\n${readmePart(result, 'bench/results/full.md')}\n\n<!--`)
 })

@@ -1,4 +1,7 @@
-/** The manifests of docs/deploy: what they name is there, in them and in the server, and their command lines start the real one, which ends as Kubernetes ends it. */
+/**
+ * The manifests of docs/deploy: what they name is there, in them and in the server, and their command lines start the
+ * real one, which ends as Kubernetes ends it.
+ */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -19,7 +22,7 @@ const containerOf = (pod: Pod): Yaml => pod.spec.containers[0]
 const optionsOf = (pod: Pod) => parseArguments(flagsOf(pod)).options
 const portsOf = (pod: Pod): number[] => SERVICES.map((service) => optionsOf(pod)[`${service}Port`])
 
-/** What a pod gets to end: KServe's services say it of their runtime. */
+/** Grace period of a pod. KServe sets it in the service, not in the runtime. */
 function graceSecondsOf(pod: Pod): number {
   if (!isRuntime(pod)) return pod.spec.terminationGracePeriodSeconds
   const [service] = objectsOf(readFile('kserve/inferenceservice.yaml'))
@@ -57,19 +60,25 @@ describe.each(PODS.map((pod) => [pod.name, pod] as const))('%s', (_, pod) => {
       const [http, ofGrpc] = portsOf(pod)
       if (grpc !== undefined) expect(grpc.port).toBe(ofGrpc)
       else expect(named[httpGet.port] ?? httpGet.port).toBe(http)
-      if (httpGet !== undefined) expect(httpGet.path).toBe(name === 'livenessProbe' ? '/v2/health/live' : '/v2/health/ready')
+      if (httpGet !== undefined)
+        expect(httpGet.path).toBe(name === 'livenessProbe' ? '/v2/health/live' : '/v2/health/ready')
     }
-    const annotations = pod.beside[pod.beside.length - 1]?.spec?.template?.metadata?.annotations ?? pod.spec.annotations ?? {}
-    for (const [key, value] of Object.entries(annotations)) if (key.endsWith('/port')) expect(Number(value)).toBe(portsOf(pod)[2])
+    const annotations =
+      pod.beside[pod.beside.length - 1]?.spec?.template?.metadata?.annotations ?? pod.spec.annotations ?? {}
+    for (const [key, value] of Object.entries(annotations))
+      if (key.endsWith('/port')) expect(Number(value)).toBe(portsOf(pod)[2])
   })
 
   test('has volumes, claims and secrets that it refers to', () => {
     const volumes: Yaml[] = pod.spec.volumes
     const mounted: Yaml[] = container.volumeMounts
     expect(mounted.map(({ name }) => name).toSorted()).toEqual(volumes.map(({ name }) => name).toSorted())
-    const has = (kind: string, name: string) => pod.beside.some((object) => object.kind === kind && object.metadata.name === name)
+    const has = (kind: string, name: string) =>
+      pod.beside.some((object) => object.kind === kind && object.metadata.name === name)
     for (const { secretRef } of container.envFrom ?? []) expect(has('Secret', secretRef.name)).toBe(true)
-    for (const { persistentVolumeClaim } of volumes) if (persistentVolumeClaim !== undefined) expect(has('PersistentVolumeClaim', persistentVolumeClaim.claimName)).toBe(true)
+    for (const { persistentVolumeClaim } of volumes)
+      if (persistentVolumeClaim !== undefined)
+        expect(has('PersistentVolumeClaim', persistentVolumeClaim.claimName)).toBe(true)
     // Each directory that an option names is a volume, but what is in a cloud and what KServe mounts.
     const places = mounted.map(({ mountPath }) => mountPath)
     for (const flag of flagsOf(pod)) {
@@ -100,14 +109,18 @@ test('selectors choose the pods of their file', () => {
 test('the service of KServe asks for a runtime, a format and a protocol that there are', () => {
   const [service] = objectsOf(readFile('kserve/inferenceservice.yaml'))
   const { runtime, modelFormat, protocolVersion } = service.spec.predictor.model
-  const [found] = filesOf('kserve').flatMap((path) => objectsOf(readFile(path))).filter(({ kind, metadata }) => kind === 'ClusterServingRuntime' && metadata.name === runtime)
+  const [found] = filesOf('kserve')
+    .flatMap((path) => objectsOf(readFile(path)))
+    .filter(({ kind, metadata }) => kind === 'ClusterServingRuntime' && metadata.name === runtime)
   expect(found.spec.supportedModelFormats.map(({ name }: Yaml) => name)).toContain(modelFormat.name)
   expect(found.spec.protocolVersions).toContain(protocolVersion)
 })
 
 describe('the chart', () => {
   const chart = 'helm/nereid'
-  const templates = readdirSync(join(DEPLOY, chart, 'templates')).map((name) => readFile(`${chart}/templates/${name}`)).join('\n')
+  const templates = readdirSync(join(DEPLOY, chart, 'templates'))
+    .map((name) => readFile(`${chart}/templates/${name}`))
+    .join('\n')
 
   test('gives the server options that it has', () => {
     const names = [...templates.matchAll(/--([a-z][a-z-]+)=/g)].map(([, name = '']) => name)
@@ -117,11 +130,19 @@ describe('the chart', () => {
 
   test('reads values that values.yaml has, and has none that nothing reads', () => {
     const [values] = objectsOf(readFile(`${chart}/values.yaml`))
-    const read = new Set([...`${templates}\n${readFile(`${chart}/values.yaml`)}`.matchAll(/\.Values\.([\w.]+\w)/g)].map(([, path = '']) => path))
+    const read = new Set(
+      [...`${templates}\n${readFile(`${chart}/values.yaml`)}`.matchAll(/\.Values\.([\w.]+\w)/g)].map(
+        ([, path = '']) => path,
+      ),
+    )
     const at = (path: string) => path.split('.').reduce((object: Yaml, key) => object?.[key], values)
     for (const path of read) expect(at(path), path).toBeDefined()
     const leaves = (object: Yaml, path: string): string[] =>
-      typeof object !== 'object' || object === null || Array.isArray(object) || Object.keys(object).length === 0 || read.has(path)
+      typeof object !== 'object' ||
+        object === null ||
+        Array.isArray(object) ||
+        Object.keys(object).length === 0 ||
+        read.has(path)
         ? [path]
         : Object.entries(object).flatMap(([key, value]) => leaves(value, path === '' ? key : `${path}.${key}`))
     expect(leaves(values, '').filter((path) => !read.has(path))).toEqual([])
@@ -132,7 +153,12 @@ describe('the chart', () => {
     const compare = (object: Yaml, schema: Yaml, path: string): void => {
       if (schema.properties === undefined) return
       expect(schema.additionalProperties, path).toBe(false)
-      expect(Object.keys(schema.properties).filter((name) => name !== 'global').toSorted(), path).toEqual(Object.keys(object).toSorted())
+      expect(
+        Object.keys(schema.properties)
+          .filter((name) => name !== 'global')
+          .toSorted(),
+        path,
+      ).toEqual(Object.keys(object).toSorted())
       for (const [key, value] of Object.entries(object)) compare(value, schema.properties[key], `${path}.${key}`)
     }
     compare(values, JSON.parse(readFile(`${chart}/values.schema.json`)), 'values')
@@ -148,10 +174,14 @@ describe('the chart', () => {
 
 test('metrics that alerts, the dashboard and autoscalers name are ones that servers have', () => {
   const metrics = readFile('../metrics.md')
-  const files = ['prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml']
-  const named = new Set(files.flatMap((path) => [...readFile(path).matchAll(/\b(?:nv|nereid)_[a-z_0-9]+/g)].map(([name]) => name)))
+  const files = [
+    'prometheus/rules.yaml', 'prometheus/adapter.yaml', 'grafana/dashboard.json', 'helm/nereid/values.yaml'
+  ]
+  const named = new Set(
+    files.flatMap((path) => [...readFile(path).matchAll(/\b(?:nv|nereid)_[a-z_0-9]+/g)].map(([name]) => name)),
+  )
   expect(named.size).toBeGreaterThan(30)
-  // What the process says of itself is not in the tables.
+  // The tables do not list the metrics of the process.
   const others = [...named].filter((name) => !name.startsWith('nereid_process_'))
   expect(others.filter((name) => !metrics.includes(`\n| \`${name}\` |`))).toEqual([])
 })
@@ -162,7 +192,8 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
   const children: ChildProcess[] = []
   beforeAll(() => {
     // As the storage initialiser lays them out, and as guides do: a directory for each model.
-    for (const name of ['simple', 'slow_drain']) cpSync(join(models.path('main'), name), join(directory, 'models', name), { recursive: true })
+    for (const name of ['simple', 'slow_drain'])
+      cpSync(join(models.path('main'), name), join(directory, 'models', name), { recursive: true })
     mkdirSync(join(directory, 'cache'))
   })
   afterAll(() => {
@@ -173,15 +204,24 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
 
   /** Directories of a pod, and buckets, where they are here. */
   const here = (flag: string): string =>
-    flag.replace(/=(?:\/models|\/mnt\/models|s3:\/\/models\/triton-repo)$/, `=${join(directory, 'models')}`).replace(/=\/cache$/, `=${join(directory, 'cache')}`)
+    flag
+      .replace(/=(?:\/models|\/mnt\/models|s3:\/\/models\/triton-repo)$/, `=${join(directory, 'models')}`)
+      .replace(/=\/cache$/, `=${join(directory, 'cache')}`)
 
-  /** What a probe of Kubernetes finds. */
+  /** Whether a probe of Kubernetes succeeds. */
   async function probe({ httpGet, grpc }: Yaml, [http, ofGrpc]: number[], scheme = 'http'): Promise<boolean> {
-    if (httpGet !== undefined) return fetch(`${scheme}://127.0.0.1:${http}${httpGet.path}`, { headers: { connection: 'close' } }).then(({ status }) => status >= 200 && status < 400, () => false)
+    if (httpGet !== undefined)
+      return fetch(`${scheme}://127.0.0.1:${http}${httpGet.path}`, { headers: { connection: 'close' } }).then(
+        ({ status }) => status >= 200 && status < 400, () => false,
+      )
     expect(grpc).toBeDefined()
     const client = new Client(`127.0.0.1:${ofGrpc}`, credentials.createInsecure())
     const same = (bytes: Buffer) => bytes
-    const answer = await new Promise<Buffer | undefined>((resolve) => client.makeUnaryRequest('/grpc.health.v1.Health/Check', same, same, Buffer.alloc(0), (_, value) => resolve(value)))
+    const answer = await new Promise<Buffer | undefined>((resolve) =>
+      client.makeUnaryRequest('/grpc.health.v1.Health/Check', same, same, Buffer.alloc(0), (_, value) =>
+        resolve(value),
+      ),
+    )
     client.close()
     // status: SERVING
     return answer?.equals(Buffer.from([8, 1])) ?? false
@@ -192,7 +232,9 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
     const body = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'INT32', data: [7] }] })
     for (;;) {
       const over = new AbortController()
-      const infer = fetch(`http://127.0.0.1:${http}/v2/models/slow_drain/infer`, { method: 'POST', body }).finally(() => over.abort())
+      const infer = fetch(`http://127.0.0.1:${http}/v2/models/slow_drain/infer`, { method: 'POST', body }).finally(() =>
+        over.abort(),
+      )
       while (!over.signal.aborted) {
         const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()
         if (!over.signal.aborted && /^nereid_inflight_requests [1-9]/m.test(page)) return { infer }
@@ -204,13 +246,16 @@ describe('the command lines start the server, and SIGTERM ends it in time', () =
 
   test.concurrent.each(PODS.map((pod) => [pod.name, pod] as const))('%s', async (_, pod) => {
     const ports = await freePorts(3)
-    // Of options that are given twice the last one counts.
+    // The last of two equal options counts.
     const args = [join(ROOT, 'dist/cli/main.js'), ...flagsOf(pod).map(here), ...listenFlags(ports)]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     children.push(child)
     let output = ''
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()))
-    const ended = new Promise<number | string | null>((resolve) => void child.once('close', (code, signal) => resolve(code ?? signal)))
+      for (const stream of [child.stdout, child.stderr])
+        stream.on('data', (chunk: Buffer) => (output += chunk.toString()))
+      const ended = new Promise<number | string | null>(
+        (resolve) => void child.once('close', (code, signal) => resolve(code ?? signal)),
+      )
     const { startupProbe, readinessProbe, livenessProbe } = containerOf(pod)
     for (const from = performance.now(); !(await probe(startupProbe, ports)); ) {
       expect(child.exitCode, output).toBe(null)

@@ -6,7 +6,10 @@ import { parseAllDocuments } from 'yaml'
 
 export const DEPLOY = fileURLToPath(new URL('../../docs/deploy', import.meta.url))
 
-/** A map of YAML. Kubernetes' own checks are those of the suite `helm` of test/heavy; here a field that is not there is undefined. */
+/**
+ * A map of YAML. Kubernetes' own checks are those of the suite `helm` of test/heavy; here a field that is not there is
+ * undefined.
+ */
 // oxlint-disable-next-line typescript/no-explicit-any
 export type Yaml = any
 
@@ -43,7 +46,12 @@ export function podsOf(path: string): Pod[] {
   const objects = objectsOf(readFile(path))
   return objects.flatMap((object) => {
     const spec = object.spec?.template?.spec ?? (object.spec?.containers === undefined ? undefined : object.spec)
-    return spec === undefined ? [] : [{ name: `${path}, ${object.kind} ${object.metadata.name}`, kind: object.kind as string, spec, beside: objects }]
+    return spec === undefined ? []
+      : [
+          {
+            name: `${path}, ${object.kind} ${object.metadata.name}`, kind: object.kind as string, spec, beside: objects,
+          },
+        ]
   })
 }
 

@@ -9,7 +9,9 @@ const SOURCES = join(ROOT, 'crates/device/tests/mock')
 
 /** Uuids of the mock's devices, and of the two instances of the second. */
 export const UUIDS = ['GPU-a0000000-0000-4000-8000-000000000001', 'GPU-a1000000-0000-4000-8000-000000000002'] as const
-export const INSTANCES = ['MIG-b1000000-0000-4000-8000-000000000002', 'MIG-b1100000-0000-4000-8000-000000000002'] as const
+export const INSTANCES = [
+  'MIG-b1000000-0000-4000-8000-000000000002', 'MIG-b1100000-0000-4000-8000-000000000002'
+] as const
 
 export class Mocks {
   readonly directory = mkdtempSync(join(tmpdir(), 'nereid-devices-'))
@@ -18,12 +20,14 @@ export class Mocks {
   constructor() {
     mkdirSync(join(this.directory, 'memory'))
     for (const [source, library] of [['libcuda.c', 'libcuda.so.1'], ['libnvidia-ml.c', 'libnvidia-ml.so.1']] as const) {
-      execFileSync('cc', ['-O1', '-shared', '-fPIC', '-o', join(this.directory, library), join(SOURCES, source), '-lpthread'])
+      execFileSync('cc', [
+        '-O1', '-shared', '-fPIC', '-o', join(this.directory, library), join(SOURCES, source), '-lpthread'
+      ])
     }
     this.tell()
   }
 
-  /** What NVML answers from now on; lines as libnvidia-ml.c says. Without any, its usual values. */
+  /** Sets the answers of NVML, in lines that libnvidia-ml.c describes; without lines, its usual values. */
   tell(...lines: string[]): void {
     writeFileSync(this.#told, lines.map((line) => `${line}\n`).join(''))
   }

@@ -1,4 +1,7 @@
-/** Where instances go on a machine with GPUs (stand-ins of the drivers), and what is said where ONNX Runtime's provider is missing. */
+/**
+ * Where instances go on a machine with GPUs (stand-ins of the drivers), and what is said where ONNX Runtime's provider
+ * is missing.
+ */
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -25,7 +28,8 @@ describe('C-14 a backend without its provider', () => {
 
   test('is refused where its group wants a GPU', () => {
     expect(() => groups('instance_group { kind: KIND_GPU }')).toThrow(
-      "instance group m_0 of model m has kind KIND_GPU but it is missing; 'nereid gpu' says what this machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU",
+      "instance group m_0 of model m has kind KIND_GPU but it is missing; 'nereid gpu' says what this " +
+        'machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU',
     )
   })
 
@@ -54,31 +58,57 @@ describe('C-14 a server with GPUs and without a provider', () => {
     mocks.remove()
     for (const directory of [repository, nothing]) rmSync(directory, { recursive: true, force: true })
   })
-  for (const [name, group] of [['open', ''], ['also_open', 'instance_group { count: 1 }'], ['on_gpu', 'instance_group { kind: KIND_GPU }']]) {
+  for (const [name, group] of [
+    ['open', ''],
+    ['also_open', 'instance_group { count: 1 }'],
+    ['on_gpu', 'instance_group { kind: KIND_GPU }'],
+  ]) {
     cpSync(join(ROOT, 'examples/models/simple'), join(repository, name ?? ''), { recursive: true })
     writeFileSync(join(repository, name ?? '', 'config.pbtxt'), `backend: "onnxruntime" max_batch_size: 8 ${group}`)
   }
   mkdirSync(join(repository, 'trees', '1'), { recursive: true })
   cpSync(join(ROOT, 'crates/trees/tests/models/squared.json'), join(repository, 'trees', '1', 'xgboost.json'))
   const parameter = (key: string, value: string) => `parameters { key: "${key}" value { string_value: "${value}" } }`
-  writeFileSync(join(repository, 'trees', 'config.pbtxt'), `backend: "fil" max_batch_size: 8 instance_group { kind: KIND_GPU } ${parameter('model_type', 'xgboost_json')} ${parameter('is_classifier', 'false')}`)
+  writeFileSync(
+    join(repository, 'trees', 'config.pbtxt'),
+    'backend: "fil" max_batch_size: 8 instance_group { kind: KIND_GPU } ' +
+      `${parameter('model_type', 'xgboost_json')} ${parameter('is_classifier', 'false')}`,
+  )
   const start = (...flags: string[]): Promise<TestServer> =>
-    TestServer.start(repository, ['--exit-on-error=false', `--backend-config=onnxruntime,provider-directory=${nothing}`, ...flags], { env: mocks.environment() })
+    TestServer.start(
+      repository, ['--exit-on-error=false', `--backend-config=onnxruntime,provider-directory=${nothing}`, ...flags],
+      { env: mocks.environment() },
+    )
   const states = async (server: TestServer): Promise<string[]> => {
     const answer = await fetch(`http://127.0.0.1:${server.httpPort}/v2/repository/index`, { method: 'POST' })
     const rows = (await answer.json()) as { name: string; state: string; reason: string }[]
     return rows.map(({ name, state }) => `${name} ${state}`).toSorted()
   }
 
-  test('serves on the CPU what leaves it open, with one warning, and names nereid gpu to what does not', { timeout: 60_000 }, async () => {
+  test(
+    'serves on the CPU what leaves it open, with one warning, and names nereid gpu to what does not',
+    { timeout: 60_000 },
+    async () => {
     const server = await start()
     try {
       expect(await states(server)).toEqual(['also_open READY', 'on_gpu UNAVAILABLE', 'open READY', 'trees READY'])
       const output = server.output()
-      expect(output.match(/are served on the CPU: ONNX Runtime's CUDA provider cannot be used: there is no libonnxruntime_providers_cuda\.so/g)).toHaveLength(1)
-      expect(output).toContain("instance group on_gpu_0 of model on_gpu has kind KIND_GPU but ONNX Runtime's CUDA provider cannot be used")
-      expect(output.match(/model 'trees' is served on the CPU, where the backend 'fil' computes, whatever is said by instance group trees_0/g)).toHaveLength(1)
-      expect(output).toContain("'nereid gpu' says what this machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU")
+        expect(
+          output.match(
+            /are served on the CPU: ONNX Runtime's CUDA provider cannot be used: there is no libonnxruntime_providers_cuda\.so/g,
+          ),
+        ).toHaveLength(1)
+        expect(output).toContain(
+          "instance group on_gpu_0 of model on_gpu has kind KIND_GPU but ONNX Runtime's CUDA provider cannot be used",
+        )
+        expect(
+          output.match(
+            /model 'trees' is served on the CPU, where the backend 'fil' computes, whatever is said by instance group trees_0/g,
+          ),
+        ).toHaveLength(1)
+        expect(output).toContain(
+          "'nereid gpu' says what this machine has and what installs the rest; --gpu-fallback=cpu serves it on the CPU",
+        )
     } finally {
       await server.stop()
     }

@@ -1,4 +1,6 @@
-/** What the container images promise, read from images/Containerfile. That they build and serve is tested by `npm run test:heavy -- image`. */
+/**
+ * Promises of the container images, read from images/Containerfile. `npm run test:heavy -- image` builds and runs them.
+ */
 import { spawn } from 'node:child_process'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -60,20 +62,26 @@ test.each(IMAGES)('%s starts tritonserver with /models, and a command line of Tr
   expect(last(name, 'WORKDIR')).toBe('/opt/tritonserver')
   expect(last(name, 'HEALTHCHECK')).toMatch(/CMD \["\/bin\/sh", "-c", "busybox wget .*\/v2\/health\/ready"\]$/)
   expect(last(name, 'ENV')).not.toBe('')
-  for (const label of ['title', 'description', 'licenses']) expect(last(name, 'LABEL')).toContain(`org.opencontainers.image.${label}=`)
+  for (const label of ['title', 'description', 'licenses'])
+    expect(last(name, 'LABEL')).toContain(`org.opencontainers.image.${label}=`)
   // Models that an image made of this one copies there would be lost.
   expect(last(name, 'VOLUME')).toBe('')
 })
 
 test('Triton’s directories are made, and its command is where Triton’s manifests call it', () => {
   const install = whole('install').map(([, rest]) => rest).join('\n')
-  for (const path of ['models', 'opt/tritonserver/backends', 'opt/tritonserver/repoagents', 'opt/tritonserver/caches', 'opt/tritonserver/bin/tritonserver', 'usr/local/bin/tritonserver']) {
+  for (const path of [
+    'models', 'opt/tritonserver/backends', 'opt/tritonserver/repoagents', 'opt/tritonserver/caches',
+    'opt/tritonserver/bin/tritonserver', 'usr/local/bin/tritonserver'
+  ]) {
     expect(install).toContain(` ${path}`)
   }
 })
 
 test('images are made of packages, never of the clone, and nothing is fetched by address', () => {
-  const copied = FILE.stages.flatMap(({ lines }) => lines).filter(([word, rest]) => word === 'ADD' || (word === 'COPY' && !rest.startsWith('--from=')))
+  const copied = FILE.stages
+    .flatMap(({ lines }) => lines)
+    .filter(([word, rest]) => word === 'ADD' || (word === 'COPY' && !rest.startsWith('--from=')))
   expect(copied).toEqual([['COPY', 'nereid-*.tgz /packages/']])
   expect(FILE.args).toHaveLength(2)
   for (const argument of FILE.args) expect(argument).toMatch(/^\w+_IMAGE=docker\.io\/library\/\w+:(?!latest)[\w.-]+$/)
@@ -81,12 +89,18 @@ test('images are made of packages, never of the clone, and nothing is fetched by
 })
 
 test('the CUDA provider is of the version of the library that the packages bring', () => {
-  const version = (JSON.parse(read('package.json')) as { dependencies?: Record<string, string>; devDependencies?: Record<string, string> })
+  const version = JSON.parse(read('package.json')) as {
+    dependencies?: Record<string, string>
+    devDependencies?: Record<string, string>
+  }
   const wanted = version.dependencies?.['onnxruntime-node'] ?? version.devDependencies?.['onnxruntime-node']
   expect(read('images/Containerfile')).toContain(`onnxruntime-gpu==${wanted} `)
 })
 
-test('the command of the images starts a server that SIGTERM ends with 0, from a directory and a home that it cannot write', async () => {
+test(
+  'the command of the images starts a server that SIGTERM ends with 0, from a directory and a home that it ' +
+    'cannot write',
+  async () => {
   const [command = '', ...flags] = JSON.parse(last('cpu', 'CMD')) as string[]
   const directory = mkdtempSync(join(tmpdir(), 'nereid-image-'))
   chmodSync(join(ROOT, 'dist/cli/main.js'), 0o755)
@@ -94,12 +108,22 @@ test('the command of the images starts a server that SIGTERM ends with 0, from a
   const ports = await freePorts(3)
   const models = flags.map((flag) => flag.replace('=/models', `=${join(ROOT, 'examples/models')}`))
   const env = { PATH: `${directory}:${process.env['PATH']}`, HOME: '/proc', NODE_ENV: 'production' }
-  const child = spawn(command, [...models, ...listenFlags(ports), '--exit-grace-secs=0'], { cwd: '/proc', env, stdio: ['ignore', 'ignore', 'pipe'] })
+  const child = spawn(command, [...models, ...listenFlags(ports), '--exit-grace-secs=0'], {
+    cwd: '/proc', env, stdio: ['ignore', 'ignore', 'pipe'],
+  })
   let log = ''
   child.stderr.on('data', (chunk: Buffer) => (log = (log + chunk.toString()).slice(-4000)))
   const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)))
   try {
-    await expect.poll(() => fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then((r) => r.status, () => log), { timeout: 20_000 }).toBe(200)
+    await expect
+      .poll(
+        () =>
+          fetch(`http://127.0.0.1:${ports[0]}/v2/health/ready`).then(
+            (r) => r.status, () => log,
+          ),
+        { timeout: 20_000 },
+      )
+      .toBe(200)
     child.kill('SIGTERM')
     expect(await ended).toBe(0)
   } finally {

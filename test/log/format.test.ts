@@ -3,7 +3,9 @@ import { closeSync, constants, existsSync, mkdtempSync, openSync, readFileSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { MESSAGE_BYTES_MAX, createLogger, escapeMessage, formatLine, formatTable, openStream, type LogEvent } from '../../src/log/index.js'
+import {
+  MESSAGE_BYTES_MAX, createLogger, escapeMessage, formatLine, formatTable, openStream, type LogEvent,
+} from '../../src/log/index.js'
 
 const EVENT: LogEvent = {
   severity: 'info',
@@ -71,7 +73,10 @@ test('a table has equal columns that cells cannot break', () => {
   )
 })
 
-function collect(settings: Partial<Parameters<typeof createLogger>[0]> = {}): { lines: [string, boolean][]; logger: ReturnType<typeof createLogger> } {
+function collect(settings: Partial<Parameters<typeof createLogger>[0]> = {}): {
+  lines: [string, boolean][]
+  logger: ReturnType<typeof createLogger>
+} {
   const lines: [string, boolean][] = []
   const logger = createLogger(
     { file: '', info: true, warning: true, error: true, verbose: 0, format: 'default', ...settings },
@@ -180,6 +185,10 @@ test('a log file takes every level, appended', () => {
   for (const message of ['first', 'second']) {
     createLogger({ file, ...QUIET }).error(message)
   }
-  expect(readFileSync(file, 'utf8').split('\n').map((line) => /"(.*)"/.exec(line)?.[1])).toEqual(['first', 'second', undefined])
+  expect(
+    readFileSync(file, 'utf8')
+      .split('\n')
+      .map((line) => /"(.*)"/.exec(line)?.[1]),
+  ).toEqual(['first', 'second', undefined])
   rmSync(directory, { recursive: true })
 })

@@ -10,11 +10,19 @@ afterAll(() => rmSync(ROOT, { recursive: true }))
 
 let next = 0
 /** A sink to a new file with a fake clock. */
-function opened(): { path: string; write: (line: string) => void; pass: (ms: number) => void; read: (path?: string) => string } {
+function opened(): {
+  path: string
+  write: (line: string) => void
+  pass: (ms: number) => void
+  read: (path?: string) => string
+} {
   const path = join(ROOT, `${(next += 1)}.log`)
   let now = 0
   const sink = openSink(path, () => now)
-  return { path, write: (line) => sink(`${line}\n`, false), pass: (ms) => void (now += ms), read: (of = path) => readFileSync(of, 'utf8') }
+  return {
+    path, write: (line) => sink(`${line}\n`, false), pass: (ms) => void (now += ms),
+    read: (of = path) => readFileSync(of, 'utf8'),
+  }
 }
 
 test('O-52 a renamed log file is reopened within a second', () => {

@@ -19,7 +19,9 @@ function update(settings: unknown, protocol: Protocol = 'http'): unknown {
   return logSettingsAnswer(live)
 }
 
-const LOG = { log_file: '', log_info: true, log_warning: true, log_error: true, log_verbose_level: 0, log_format: 'default' }
+const LOG = {
+  log_file: '', log_info: true, log_warning: true, log_error: true, log_verbose_level: 0, log_format: 'default',
+}
 
 test('P 1.10: the response has these members in this order', () => {
   expect(JSON.stringify(logSettingsAnswer(DEFAULTS))).toBe(JSON.stringify(LOG))
@@ -102,16 +104,25 @@ test.each<[unknown, Protocol, unknown]>([
   [{ trace_level: ['OFF', 'TIMESTAMPS'] }, 'http', "INVALID_ARG Expect only one trace level 'OFF' is specified"],
   [{ trace_level: 'OFF' }, 'http', 'INTERNAL attempt to access JSON non-array as array'],
   [{ trace_level: [1] }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
-  [{ trace_level: ['TIMESTAMPS'] }, 'http', 'INVALID_ARG Attempting to set invalid trace setting :trace file name is not given'],
+  [
+    { trace_level: ['TIMESTAMPS'] }, 'http',
+    'INVALID_ARG Attempting to set invalid trace setting :trace file name is not given'
+  ],
   [{ trace_rate: '5' }, 'http', { ...TRACE, trace_rate: '5' }],
   [{ trace_rate: 5 }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
   [{ trace_rate: 'abc' }, 'http', "INVALID_ARG Unable to parse 'trace_rate', got: abc"],
   [{ trace_rate: '2147483647' }, 'http', { ...TRACE, trace_rate: '2147483647' }],
-  [{ trace_rate: '4294967296' }, 'http', `INVALID_ARG Unable to parse 'trace_rate', ${RANGE} [ 0, 4294967295 ], got: 4294967296`],
+  [
+    { trace_rate: '4294967296' }, 'http',
+    `INVALID_ARG Unable to parse 'trace_rate', ${RANGE} [ 0, 4294967295 ], got: 4294967296`
+  ],
   [{ trace_count: '-1' }, 'http', TRACE],
   [{ trace_count: '-2' }, 'http', "INVALID_ARG Unable to parse 'trace_count'. Expecting value >= -1, got:-2"],
   [{ trace_count: ['-2'] }, 'grpc', "INVALID_ARG Unable to parse 'trace_count'. Expecting value >= -1, got: -2"],
-  [{ trace_count: '4294967295' }, 'http', `INVALID_ARG Unable to parse 'trace_count', ${RANGE} [ -1, 2147483647 ], got: 4294967295`],
+  [
+    { trace_count: '4294967295' }, 'http',
+    `INVALID_ARG Unable to parse 'trace_count', ${RANGE} [ -1, 2147483647 ], got: 4294967295`
+  ],
   [{ trace_count: '' }, 'http', "INVALID_ARG Unable to parse 'trace_count', got: "],
   [{ log_frequency: ['5'] }, 'http', 'INTERNAL attempt to access JSON non-string as string'],
   [{ trace_file: 'x' }, 'http', 'UNSUPPORTED trace file location can not be updated through network protocol'],
@@ -125,8 +136,12 @@ test.each<[unknown, Protocol, unknown]>([
 })
 
 test('O 3.2: with a file, levels can be set in order; a count of 0 is rejected', () => {
-  expect(traced({ trace_level: ['TENSORS', 'TIMESTAMPS'] }, 'http', '/t')).toMatchObject({ trace_level: ['TIMESTAMPS', 'TENSORS'] })
-  expect(traced({ trace_level: ['TENSORS'], trace_count: '0' }, 'http', '/t')).toBe('INVALID_ARG Attempting to set invalid trace setting :')
+  expect(traced({ trace_level: ['TENSORS', 'TIMESTAMPS'] }, 'http', '/t')).toMatchObject({
+    trace_level: ['TIMESTAMPS', 'TENSORS'],
+  })
+  expect(traced({ trace_level: ['TENSORS'], trace_count: '0' }, 'http', '/t')).toBe(
+    'INVALID_ARG Attempting to set invalid trace setting :',
+  )
 })
 
 test('O 3.2: a model keeps its own values and follows the others; null removes one', () => {
@@ -146,7 +161,9 @@ test('O 3.2: a model that does not serve has no settings', () => {
 })
 
 test('O 3.2: mode opentelemetry returns the exporter settings instead of the file', () => {
-  const live = new TraceSettings({ ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true, unsampled())
+  const live = new TraceSettings(
+    { ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true, unsampled(),
+  )
   expect(JSON.stringify(live.answer(''))).toBe(
     '{"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","trace_mode":"opentelemetry","url":"http://h/v1"}',
   )

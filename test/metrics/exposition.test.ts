@@ -5,7 +5,9 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { CacheUse, CustomFamily, Duration, GpuStatus, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
+import type {
+  CacheUse, CustomFamily, Duration, GpuStatus, Snapshot, Summary, VersionStatistics,
+} from '../../src/native/contract.js'
 
 test.each([
   [0, '0'],
@@ -32,9 +34,15 @@ test.each([
 // O-3
 test('O 1.3: labels are sorted, le comes last, values are escaped, empty families print nothing', () => {
   const text = renderFamilies([
-    { name: 'g', help: 'A gauge.', type: 'gauge', samples: [{ labels: { version: '1', model: 'a"\\\n', _tag: 't' }, value: 1 }] },
+    {
+      name: 'g', help: 'A gauge.', type: 'gauge',
+      samples: [{ labels: { version: '1', model: 'a"\\\n', _tag: 't' }, value: 1 }],
+    },
     { name: 'empty', help: 'Nothing.', type: 'counter', samples: [] },
-    { name: 'c', help: 'Line\nfeed.', type: 'counter', samples: [{ suffix: '_bucket', labels: { z: '1' }, last: ['le', '+Inf'], value: 2n }] },
+    {
+      name: 'c', help: 'Line\nfeed.', type: 'counter',
+      samples: [{ suffix: '_bucket', labels: { z: '1' }, last: ['le', '+Inf'], value: 2n }],
+    },
   ])
   expect(text).toBe(
     '# HELP c Line\\nfeed.\n# TYPE c counter\nc_bucket{z="1",le="+Inf"} 2\n' +
@@ -89,7 +97,10 @@ const HOLDS: CustomFamily = {
   series: [{ labels: {}, value: 0, histogram: { bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 } }],
 }
 
-function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null, custom: CustomFamily[] = [], format: ExpositionFormat = 'text', gpu: GpuStatus | null = null): string {
+function render(
+  statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null,
+  custom: CustomFamily[] = [], format: ExpositionFormat = 'text', gpu: GpuStatus | null = null,
+): string {
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     cache,
@@ -128,8 +139,14 @@ function samples(text: string, prefix: string): string[] {
 // O-4, O-5, O-7
 test('S-35 the units of the rate limiter are shown beside their limit', () => {
   const text = render()
-  expect(text).toContain('nereid_rate_limiter_resource_units{device="0",resource="R"} 1\nnereid_rate_limiter_resource_units{device="global",resource="G"} 0\n')
-  expect(text).toContain('nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4\nnereid_rate_limiter_resource_units_max{device="global",resource="G"} 2\n')
+  expect(text).toContain(
+    'nereid_rate_limiter_resource_units{device="0",resource="R"} 1\n' +
+      'nereid_rate_limiter_resource_units{device="global",resource="G"} 0\n',
+  )
+  expect(text).toContain(
+    'nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4\n' +
+      'nereid_rate_limiter_resource_units_max{device="global",resource="G"} 2\n',
+  )
 })
 
 test('O-17 R-40 only models of a namespace have their repository as a label', () => {
@@ -176,11 +193,12 @@ test('O 1.5: the families of a model are in the order of Triton', () => {
 })
 
 const MADE: CustomFamily[] = [
-  { name: 'golden_zz', help: 'two\nlines', kind: 'gauge', series: [{ labels: { q: 'c\nd' }, value: Number.NaN, histogram: null }] },
   {
-    name: 'golden_h',
-    help: 'd',
-    kind: 'histogram',
+    name: 'golden_zz', help: 'two\nlines', kind: 'gauge',
+    series: [{ labels: { q: 'c\nd' }, value: Number.NaN, histogram: null }],
+  },
+  {
+    name: 'golden_h', help: 'd', kind: 'histogram',
     series: [{ labels: { a: 'b' }, value: 0, histogram: { bounds: [0.1, 1], counts: [2n, 1n, 2n], sum: 55.65 } }],
   },
   { name: 'vllm:tokens_total', help: 'd', kind: 'counter', series: [{ labels: {}, value: 2.5, histogram: null }] },
@@ -205,7 +223,11 @@ test('B-PY-20: metrics of models follow those of the server, in both formats', (
 test('B-PY-20: a family of a model with the name of ours adds its series, without duplicates or another type', () => {
   const series = (labels: Record<string, string>) => ({ labels, value: 1, histogram: null })
   const ours = 'nv_inference_request_success'
-  const same = render({}, {}, null, [{ name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })] }])
+  const same = render({}, {}, null, [
+    {
+      name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })],
+    },
+  ])
   expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
   // The hold metrics of reactors are among the families of models.
   const holds = render({}, {}, null, [
@@ -217,7 +239,9 @@ test('B-PY-20: a family of a model with the name of ours adds its series, withou
 })
 
 test('lost log lines are counted by reason', () => {
-  expect(samples(render(), 'nereid_log')).toEqual(['nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'])
+  expect(samples(render(), 'nereid_log')).toEqual([
+    'nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'
+  ])
 })
 
 test('memory in use is shown by kind', () => {
@@ -299,12 +323,22 @@ test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan
 })
 
 test('O-17 O 1.4: GPU executions are shown with gpu_uuid, others without; one series if GPU metrics are off', () => {
-  const ran = { device: 1, inferenceCount: 6n, executionCount: 1n, success: took(3n, 4_000_000n), queue: took(3n, 1_000n), computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n }
+  const ran = {
+    device: 1, inferenceCount: 6n, executionCount: 1n, success: took(3n, 4_000_000n), queue: took(3n, 1_000n),
+    computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n,
+  }
   const lines = (uuids: string[]) =>
     render({ onDevices: [ran] }, {}, null, [], 'text', { unavailable: null, usage: [], uuids })
       .split('\n')
-      .filter((line) => /^nv_inference_(?:count|exec_count|request_success|compute_infer_duration_us|request_failure|pending_request_count)\{/.test(line))
-  const failures = (labels: string, counts: number[]) => ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'].map((reason, i) => `nv_inference_request_failure{${labels}model="m",reason="${reason}",version="1"} ${counts[i]}`)
+      .filter((line) =>
+        /^nv_inference_(?:count|exec_count|request_success|compute_infer_duration_us|request_failure|pending_request_count)\{/.test(
+          line,
+        ),
+      )
+  const failures = (labels: string, counts: number[]) =>
+    ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'].map(
+      (reason, i) => `nv_inference_request_failure{${labels}model="m",reason="${reason}",version="1"} ${counts[i]}`,
+    )
   expect(lines(['', 'GPU-1'])).toEqual([
     'nv_inference_request_success{model="m",version="1"} 1',
     'nv_inference_request_success{gpu_uuid="GPU-1",model="m",version="1"} 3',
@@ -337,10 +371,14 @@ test('O 1.5: counters of backends are among the counters', () => {
 // O-9
 test('O 1.5: CPU families come from /proc with the definitions of Triton', () => {
   expect(parseCpuTimes('cpu  10 1 5 80 4 2 1 3 7 0\ncpu0 1 1 1 1\n')).toEqual({ busy: 22, total: 106 })
-  expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({ totalBytes: 1024000, usedBytes: 614400 })
+  expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({
+    totalBytes: 1024000, usedBytes: 614400,
+  })
   expect(parseCpuTimes('nothing')).toBeNull()
   const text = render({}, { host: { utilization: 0.5, memoryTotalBytes: 100, memoryUsedBytes: 60 } })
-  expect(samples(text, 'nv_cpu')).toEqual(['nv_cpu_utilization 0.5', 'nv_cpu_memory_total_bytes 100', 'nv_cpu_memory_used_bytes 60'])
+  expect(samples(text, 'nv_cpu')).toEqual([
+    'nv_cpu_utilization 0.5', 'nv_cpu_memory_total_bytes 100', 'nv_cpu_memory_used_bytes 60'
+  ])
 })
 
 test.skipIf(process.platform !== 'linux')('the host is sampled at most every half interval', () => {
@@ -404,13 +442,20 @@ test('O-14: only models with the response cache show hits and misses', () => {
 test('O-13: summaries of a model with the response cache include hits and misses', () => {
   const of = (family: string): Summary => ({ family, values: [{ quantile: 0.5, value: 3 }], count: 2n, sumUs: 6 })
   const text = render({ summaries: [of('queue'), of('cache_hit'), of('cache_miss')] })
-  expect(samples(text, 'nv_cache_hit_summary_per_model{')).toEqual(['nv_cache_hit_summary_per_model{model="m",version="1",quantile="0.5"} 3'])
-  expect(samples(text, 'nv_cache_miss_summary_per_model_count')).toEqual(['nv_cache_miss_summary_per_model_count{model="m",version="1"} 2'])
+  expect(samples(text, 'nv_cache_hit_summary_per_model{')).toEqual([
+    'nv_cache_hit_summary_per_model{model="m",version="1",quantile="0.5"} 3',
+  ])
+  expect(samples(text, 'nv_cache_miss_summary_per_model_count')).toEqual([
+    'nv_cache_miss_summary_per_model_count{model="m",version="1"} 2',
+  ])
   expect(text).not.toContain('nv_inference_request_summary')
 })
 
 test('O-15: the local response cache shows gauges', () => {
-  const cache = { entries: 2n, lookups: 55n, hits: 28n, misses: 27n, evictions: 21n, lookupNs: 422_999n, insertionNs: 526_000n, utilisation: 0.80128 }
+  const cache = {
+    entries: 2n, lookups: 55n, hits: 28n, misses: 27n, evictions: 21n, lookupNs: 422_999n, insertionNs: 526_000n,
+    utilisation: 0.80128,
+  }
   expect(samples(render({}, {}, cache), 'nv_cache')).toEqual([
     'nv_cache_util 0.80128',
     'nv_cache_num_entries 2',

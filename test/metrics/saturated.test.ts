@@ -14,18 +14,27 @@ async function slow(): Promise<{ server: TestServer; ask: () => Promise<Response
   const tensor = (name: string): string => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
   writeFileSync(
     join(directory, 'slow', 'config.pbtxt'),
-    `backend: "identity"\nmax_batch_size: 0\ninput ${tensor('INPUT0')}\noutput ${tensor('OUTPUT0')}\ninstance_group [ { count: 2 kind: KIND_CPU } ]\nparameters { key: "execute_delay_ms" value { string_value: "100" } }\n`,
+    `backend: "identity"\nmax_batch_size: 0\ninput ${tensor('INPUT0')}\noutput ` +
+      `${tensor('OUTPUT0')}\ninstance_group [ { count: 2 kind: KIND_CPU } ]\nparameters { key: ` +
+      '"execute_delay_ms" value { string_value: "100" } }\n',
   )
   const server = await TestServer.start(directory, [])
   onTestFinished(async () => void (await server.stop()))
-  const ask = (): Promise<Response> => fetch(`${server.url}/v2/models/slow/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
+  const ask = (): Promise<Response> =>
+    fetch(`${server.url}/v2/models/slow/infer`, {
+      method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}',
+    })
   return { server, ask }
 }
 
 test('an overloaded model reports its backlog in seconds, and 0 when idle', { timeout: 60_000 }, async () => {
   const { server, ask } = await slow()
   const saturation = async (): Promise<number> =>
-    Number(/^nereid_saturation\{model="slow",version="1"\} (\S+)$/m.exec(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text())?.[1])
+    Number(
+      /^nereid_saturation\{model="slow",version="1"\} (\S+)$/m.exec(
+        await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+      )?.[1],
+    )
   expect(await saturation()).toBe(0)
   await ask()
   const asked = Promise.all(Array.from({ length: 40 }, ask))
@@ -51,7 +60,10 @@ function readReport(bytes: Buffer): Report {
   return { requests: values.get(6) ?? 0, utilization: values.get(9) ?? 0 }
 }
 
-test('load balancers receive saturation and rate once a second, until the server ends', { timeout: 60_000 }, async () => {
+test(
+  'load balancers receive saturation and rate once a second, until the server ends',
+  { timeout: 60_000 },
+  async () => {
   const { server, ask } = await slow()
   await ask()
   const client = new Client(`127.0.0.1:${server.grpcPort}`, credentials.createInsecure())
@@ -60,7 +72,9 @@ test('load balancers receive saturation and rate once a second, until the server
   // Requests an interval of 10 ms: field 1 is a duration with nanoseconds in field 2.
   const asked = Buffer.from([0x0a, 0x05, 0x10, 0x80, 0xad, 0xe2, 0x04])
   const from = performance.now()
-  const call = client.makeServerStreamRequest('/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics', (bytes: Buffer) => bytes, readReport, asked)
+    const call = client.makeServerStreamRequest(
+      '/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics', (bytes: Buffer) => bytes, readReport, asked,
+    )
   call.on('data', (report: Report) => reports.push(report))
   const ended = new Promise<number>((resolve) => {
     call.on('status', ({ code }) => resolve(code))

@@ -32,8 +32,10 @@ afterAll(async () => {
   models.remove()
 })
 
-/** Not `fetch`, which would decompress the body. */
-function scrape(headers: Record<string, string>, port = server.metricsPort): Promise<{ headers: IncomingHttpHeaders; body: Buffer }> {
+/** Uses `node:http`, because `fetch` would decompress the body. */
+function scrape(
+  headers: Record<string, string>, port = server.metricsPort,
+): Promise<{ headers: IncomingHttpHeaders; body: Buffer }> {
   return new Promise((resolve, reject) => {
     const asked = request({ host: '127.0.0.1', port, path: '/metrics', headers, agent: false }, (response) => {
       const parts: Buffer[] = []
@@ -58,7 +60,9 @@ test('both formats have the same samples, byte for byte', async () => {
   const after = parseExposition(open.body.toString('utf8'), 'openmetrics')
   expect(lasting(after.series)).toEqual(lasting(before.series))
   expect(after.series.get('nv_inference_count{model="simple",version="1"}')).toBe('3')
-  expect([before.types.get('nv_inference_count'), after.types.get('nv_inference_count')]).toEqual(['counter', 'unknown'])
+  expect([before.types.get('nv_inference_count'), after.types.get('nv_inference_count')]).toEqual([
+    'counter', 'unknown'
+  ])
   expect(after.types.get('nereid_requests_cancelled')).toBe('counter')
 })
 
@@ -68,13 +72,31 @@ test('the strict reader accepts families of every type in both formats', () => {
     { name: 'nv_count', help: 'A "counter".', type: 'counter', samples: [sample] },
     { name: 'own_total', help: 'Back\\slash\nfeed.', type: 'counter', samples: [sample] },
     { name: 'g', help: 'G.', type: 'gauge', samples: [{ labels: {}, value: Number.NaN }] },
-    { name: 's', help: 'S.', type: 'summary', samples: [{ suffix: '_count', ...sample }, { ...sample, last: ['quantile', '0.5'] }] },
-    { name: 'h', help: 'H.', type: 'histogram', samples: [{ suffix: '_count', ...sample }, { suffix: '_bucket', ...sample, last: ['le', '+Inf'] }] },
+    {
+      name: 's',
+      help: 'S.',
+      type: 'summary',
+      samples: [
+        { suffix: '_count', ...sample },
+        { ...sample, last: ['quantile', '0.5'] },
+      ],
+    },
+    {
+      name: 'h',
+      help: 'H.',
+      type: 'histogram',
+      samples: [
+        { suffix: '_count', ...sample },
+        { suffix: '_bucket', ...sample, last: ['le', '+Inf'] },
+      ],
+    },
   ]
   const text = parseExposition(renderFamilies(families), 'text')
   const open = parseExposition(renderFamilies(families, 'openmetrics'), 'openmetrics')
   expect([...open.series]).toEqual([...text.series])
-  expect([...open.types]).toEqual([['nv_count', 'unknown'], ['own', 'counter'], ['g', 'gauge'], ['h', 'histogram'], ['s', 'summary']])
+  expect([...open.types]).toEqual([
+    ['nv_count', 'unknown'], ['own', 'counter'], ['g', 'gauge'], ['h', 'histogram'], ['s', 'summary']
+  ])
 })
 
 test.each([
@@ -127,41 +149,58 @@ test.skipIf(!installed('prometheus'))('Prometheus stores the same series from bo
   // A proxy that removes `Accept`, so that Prometheus gets the text format.
   const plain = createServer((incoming, response) => {
     asked.push(String(incoming.headers.accept))
-    void scrape({}).then(({ headers, body }) => response.writeHead(200, { 'Content-Type': headers['content-type'] ?? '' }).end(body))
+      void scrape({}).then(({ headers, body }) =>
+        response.writeHead(200, { 'Content-Type': headers['content-type'] ?? '' }).end(body),
+      )
   })
   await new Promise<void>((done) => plain.listen(0, '127.0.0.1', done))
   const [port = 0] = await freePorts(1)
   const jobs = { open: server.metricsPort, text: (plain.address() as AddressInfo).port }
-  const config = Object.entries(jobs).map(([job, at]) => `  - {job_name: ${job}, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [{targets: ['127.0.0.1:${at}']}]}\n`)
-  writeFileSync(join(root, 'prometheus.yml'), `scrape_configs:\n${config.join('')}`)
-  const args = [`--config.file=${root}/prometheus.yml`, `--storage.tsdb.path=${root}/data`, `--web.listen-address=127.0.0.1:${port}`]
-  const prometheus = spawn('prometheus', args, { stdio: 'ignore' })
-  try {
-    const ask = async (what: string): Promise<Record<string, string>[]> => {
-      const response = await fetch(`http://127.0.0.1:${port}/api/v1/series?match[]=${encodeURIComponent(what)}`)
-      return ((await response.json()) as { data: Record<string, string>[] }).data
-    }
-    const series = async (job: string): Promise<string[]> => {
-      const found = await ask(`{job="${job}",__name__=~"n.*"}`)
-      return found
-        .map((labels) => JSON.stringify(Object.entries(labels).filter(([name]) => name !== 'instance' && name !== 'job').sort()))
-        .filter((one) => !/nereid_nodejs_(active|gc)_/.test(one))
-        .sort()
-    }
-    await vi.waitFor(
-      async () => {
-        const [open, text] = [await series('open'), await series('text')]
-        expect(open.length).toBeGreaterThan(50)
-        expect(text.length).toBeGreaterThan(50)
-      },
-      { timeout: 15_000, interval: 250 },
+    const config = Object.entries(jobs).map(
+      ([job, at]) =>
+        `  - {job_name: ${job}, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [{targets: ` +
+        `['127.0.0.1:${at}']}]}\n`,
     )
-    expect(await series('open')).toEqual(await series('text'))
-    expect(asked[0]).toContain('application/openmetrics-text')
-  } finally {
-    prometheus.kill('SIGKILL')
-    await new Promise((done) => prometheus.once('close', done))
-    plain.close()
-    rmSync(root, { recursive: true })
-  }
-}, 30_000)
+    writeFileSync(join(root, 'prometheus.yml'), `scrape_configs:\n${config.join('')}`)
+    const args = [
+      `--config.file=${root}/prometheus.yml`, `--storage.tsdb.path=${root}/data`,
+      `--web.listen-address=127.0.0.1:${port}`
+    ]
+    const prometheus = spawn('prometheus', args, { stdio: 'ignore' })
+    try {
+      const ask = async (what: string): Promise<Record<string, string>[]> => {
+        const response = await fetch(`http://127.0.0.1:${port}/api/v1/series?match[]=${encodeURIComponent(what)}`)
+        return ((await response.json()) as { data: Record<string, string>[] }).data
+      }
+      const series = async (job: string): Promise<string[]> => {
+        const found = await ask(`{job="${job}",__name__=~"n.*"}`)
+        return found
+          .map((labels) =>
+            JSON.stringify(
+              Object.entries(labels)
+                .filter(([name]) => name !== 'instance' && name !== 'job')
+                .sort(),
+            ),
+          )
+          .filter((one) => !/nereid_nodejs_(active|gc)_/.test(one))
+          .sort()
+      }
+      await vi.waitFor(
+        async () => {
+          const [open, text] = [await series('open'), await series('text')]
+          expect(open.length).toBeGreaterThan(50)
+          expect(text.length).toBeGreaterThan(50)
+        },
+        { timeout: 15_000, interval: 250 },
+      )
+      expect(await series('open')).toEqual(await series('text'))
+      expect(asked[0]).toContain('application/openmetrics-text')
+    } finally {
+      prometheus.kill('SIGKILL')
+      await new Promise((done) => prometheus.once('close', done))
+      plain.close()
+      rmSync(root, { recursive: true })
+    }
+  },
+  30_000,
+)

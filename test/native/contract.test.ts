@@ -59,7 +59,9 @@ function fields(struct: string, path: string): string[] {
 test.each([
   ['http', 'HttpOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions', 'corsOrigins']],
   ['grpc', 'GrpcOptions', 'crates/frontend/src/options.rs', ['givenFd', 'tls', 'restrictions']],
-  ['listen', 'FrontendOptions', 'crates/frontend/src/options.rs', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']],
+  [
+    'listen', 'FrontendOptions', 'crates/frontend/src/options.rs', ['http', 'grpc', 'control', 'unixSocketMode', 'gate']
+  ],
   ['log', 'LogOptions', 'crates/frontend/src/access_log/mod.rs', []],
 ])('the core has a field for each flag that is passed on to %s, and no others', (part, struct, path, made) => {
   const flags: readonly Flag[] = FLAGS

@@ -19,7 +19,10 @@ const check = (host: Partial<Host>, text: RegExp): void =>
   ).toMatch(text)
 
 test('a failure names the attempts, and the command that helps on this system', () => {
-  check({}, /^the native core can not be loaded on linux-x64: the reason\. Install it with: npm install @nereid\/linux-x64-gnu@1\.2\.3 /)
+  check(
+    {},
+    /^the native core can not be loaded on linux-x64: the reason\. Install it with: npm install @nereid\/linux-x64-gnu@1\.2\.3 /,
+  )
   check({ platform: 'darwin', arch: 'arm64', glibc: null }, /npm install @nereid\/darwin-arm64@1\.2\.3 /)
 })
 
@@ -28,7 +31,8 @@ test('in a clone, the advice is the build command', () => {
   expect(
     noModuleText({ platform, arch, glibc: '2.36', clone: '/home/me/nereid/' }, '1.2.3', ['this clone is not built']),
   ).toBe(
-    `the native core can not be loaded on ${platform}-${arch}: this clone is not built. Build it with: npm start (in /home/me/nereid/)`,
+    `the native core can not be loaded on ${platform}-${arch}: this clone is not built. Build it with: npm ` +
+      'start (in /home/me/nereid/)',
   )
 })
 

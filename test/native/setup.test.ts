@@ -14,7 +14,10 @@ afterAll(() => rmSync(clone, { recursive: true }))
 
 test('without cargo it explains how to get Rust, or how to put an installed one on the path', () => {
   const home = join(clone, 'home')
-  const says = () => spawnSync(process.execPath, ['scripts/setup.mjs'], { cwd: clone, encoding: 'utf8', env: { HOME: home, PATH: join(clone, 'bin') } })
+  const says = () =>
+    spawnSync(process.execPath, ['scripts/setup.mjs'], {
+      cwd: clone, encoding: 'utf8', env: { HOME: home, PATH: join(clone, 'bin') },
+    })
   const none = says()
   expect(none.stderr).toContain(
     'Rust is needed to build the native module, and cargo is not on the PATH.\n  Get it with: curl ',
@@ -24,7 +27,8 @@ test('without cargo it explains how to get Rust, or how to put an installed one 
   chmodSync(join(home, '.cargo/bin/cargo'), 0o755)
   const hidden = says()
   expect(hidden.stderr).toContain(
-    `Rust is installed in ${home}/.cargo, and cargo is not on the PATH of this shell.\n  Put it there with: . "${home}/.cargo/env" `,
+    `Rust is installed in ${home}/.cargo, and cargo is not on the PATH of this shell.\n  Put it there with: ` +
+      `. "${home}/.cargo/env" `,
   )
   expect(hidden.stderr).not.toContain('curl')
   expect([none.status, hidden.status]).toEqual([1, 1])

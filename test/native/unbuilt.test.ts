@@ -17,7 +17,10 @@ afterAll(() => rmSync(clone, { recursive: true }))
 const run = (args: string[]) =>
   spawnSync(process.execPath, ['dist/cli/main.js', ...args], { cwd: clone, encoding: 'utf8', input: '' })
 
-test.each([['gpu'], ['gpu', '--json'], ['key', '--name=me', '--scope=all'], ['gen', 'ts', '--model-repository=models'], ['--model-repository=models']])('%s', (...args) => {
+test.each([
+  ['gpu'], ['gpu', '--json'], ['key', '--name=me', '--scope=all'], ['gen', 'ts', '--model-repository=models'],
+  ['--model-repository=models']
+])('%s', (...args) => {
   const { status, stdout, stderr } = run(args)
   expect([status, stdout]).toEqual([1, ''])
   expect(stderr).toMatch(
@@ -25,7 +28,10 @@ test.each([['gpu'], ['gpu', '--json'], ['key', '--name=me', '--scope=all'], ['ge
   )
 })
 
-test.each([['config'], ['completion', 'bash'], ['doctor', '--', 'tritonserver', '--model-repository=models'], ['check', 'models'], ['help', 'gpu'], ['--version']])('%s', (...args) => {
+test.each([
+  ['config'], ['completion', 'bash'], ['doctor', '--', 'tritonserver', '--model-repository=models'],
+  ['check', 'models'], ['help', 'gpu'], ['--version']
+])('%s', (...args) => {
   const { status, stderr } = run(args)
   expect([status, stderr]).toEqual([0, ''])
 })

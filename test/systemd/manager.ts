@@ -21,17 +21,21 @@ interface Said {
 const WAIT_MS_MAX = 20_000
 
 /** Why there can be none here; '' when there can. */
-export const missing = process.platform !== 'linux' ? 'only Linux has systemd' : spawnSync('python3', ['--version']).status === 0 ? '' : 'python3 is not installed'
+export const missing =
+  process.platform !== 'linux' ? 'only Linux has systemd'
+    : spawnSync('python3', ['--version']).status === 0 ? '' : 'python3 is not installed'
 
 export class Manager {
   readonly #process: ChildProcessWithoutNullStreams
   readonly said: Said[] = []
-  /** What the service logs. */
+  /** Log of the service. */
   stderr = ''
   #waiting: (() => void)[] = []
 
   private constructor(told: Told) {
-    this.#process = spawn('python3', [fileURLToPath(new URL('manager.py', import.meta.url)), JSON.stringify(told)], { stdio: 'pipe' })
+    this.#process = spawn('python3', [fileURLToPath(new URL('manager.py', import.meta.url)), JSON.stringify(told)], {
+      stdio: 'pipe',
+    })
     this.#process.stderr.on('data', (chunk: Buffer) => (this.stderr += chunk.toString()))
     createInterface({ input: this.#process.stdout }).on('line', (line) => {
       this.said.push(JSON.parse(line) as Said)
@@ -67,7 +71,8 @@ export class Manager {
   async until(what: string, condition: () => boolean): Promise<void> {
     const end = performance.now() + WAIT_MS_MAX
     while (!condition()) {
-      if (performance.now() > end) throw new Error(`waited too long for ${what}: ${JSON.stringify(this.said)}\n${this.stderr}`)
+      if (performance.now() > end)
+        throw new Error(`waited too long for ${what}: ${JSON.stringify(this.said)}\n${this.stderr}`)
       await new Promise<void>((wake) => {
         this.#waiting.push(wake)
         setTimeout(wake, 100)

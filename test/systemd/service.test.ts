@@ -1,4 +1,4 @@
-/** What the server tells the service manager that started it, and what it does with sockets that the manager keeps. */
+/** Notifications to the service manager that started the server, and sockets that the manager keeps. */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, writeFileSync, mkdirSync } from 'node:fs'
@@ -24,7 +24,9 @@ afterAll(() => {
   rmSync(directory, { recursive: true, force: true })
 })
 
-const command = (repository: string, ...flags: string[]): string[] => [process.execPath, join(ROOT, 'dist/cli/main.js'), `--model-repository=${repository}`, ...flags]
+const command = (repository: string, ...flags: string[]): string[] => [
+  process.execPath, join(ROOT, 'dist/cli/main.js'), `--model-repository=${repository}`, ...flags
+]
 const NAMED = [{ name: 'http' }, { name: 'grpc' }, { name: 'metrics' }]
 
 async function managed(told: Told): Promise<Manager> {
@@ -36,7 +38,9 @@ async function managed(told: Told): Promise<Manager> {
 /** One inference on a connection of its own; its status, or the error of the connection. */
 function infer(port: number): Promise<number | string> {
   return new Promise((settle) => {
-    const sent = request({ port, host: '127.0.0.1', path: '/v2/models/simple/infer', method: 'POST', agent: false, timeout: 20_000 }, (response) => {
+    const sent = request(
+      { port, host: '127.0.0.1', path: '/v2/models/simple/infer', method: 'POST', agent: false, timeout: 20_000 },
+      (response) => {
       response.resume().on('end', () => settle(response.statusCode ?? 0))
     })
     sent.on('error', (error: NodeJS.ErrnoException) => settle(error.code ?? String(error)))
@@ -65,12 +69,17 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 
   test('it is told what loads later, and afterwards again what is served', async () => {
     const ports = await freePorts(3)
-    const manager = await managed({ command: command(models.path('main'), '--model-control-mode=explicit', ...listenFlags(ports)), notify: `@nereid-later-${process.pid}` })
+    const manager = await managed({
+      command: command(models.path('main'), '--model-control-mode=explicit', ...listenFlags(ports)),
+      notify: `@nereid-later-${process.pid}`,
+    })
     await manager.start()
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
     const serving = manager.notified.at(-1)
     const before = manager.notified.length
-    const loaded = await fetch(`http://127.0.0.1:${ports[0]}/v2/repository/models/simple/load`, { method: 'POST', body: '{}' })
+    const loaded = await fetch(`http://127.0.0.1:${ports[0]}/v2/repository/models/simple/load`, {
+      method: 'POST', body: '{}',
+    })
     expect(loaded.status).toBe(200)
     await manager.until('the end of the load', () => manager.notified.length >= before + 2)
     expect(manager.notified.slice(before)).toEqual([expect.stringMatching(/^STATUS=Loading simple:1 \(/), serving])
@@ -78,7 +87,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 
   test('ready means that requests are answered', async () => {
     const ports = await freePorts(3)
-    const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), notify: `@nereid-ready-${process.pid}` })
+    const manager = await managed({
+      command: command(models.path('small'), ...listenFlags(ports)), notify: `@nereid-ready-${process.pid}`,
+    })
     await manager.start()
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
     expect(await infer(ports[0] ?? 0)).toBe(200)
@@ -86,7 +97,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
 
   test('a manager that does not listen changes nothing but a warning, once', async () => {
     const ports = await freePorts(3)
-    const manager = await managed({ command: command(models.path('small'), ...listenFlags(ports)), env: { NOTIFY_SOCKET: join(directory, 'nobody') } })
+    const manager = await managed({
+      command: command(models.path('small'), ...listenFlags(ports)), env: { NOTIFY_SOCKET: join(directory, 'nobody') },
+    })
     await manager.start()
     await expect.poll(() => infer(ports[0] ?? 0), { timeout: 20_000 }).toBe(200)
     expect(await manager.term()).toBe(0)
@@ -107,7 +120,7 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     // Every 100 ms, that is 2 s; a server that is alive is not ended because one came late.
     expect(performance.now() - from).toBeLessThan(10_000)
     process.kill(manager.pid, 'SIGSTOP')
-    // What was sent before may be read a moment later: then there is silence, for twice the time of the watchdog.
+    // Notifications sent earlier may arrive a moment later; then none comes for twice the time of the watchdog.
     let before = -1
     for (let looks = 0; before !== fed() && looks < 10; looks += 1) {
       before = fed()
@@ -145,27 +158,42 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   })
 
   test.each([
-    ['udp', [{ name: 'http', kind: 'udp' }], /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/],
+    [
+      'udp', [{ name: 'http', kind: 'udp' }],
+      /socket 3 that the service manager gave \('http', port \d+\) can not be served: it has to be a TCP socket/
+    ],
     ['not listening', [{ name: 'grpc', kind: 'idle' }], /socket 3 .*\('grpc', port \d+\) can not be served/],
     ['unix', [{ name: 'http' }, { name: 'metrics', kind: 'unix' }], /socket 4 .*\('metrics', unix\) can not be served/],
-    ['unknown', [{ name: 'sagemaker' }], /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/],
+    [
+      'unknown', [{ name: 'sagemaker' }],
+      /socket 3 .*\('sagemaker', port \d+\) is for no service: name it \(FileDescriptorName=\) http, grpc or metrics/
+    ],
     ['twice', [{ name: 'http' }, { name: 'http' }], /socket 4 .*is for HTTP, which has socket 3 already/],
   ] as const)('a socket that is %s ends the start with 1, and the text says which', async (_, listen, text) => {
-    const manager = await managed({ command: command(models.path('small'), '--http-port=1', '--grpc-port=2', '--metrics-port=3'), listen: [...listen] })
+    const manager = await managed({
+      command: command(models.path('small'), '--http-port=1', '--grpc-port=2', '--metrics-port=3'), listen: [...listen],
+    })
     await manager.start()
     expect(await manager.exited()).toBe(1)
     expect(manager.stderr).toMatch(text)
   })
 
   test('a descriptor that is no socket ends the start with 1', async () => {
-    const manager = await managed({ command: command(models.path('small')), listen: [{ name: 'http' }], env: { LISTEN_FDS: '40' } })
+    const manager = await managed({
+      command: command(models.path('small')), listen: [{ name: 'http' }], env: { LISTEN_FDS: '40' },
+    })
     await manager.start()
     expect(await manager.exited()).toBe(1)
     expect(manager.stderr).toMatch(/descriptor \d+ is no open socket/)
   })
 
-  test.each(['1', '3'])('no connection is refused, and no request fails, while a server of %s reactors is replaced by the next', async (reactors) => {
-    const manager = await managed({ command: command(models.path('small'), `--reactor-threads=${reactors}`), listen: NAMED, notify: `@nereid-restart-${reactors}-${process.pid}` })
+  test.each(['1', '3'])(
+    'no connection is refused, and no request fails, while a server of %s reactors is replaced by the next',
+    async (reactors) => {
+      const manager = await managed({
+        command: command(models.path('small'), `--reactor-threads=${reactors}`), listen: NAMED,
+        notify: `@nereid-restart-${reactors}-${process.pid}`,
+      })
     const [http = 0] = manager.ports
     await manager.start()
     await manager.until('readiness', () => manager.notified.includes('READY=1'))
@@ -193,7 +221,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   }, 90_000)
 
   test('a request in flight when the server is told to stop is answered', async () => {
-    const manager = await managed({ command: command(models.path('main'), '--model-control-mode=explicit', '--load-model=slow_drain'), listen: NAMED })
+    const manager = await managed({
+      command: command(models.path('main'), '--model-control-mode=explicit', '--load-model=slow_drain'), listen: NAMED,
+    })
     const [http = 0] = manager.ports
     await manager.start()
     expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
@@ -210,7 +240,11 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
     const { PYTHON_MODEL } = await import('../../src/commands/init/python_model.js')
     mkdirSync(join(directory, 'py/one/1'), { recursive: true })
     writeFileSync(join(directory, 'py/one/1/model.py'), PYTHON_MODEL)
-    writeFileSync(join(directory, 'py/one/config.pbtxt'), 'backend: "python"\ninput [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n')
+    writeFileSync(
+      join(directory, 'py/one/config.pbtxt'),
+      'backend: "python"\ninput [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: ' +
+        '"OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n',
+    )
     const manager = await managed({
       command: command(join(directory, 'py')),
       listen: NAMED,
@@ -226,13 +260,22 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
         return []
       }
     })
-    const listening = readFileSync('/proc/net/tcp', 'utf8').split('\n').map((line) => line.trim().split(/\s+/)).filter(([, local = '', , state]) => state === '0A' && manager.ports.includes(Number.parseInt(local.split(':')[1] ?? '', 16)))
+    const listening = readFileSync('/proc/net/tcp', 'utf8')
+      .split('\n')
+      .map((line) => line.trim().split(/\s+/))
+      .filter(
+        ([, local = '', , state]) =>
+          state === '0A' && manager.ports.includes(Number.parseInt(local.split(':')[1] ?? '', 16)),
+      )
     const inodes = new Set(listening.map((columns) => `socket:[${columns[9]}]`))
     expect(inodes.size).toBe(3)
     expect(sockets(manager.pid).filter((one) => inodes.has(one)).length).toBeGreaterThanOrEqual(3)
     const runners = readdirSync('/proc').filter((pid) => {
       try {
-        return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[1] === String(manager.pid)
+        return (
+          /^\d+$/.test(pid) &&
+          readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[1] === String(manager.pid)
+        )
       } catch {
         return false
       }
@@ -247,7 +290,10 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   const activate = spawnSync('systemd-socket-activate', ['--version']).status === 0
   test.skipIf(!activate)('systemd-socket-activate starts it with the first connection', async () => {
     const ports = await freePorts(3)
-    const args = [...ports.flatMap((port) => ['-l', `127.0.0.1:${port}`]), '--fdname=http:grpc:metrics', ...command(models.path('small'))]
+    const args = [
+      ...ports.flatMap((port) => ['-l', `127.0.0.1:${port}`]), '--fdname=http:grpc:metrics',
+      ...command(models.path('small'))
+    ]
     const child = spawn('systemd-socket-activate', args, { stdio: ['ignore', 'ignore', 'pipe'] })
     let stderr = ''
     child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
@@ -259,7 +305,9 @@ describe.skipIf(missing !== '')(`with a service manager ${missing}`, () => {
   })
 })
 
-const environment = (fds: string, pid = '7', names?: string): NodeJS.ProcessEnv => ({ LISTEN_FDS: fds, LISTEN_PID: pid, ...(names === undefined ? {} : { LISTEN_FDNAMES: names }) })
+const environment = (fds: string, pid = '7', names?: string): NodeJS.ProcessEnv => ({
+  LISTEN_FDS: fds, LISTEN_PID: pid, ...(names === undefined ? {} : { LISTEN_FDNAMES: names }),
+})
 
 test('the variables of the protocol are read once and taken away', () => {
   const env = environment('2', '7', 'http:')
@@ -267,11 +315,14 @@ test('the variables of the protocol are read once and taken away', () => {
   expect(env).toEqual({})
   expect(takeGivenSockets(env, 7)).toEqual([])
   expect(takeGivenSockets(environment('1', '8'), 7)).toBeNull()
-  for (const wrong of ['x', '-1', '65', '', '99999999999999']) expect(() => takeGivenSockets(environment(wrong), 7), wrong).toThrow(/64 at most/)
+  for (const wrong of ['x', '-1', '65', '', '99999999999999'])
+    expect(() => takeGivenSockets(environment(wrong), 7), wrong).toThrow(/64 at most/)
 })
 
 test('a socket for a service that is off is refused', () => {
   const resolved = resolveSettings(parseArguments(['--model-repository=/m', '--allow-grpc=false']))
   const socket = { family: 'IPv4', isStream: true, isListening: true, port: 9 }
-  expect(() => assignSockets([{ fd: 3, name: 'grpc' }], () => socket, resolved)).toThrow(/is for GRPC, which --allow-grpc=false turns off/)
+  expect(() => assignSockets([{ fd: 3, name: 'grpc' }], () => socket, resolved)).toThrow(
+    /is for GRPC, which --allow-grpc=false turns off/,
+  )
 })

@@ -4,7 +4,9 @@ import type { TraceRecord } from '../../src/native/contract.js'
 import type { TraceExporter } from '../../src/trace/exporter.js'
 import { TraceDrain } from '../../src/trace/index.js'
 
-const record = (id: number): TraceRecord => ({ mode: 'triton', setting: 1, id, context: null, traceId: '', activities: [], calls: [] })
+const record = (id: number): TraceRecord => ({
+  mode: 'triton', setting: 1, id, context: null, traceId: '', activities: [], calls: [],
+})
 
 test('O-43 an exporter that throws loses that trace, logged once and counted; the others are exported', async () => {
   const [taken, ended, problems]: [number[], number[], string[]] = [[], [], []]

@@ -33,8 +33,13 @@ const activities = (from: bigint, ...names: string[]): { name: string; ns: bigin
   names.map((name, i) => ({ name, ns: from + BigInt(i) }))
 
 function call(id: number, parentId: number, model: string, over: Partial<TraceCall> = {}): TraceCall {
-  const all = activities(10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
-  return { id, parentId, model, version: 1, requestId: '', spanId: '', activities: all, tensors: [], error: null, ...over }
+  const all = activities(
+    10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START',
+    'COMPUTE_END', 'REQUEST_END',
+  )
+  return {
+    id, parentId, model, version: 1, requestId: '', spanId: '', activities: all, tensors: [], error: null, ...over,
+  }
 }
 
 const ENSEMBLE = { activities: activities(10n, 'REQUEST_START', 'QUEUE_START', 'REQUEST_END') }
@@ -53,24 +58,33 @@ test('O-44: a request has a span of the front end, one of its model and one of i
   expect(collector.messages).toMatchObject([{ path: '/v1/traces', type: 'application/x-protobuf', spans: 3 }])
   expect(collector.tree()).toBe('InferRequest(simple(compute))')
   const [root, model, compute] = collector.spans
-  expect(root?.events.map((e) => e.name)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'])
+  expect(root?.events.map((e) => e.name)).toEqual([
+    'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'
+  ])
   expect(model?.events.map((e) => e.name)).toEqual(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
-  expect(compute?.events.map((e) => e.name)).toEqual(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
+  expect(compute?.events.map((e) => e.name)).toEqual([
+    'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'
+  ])
   expect(model?.attributes).toEqual({
-    'triton.model_name': 'simple', 'triton.model_version': 7, 'triton.trace_id': 3, 'triton.trace_parent_id': 0, 'triton.request_id': 'r',
+    'triton.model_name': 'simple', 'triton.model_version': 7, 'triton.trace_id': 3, 'triton.trace_parent_id': 0,
+    'triton.request_id': 'r',
   })
   for (const span of collector.spans) {
     // Kind SERVER and no status, as in Triton.
     expect([span.kind, span.status, span.scope]).toEqual([2, 0, 'triton-server'])
     expect(span.traceId).toBe(root?.traceId)
-    expect(span.resource).toMatchObject({ 'service.name': 'triton-inference-server', 'telemetry.sdk.name': 'opentelemetry' })
+    expect(span.resource).toMatchObject({
+      'service.name': 'triton-inference-server', 'telemetry.sdk.name': 'opentelemetry',
+    })
   }
   expect(new Set(collector.spans.map((s) => s.spanId)).size).toBe(3)
   // Times are wall-clock times with the recorded distances.
   const start = model?.start ?? 0n
   expect(start - before).toBeLessThan(60_000_000_000n)
   expect(start >= before).toBe(true)
-  expect([(model?.end ?? 0n) - start, (compute?.start ?? 0n) - start, (compute?.end ?? 0n) - start]).toEqual([6n, 2n, 5n])
+  expect([(model?.end ?? 0n) - start, (compute?.start ?? 0n) - start, (compute?.end ?? 0n) - start]).toEqual([
+    6n, 2n, 5n
+  ])
 })
 
 test('O-44: calls made for a call are its children, and an ensemble has no execution of its own', async () => {
@@ -101,7 +115,9 @@ test('O-45: the span of the client is the parent, with its trace state', async (
 
 test('O-46: spans are sent in batches of the configured size and delay', async () => {
   const collector = await collecting()
-  const { exporter } = exporting([['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']])
+  const { exporter } = exporting([
+    ['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']
+  ])
   const all = Array.from({ length: 3 }, (_, i) => record([call(i, 0, 'm')]))
   exporter.add(all)
   // Two batches at once; the ninth span waits for the delay.
@@ -115,7 +131,9 @@ test('O-46: spans that do not fit into the queue are counted, and logged once wi
   let release = (): void => {}
   const stuck = new Promise<void>((resolve) => (release = resolve))
   collector.answer = (response) => void stuck.then(() => response.writeHead(200).end())
-  const { exporter, warnings } = exporting([['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']])
+  const { exporter, warnings } = exporting([
+    ['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']
+  ])
   const from = performance.now()
   for (let i = 0; i < 1000; i += 1) exporter.add([record([call(i, 0, 'm')])])
   // The caller does not wait for a slow collector.
@@ -130,7 +148,13 @@ test('O-46: spans that do not fit into the queue are counted, and logged once wi
 })
 
 test('O-46: an absent or rejecting collector costs its spans and one warning until it is back', async () => {
-  const { exporter, warnings } = exporting([['url', 'http://127.0.0.1:1/v1/traces'], ['bsp_max_export_batch_size', '3']], {})
+  const { exporter, warnings } = exporting(
+    [
+      ['url', 'http://127.0.0.1:1/v1/traces'],
+      ['bsp_max_export_batch_size', '3'],
+    ],
+    {},
+  )
   exporter.add([record([call(1, 0, 'm')])])
   const from = performance.now()
   await exporter.close(300)
@@ -161,7 +185,7 @@ test('O-46: closing waits for a slow collector up to the timeout', async () => {
   expect(ms).toBeLessThan(5000)
 })
 
-test('O-44: a stream of very many responses keeps the first and last events of its span, and counts the others', async () => {
+test('O-44: the span of a stream of very many responses has the first and last events, and counts the rest', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   const names = Array.from({ length: 1000 }, (_, i) => (i === 999 ? 'GRPC_SEND_END' : 'INFER_RESPONSE_COMPLETE'))
@@ -184,7 +208,9 @@ test('O-44: JSON is used if the environment requests it', async () => {
 test('O-44: resource attributes come from the command line, then the environment, then Triton', async () => {
   const saved = { ...process.env }
   try {
-    Object.assign(process.env, { OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x', OTEL_SERVICE_NAME: 'named' })
+    Object.assign(process.env, {
+      OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x', OTEL_SERVICE_NAME: 'named',
+    })
     const collector = await collecting()
     const { exporter } = exporting([['url', collector.url], ['resource', 'team=y'], ['resource', 'text=a=b']])
     exporter.add([record([])])
@@ -202,14 +228,27 @@ test('O-44: resource attributes come from the command line, then the environment
   }
 })
 
-const USUAL: ExporterOptions = { url: null, resource: [], queueSpansMax: 2048, delayMs: 5000, batchSpansMax: 512, protocol: 'http/protobuf' }
+const USUAL: ExporterOptions = {
+  url: null, resource: [], queueSpansMax: 2048, delayMs: 5000, batchSpansMax: 512, protocol: 'http/protobuf',
+}
 
 test.each<[[string, string][], Record<string, string>, Partial<ExporterOptions>]>([
   [[], {}, {}],
   [[['url', 'localhost:10000/v1/traces']], {}, { url: 'http://localhost:10000/v1/traces' }],
   [[['url', 'https://c/x']], {}, { url: 'https://c/x' }],
-  [[['bsp_max_queue_size', '5'], ['bsp_schedule_delay', '7']], { OTEL_BSP_MAX_QUEUE_SIZE: '9' }, { queueSpansMax: 5, delayMs: 7, batchSpansMax: 5 }],
-  [[], { OTEL_BSP_MAX_QUEUE_SIZE: '900', OTEL_BSP_SCHEDULE_DELAY: '1', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '2' }, { queueSpansMax: 900, delayMs: 1, batchSpansMax: 2 }],
+  [
+    [
+      ['bsp_max_queue_size', '5'],
+      ['bsp_schedule_delay', '7'],
+    ],
+    { OTEL_BSP_MAX_QUEUE_SIZE: '9' },
+    { queueSpansMax: 5, delayMs: 7, batchSpansMax: 5 },
+  ],
+  [
+    [],
+    { OTEL_BSP_MAX_QUEUE_SIZE: '900', OTEL_BSP_SCHEDULE_DELAY: '1', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '2' },
+    { queueSpansMax: 900, delayMs: 1, batchSpansMax: 2 },
+  ],
   [[], { OTEL_BSP_MAX_QUEUE_SIZE: 'many', OTEL_BSP_SCHEDULE_DELAY: '-1', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '' }, {}],
   [[], { OTEL_BSP_MAX_QUEUE_SIZE: '99999999999' }, { queueSpansMax: 262_144 }],
   [[], { OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }, {}],
@@ -231,8 +270,14 @@ test.each([
 })
 
 test('O-46: the settings endpoints always return the three numbers, and the rest as given', () => {
-  const given: [string, string][] = [['url', 'localhost:1/x'], ['resource', 'a=1'], ['resource', 'b=2'], ['bsp_schedule_delay', '7']]
+  const given: [string, string][] = [
+    ['url', 'localhost:1/x'],
+    ['resource', 'a=1'],
+    ['resource', 'b=2'],
+    ['bsp_schedule_delay', '7'],
+  ]
   expect(Object.fromEntries(exporterAnswer(exporterOptions(given, {}), given))).toEqual({
-    bsp_max_queue_size: '2048', bsp_schedule_delay: '7', bsp_max_export_batch_size: '512', url: 'localhost:1/x', resource: 'a=1,b=2',
+    bsp_max_queue_size: '2048', bsp_schedule_delay: '7', bsp_max_export_batch_size: '512', url: 'localhost:1/x',
+    resource: 'a=1,b=2',
   })
 })

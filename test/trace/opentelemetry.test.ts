@@ -31,19 +31,32 @@ const flags = (...settings: string[]): string[] =>
 
 /** A server that sends its spans to the collector with little delay. */
 function start(...settings: string[]): Promise<TestServer> {
-  return TestServer.start(directory, flags(`opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`, 'opentelemetry,bsp_schedule_delay=20', ...settings))
+  return TestServer.start(
+    directory,
+    flags(`opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`, 'opentelemetry,bsp_schedule_delay=20', ...settings),
+  )
 }
 
 beforeAll(async () => {
   const int = (name: string): [string, string, number[]][] => [[name, 'TYPE_INT32', [-1]]]
   writeModel(directory, 'echo', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0')) })
   const full =
-    'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { default_queue_policy { max_queue_size: 1 } }\n'
+    'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { ' +
+    'default_queue_policy { max_queue_size: 1 } }\n'
   writeModel(directory, 'full', { config: config('identity', 1, int('INPUT0'), int('OUTPUT0'), full) })
-  const activities = Object.entries({ enable_custom_tracing: 'true', nested_span_count: '4', single_activity_frequency: '3' })
-  const custom = activities.map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`).join('')
+  const activities = Object.entries({
+    enable_custom_tracing: 'true', nested_span_count: '4', single_activity_frequency: '3',
+  })
+  const custom = activities
+    .map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`)
+    .join('')
   writeModel(directory, 'custom', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), custom) })
-  writeModel(directory, 'slow', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), 'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n') })
+  writeModel(directory, 'slow', {
+    config: config(
+      'identity', 0, int('INPUT0'), int('OUTPUT0'),
+      'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n',
+    ),
+  })
   writeModel(directory, 'chain', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['echo', 'echo'])) })
   writeModel(directory, 'outer', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['chain', 'echo'])) })
   writeModel(directory, 'sums', {
@@ -92,12 +105,15 @@ function postHttp2(path: string, body: string, headers: Record<string, string>):
 }
 
 /** Messages of a call; resolves with its status. */
-function call(method: string, model: string, headers: Record<string, string> = {}, messages = 1, shape = [1]): Promise<string> {
+function call(
+  method: string, model: string, headers: Record<string, string> = {}, messages = 1, shape = [1],
+): Promise<string> {
   const session = connectHttp2(`http://127.0.0.1:${server.grpcPort}`)
   return new Promise<string>((resolve, reject) => {
     session.once('error', reject)
     const stream = session.request({
-      ':method': 'POST', ':path': `/inference.GRPCInferenceService/${method}`, 'content-type': 'application/grpc', te: 'trailers', ...headers,
+      ':method': 'POST', ':path': `/inference.GRPCInferenceService/${method}`, 'content-type': 'application/grpc',
+      te: 'trailers', ...headers,
     })
     let status = ''
     stream.on('response', (head) => (status = String(head['grpc-status'] ?? '')))
@@ -121,7 +137,9 @@ test('O-44: a request over HTTP has three spans with the events of Triton', asyn
   expect(events(root)).toEqual(HTTP)
   expect(events(model)).toEqual(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
   expect(events(compute)).toEqual(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
-  expect(model?.attributes).toMatchObject({ 'triton.model_name': 'echo', 'triton.model_version': 1, 'triton.trace_parent_id': 0, 'triton.request_id': 'r1' })
+  expect(model?.attributes).toMatchObject({
+    'triton.model_name': 'echo', 'triton.model_version': 1, 'triton.trace_parent_id': 0, 'triton.request_id': 'r1',
+  })
   expect(root?.resource).toMatchObject({ 'service.name': 'triton-inference-server', team: 'a' })
   // Wall-clock times, with the parts inside the whole.
   const now = BigInt(Date.now()) * 1_000_000n
@@ -180,7 +198,8 @@ test('O-48: activities of a backend are nested spans, or events of the enclosing
   expect(await post('custom/infer', echo())).toBe(200)
   await collector.until(8)
   expect(collector.tree()).toBe(
-    'InferRequest(custom(compute CUSTOM_ACTIVITY CUSTOM_ACTIVITY0(CUSTOM_ACTIVITY1(CUSTOM_ACTIVITY2(CUSTOM_ACTIVITY3)))))',
+    'InferRequest(custom(compute CUSTOM_ACTIVITY ' +
+      'CUSTOM_ACTIVITY0(CUSTOM_ACTIVITY1(CUSTOM_ACTIVITY2(CUSTOM_ACTIVITY3)))))',
   )
   const [model] = named('custom')
   expect(events(model)).toEqual(['REQUEST_START', 'QUEUE_START', 'CUSTOM_SINGLE_ACTIVITY', 'REQUEST_END'])
@@ -195,12 +214,18 @@ test('O-48: activities of a backend are nested spans, or events of the enclosing
     ['_START', 'CUSTOM_SINGLE_ACTIVITY', '_END'],
   ])
   for (const { name, start, end } of collector.spans.filter((span) => span.name.startsWith('CUSTOM'))) {
-    expect([name, end - start >= 100_000_000n, start >= (model?.start ?? 0n), end <= (model?.end ?? 0n)]).toEqual([name, true, true, true])
+    expect([name, end - start >= 100_000_000n, start >= (model?.start ?? 0n), end <= (model?.end ?? 0n)]).toEqual([
+      name, true, true, true
+    ])
   }
 })
 
 test('O-44: requests of a sequence are separate traces', async () => {
-  const parameters = [{ sequence_id: 5, sequence_start: true }, { sequence_id: 5 }, { sequence_id: 5, sequence_end: true }]
+  const parameters = [
+    { sequence_id: 5, sequence_start: true },
+    { sequence_id: 5 },
+    { sequence_id: 5, sequence_end: true },
+  ]
   for (const one of parameters) {
     const body = { parameters: one, inputs: [{ name: 'INPUT', datatype: 'INT32', shape: [1, 1], data: [3] }] }
     expect(await post('sums/infer', JSON.stringify(body))).toBe(200)
@@ -222,7 +247,9 @@ test('O-44: a decoupled request is one trace, regardless of the number of respon
 
 test('O-44: a failed request is a trace, one for an unknown model is none', async () => {
   const body = JSON.stringify({ inputs: [
-    { name: 'IN', datatype: 'INT32', shape: [1], data: [1] }, { name: 'DELAY', datatype: 'UINT32', shape: [2], data: [0, 0] }, { name: 'WAIT', datatype: 'UINT32', shape: [1], data: [0] },
+      { name: 'IN', datatype: 'INT32', shape: [1], data: [1] },
+      { name: 'DELAY', datatype: 'UINT32', shape: [2], data: [0, 0] },
+      { name: 'WAIT', datatype: 'UINT32', shape: [1], data: [0] },
   ] })
   expect(await post('repeat/infer', body)).toBe(501)
   expect(await post('echo/infer', echo([1], 'NOPE'))).toBe(400)
@@ -264,7 +291,10 @@ test('O-45: with rate 0, only requests with a context are traced, and the count 
   for (let i = 0; i < 7; i += 1) expect(await post('echo/infer', echo(), CALLER, other)).toBe(200)
   await collector.until(21)
   const settings = (await (await fetch(`${other.url}/v2/trace/setting`)).json()) as Record<string, unknown>
-  expect(settings).toMatchObject({ trace_mode: 'opentelemetry', trace_rate: '0', trace_count: '5', bsp_schedule_delay: '20', bsp_max_queue_size: '2048' })
+  expect(settings).toMatchObject({
+    trace_mode: 'opentelemetry', trace_rate: '0', trace_count: '5', bsp_schedule_delay: '20',
+    bsp_max_queue_size: '2048',
+  })
   expect(await other.stop()).toBe(0)
   expect(collector.spans.length).toBe(21)
   expect(collector.spans.every((span) => span.traceId === TRACE)).toBe(true)
@@ -274,7 +304,9 @@ test('P-054, O-44: the level can change at run time, and a cancelled request kee
   const other = await start()
   own.push(other)
   const set = (level: string): Promise<Response> =>
-    fetch(`${other.url}/v2/trace/setting`, { method: 'POST', body: JSON.stringify({ trace_level: [level], trace_rate: '1' }) })
+    fetch(`${other.url}/v2/trace/setting`, {
+      method: 'POST', body: JSON.stringify({ trace_level: [level], trace_rate: '1' }),
+    })
   // OFF: not even a context makes a trace.
   expect(await post('echo/infer', echo(), CALLER, other)).toBe(200)
   expect((await set('TIMESTAMPS')).status).toBe(200)
@@ -296,9 +328,14 @@ test('O-38: neither the trace file nor the collector can be set over the network
     const update = (settings: object): Promise<Response> =>
       fetch(`${server.url}/v2/${model}trace/setting`, { method: 'POST', body: JSON.stringify(settings) })
     const refused = await update({ trace_file: '/tmp/x', trace_rate: '1' })
-    expect([refused.status, await refused.json()]).toEqual([501, { error: 'trace file location can not be updated through network protocol' }])
+    expect([refused.status, await refused.json()]).toEqual([
+      501, { error: 'trace file location can not be updated through network protocol' }
+    ])
     // Triton ignores unknown members.
-    const answer = (await (await update({ url: 'http://example.com/', trace_mode: 'triton' })).json()) as Record<string, unknown>
+    const answer = (await (await update({ url: 'http://example.com/', trace_mode: 'triton' })).json()) as Record<
+      string,
+      unknown
+    >
     expect(answer).toMatchObject({ trace_mode: 'opentelemetry', url: `127.0.0.1:${collector.port}/v1/traces` })
   }
 })
@@ -317,7 +354,8 @@ test('O-46: a collector that does not connect or respond affects neither request
   try {
     for (const port of [1, silent.port]) {
       const settings = flags(
-        `opentelemetry,url=http://127.0.0.1:${port}/v1/traces`, 'level=TIMESTAMPS', 'rate=1', 'opentelemetry,bsp_max_queue_size=10', 'opentelemetry,bsp_max_export_batch_size=5',
+        `opentelemetry,url=http://127.0.0.1:${port}/v1/traces`, 'level=TIMESTAMPS', 'rate=1',
+        'opentelemetry,bsp_max_queue_size=10', 'opentelemetry,bsp_max_export_batch_size=5',
         'opentelemetry,bsp_schedule_delay=1',
       )
       const other = await TestServer.start(directory, settings)

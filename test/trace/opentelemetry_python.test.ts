@@ -9,7 +9,8 @@ import { Collector } from './collector.js'
 
 const [TRACE, PARENT] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
 const CONFIG =
-  'backend: "python"\ninput [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+  'backend: "python"\ninput [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" ' +
+  'data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 
 /**
  * Returns the contexts that it and the model below got. `traced` and `untraced` call that with and without the trace.
@@ -46,8 +47,13 @@ beforeAll(async () => {
     writeFileSync(join(directory, name, '1', 'model.py'), MODEL)
   }
   collector = await Collector.start()
-  const settings = ['mode=opentelemetry', `opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`, 'opentelemetry,bsp_schedule_delay=20', 'level=TIMESTAMPS', 'rate=0']
-  server = await TestServer.start(directory, [`--backend-config=python,python-executable=${PYTHON}`, ...settings.map((one) => `--trace-config=${one}`)])
+  const settings = [
+    'mode=opentelemetry', `opentelemetry,url=127.0.0.1:${collector.port}/v1/traces`,
+    'opentelemetry,bsp_schedule_delay=20', 'level=TIMESTAMPS', 'rate=0'
+  ]
+  server = await TestServer.start(directory, [
+    `--backend-config=python,python-executable=${PYTHON}`, ...settings.map((one) => `--trace-config=${one}`)
+  ])
 }, 300_000)
 
 afterAll(async () => {
@@ -95,7 +101,9 @@ test('O-47: an untraced request has no context', async () => {
 
 test('O-47: without a client context, the trace id is that of the exported trace', async () => {
   // The last test, because the others need a rate of 0.
-  const set = await fetch(`${server.url}/v2/trace/setting`, { method: 'POST', body: JSON.stringify({ trace_rate: '1' }) })
+  const set = await fetch(`${server.url}/v2/trace/setting`, {
+    method: 'POST', body: JSON.stringify({ trace_rate: '1' }),
+  })
   expect(set.status).toBe(200)
   const told = await ask('traced')
   const spans = await collector.until(5)

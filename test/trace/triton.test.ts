@@ -36,19 +36,31 @@ function files(name = 'trace.json'): Files {
       return text.slice(0, 1)
     }
   }
-  const found = (): Record<string, number[] | string> => Object.fromEntries(readdirSync(directory).toSorted().map((file) => [file, idsOf(file)]))
+  const found = (): Record<string, number[] | string> =>
+    Object.fromEntries(
+      readdirSync(directory)
+        .toSorted()
+        .map((file) => [file, idsOf(file)]),
+    )
   return { exporter, path, found, problems }
 }
 
-const fields = (over: Partial<TraceFields>): TraceFields => ({ levels: ['TIMESTAMPS'], rate: 1, count: -1, logFrequency: 0, ...over })
+const fields = (over: Partial<TraceFields>): TraceFields => ({
+  levels: ['TIMESTAMPS'], rate: 1, count: -1, logFrequency: 0, ...over,
+})
 
 function record(id: number, setting = 1, over: Partial<TraceRecord> = {}): TraceRecord {
   const activities = ['REQUEST_START', 'QUEUE_START', 'REQUEST_END'].map((name, i) => ({ name, ns: BigInt(10 + i) }))
-  const call = { id, parentId: 0, model: 'm', version: 1, requestId: '', spanId: '', activities, tensors: [], error: null }
+  const call = {
+    id, parentId: 0, model: 'm', version: 1, requestId: '', spanId: '', activities, tensors: [], error: null,
+  }
   return { mode: 'triton', setting, id, context: null, traceId: '', activities: [], calls: [call], ...over }
 }
 
-test('O-40 without a log frequency, traces are written when their setting ends, and the array is closed with the server', async () => {
+test(
+  'O-40 without a log frequency, traces are written when their setting ends, and the array is closed with ' +
+    'the server',
+  async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   exporter.settingBegan(2, fields({}))
@@ -91,10 +103,12 @@ test('O-40 with a log frequency, this many traces of a setting make a file; sett
   expect(found()).toEqual({ 'trace.json.0': [1, 2, 3], 'trace.json.1': [4, 5, 6], 'trace.json.2': [8] })
   exporter.settingEnded(1)
   await exporter.close()
-  expect(found()).toEqual({ 'trace.json.0': [1, 2, 3], 'trace.json.1': [4, 5, 6], 'trace.json.2': [8], 'trace.json.3': [7] })
+  expect(found()).toEqual({
+    'trace.json.0': [1, 2, 3], 'trace.json.1': [4, 5, 6], 'trace.json.2': [8], 'trace.json.3': [7],
+  })
 })
 
-test('O-40 a used-up count is written at once to an indexed file at rate 1, and at the end at other rates', async () => {
+test('O-40 a used-up count is written to an indexed file, at rate 1 at once, otherwise at the end', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({ count: 2 }))
   exporter.settingBegan(2, fields({ count: 1, rate: 5 }))
@@ -112,8 +126,13 @@ test('P-055 the objects of a trace are in the order of its events, and names are
   exporter.settingBegan(1, fields({ logFrequency: 1 }))
   const odd = 'a "b"\n\\ü\u2028'
   const [call] = record(5).calls
-  const tensor: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"' }
-  const child = { id: 6, parentId: 5, model: 's', version: 2, requestId: '', spanId: '', activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null }
+  const tensor: TraceTensor = {
+    activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"',
+  }
+  const child = {
+    id: 6, parentId: 5, model: 's', version: 2, requestId: '', spanId: '',
+    activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null,
+  }
   exporter.take(
     record(5, 1, {
       activities: [{ name: 'HTTP_RECV_START', ns: 9007199254740993n }, { name: 'HTTP_SEND_END', ns: 1n }],
@@ -141,8 +160,11 @@ test('O-43 traces in memory are bounded: beyond the limit they are written early
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   const [call] = record(1).calls
-  const large: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(TRACES_KEPT_MAX / 4) }
-  for (let id = 1; id <= 5; id += 1) exporter.take(record(id, 1, { calls: [{ ...(call as NonNullable<typeof call>), id, tensors: [large] }] }))
+  const large: TraceTensor = {
+    activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(TRACES_KEPT_MAX / 4),
+  }
+  for (let id = 1; id <= 5; id += 1)
+    exporter.take(record(id, 1, { calls: [{ ...(call as NonNullable<typeof call>), id, tensors: [large] }] }))
   expect(found()).toEqual({ 'trace.json': '[' })
   await exporter.close()
   expect(found()).toEqual({ 'trace.json': [1, 2, 3, 4, 5] })
@@ -158,7 +180,9 @@ test('O-40 traces for an unwritable file are lost and counted, and logged once, 
   expect(problems[0]).toContain(`trace file '${path}.0' can not be written`)
 })
 
-test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the file is valid once there is room', async () => {
+test.skipIf(!existsSync('/dev/full'))(
+  'O-40 a full disk loses traces, and the file is valid once there is room',
+  async () => {
   const { exporter, path, found, problems } = files()
   symlinkSync('/dev/full', path)
   exporter.settingBegan(1, fields({}))
@@ -186,9 +210,13 @@ function withFileBytesMax(bytes: number, work: () => void): void {
   }
 }
 
-test.skipIf(!existsSync('/usr/bin/prlimit'))('O-40 a partial write is undone, so that the file stays valid', async () => {
+test.skipIf(!existsSync('/usr/bin/prlimit'))(
+  'O-40 a partial write is undone, so that the file stays valid',
+  async () => {
   const { exporter, found } = files()
-  const large: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(100_000) }
+    const large: TraceTensor = {
+      activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(100_000),
+    }
   const [call] = record(2).calls
   for (const setting of [1, 2, 3]) exporter.settingBegan(setting, fields({}))
   exporter.take(record(1, 1))
