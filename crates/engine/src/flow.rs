@@ -24,7 +24,7 @@ use crate::turn::{self, InStretch};
 use crate::version::ModelVersion;
 use crate::work::Work;
 use backend::{Marks, now_ns, scatter};
-use graph::{Action, DEPTH_MAX, Execution, Limits, Plan, RunId};
+use graph::{Action, DEPTH_MAX, GraphExecution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ struct StepResponse {
 struct FlowDriver {
     version: Arc<ModelVersion>,
     ticket: Arc<TicketState>,
-    execution: Execution,
+    execution: GraphExecution,
     /// Actions not performed yet. Empty between turns, unless a reactor ran out of time.
     todo: VecDeque<Action>,
     trace: Option<Trace>,
@@ -173,7 +173,7 @@ pub(crate) fn start(
     let inline_until = inline_until.min(may_work_until(accepted));
     let trace = request.trace.clone();
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let (execution, todo) = Execution::start(plan, Limits::default(), *request, checked);
+        let (execution, todo) = GraphExecution::start(plan, Limits::default(), *request, checked);
         let mut driver = Box::new(FlowDriver {
             version: version.clone(),
             ticket: state,

@@ -1,15 +1,15 @@
 //! The state machine of one request to an ensemble.
 //!
-//! Call [`Execution::start`], perform its actions, pass each response of each run to [`Execution::answered`], perform
-//! its actions, until [`Action::Finish`]. Responses of one run are passed in order, the last one marked as last; runs
-//! may interleave in any order.
+//! Call [`GraphExecution::start`], perform its actions, pass each response of each run to [`GraphExecution::answered`],
+//! perform its actions, until [`Action::Finish`]. Responses of one run are passed in order, the last one marked as
+//! last; runs may interleave in any order.
 //!
 //! Invariants: a started run ends exactly once; `Finish` is returned once, after all runs have ended and all responses
 //! are sent, and then no tensor is kept; responses are complete and in the order of their iterations. After the first
 //! error or a cancellation no run starts, no response is sent, and all tensors are dropped.
 
 use crate::batch::convert;
-use crate::frame::{Frame, Progress, SlotState, TensorSlot, Value};
+use crate::iteration::{Iteration, Progress, SlotState, TensorSlot, Value};
 use crate::limits::Limits;
 use crate::order::Order;
 use crate::plan::{Plan, Step};
@@ -57,17 +57,17 @@ pub struct Pressure {
 }
 
 /// A scope and the number of an iteration of it.
-type FrameId = (usize, u64);
+type IterationId = (usize, u64);
 
 struct Run {
     step: usize,
-    frame: FrameId,
+    iteration: IterationId,
     sequence: Sequence,
     responded: bool,
 }
 
 /// The execution of one request. Not thread-safe: the caller serialises its calls.
-pub struct Execution {
+pub struct GraphExecution {
     plan: Arc<Plan>,
     state: ExecutionState,
 }
@@ -75,7 +75,7 @@ pub struct Execution {
 struct ExecutionState {
     limits: Limits,
     request: RequestPlan,
-    frames: BTreeMap<FrameId, Frame>,
+    iterations: BTreeMap<IterationId, Iteration>,
     runs: BTreeMap<RunId, Run>,
     /// Orders by `Step::order`; the last one is that of the responses.
     orders: Vec<Order>,
@@ -87,13 +87,13 @@ struct ExecutionState {
     /// First error, with the text for the client.
     failure: Option<Error>,
     finished: bool,
-    /// Steps that became ready, and frames to check; empty between calls.
-    ready: VecDeque<(FrameId, usize)>,
-    touched: VecDeque<FrameId>,
+    /// Steps that became ready, and iterations to check; empty between calls.
+    ready: VecDeque<(IterationId, usize)>,
+    touched: VecDeque<IterationId>,
     actions: Vec<Action>,
 }
 
-impl Execution {
+impl GraphExecution {
     /// Starts a request for which `Signature::check` returned `checked`.
     pub fn start(plan: Arc<Plan>, limits: Limits, request: InferRequest, checked: &Checked) -> (Self, Vec<Action>) {
         let mut state = ExecutionState::new(&plan, limits, request, checked);
@@ -148,7 +148,7 @@ impl Execution {
     /// True if no state of the request is left, as after `Finish`.
     pub fn is_empty(&self) -> bool {
         let s = &self.state;
-        let idle = s.frames.is_empty() && s.runs.is_empty() && s.orders.iter().all(Order::is_empty);
+        let idle = s.iterations.is_empty() && s.runs.is_empty() && s.orders.iter().all(Order::is_empty);
         idle && s.held_bytes == 0 && s.ready.is_empty() && s.touched.is_empty() && s.actions.is_empty()
     }
 }
@@ -158,7 +158,7 @@ impl ExecutionState {
         Self {
             limits,
             request: RequestPlan::new(plan, head, checked),
-            frames: BTreeMap::new(),
+            iterations: BTreeMap::new(),
             runs: BTreeMap::new(),
             orders: (0..=plan.orders).map(|_| Order::default()).collect(),
             numbers: vec![0; plan.scopes.len()],
@@ -176,7 +176,7 @@ impl ExecutionState {
     /// Sets the tensors of the inputs, and makes the first steps ready.
     fn begin(&mut self, plan: &Plan, checked: &Checked) {
         let inputs = std::mem::take(&mut self.request.head.inputs);
-        let frame = self.open(plan, 0);
+        let iteration = self.open(plan, 0);
         let batches = plan.signature.batches();
         for (input, &index) in inputs.into_iter().zip(&checked.inputs) {
             let index = usize::from(index);
@@ -186,26 +186,26 @@ impl ExecutionState {
             let shape = reshape::to_model(&spec.dims, spec.reshape.as_ref(), &input.shape, batches);
             let datatype = input.datatype.unwrap_or(spec.datatype);
             let value = Value { datatype, shape, rows: i64::from(checked.rows), data: input.data };
-            self.set(plan, frame, tensor, Some(value), None);
+            self.set(plan, iteration, tensor, Some(value), None);
         }
         for &tensor in &plan.inputs {
-            self.set(plan, frame, tensor, None, None);
+            self.set(plan, iteration, tensor, None, None);
         }
         // Steps without inputs.
         for (index, step) in plan.steps.iter().enumerate() {
             if step.needs.is_empty() && self.request.needs(plan, index) {
-                self.make_ready(frame, index, step);
+                self.make_ready(iteration, index, step);
             }
         }
-        self.touched.push_back(frame);
+        self.touched.push_back(iteration);
     }
 
     /// Number of iterations of decoupled steps that are not done.
     fn iterations(&self) -> usize {
-        self.frames.len() - usize::from(self.frames.contains_key(&(0, 0)))
+        self.iterations.len() - usize::from(self.iterations.contains_key(&(0, 0)))
     }
 
-    fn open(&mut self, plan: &Plan, scope: usize) -> FrameId {
+    fn open(&mut self, plan: &Plan, scope: usize) -> IterationId {
         let number = match self.numbers.get_mut(scope) {
             Some(next) => std::mem::replace(next, *next + 1),
             None => 0,
@@ -225,26 +225,26 @@ impl ExecutionState {
         if answers && let Some(order) = self.orders.last_mut() {
             order.push(number);
         }
-        let frame = Frame {
+        let iteration = Iteration {
             slots: std::iter::repeat_with(TensorSlot::default).take(tensors).collect(),
             steps: progress,
             ready: 0,
             running: 0,
             unset: answers.then_some(self.request.wanted.len()),
         };
-        self.frames.insert((scope, number), frame);
+        self.iterations.insert((scope, number), iteration);
         (scope, number)
     }
 
     /// Sets a tensor; `None` if there is none in this iteration.
-    fn set(&mut self, plan: &Plan, id: FrameId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
+    fn set(&mut self, plan: &Plan, id: IterationId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
         let Some(known) = plan.tensors.get(tensor) else { return };
         let outputs = self.request.outputs_of(plan, tensor);
         let consumers = || known.consumers.iter().copied().filter(|&step| self.request.needs(plan, step));
         let uses = outputs + consumers().count();
         let consumers: SmallVec<[usize; 8]> = consumers().collect();
-        let Some(frame) = self.frames.get_mut(&id) else { return };
-        let Some(slot) = frame.slots.get_mut(known.place) else { return };
+        let Some(iteration) = self.iterations.get_mut(&id) else { return };
+        let Some(slot) = iteration.slots.get_mut(known.place) else { return };
         if !matches!(slot.state, SlotState::Missing) {
             return;
         }
@@ -256,16 +256,16 @@ impl ExecutionState {
             None => SlotState::Absent,
         };
         self.held_bytes += slot.bytes();
-        if let Some(unset) = &mut frame.unset {
+        if let Some(unset) = &mut iteration.unset {
             *unset = unset.saturating_sub(outputs);
         }
         for index in consumers {
             let Some(step) = plan.steps.get(index) else { continue };
-            let Some(progress) = frame.steps.get_mut(step.place) else { continue };
+            let Some(progress) = iteration.steps.get_mut(step.place) else { continue };
             match progress {
                 Progress::Missing(1) => {
                     *progress = Progress::Ready;
-                    frame.ready += 1;
+                    iteration.ready += 1;
                     self.ready.push_back((id, index));
                 }
                 Progress::Missing(left) => *left -= 1,
@@ -274,18 +274,18 @@ impl ExecutionState {
         }
     }
 
-    fn make_ready(&mut self, id: FrameId, index: usize, step: &Step) {
-        let Some(frame) = self.frames.get_mut(&id) else { return };
-        if let Some(progress) = frame.steps.get_mut(step.place) {
+    fn make_ready(&mut self, id: IterationId, index: usize, step: &Step) {
+        let Some(iteration) = self.iterations.get_mut(&id) else { return };
+        if let Some(progress) = iteration.steps.get_mut(step.place) {
             *progress = Progress::Ready;
-            frame.ready += 1;
+            iteration.ready += 1;
             self.ready.push_back((id, index));
         }
     }
 
     fn answered(&mut self, plan: &Plan, id: RunId, answer: Result<Option<InferResponse>>, last: bool) {
         let Some(run) = self.runs.get_mut(&id) else { return };
-        let (index, frame) = (run.step, run.frame);
+        let (index, iteration) = (run.step, run.iteration);
         let Some(step) = plan.steps.get(index) else { return };
         match answer {
             Err(error) => self.fail(plan, error),
@@ -293,7 +293,7 @@ impl ExecutionState {
                 // A model that is not decoupled has one response; further ones belong to no iteration.
                 if step.decoupled || !std::mem::replace(&mut run.responded, true) {
                     let given = run.sequence.clone();
-                    if let Err(error) = self.take(plan, step, frame, &given, response) {
+                    if let Err(error) = self.take(plan, step, iteration, &given, response) {
                         self.fail(plan, error);
                     }
                 }
@@ -305,10 +305,10 @@ impl ExecutionState {
         }
         self.runs.remove(&id);
         if !step.decoupled {
-            if let Some(frame) = self.frames.get_mut(&frame) {
-                frame.running -= 1;
+            if let Some(iteration) = self.iterations.get_mut(&iteration) {
+                iteration.running -= 1;
             }
-            self.touched.push_back(frame);
+            self.touched.push_back(iteration);
         }
     }
 
@@ -316,7 +316,7 @@ impl ExecutionState {
         &mut self,
         plan: &Plan,
         step: &Step,
-        mut frame: FrameId,
+        mut iteration: IterationId,
         given: &Sequence,
         response: InferResponse,
     ) -> Result<()> {
@@ -329,18 +329,18 @@ impl ExecutionState {
                 return Ok(());
             }
             self.require_room(step, response.outputs.iter().map(|o| o.data.len() as u64).sum())?;
-            frame = self.open(plan, step.into);
+            iteration = self.open(plan, step.into);
         }
         for output in response.outputs {
             let Some(&Some(tensor)) = step.outputs.get(usize::from(output.index)) else { continue };
             let rows = if step.batches { output.shape.first().copied().unwrap_or(0) } else { 0 };
             let value = Value { datatype: output.datatype, shape: output.shape, rows, data: output.data };
-            self.set(plan, frame, tensor, Some(value), sequence);
+            self.set(plan, iteration, tensor, Some(value), sequence);
         }
         for &tensor in step.outputs.iter().flatten() {
-            self.set(plan, frame, tensor, None, sequence);
+            self.set(plan, iteration, tensor, None, sequence);
         }
-        self.touched.push_back(frame);
+        self.touched.push_back(iteration);
         Ok(())
     }
 
@@ -361,13 +361,13 @@ impl ExecutionState {
         )))
     }
 
-    /// Processes ready steps and touched frames; returns the actions.
+    /// Processes ready steps and touched iterations; returns the actions.
     fn settle(&mut self, plan: &Plan) -> Vec<Action> {
         loop {
-            if let Some((frame, step)) = self.ready.pop_front() {
-                self.begin_run(plan, frame, step);
-            } else if let Some(frame) = self.touched.pop_front() {
-                self.look_at(plan, frame);
+            if let Some((iteration, step)) = self.ready.pop_front() {
+                self.begin_run(plan, iteration, step);
+            } else if let Some(iteration) = self.touched.pop_front() {
+                self.look_at(plan, iteration);
             } else {
                 break;
             }
@@ -385,9 +385,9 @@ impl ExecutionState {
     }
 
     /// Starts a step that has all tensors, if its iteration is next.
-    fn begin_run(&mut self, plan: &Plan, id: FrameId, index: usize) {
-        let (Some(frame), Some(step)) = (self.frames.get_mut(&id), plan.steps.get(index)) else { return };
-        let Some(progress) = frame.steps.get_mut(step.place).filter(|p| **p == Progress::Ready) else { return };
+    fn begin_run(&mut self, plan: &Plan, id: IterationId, index: usize) {
+        let (Some(iteration), Some(step)) = (self.iterations.get_mut(&id), plan.steps.get(index)) else { return };
+        let Some(progress) = iteration.steps.get_mut(step.place).filter(|p| **p == Progress::Ready) else { return };
         if let Some(order) = step.order.and_then(|o| self.orders.get_mut(o)) {
             if !order.is_next(id.1) {
                 return;
@@ -397,15 +397,15 @@ impl ExecutionState {
             }
         }
         *progress = Progress::Begun;
-        frame.ready -= 1;
+        iteration.ready -= 1;
         if !step.decoupled {
-            frame.running += 1;
+            iteration.running += 1;
         }
         let mut sequence = None;
         let mut inputs = SmallVec::with_capacity(step.inputs.len());
         for input in &step.inputs {
             let place = plan.tensors.get(input.tensor).map_or(usize::MAX, |t| t.place);
-            let Some(slot) = frame.slots.get(place) else { continue };
+            let Some(slot) = iteration.slots.get(place) else { continue };
             sequence = slot.sequence.as_deref().or(sequence);
             let SlotState::Present(value) = &slot.state else { continue };
             inputs.push(InputTensor {
@@ -417,13 +417,13 @@ impl ExecutionState {
         }
         let sequence = sequence.unwrap_or(&self.request.head.sequence).clone();
         for tensor in step.needs.iter().filter_map(|&t| plan.tensors.get(t)) {
-            if let Some(slot) = frame.slots.get_mut(tensor.place) {
+            if let Some(slot) = iteration.slots.get_mut(tensor.place) {
                 self.held_bytes -= slot.used();
             }
         }
         let run = RunId(self.runs_begun);
         self.runs_begun += 1;
-        self.runs.insert(run, Run { step: index, frame: id, sequence: sequence.clone(), responded: false });
+        self.runs.insert(run, Run { step: index, iteration: id, sequence: sequence.clone(), responded: false });
         let request = InferRequest {
             id: self.request.head.id.clone(),
             inputs,
@@ -441,20 +441,20 @@ impl ExecutionState {
     }
 
     /// Responds for an iteration that has all outputs, and ends one that is over.
-    fn look_at(&mut self, plan: &Plan, id: FrameId) {
-        let Some(frame) = self.frames.get_mut(&id) else { return };
-        if frame.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
-            frame.unset = None;
-            let response = respond(plan, &self.request.head, &self.request.wanted, frame, &mut self.held_bytes);
+    fn look_at(&mut self, plan: &Plan, id: IterationId) {
+        let Some(iteration) = self.iterations.get_mut(&id) else { return };
+        if iteration.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
+            iteration.unset = None;
+            let response = respond(plan, &self.request.head, &self.request.wanted, iteration, &mut self.held_bytes);
             self.responded = true;
             self.actions.push(Action::Respond(response));
             self.leave_answers(plan, id.1);
         }
-        let Some(frame) = self.frames.get(&id).filter(|f| f.is_over()) else { return };
-        self.held_bytes -= frame.bytes();
-        let begun: SmallVec<[bool; 16]> = frame.steps.iter().map(|p| *p == Progress::Begun).collect();
-        let unanswered = frame.unset.is_some();
-        self.frames.remove(&id);
+        let Some(iteration) = self.iterations.get(&id).filter(|f| f.is_over()) else { return };
+        self.held_bytes -= iteration.bytes();
+        let begun: SmallVec<[bool; 16]> = iteration.steps.iter().map(|p| *p == Progress::Begun).collect();
+        let unanswered = iteration.unset.is_some();
+        self.iterations.remove(&id);
         if unanswered {
             self.leave_answers(plan, id.1);
         }
@@ -483,7 +483,7 @@ impl ExecutionState {
             "" => error,
             _ => error.prefixed(format_args!("in ensemble '{}', ", plan.signature.model)),
         });
-        self.frames.clear();
+        self.iterations.clear();
         self.orders.iter_mut().for_each(Order::clear);
         self.ready.clear();
         self.touched.clear();
@@ -500,12 +500,12 @@ impl ExecutionState {
     }
 }
 
-/// The response of a frame that has all outputs, without absent ones.
+/// The response of a iteration that has all outputs, without absent ones.
 fn respond(
     plan: &Plan,
     head: &InferRequest,
     wanted: &[(u16, Option<u16>)],
-    frame: &mut Frame,
+    iteration: &mut Iteration,
     held_bytes: &mut u64,
 ) -> InferResponse {
     let signature = &plan.signature;
@@ -516,7 +516,7 @@ fn respond(
     for &(index, asked) in wanted {
         let place = plan.outputs.get(usize::from(index)).and_then(|&t| plan.tensors.get(t)).map(|t| t.place);
         let (Some(spec), Some(slot)) =
-            (signature.outputs.get(usize::from(index)), place.and_then(|p| frame.slots.get_mut(p)))
+            (signature.outputs.get(usize::from(index)), place.and_then(|p| iteration.slots.get_mut(p)))
         else {
             continue;
         };

@@ -1,6 +1,6 @@
-//! Ensembles as data. A [`Plan`] is an ensemble's configuration, compiled and checked once at load; an [`Execution`] is
-//! the state of one request; an [`Inflight`] limits the calls of all requests together, and [`Turns`] keep the requests
-//! of one sequence in order.
+//! Ensembles as data. A [`Plan`] is an ensemble's configuration, compiled and checked once at load; a
+//! [`GraphExecution`] is the state of one request; an [`Inflight`] limits the calls of all requests together, and
+//! [`Turns`] keep the requests of one sequence in order.
 //!
 //! Pure: no clock, no threads, no I/O, no locks. An execution receives the responses of its steps and returns the next
 //! actions, so its caller never waits, and a test can replay any order of responses. Tensors are passed from step to
@@ -22,7 +22,7 @@
 //! | `check` | checks against the composing models, with Triton's texts |
 //! | `execution` | the state machine of one request |
 //! | `request` | the client's request and the steps that it needs |
-//! | `frame` | the tensors of one iteration |
+//! | `iteration` | the tensors of one iteration |
 //! | `order` | the next iteration of a scope where order matters |
 //! | `batch` | shapes between models that batch and models that do not |
 //! | `sequence` | the sequence of a request, which a response may change for later steps |
@@ -33,8 +33,8 @@
 mod batch;
 mod check;
 mod execution;
-mod frame;
 mod inflight;
+mod iteration;
 mod limits;
 mod order;
 mod plan;
@@ -42,7 +42,7 @@ mod request;
 mod sequence;
 mod turns;
 
-pub use execution::{Action, Execution, Pressure, RunId};
+pub use execution::{Action, GraphExecution, Pressure, RunId};
 pub use inflight::Inflight;
 pub use limits::{CALLS_MAX, DEPTH_MAX, Limits, MAPPINGS_MAX, STEPS_MAX};
 pub use plan::{Composing, Plan, Step};

@@ -24,7 +24,7 @@ pub struct Composing<'a> {
     pub in_order: bool,
     /// True if its requests may name regions for outputs. False with a response cache, which skips such requests.
     pub takes_regions: bool,
-    /// Its own plan, if it is an ensemble.
+    /// Plan of the model, if it is an ensemble.
     pub plan: Option<&'a Plan>,
 }
 
@@ -34,7 +34,7 @@ pub struct Plan {
     pub(crate) signature: Arc<Signature>,
     pub(crate) steps: Vec<Step>,
     pub(crate) tensors: Vec<Tensor>,
-    pub(crate) scopes: Vec<Scope>,
+    pub(crate) scopes: Vec<IterationScope>,
     /// Tensor of each input of the signature.
     pub(crate) inputs: Vec<usize>,
     /// Tensor of each output of the signature.
@@ -69,12 +69,12 @@ pub struct Step {
     pub(crate) requested: Vec<RequestedOutput>,
     /// True if every output is mapped, so that a request need not name them.
     pub(crate) wants_all: bool,
-    /// As in `Composing`.
+    /// Copy of `Composing::takes_regions`.
     pub(crate) takes_regions: bool,
     /// Scopes of its inputs and of its outputs.
     pub(crate) from: usize,
     pub(crate) into: usize,
-    /// Index in `Scope::steps` of `from`.
+    /// Index in `IterationScope::steps` of `from`.
     pub(crate) place: usize,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Tensor {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct IterationScope {
     pub tensors: usize,
     pub steps: Vec<usize>,
 }
@@ -132,7 +132,7 @@ impl Plan {
         let inputs = signature.inputs.iter().filter_map(|i| names.tensors.get(i.name.as_str()).copied()).collect();
         let mut plan = Self {
             tensors: names.list,
-            scopes: vec![Scope::default()],
+            scopes: vec![IterationScope::default()],
             inputs,
             outputs,
             output_scope: 0,
@@ -236,7 +236,7 @@ impl Plan {
             step.from = from;
             step.into = if step.decoupled { self.scopes.len() } else { from };
             if step.decoupled {
-                self.scopes.push(Scope::default());
+                self.scopes.push(IterationScope::default());
             }
             if model.in_order && from != 0 {
                 step.order = Some(self.orders);

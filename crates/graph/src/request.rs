@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use tensor::{Data, RegionRef};
 
 pub(crate) struct RequestPlan {
-    /// The request; `Execution` takes its inputs when it starts.
+    /// The request; `GraphExecution` takes its inputs when it starts.
     pub(crate) head: InferRequest,
-    /// As `Checked::outputs`.
+    /// Copy of `Checked::outputs`.
     pub(crate) wanted: SmallVec<[(u16, Option<u16>); 4]>,
     pruned: Option<Pruned>,
     /// True for each output of the request whose region a step may write to before all have ended. Empty without
@@ -55,23 +55,23 @@ impl RequestPlan {
     /// (`OutputForm::anywhere`), which a step accepts if that saves a copy. Steps behind decoupled ones get no region,
     /// because their responses would overwrite each other before they are sent.
     pub(crate) fn asked_of(&self, plan: &Plan, step: &Step) -> SmallVec<[RequestedOutput; 2]> {
-        let mut asked: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
+        let mut requested: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
         let mut offers = false;
         if step.takes_regions && step.into == 0 && !self.apart.is_empty() {
             for (output, &tensor) in step.requested.iter().zip(step.outputs.iter().flatten()) {
                 let region = self.offer(plan, tensor).cloned();
                 offers |= region.is_some();
-                asked.push(RequestedOutput { region, ..output.clone() });
+                requested.push(RequestedOutput { region, ..output.clone() });
             }
         }
         match (offers, step.wants_all) {
-            (true, _) => asked,
+            (true, _) => requested,
             (false, true) => SmallVec::new(),
             (false, false) => step.requested.iter().cloned().collect(),
         }
     }
 
-    /// The region that the client wants a tensor in which nobody else takes.
+    /// The client's region for a tensor that no step reads.
     fn offer(&self, plan: &Plan, tensor: usize) -> Option<&RegionRef> {
         let is_taken = plan.tensors.get(tensor)?.consumers.iter().any(|&step| self.needs(plan, step));
         let mut outputs = self.wanted.iter().filter(|(o, _)| plan.outputs.get(usize::from(*o)) == Some(&tensor));

@@ -58,7 +58,8 @@ fn both_ends_of_a_tensor_have_one_datatype_s_26() {
         f32_x,
         Y,
         &["plus1(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble b_type_in, ensemble tensor X: inconsistent data type: TYPE_FP32 is inferred from model b_type_in while TYPE_INT32 is inferred from model plus1",
+        "in ensemble b_type_in, ensemble tensor X: inconsistent data type: \
+         TYPE_FP32 is inferred from model b_type_in while TYPE_INT32 is inferred from model plus1",
     );
     check(
         "b_type_out",
@@ -66,7 +67,8 @@ fn both_ends_of_a_tensor_have_one_datatype_s_26() {
         X,
         "Y:FP32[-1]",
         &["plus1(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble b_type_out, ensemble tensor Y: inconsistent data type: TYPE_FP32 is inferred from model b_type_out while TYPE_INT32 is inferred from model plus1",
+        "in ensemble b_type_out, ensemble tensor Y: inconsistent data type: \
+         TYPE_FP32 is inferred from model b_type_out while TYPE_INT32 is inferred from model plus1",
     );
     check(
         "b_type_step",
@@ -74,7 +76,8 @@ fn both_ends_of_a_tensor_have_one_datatype_s_26() {
         X,
         "Y:FP32[-1]",
         &["plus1(INPUT0=X) -> OUTPUT0=t", "f32(INPUT0=t) -> OUTPUT0=Y"],
-        "in ensemble b_type_step, ensemble tensor t: inconsistent data type: TYPE_INT32 is inferred from model plus1 while TYPE_FP32 is inferred from model f32",
+        "in ensemble b_type_step, ensemble tensor t: inconsistent data type: \
+         TYPE_INT32 is inferred from model plus1 while TYPE_FP32 is inferred from model f32",
     );
     check(
         "strings",
@@ -82,7 +85,8 @@ fn both_ends_of_a_tensor_have_one_datatype_s_26() {
         "X:BYTES[-1]",
         Y,
         &["plus1(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble strings, ensemble tensor X: inconsistent data type: TYPE_STRING is inferred from model strings while TYPE_INT32 is inferred from model plus1",
+        "in ensemble strings, ensemble tensor X: inconsistent data type: \
+         TYPE_STRING is inferred from model strings while TYPE_INT32 is inferred from model plus1",
     );
 }
 
@@ -94,7 +98,8 @@ fn both_ends_of_a_tensor_have_shapes_that_agree_s_26() {
         "X:INT32[8]",
         "Y:INT32[4]",
         &["fixed4(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble b_shape_in, ensemble tensor X: inconsistent shape: [8] is inferred from model b_shape_in while [4] is inferred from model fixed4",
+        "in ensemble b_shape_in, ensemble tensor X: inconsistent shape: \
+         [8] is inferred from model b_shape_in while [4] is inferred from model fixed4",
     );
     check(
         "b_shape_out",
@@ -102,7 +107,8 @@ fn both_ends_of_a_tensor_have_shapes_that_agree_s_26() {
         "X:INT32[4]",
         "Y:INT32[8]",
         &["fixed4(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble b_shape_out, ensemble tensor Y: inconsistent shape: [8] is inferred from model b_shape_out while [4] is inferred from model fixed4",
+        "in ensemble b_shape_out, ensemble tensor Y: inconsistent shape: \
+         [8] is inferred from model b_shape_out while [4] is inferred from model fixed4",
     );
     check(
         "b_rank_out",
@@ -110,7 +116,8 @@ fn both_ends_of_a_tensor_have_shapes_that_agree_s_26() {
         "X:INT32[-1,-1]",
         Y,
         &["rank2(INPUT0=X) -> OUTPUT0=Y"],
-        "in ensemble b_rank_out, ensemble tensor Y: inconsistent shape: [-1] is inferred from model b_rank_out while [-1,-1] is inferred from model rank2",
+        "in ensemble b_rank_out, ensemble tensor Y: inconsistent shape: \
+         [-1] is inferred from model b_rank_out while [-1,-1] is inferred from model rank2",
     );
     check(
         "b_shape_step",
@@ -118,7 +125,8 @@ fn both_ends_of_a_tensor_have_shapes_that_agree_s_26() {
         "X:INT32[4]",
         "Y:INT32[8]",
         &["fixed4(INPUT0=X) -> OUTPUT0=t", "fixed8(INPUT0=t) -> OUTPUT0=Y"],
-        "in ensemble b_shape_step, ensemble tensor t: inconsistent shape: [4] is inferred from model fixed4 while [8] is inferred from model fixed8",
+        "in ensemble b_shape_step, ensemble tensor t: inconsistent shape: \
+         [4] is inferred from model fixed4 while [8] is inferred from model fixed8",
     );
     // A dimension that is variable on one side is checked at run time.
     let wild = ["fixed4(INPUT0=X) -> OUTPUT0=t", "plus1(INPUT0=t) -> OUTPUT0=Y"];
@@ -137,7 +145,8 @@ fn batch_dimensions_may_differ_and_sizes_may_not_s_26() {
         one[0],
         one[1],
         &["plus1_b(INPUT0=X) -> OUTPUT0=Y"],
-        "ensemble b_batch allows maximum batch size 16, but it contains model plus1_b which only allows maximum batch size to be 8",
+        "ensemble b_batch allows maximum batch size 16, \
+         but it contains model plus1_b which only allows maximum batch size to be 8",
     );
     let chain = ["plus1_b(INPUT0=X) -> OUTPUT0=t", "plus1_b4(INPUT0=t) -> OUTPUT0=Y"];
     check(
@@ -146,7 +155,8 @@ fn batch_dimensions_may_differ_and_sizes_may_not_s_26() {
         one[0],
         one[1],
         &chain,
-        "ensemble b_batch_chain allows maximum batch size 8, but it contains model plus1_b4 which only allows maximum batch size to be 4",
+        "ensemble b_batch_chain allows maximum batch size 8, \
+         but it contains model plus1_b4 which only allows maximum batch size to be 4",
     );
     check("e_batch4", 4, one[0], one[1], &chain, "ok");
     check("b_batch_nb", 4, one[0], one[1], &["plus1(INPUT0=X) -> OUTPUT0=Y"], "ok");
@@ -313,7 +323,8 @@ fn calls_of_nested_ensembles_are_limited() {
     assert_eq!(nested(DEPTH_MAX as usize + 2, 1).unwrap(), deep);
     // 2 + 4 + … + 2^14
     let doubled = format!(
-        "ensemble 'e13' has 32766 calls for each request, those inside its composing ensembles included: at most {CALLS_MAX} are supported"
+        "ensemble 'e13' has 32766 calls for each request, those inside its composing ensembles included: \
+         at most {CALLS_MAX} are supported"
     );
     assert_eq!(nested(30, 2).unwrap(), doubled);
 }

@@ -1,13 +1,13 @@
-//! Random ensembles, answered in random order, against an interpreter that knows no order at all.
+//! Random ensembles with responses in random order, compared with an interpreter that has no order.
 //!
-//! A tensor's data are the interpreter's hash and the number of its iteration: tensors of different iterations that
-//! meet are noticed at once.
+//! The contents of a tensor are the interpreter's hash and the number of its iteration, so a mix of iterations is
+//! detected at once.
 
 mod common;
 #[path = "common/interpreter.rs"]
 mod interpreter;
 use common::{Models, step};
-use graph::{Action, Execution, Inflight, Limits, Plan, RunId};
+use graph::{Action, GraphExecution, Inflight, Limits, Plan, RunId};
 use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Random, graphs, hash, interpret};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputTensor, Signature};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,8 @@ fn compile(graph: &Graph, limit: u32) -> Plan {
     models.compile(&signature, &steps, limit).unwrap()
 }
 
-/// A call that has not ended, and what it will still answer.
-struct Open {
+/// A call that has not ended, with its remaining responses.
+struct OpenCall {
     run: RunId,
     step: usize,
     number: Number,
@@ -47,10 +47,10 @@ struct World<'a> {
     inflight: Inflight<RunId>,
     limit: u32,
     waiting: BTreeMap<RunId, (usize, InferRequest)>,
-    open: Vec<Open>,
-    /// By decoupled step, its iterations so far.
+    open: Vec<OpenCall>,
+    /// Number of iterations by decoupled step.
     numbers: BTreeMap<usize, u64>,
-    /// By step that keeps order, the last iteration it got.
+    /// Last iteration by step that requires order.
     last: BTreeMap<usize, u64>,
     answers: Vec<Vec<Option<u64>>>,
     last_answer: Option<u64>,
@@ -58,7 +58,7 @@ struct World<'a> {
     calls: usize,
 }
 
-/// In which iteration a tensor was made; `None` where all inputs of its step were absent, so that nobody can tell.
+/// Iteration of a tensor. `None` if it is unknown because all inputs of its step were absent.
 type Number = Option<u64>;
 
 fn pack(hash: u64, number: Number) -> Data {
@@ -73,7 +73,7 @@ fn unpack(data: &Data) -> (u64, Number) {
 impl World<'_> {
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
-            assert!(self.finish.is_none(), "nothing comes after the end");
+            assert!(self.finish.is_none(), "an action after the end");
             match action {
                 Action::Start { run, step, request } => {
                     self.waiting.insert(run, (step, request));
@@ -88,12 +88,12 @@ impl World<'_> {
                     for tensor in &self.graph.outputs {
                         let here = outputs.next_if(|o| *o.name == *format!("t{tensor}"));
                         answer.push(here.map(|o| unpack(&o.data)).map(|(hash, n)| {
-                            assert!(number.is_none() || n.is_none() || number == n, "an answer of one iteration");
+                            assert!(number.is_none() || n.is_none() || number == n, "a response mixes iterations");
                             number = number.or(n);
                             hash
                         }));
                     }
-                    // What was not asked for is not there; the interpreter says only what was.
+                    // The response has only requested outputs.
                     assert!(outputs.next().is_none());
                     assert!(number.is_none() || self.last_answer.is_none_or(|last| Some(last) < number), "in order");
                     self.last_answer = number.or(self.last_answer);
@@ -109,7 +109,7 @@ impl World<'_> {
         let node = &self.graph.nodes[step];
         let given: BTreeMap<&str, (u64, Number)> = request.inputs.iter().map(|i| (&*i.name, unpack(&i.data))).collect();
         let numbers: BTreeSet<u64> = given.values().filter_map(|v| v.1).collect();
-        assert!(numbers.len() <= 1, "inputs of one iteration: {numbers:?}");
+        assert!(numbers.len() <= 1, "inputs mix iterations: {numbers:?}");
         let number = numbers.first().copied();
         if let (true, Some(number)) = (node.in_order, number) {
             let last = self.last.insert(step, number);
@@ -117,13 +117,13 @@ impl World<'_> {
         }
         let inputs: Vec<_> = (0..node.inputs.len()).map(|i| given.get(format!("I{i}").as_str()).map(|v| v.0)).collect();
         let answers = node.behaviour(&inputs, self.mood).into_iter();
-        self.open.push(Open { run, step, number, answers });
+        self.open.push(OpenCall { run, step, number, answers });
         self.calls += 1;
         let in_flight = self.open.iter().filter(|o| o.step == step).count();
         assert!(self.limit == 0 || in_flight <= self.limit as usize);
     }
 
-    /// One answer of a call, as a response of its model.
+    /// Converts the outputs of a call into a response.
     fn response(&mut self, step: usize, number: Number, answer: &[Option<u64>]) -> InferResponse {
         let node = &self.graph.nodes[step];
         let mut number = number;
@@ -141,12 +141,12 @@ impl World<'_> {
         InferResponse { outputs: outputs.collect(), ..InferResponse::default() }
     }
 
-    /// Lets a random call give its next answer.
-    fn step(&mut self, random: &mut Random, execution: &mut Execution) {
+    /// Sends the next response of a random call.
+    fn step(&mut self, random: &mut Random, execution: &mut GraphExecution) {
         let at = random.below(self.open.len() as u64) as usize;
         let (run, step, number) = (self.open[at].run, self.open[at].step, self.open[at].number);
         let next = self.open[at].answers.next();
-        // The end comes with the last answer or alone.
+        // The final message contains the last response or is empty.
         let last = next.is_none() || (self.open[at].answers.len() == 0 && random.one_in(2));
         let answer = match next {
             Some(Ok(outputs)) => Ok(Some(self.response(step, number, &outputs))),
@@ -166,8 +166,8 @@ impl World<'_> {
         }
     }
 
-    /// Calls that were not made end at once.
-    fn withdraw(&mut self, execution: &mut Execution) {
+    /// Ends calls that were not made yet.
+    fn withdraw(&mut self, execution: &mut GraphExecution) {
         for run in self.inflight.withdraw(|_| true) {
             self.waiting.remove(&run);
             let actions = execution.answered(run, Ok(None), true);
@@ -176,7 +176,7 @@ impl World<'_> {
     }
 }
 
-/// One random graph, one request. How many calls it took, and whether it failed.
+/// Runs one request on one random graph. Returns the number of calls, and true if it failed.
 fn play(seed: u64) -> (usize, bool) {
     let mut random = Random(hash(&[seed]));
     let graph = Graph::new(&mut random);
@@ -214,7 +214,7 @@ fn play(seed: u64) -> (usize, bool) {
         finish: None,
         calls: 0,
     };
-    let (mut execution, actions) = Execution::start(Arc::clone(&plan), Limits::default(), request, &checked);
+    let (mut execution, actions) = GraphExecution::start(Arc::clone(&plan), Limits::default(), request, &checked);
     world.act(actions);
     let mut cancel_after = if random.one_in(8) { random.below(20) } else { u64::MAX };
     let mut cancelled = false;
@@ -225,14 +225,14 @@ fn play(seed: u64) -> (usize, bool) {
             let actions = execution.cancel(Error::cancelled("gone"));
             world.act(actions);
             world.withdraw(&mut execution);
-            assert_eq!(world.calls, calls, "nothing starts after a cancellation");
+            assert_eq!(world.calls, calls, "a call started after the cancellation");
         } else {
             cancel_after -= 1;
             world.step(&mut random, &mut execution);
         }
     }
-    assert!(execution.is_empty() && world.open.is_empty() && world.waiting.is_empty(), "nothing is left over");
-    judge(&graph, &wanted, &world, expected, &failures, cancelled);
+    assert!(execution.is_empty() && world.open.is_empty() && world.waiting.is_empty(), "state is left after the end");
+    check(&graph, &wanted, &world, expected, &failures, cancelled);
     (world.calls, !failures.is_empty() || cancelled)
 }
 
@@ -258,7 +258,7 @@ fn request(signature: &Signature, inputs: &[Option<u64>], wanted: &[usize]) -> (
     (request, checked)
 }
 
-fn judge(
+fn check(
     graph: &Graph,
     wanted: &[usize],
     world: &World<'_>,
@@ -266,18 +266,18 @@ fn judge(
     failures: &BTreeSet<String>,
     cancelled: bool,
 ) {
-    let asked = |answer: &Vec<Option<u64>>| -> Vec<Option<u64>> {
+    let requested = |answer: &Vec<Option<u64>>| -> Vec<Option<u64>> {
         graph.outputs.iter().zip(answer).filter(|(t, _)| wanted.contains(t)).map(|(_, hash)| *hash).collect()
     };
-    let mut got: Vec<_> = world.answers.iter().map(asked).collect();
+    let mut got: Vec<_> = world.answers.iter().map(requested).collect();
     let decoupled = graph.nodes.iter().any(|n| n.decoupled);
     let finish = world.finish.clone().unwrap();
     if cancelled || !failures.is_empty() {
         for answer in &got {
-            let at = expected.iter().position(|e| e == answer).expect("an answer that the interpreter has, too");
+            let at = expected.iter().position(|e| e == answer).expect("a response of the interpreter");
             expected.swap_remove(at);
         }
-        // A cancellation that comes with the last answer is too late.
+        // The request must end with one of the failures, or with the cancellation.
         let Err(error) = finish else { panic!("{cancelled} {failures:?}") };
         let text = error.message().strip_prefix("in ensemble 'e', ").unwrap();
         assert!(failures.contains(text) || (cancelled && text == "gone"), "{text}");
@@ -288,7 +288,7 @@ fn judge(
     } else {
         assert_eq!(finish, Ok(()));
     }
-    // Behind two decoupled steps iterations are counted as they come; with fewer the order is one.
+    // After two decoupled steps in a chain, the order of iterations depends on timing.
     if graph.depth(graph.scopes[wanted[0]]) > 1 {
         got.sort_unstable();
         expected.sort_unstable();
@@ -297,7 +297,7 @@ fn judge(
 }
 
 #[test]
-fn random_ensembles_answer_as_the_interpreter_says() {
+fn random_ensembles_return_the_responses_of_the_interpreter() {
     let (mut calls, mut failed) = (0, 0);
     for seed in 0..graphs() {
         let play = std::panic::catch_unwind(|| play(seed));
@@ -305,6 +305,6 @@ fn random_ensembles_answer_as_the_interpreter_says() {
         calls += made;
         failed += u64::from(bad);
     }
-    // So that a change of the generator does not empty the test.
+    // Guards against a generator that makes too few calls or failures.
     assert!(calls > 20 * graphs() as usize / 3 && failed > graphs() / 20, "{calls} calls, {failed} failed");
 }

@@ -24,14 +24,14 @@ fn start(inputs: &str, outputs: &str, steps: &[&str], values: &str) -> Player {
 fn repeat(outputs: &str, steps: &[&str]) -> Player {
     let steps: Vec<_> = [REPEAT].iter().chain(steps).copied().collect();
     let mut player = start(REPEAT_IN, outputs, &steps, "IN:INT32[1]=i DELAY:UINT32[1]=d WAIT:UINT32[1]=w");
-    assert_eq!(player.happened(), "repeat(IN[1]=i DELAY[1]=d WAIT[1]=w)");
+    assert_eq!(player.take_log(), "repeat(IN[1]=i DELAY[1]=d WAIT[1]=w)");
     player
 }
 
 #[test]
 fn a_step_starts_when_its_tensors_are_there_s_27() {
     let mut p = start(X, Y, &["plus10(INPUT0=t) -> OUTPUT0=Y", "plus1(INPUT0=X) -> OUTPUT0=t"], "X:INT32[2]=x");
-    assert_eq!(p.happened(), "plus1(INPUT0[2]=x)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[2]=x)");
     assert_eq!(p.answer("plus1", "OUTPUT0[2]=t"), "plus10(INPUT0[2]=t)");
     assert_eq!(p.answer("plus10", "OUTPUT0[2]=y"), "respond Y[2]=y; finish");
 }
@@ -40,7 +40,7 @@ fn a_step_starts_when_its_tensors_are_there_s_27() {
 fn steps_that_are_ready_run_side_by_side_s_27() {
     let fan = ["plus1(INPUT0=X) -> OUTPUT0=a", "plus10(INPUT0=X) -> OUTPUT0=b", "add2(A=a, B=b) -> S=Y"];
     let mut p = start(X, "Y:INT32[-1] a:INT32[-1]", &fan, "X:INT32[1]=x");
-    assert_eq!(p.happened(), "plus1(INPUT0[1]=x); plus10(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[1]=x); plus10(INPUT0[1]=x)");
     assert_eq!(p.answer("plus10", "OUTPUT0[1]=b"), "");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=a"), "add2(A[1]=a B[1]=b)");
     assert_eq!(p.answer("add2", "S[1]=s"), "respond Y[1]=s a[1]=a; finish");
@@ -49,7 +49,7 @@ fn steps_that_are_ready_run_side_by_side_s_27() {
 #[test]
 fn one_tensor_may_go_into_two_inputs_of_a_step() {
     let mut p = start(X, Y, &["add2(A=X, B=X) -> S=Y"], "X:INT32[1]=x");
-    assert_eq!(p.happened(), "add2(A[1]=x B[1]=x)");
+    assert_eq!(p.take_log(), "add2(A[1]=x B[1]=x)");
     assert_eq!(p.answer("add2", "S[1]=s"), "respond Y[1]=s; finish");
 }
 
@@ -59,7 +59,7 @@ fn steps_that_no_requested_output_needs_do_not_run_s_27() {
     let check = |outputs: &[&str], expected: &str| {
         let plan = plan(X, "Y:INT32[-1] Z:INT32[-1]", &steps);
         let mut p = Player::start(plan, request("X:INT32[1]=x"), outputs);
-        let mut log = vec![p.happened()];
+        let mut log = vec![p.take_log()];
         while let Some((_, step)) = p.runs.first() {
             let model = p.execution.plan().steps()[*step].model.clone();
             log.push(p.answer(&model, &format!("OUTPUT0[1]={model}")));
@@ -78,7 +78,7 @@ fn an_output_that_a_step_also_takes_may_be_asked_for_alone_s_27() {
     let fan = ["plus1(INPUT0=X) -> OUTPUT0=a", "plus10(INPUT0=X) -> OUTPUT0=b", "add2(A=a, B=b) -> S=Y"];
     let plan = plan(X, "Y:INT32[-1] a:INT32[-1]", &fan);
     let mut p = Player::start(plan, request("X:INT32[1]=x"), &["a"]);
-    assert_eq!(p.happened(), "plus1(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[1]=x)");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=a"), "respond a[1]=a; finish");
 }
 
@@ -87,21 +87,21 @@ fn an_output_may_be_an_input() {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=Y"];
     let outputs = "Y:INT32[-1] X:INT32[-1]";
     let mut p = start(X, outputs, &steps, "X:INT32[1]=x");
-    assert_eq!(p.happened(), "plus1(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[1]=x)");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=y"), "respond Y[1]=y X[1]=x; finish");
     let mut p = Player::start(plan(X, outputs, &steps), request("X:INT32[1]=x"), &["X"]);
-    assert_eq!(p.happened(), "respond X[1]=x; finish", "nothing has to run");
+    assert_eq!(p.take_log(), "respond X[1]=x; finish", "nothing has to run");
 }
 
 #[test]
 fn a_step_that_writes_an_input_is_read_by_the_answer_only() {
     let mut p = start(X, X, &["plus1(INPUT0=X) -> OUTPUT0=X"], "X:INT32[1]=x");
-    assert_eq!(p.happened(), "plus1(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[1]=x)");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=y"), "respond X[1]=y; finish");
     // Nothing uses the written tensor, so the step does not run.
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=Y", "plus10(INPUT0=Y) -> OUTPUT0=X"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=y"), "respond Y[1]=y; finish");
 }
 
@@ -112,13 +112,13 @@ fn tensors_go_from_step_to_step_without_a_copy() {
     let run = p.runs[0].0;
     let response = p.response_of(run, "OUTPUT0[4]=four");
     let made = at(&response.outputs[0].data);
-    p.tell_run(run, Ok(Some(response)), true);
+    p.respond_run(run, Ok(Some(response)), true);
     assert!(p.requests[&1].inputs.iter().all(|i| at(&i.data) == made));
     assert_eq!(p.execution.pressure().bytes, 0, "the model has it, the execution does not keep it");
     let run = p.runs[0].0;
     let response = p.response_of(run, "S[4]=five");
     let made = at(&response.outputs[0].data);
-    p.tell_run(run, Ok(Some(response)), true);
+    p.respond_run(run, Ok(Some(response)), true);
     assert_eq!(at(&p.response.unwrap().outputs[0].data), made);
 }
 
@@ -160,20 +160,20 @@ fn a_step_is_an_ordinary_request_s_28() {
 fn the_first_error_is_the_response_after_all_runs_ended_s_28() {
     let side = ["gather(INPUT0=X) -> OUTPUT0=Y", "slow(INPUT0=X) -> OUTPUT0=s", "plus1(INPUT0=s) -> OUTPUT0=Z"];
     let mut p = start(X, "Y:INT32[-1] Z:INT32[-1]", &side, "X:INT32[1]=x");
-    assert_eq!(p.happened(), "gather(INPUT0[1]=x); slow(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "gather(INPUT0[1]=x); slow(INPUT0[1]=x)");
     assert_eq!(p.fail("gather", Error::internal("onnx runtime error 2: …")), "");
     assert!(p.execution.is_stopping());
     let end = "finish Internal: in ensemble 'e', onnx runtime error 2: …";
     assert_eq!(p.answer("slow", "OUTPUT0[1]=s"), end, "and plus1 does not start");
     let mut p = start(X, "Y:INT32[-1] Z:INT32[-1]", &side, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     p.fail("gather", Error::internal("first"));
     assert_eq!(p.fail("slow", Error::invalid("second")), "finish Internal: in ensemble 'e', first");
     let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[1]=x");
-    p.happened();
-    let refused = Error::unavailable("[request id: r] Exceeds maximum queue size");
+    p.take_log();
+    let rejected = Error::unavailable("[request id: r] Exceeds maximum queue size");
     assert_eq!(
-        p.fail("plus1", refused),
+        p.fail("plus1", rejected),
         "finish Unavailable: in ensemble 'e', [request id: r] Exceeds maximum queue size"
     );
 }
@@ -185,7 +185,7 @@ fn a_nested_failure_has_both_names_s_28() {
     models.add("inner", 0, X, Y).plan = Some(Arc::new(inner));
     let plan = models.plan(&signature("e", 0, X, Y), &["inner(X=X) -> Y=Y"]).unwrap();
     let mut p = Player::start(plan, request("X:INT32[1]=x"), &[]);
-    p.happened();
+    p.take_log();
     let text = "finish Internal: in ensemble 'e', in ensemble 'inner', onnx";
     assert_eq!(p.fail("inner", Error::internal("in ensemble 'inner', onnx")), text);
 }
@@ -196,8 +196,8 @@ fn batch_dimensions_are_added_and_dropped_between_models_s_29() {
     let check = |max: u32, x: &str, y: &str, steps: &[&str], given: &str, answers: &[(&str, &str, &str)]| {
         let plan = models.plan(&signature("e", max, x, y), steps).unwrap();
         let mut p = Player::start(plan, request(given), &[]);
-        for (happened, model, answer) in answers {
-            assert_eq!(p.happened(), *happened);
+        for (expected, model, answer) in answers {
+            assert_eq!(p.take_log(), *expected);
             if !model.is_empty() {
                 let log = p.answer(model, answer);
                 p.log.push(log);
@@ -274,19 +274,19 @@ fn outputs_of_a_step_without_its_inputs_are_absent_s_30() {
     let steps = ["opt(INPUT0=X, INPUT1=Q) -> OUTPUT0=Y, OUTPUT1=Z"];
     let (inputs, outputs) = ("X:INT32[-1] Q:INT32[2]?", "Y:INT32[-1] Z:INT32[2]");
     let mut p = start(inputs, outputs, &steps, "X:INT32[1]=x Q:INT32[2]=q");
-    assert_eq!(p.happened(), "opt(INPUT0[1]=x INPUT1[2]=q)");
+    assert_eq!(p.take_log(), "opt(INPUT0[1]=x INPUT1[2]=q)");
     assert_eq!(p.answer("opt", "OUTPUT0[1]=y OUTPUT1[2]=z"), "respond Y[1]=y Z[2]=z; finish");
     let mut p = start(inputs, outputs, &steps, "X:INT32[1]=x");
-    assert_eq!(p.happened(), "opt(INPUT0[1]=x)");
+    assert_eq!(p.take_log(), "opt(INPUT0[1]=x)");
     assert_eq!(p.answer("opt", "OUTPUT0[1]=y"), "respond Y[1]=y; finish", "an absent output is left out");
     // An output that a model does not return is absent for later steps. A model that requires it returns an error.
     let chain = ["opt(INPUT0=X) -> OUTPUT0=t, OUTPUT1=u", "opt(INPUT0=t, INPUT1=u) -> OUTPUT0=Y, OUTPUT1=Z"];
     let mut p = start(X, outputs, &chain, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     assert_eq!(p.answer("opt", "OUTPUT0[1]=t"), "opt(INPUT0[1]=t)");
     assert_eq!(p.answer("opt", "OUTPUT0[1]=y OUTPUT1[2]=z"), "respond Y[1]=y Z[2]=z; finish");
     let mut p = start(X, outputs, &chain, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     assert_eq!(p.answer("opt", ""), "opt()");
     let text = "[request id: r] expected number of inputs between 1 and 2 but got 0 inputs for model 'opt'";
     assert_eq!(p.fail("opt", Error::invalid(text)), format!("finish Invalid argument: in ensemble 'e', {text}"));
@@ -296,16 +296,17 @@ fn outputs_of_a_step_without_its_inputs_are_absent_s_30() {
 fn an_ensemble_without_a_response_returns_the_deadlock_error() {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=t", "plus10(INPUT0=t) -> OUTPUT0=Y"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
-    let text = "finish Invalid argument: in ensemble 'e', [request id: r] unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
+    p.take_log();
+    let text = "finish Invalid argument: in ensemble 'e', [request id: r] unexpected deadlock, \
+                at least one output is not set while no more ensemble steps can be made";
     assert_eq!(p.end("plus1"), text);
 }
 
 #[test]
 fn every_response_of_a_decoupled_step_is_an_iteration_s_31() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false), "plus1(INPUT0[1]=o0)");
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", false), "plus1(INPUT0[1]=o1)");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o0 IDX[1]=0", false), "plus1(INPUT0[1]=o0)");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o1 IDX[1]=1", false), "plus1(INPUT0[1]=o1)");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=p0"), "respond OUT[1]=p0 IDX[1]=0");
     assert_eq!(p.end("repeat"), "");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=p1"), "respond OUT[1]=p1 IDX[1]=1; finish");
@@ -316,18 +317,18 @@ fn outputs_of_different_iterations_are_never_mixed_s_31() {
     // Two instances of the consumer, and the second iteration is done first. Triton may answer IDX 0 with the OUT of
     // IDX 1.
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
-    p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
-    p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
-    assert_eq!(p.tell("plus1", 1, "OUTPUT0[1]=p1", true), "", "answers keep the order of the iterations");
+    p.respond("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
+    p.respond("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
+    assert_eq!(p.respond("plus1", 1, "OUTPUT0[1]=p1", true), "", "answers keep the order of the iterations");
     assert_eq!(p.answer("plus1", "OUTPUT0[1]=p0"), "respond OUT[1]=p0 IDX[1]=0; respond OUT[1]=p1 IDX[1]=1; finish");
 }
 
 #[test]
 fn an_iteration_without_outputs_does_not_block_later_ones() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
-    p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
-    p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
-    assert_eq!(p.tell("plus1", 1, "OUTPUT0[1]=p1", true), "");
+    p.respond("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
+    p.respond("repeat", 0, "OUT[1]=o1 IDX[1]=1", true);
+    assert_eq!(p.respond("plus1", 1, "OUTPUT0[1]=p1", true), "");
     assert_eq!(p.end("plus1"), "respond OUT[1]=p1 IDX[1]=1; finish", "it ended without a response");
 }
 
@@ -337,31 +338,31 @@ fn a_decoupled_step_may_have_no_response_s_31() {
     assert_eq!(p.end("repeat"), "finish");
     // A response without outputs is not an iteration.
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["plus1(INPUT0=o) -> OUTPUT0=OUT"]);
-    assert_eq!(p.tell("repeat", 0, "", false), "");
-    assert_eq!(p.tell("repeat", 0, "", true), "finish");
+    assert_eq!(p.respond("repeat", 0, "", false), "");
+    assert_eq!(p.respond("repeat", 0, "", true), "finish");
 }
 
 #[test]
 fn decoupled_steps_may_follow_each_other_s_31() {
     let steps = ["square(IN=X) -> OUT=t", "square2(IN=t) -> OUT=Y"];
     let mut p = start("X:INT32[1]", "Y:INT32[1]", &steps, "X:INT32[1]=x");
-    assert_eq!(p.happened(), "square(IN[1]=x)");
-    assert_eq!(p.tell("square", 0, "OUT[1]=0", false), "square2(IN[1]=0)");
-    assert_eq!(p.tell("square", 0, "OUT[1]=1", true), "square2(IN[1]=1)");
-    assert_eq!(p.tell("square2", 1, "OUT[1]=10", false), "respond Y[1]=10");
-    assert_eq!(p.tell("square2", 0, "OUT[1]=00", false), "respond Y[1]=00");
-    assert_eq!(p.tell("square2", 1, "OUT[1]=11", true), "respond Y[1]=11");
+    assert_eq!(p.take_log(), "square(IN[1]=x)");
+    assert_eq!(p.respond("square", 0, "OUT[1]=0", false), "square2(IN[1]=0)");
+    assert_eq!(p.respond("square", 0, "OUT[1]=1", true), "square2(IN[1]=1)");
+    assert_eq!(p.respond("square2", 1, "OUT[1]=10", false), "respond Y[1]=10");
+    assert_eq!(p.respond("square2", 0, "OUT[1]=00", false), "respond Y[1]=00");
+    assert_eq!(p.respond("square2", 1, "OUT[1]=11", true), "respond Y[1]=11");
     assert_eq!(p.end("square2"), "finish");
 }
 
 #[test]
 fn a_failed_iteration_ends_the_request_s_31() {
     let mut p = repeat("OUT:INT32[-1] IDX:UINT32[1]", &["gather(INPUT0=o) -> OUTPUT0=OUT"]);
-    p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
-    p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", false);
+    p.respond("repeat", 0, "OUT[1]=o0 IDX[1]=0", false);
+    p.respond("repeat", 0, "OUT[1]=o1 IDX[1]=1", false);
     assert_eq!(p.answer("gather", "OUTPUT0[1]=p0"), "respond OUT[1]=p0 IDX[1]=0");
     assert_eq!(p.fail("gather", Error::internal("no")), "");
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o2 IDX[1]=2", false), "", "nothing starts any more");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o2 IDX[1]=2", false), "", "nothing starts any more");
     assert_eq!(p.execution.pressure().iterations, 0, "and nothing is kept");
     assert_eq!(p.end("repeat"), "finish Internal: in ensemble 'e', no");
 }
@@ -369,10 +370,10 @@ fn a_failed_iteration_ends_the_request_s_31() {
 #[test]
 fn a_failure_in_the_middle_of_a_decoupled_step_ends_the_request() {
     let mut p = repeat("o:INT32[1] IDX:UINT32[1]", &[]);
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o0 IDX[1]=0", false), "respond o[1]=o0 IDX[1]=0");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o0 IDX[1]=0", false), "respond o[1]=o0 IDX[1]=0");
     let run = p.runs[0].0;
-    assert_eq!(p.tell_run(run, Err(Error::unknown("simulated failure")), false), "");
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o1 IDX[1]=1", false), "");
+    assert_eq!(p.respond_run(run, Err(Error::unknown("simulated failure")), false), "");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o1 IDX[1]=1", false), "");
     assert_eq!(p.end("repeat"), "finish Unknown: in ensemble 'e', simulated failure");
 }
 
@@ -383,9 +384,9 @@ fn stateful() -> Player {
     let steps = [REPEAT, "plus1(INPUT0=o) -> OUTPUT0=p", "state(I=p) -> 0=OUT"];
     let plan = models.plan(&signature("e", 0, REPEAT_IN, "OUT:INT32[-1]"), &steps).unwrap();
     let mut p = Player::start(plan, request("IN:INT32[1]=i DELAY:UINT32[1]=d WAIT:UINT32[1]=w"), &[]);
-    p.happened();
+    p.take_log();
     for i in 0..3 {
-        p.tell("repeat", 0, &format!("OUT[1]=o{i}"), i == 2);
+        p.respond("repeat", 0, &format!("OUT[1]=o{i}"), i == 2);
     }
     p
 }
@@ -393,9 +394,9 @@ fn stateful() -> Player {
 #[test]
 fn a_model_that_keeps_state_gets_iterations_in_order_s_31() {
     let mut p = stateful();
-    assert_eq!(p.tell("plus1", 2, "OUTPUT0[1]=p2", true), "");
-    assert_eq!(p.tell("plus1", 0, "OUTPUT0[1]=p0", true), "state(I[1]=p0)");
-    assert_eq!(p.tell("plus1", 0, "OUTPUT0[1]=p1", true), "state(I[1]=p1); state(I[1]=p2)");
+    assert_eq!(p.respond("plus1", 2, "OUTPUT0[1]=p2", true), "");
+    assert_eq!(p.respond("plus1", 0, "OUTPUT0[1]=p0", true), "state(I[1]=p0)");
+    assert_eq!(p.respond("plus1", 0, "OUTPUT0[1]=p1", true), "state(I[1]=p1); state(I[1]=p2)");
     for i in 0..3 {
         let end = if i == 2 { "; finish" } else { "" };
         assert_eq!(p.answer("state", &format!("0[1]=s{i}")), format!("respond OUT[1]=s{i}{end}"));
@@ -405,11 +406,11 @@ fn a_model_that_keeps_state_gets_iterations_in_order_s_31() {
 #[test]
 fn the_order_skips_an_iteration_that_does_not_reach_the_step() {
     let mut p = stateful();
-    assert_eq!(p.tell("plus1", 2, "OUTPUT0[1]=p2", true), "");
+    assert_eq!(p.respond("plus1", 2, "OUTPUT0[1]=p2", true), "");
     let first = p.runs[0].0;
-    assert_eq!(p.tell_run(first, Ok(None), true), "", "the second may still come");
+    assert_eq!(p.respond_run(first, Ok(None), true), "", "the second may still come");
     let second = p.runs[0].0;
-    assert_eq!(p.tell_run(second, Ok(None), true), "state(I[1]=p2)");
+    assert_eq!(p.respond_run(second, Ok(None), true), "state(I[1]=p2)");
     assert_eq!(p.answer("state", "0[1]=s2"), "respond OUT[1]=s2; finish");
 }
 
@@ -420,36 +421,39 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
     let endless = |limits| {
         let given = request("IN:INT32[1]=i DELAY:UINT32[1]=d WAIT:UINT32[1]=w");
         let mut p = Player::limited(plan(REPEAT_IN, "OUT:INT32[-1] IDX:UINT32[1]", &steps), limits, given, &[]);
-        p.happened();
+        p.take_log();
         p
     };
     let mut p = endless(limits);
     for i in 0..3 {
         assert_eq!(p.execution.pressure().room, 3 - i);
-        p.tell("repeat", 0, "OUT[1]=o IDX[1]=i", false);
+        p.respond("repeat", 0, "OUT[1]=o IDX[1]=i", false);
     }
     // Every completed iteration frees room: a caller that requests responses accordingly never exceeds the limit.
     assert_eq!(p.execution.pressure().room, 0);
     p.answer("slow", "OUTPUT0[1]=s");
     assert_eq!(p.execution.pressure().room, 1);
-    p.tell("repeat", 0, "OUT[1]=o IDX[1]=i", false);
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o IDX[1]=i", false), "");
+    p.respond("repeat", 0, "OUT[1]=o IDX[1]=i", false);
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[1]=i", false), "");
     let mut log = vec![];
     for _ in 0..3 {
         log.push(p.answer("slow", "OUTPUT0[1]=s"));
     }
     log.push(p.end("repeat"));
-    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it can take: 3 of its answers are waiting; at most 3 answers and 1048576 bytes may";
+    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it \
+                can take: 3 of its answers are waiting; at most 3 answers and 1048576 bytes may";
     assert_eq!(log, ["", "", "", text]);
 
     // Only kept tensors count; the first iteration may have any size.
     let mut p = endless(Limits { iterations_max: 100, bytes_max: 8 });
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o IDX[20]=aaaaaaaaaaaaaaaaaaaa", false), "slow(INPUT0[1]=o)");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[20]=aaaaaaaaaaaaaaaaaaaa", false), "slow(INPUT0[1]=o)");
     assert_eq!((p.execution.pressure().bytes, p.execution.pressure().iterations), (20, 1));
-    assert_eq!(p.tell("repeat", 0, "OUT[1]=o IDX[1]=b", false), "");
+    assert_eq!(p.respond("repeat", 0, "OUT[1]=o IDX[1]=b", false), "");
     assert!(p.execution.is_stopping());
     p.answer("slow", "OUTPUT0[1]=s");
-    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it can take: 1 of its answers and the next one, 22 bytes, are waiting; at most 100 answers and 8 bytes may";
+    let text = "finish Resource exhausted: in ensemble 'e', model 'repeat' answers faster than the steps behind it \
+                can take: 1 of its answers and the next one, 22 bytes, are waiting; \
+                at most 100 answers and 8 bytes may";
     assert_eq!(p.end("repeat"), text);
 }
 
@@ -457,18 +461,18 @@ fn an_endless_step_before_a_slow_one_is_bounded() {
 fn a_cancelled_request_starts_nothing_and_ends_with_its_runs_s_41() {
     let steps = ["slow(INPUT0=X) -> OUTPUT0=t", "slow(INPUT0=t) -> OUTPUT0=Y"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     assert_eq!(p.cancel(), "");
     let end = "finish <invalid code>: in ensemble 'e', the client went away";
     assert_eq!(p.answer("slow", "OUTPUT0[1]=t"), end);
     assert_eq!(p.cancel(), "", "it is over");
     // The error of a step that is cancelled with its ensemble has no text.
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     assert_eq!(p.fail("slow", Error::cancelled("")), "finish <invalid code>: ");
     // The runs end as cancelled too; the first reason is kept.
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     p.cancel();
     assert_eq!(p.fail("slow", Error::cancelled("")), end);
 }
@@ -476,11 +480,11 @@ fn a_cancelled_request_starts_nothing_and_ends_with_its_runs_s_41() {
 fn overridden(parameters: Vec<(tensor::Name, Parameter)>) -> Player {
     let steps = ["plus1(INPUT0=X) -> OUTPUT0=t", "plus10(INPUT0=t) -> OUTPUT0=u", "slow(INPUT0=u) -> OUTPUT0=Y"];
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
-    p.happened();
+    p.take_log();
     let run = p.runs[0].0;
     let mut response = p.response_of(run, "OUTPUT0[1]=t");
     response.parameters = parameters;
-    let log = p.tell_run(run, Ok(Some(response)), true);
+    let log = p.respond_run(run, Ok(Some(response)), true);
     p.log.push(log);
     p
 }
@@ -494,9 +498,9 @@ fn a_response_may_change_the_sequence_for_later_steps_s_33() {
     assert_eq!(p.requests[&0].sequence, Sequence::default());
     assert_eq!([&p.requests[&1].sequence, &p.requests[&2].sequence], [&seven, &seven], "what is behind inherits it");
     p.answer("slow", "OUTPUT0[1]=y");
-    let told: Vec<_> = p.response.unwrap().parameters;
+    let parameters: Vec<_> = p.response.unwrap().parameters;
     assert_eq!(
-        told,
+        parameters,
         [
             ("sequence_id".into(), Parameter::Int(7)),
             ("sequence_start".into(), Parameter::Bool(true)),
@@ -510,9 +514,9 @@ fn every_response_has_the_sequence_or_zero_s_33() {
     let mut p = overridden(vec![("other".into(), Parameter::Double(1.0))]);
     p.answer("plus10", "OUTPUT0[1]=u");
     p.answer("slow", "OUTPUT0[1]=y");
-    let told: Vec<_> = p.response.unwrap().parameters;
+    let parameters: Vec<_> = p.response.unwrap().parameters;
     assert_eq!(
-        told,
+        parameters,
         [
             ("sequence_id".into(), Parameter::Int(0)),
             ("sequence_start".into(), Parameter::Bool(false)),
@@ -524,7 +528,7 @@ fn every_response_has_the_sequence_or_zero_s_33() {
 #[test]
 fn a_response_without_data_has_no_sequence_s_33() {
     let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[0]=");
-    assert_eq!(p.happened(), "plus1(INPUT0[0]=)");
+    assert_eq!(p.take_log(), "plus1(INPUT0[0]=)");
     assert_eq!(p.answer("plus1", "OUTPUT0[0]="), "respond Y[0]=; finish");
     assert_eq!(p.response.unwrap().parameters, []);
 }
@@ -532,16 +536,17 @@ fn a_response_without_data_has_no_sequence_s_33() {
 #[test]
 fn a_sequence_parameter_of_a_wrong_type_fails_the_request_s_33() {
     let mut p = overridden(vec![("sequence_id".into(), Parameter::Double(1.0))]);
-    let text = "finish Invalid argument: in ensemble 'e', expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING, got TRITONSERVER_PARAMETER_DOUBLE";
-    assert_eq!(p.happened(), text);
+    let text = "finish Invalid argument: in ensemble 'e', expected parameter 'sequence_id' to be \
+                TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING, got TRITONSERVER_PARAMETER_DOUBLE";
+    assert_eq!(p.take_log(), text);
 }
 
 #[test]
 fn a_second_response_of_a_model_that_is_not_decoupled_is_ignored() {
     let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[1]=x");
-    p.happened();
-    assert_eq!(p.tell("plus1", 0, "OUTPUT0[1]=y", false), "respond Y[1]=y");
-    assert_eq!(p.tell("plus1", 0, "OUTPUT0[1]=z", true), "finish");
+    p.take_log();
+    assert_eq!(p.respond("plus1", 0, "OUTPUT0[1]=y", false), "respond Y[1]=y");
+    assert_eq!(p.respond("plus1", 0, "OUTPUT0[1]=z", true), "finish");
     assert_eq!(p.execution.runs().count(), 0);
 }
 

@@ -1,5 +1,5 @@
-//! Requests of sequences on threads that a seeded scheduler lets go on in random order, one action each: between any
-//! two of them everything else may happen.
+//! Requests of sequences on simulated threads. A seeded scheduler runs one action of a random thread at a time, so any
+//! other actions may happen between two actions of a thread.
 
 #[path = "common/interpreter.rs"]
 mod interpreter;
@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 
 const SCHEDULES: u64 = 20_000;
 const STEPS: usize = 3;
-/// Those that keep state; the other is called at once.
-const IN_TURN: [usize; 2] = [0, 2];
+/// Steps with a stateful model. The other step is called without waiting.
+const STATEFUL: [usize; 2] = [0, 2];
 
-/// Where a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum At {
-    /// On its way to a step.
+enum Progress {
+    /// Has not reached the step.
     Before(usize),
     InLine(usize),
-    /// May call a step, and has not done so.
+    /// May call the step, and has not called it.
     MayCall(usize),
-    /// Called a step, and has not left it.
+    /// Called the step, and has not left it.
     Called(usize),
-    /// Calls nothing more.
+    /// Calls no more steps.
     Failed,
     Over,
 }
@@ -31,74 +31,74 @@ enum At {
 struct Request {
     id: CorrelationId,
     number: u64,
-    at: At,
+    at: Progress,
 }
 
 #[derive(Default)]
 struct World {
     requests: Vec<Request>,
-    /// By sequence and step, the requests that called it.
+    /// Requests that called a step, by sequence and step.
     called: BTreeMap<(String, usize), Vec<usize>>,
     withdrawn: usize,
 }
 
 impl World {
     fn begin(&mut self, turns: &mut Turns<usize>, id: CorrelationId) {
-        let number = turns.join(&id, &IN_TURN);
-        self.requests.push(Request { id, number, at: At::Before(0) });
+        let number = turns.join(&id, &STATEFUL);
+        self.requests.push(Request { id, number, at: Progress::Before(0) });
     }
 
-    /// The calls that a request let go on.
+    /// Marks requests that may call their step now.
     fn may_call(&mut self, next: Vec<usize>, step: Option<usize>) {
         for other in next {
-            let At::InLine(at) = self.requests[other].at else { panic!("{other} did not wait") };
+            let Progress::InLine(at) = self.requests[other].at else { panic!("{other} is not waiting") };
             assert!(step.is_none_or(|step| step == at));
-            self.requests[other].at = At::MayCall(at);
+            self.requests[other].at = Progress::MayCall(at);
         }
     }
 
-    /// One action of a request.
-    fn go_on(&mut self, turns: &mut Turns<usize>, i: usize, random: &mut Random) {
+    /// Performs one action of a request.
+    fn act(&mut self, turns: &mut Turns<usize>, i: usize, random: &mut Random) {
         let Request { id, number, at } = &self.requests[i];
         let (id, number, at) = (id.clone(), *number, *at);
         self.requests[i].at = match at {
-            At::Before(_) if random.one_in(12) => At::Failed,
-            At::Before(step) if step == STEPS => {
+            Progress::Before(_) if random.one_in(12) => Progress::Failed,
+            Progress::Before(step) if step == STEPS => {
                 self.may_call(turns.end(&id, number), None);
-                At::Over
+                Progress::Over
             }
-            At::Before(step) => match turns.enter(&id, number, step, i) {
+            Progress::Before(step) => match turns.enter(&id, number, step, i) {
                 Some(mine) => {
                     assert_eq!(mine, i);
-                    At::MayCall(step)
+                    Progress::MayCall(step)
                 }
-                None => At::InLine(step),
+                None => Progress::InLine(step),
             },
-            At::MayCall(step) => {
+            Progress::MayCall(step) => {
                 self.called.entry((format!("{id:?}"), step)).or_default().push(i);
-                At::Called(step)
+                Progress::Called(step)
             }
-            At::Called(step) => {
+            Progress::Called(step) => {
                 self.may_call(turns.leave(&id, number, step), Some(step));
-                At::Before(step + 1)
+                Progress::Before(step + 1)
             }
-            // Its client left.
-            At::InLine(_) => {
+            // The client disconnected.
+            Progress::InLine(_) => {
                 assert_eq!(turns.withdraw_of(&id, number), [i]);
                 self.withdrawn += 1;
-                At::Failed
+                Progress::Failed
             }
-            At::Failed => {
+            Progress::Failed => {
                 self.may_call(turns.end(&id, number), None);
-                At::Over
+                Progress::Over
             }
-            At::Over => At::Over,
+            Progress::Over => Progress::Over,
         };
     }
 }
 
 #[test]
-fn on_any_threads_requests_of_a_sequence_call_steps_that_keep_state_in_the_order_in_which_they_began() {
+fn requests_of_a_sequence_call_stateful_steps_in_the_order_of_their_arrival() {
     let (mut waited, mut withdrawn, mut overtaken) = (0, 0, 0);
     for seed in 0..SCHEDULES {
         let mut random = Random(seed);
@@ -108,8 +108,8 @@ fn on_any_threads_requests_of_a_sequence_call_steps_that_keep_state_in_the_order
         loop {
             let able: Vec<_> = (0..world.requests.len())
                 .filter(|&i| match world.requests[i].at {
-                    At::Over => false,
-                    At::InLine(_) => random.one_in(64),
+                    Progress::Over => false,
+                    Progress::InLine(_) => random.one_in(64),
                     _ => true,
                 })
                 .collect();
@@ -117,24 +117,24 @@ fn on_any_threads_requests_of_a_sequence_call_steps_that_keep_state_in_the_order
                 to_begin -= 1;
                 world.begin(&mut turns, CorrelationId::Number(1 + random.below(sequences)));
             } else if let Some(&i) = (!able.is_empty()).then(|| random.pick(&able)) {
-                world.go_on(&mut turns, i, &mut random);
-            } else if world.requests.iter().all(|r| r.at == At::Over) {
+                world.act(&mut turns, i, &mut random);
+            } else if world.requests.iter().all(|r| r.at == Progress::Over) {
                 break;
             } else {
-                // Those in line, of which none is given up now: somebody who is not in line must be before them.
-                let in_line = |request: &Request| matches!(request.at, At::Over | At::InLine(_));
+                // Only waiting requests are left: at least one must wait for a request that is not waiting.
+                let in_line = |request: &Request| matches!(request.at, Progress::Over | Progress::InLine(_));
                 assert!(!world.requests.iter().all(in_line), "seed {seed}: {} wait for each other", turns.waiting());
             }
             waited = waited.max(turns.waiting());
         }
-        assert!(turns.is_empty() && turns.waiting() == 0, "seed {seed}: something is left");
+        assert!(turns.is_empty() && turns.waiting() == 0, "seed {seed}: state is left");
         for ((id, step), requests) in &world.called {
             let in_order = requests.is_sorted();
-            assert!(in_order || !IN_TURN.contains(step), "seed {seed}: {id} called {step} in the order {requests:?}");
+            assert!(in_order || !STATEFUL.contains(step), "seed {seed}: {id} called {step} in the order {requests:?}");
             overtaken += usize::from(!in_order);
         }
         withdrawn += world.withdrawn;
     }
-    // The schedules were worth it.
+    // The schedules must cover waits, withdrawals and overtaking.
     assert!(waited >= 6 && withdrawn > 1000 && overtaken > 1000, "{waited} {withdrawn} {overtaken}");
 }

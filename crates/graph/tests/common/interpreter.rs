@@ -1,16 +1,16 @@
-//! Random ensembles, and an interpreter that says what they answer: it knows no order, no threads and no tickets.
+//! Random ensembles, and an interpreter that computes their responses without order, threads or tickets.
 //!
-//! What a model gives follows from a hash of what it got, so that the interpreter and whatever runs the ensemble agree
-//! on it without talking. The engine's tests take this file, too.
-#![allow(dead_code)] // each test takes its part
+//! The outputs of a model are a hash of its inputs, so the interpreter and the code under test compute the same values
+//! independently. The engine's tests use this file, too.
+#![allow(dead_code)] // each test uses a part
 
 use std::collections::{BTreeMap, BTreeSet};
 
 const STEPS_MAX: u64 = 30;
-/// Decoupled steps behind one another.
+/// Maximum number of decoupled steps in a chain.
 const CHAIN_MAX: usize = 3;
 
-/// Random graphs that a test runs: five times as many in the nightly run.
+/// Number of random graphs in a test; five times as many in the nightly run.
 pub fn graphs() -> u64 {
     if std::env::var_os("NEREID_NIGHTLY").is_some() { 10_000 } else { 2_000 }
 }
@@ -39,7 +39,7 @@ pub fn hash(parts: &[u64]) -> u64 {
     parts.iter().fold(7, |h, p| Random(h ^ p.rotate_left(17)).next())
 }
 
-/// How often models behave badly.
+/// Frequency of failures, missing responses and absent outputs: one in so many.
 #[derive(Clone, Copy)]
 pub struct Mood {
     pub fails: u64,
@@ -47,12 +47,12 @@ pub struct Mood {
     pub absent: u64,
 }
 
-/// How often never happens.
+/// Frequency of an event that never happens.
 pub const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Nodes of one model answer equal inputs equally.
+    /// Nodes of one model return equal outputs for equal inputs.
     pub model: u64,
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
@@ -60,17 +60,16 @@ pub struct Node {
     pub in_order: bool,
 }
 
-/// Of each answer of a model, by output, a hash or nothing; or a failure.
+/// Responses of a model: an optional hash per output, or an error.
 pub type Answers = Vec<Result<Vec<Option<u64>>, String>>;
 
 impl Node {
-    /// The answers to these inputs.
     pub fn behaviour(&self, inputs: &[Option<u64>], mood: Mood) -> Answers {
         behaviour(self.model, self.decoupled, self.outputs.len(), inputs, mood)
     }
 }
 
-/// What a model of so many outputs answers to these inputs.
+/// Responses of a model with `outputs` outputs to these inputs.
 pub fn behaviour(model: u64, decoupled: bool, outputs: usize, inputs: &[Option<u64>], mood: Mood) -> Answers {
     let parts: Vec<u64> = inputs.iter().map(|i| i.unwrap_or(1)).collect();
     let seed = hash(&[model, hash(&parts)]);
@@ -90,9 +89,9 @@ pub fn behaviour(model: u64, decoupled: bool, outputs: usize, inputs: &[Option<u
 
 pub struct Graph {
     pub nodes: Vec<Node>,
-    /// By tensor: its scope, counted as decoupled steps are met.
+    /// Scope of each tensor. Each decoupled step begins a scope.
     pub scopes: Vec<usize>,
-    /// By scope: the one before it.
+    /// Parent of each scope.
     pub parents: Vec<usize>,
     pub inputs: usize,
     pub outputs: Vec<usize>,
@@ -103,7 +102,7 @@ impl Graph {
         let inputs = 1 + random.below(3) as usize;
         let mut graph = Self { nodes: vec![], scopes: vec![0; inputs], parents: vec![0], inputs, outputs: vec![] };
         for _ in 0..1 + random.below(STEPS_MAX) {
-            // Steps near the last one make deep graphs, any steps make wide ones.
+            // Tensors of the last steps make deep graphs, other tensors make wide ones.
             let near = graph.scopes.len() - 1 - random.below(graph.scopes.len().min(4) as u64) as usize;
             let first = if random.one_in(3) { random.below(graph.scopes.len() as u64) as usize } else { near };
             let scope = graph.scopes[first];
@@ -135,7 +134,7 @@ impl Graph {
     }
 }
 
-/// What the ensemble gives: the interpreter. `None` of a tensor is "absent"; a tensor that is not there never came.
+/// The interpreter. A tensor with value `None` is absent; a tensor that is not in the map was never produced.
 pub struct Interpreter<'a> {
     graph: &'a Graph,
     mood: Mood,
@@ -145,7 +144,7 @@ pub struct Interpreter<'a> {
     pub failures: BTreeSet<String>,
 }
 
-/// What a request for `wanted` with these inputs is answered, and what fails on the way.
+/// Computes the responses and failures of a request for `wanted` with these inputs.
 pub fn interpret<'a>(graph: &'a Graph, mood: Mood, wanted: &'a [usize], inputs: &[Option<u64>]) -> Interpreter<'a> {
     let needed = needed(graph, wanted);
     let mut all = Interpreter { graph, mood, wanted, needed, answers: vec![], failures: BTreeSet::new() };
@@ -154,14 +153,14 @@ pub fn interpret<'a>(graph: &'a Graph, mood: Mood, wanted: &'a [usize], inputs: 
 }
 
 impl Interpreter<'_> {
-    /// One iteration of a scope: all its steps, as long as one can run, and then the iterations of its decoupled steps.
+    /// Runs one iteration of a scope: all steps that can run, and the iterations of its decoupled steps.
     fn run(&mut self, mut tensors: BTreeMap<usize, Option<u64>>) {
         let graph = self.graph;
         let mut done = BTreeSet::new();
         loop {
             let ready = (0..graph.nodes.len()).find(|n| {
-                let there = graph.nodes[*n].inputs.iter().all(|t| tensors.contains_key(t));
-                self.needed[*n] && there && !done.contains(n)
+                let present = graph.nodes[*n].inputs.iter().all(|t| tensors.contains_key(t));
+                self.needed[*n] && present && !done.contains(n)
             });
             let Some(node) = ready else { break };
             done.insert(node);

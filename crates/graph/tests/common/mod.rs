@@ -1,10 +1,10 @@
-//! Models and ensembles in one line, and executions written as text.
+//! Models and ensembles from one line of text, and executions as text.
 //!
 //! A model's tensors are `name:TYPE[dims]`, with `?` behind an optional input and `->[dims]` for a reshape; an
 //! ensemble's steps are `model(input=tensor, …) -> output=tensor, …`.
 #![allow(dead_code)]
 
-use graph::{Action, Composing, Execution, Limits, Plan, RunId};
+use graph::{Action, Composing, GraphExecution, Limits, Plan, RunId};
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
 use protocol::{Checked, InferRequest, InferResponse, InputSpec, InputTensor, OutputSpec, OutputTensor, Signature};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Model {
     pub plan: Option<Arc<Plan>>,
 }
 
-/// A line of tensors, apart at blanks.
+/// Parses tensors separated by spaces.
 fn tensors(line: &str) -> impl Iterator<Item = (String, DataType, Shape, Option<Shape>, bool)> {
     let dims = |text: &str| -> Shape {
         text.split(',').filter(|d| !d.is_empty()).map(|d| d.trim().parse().unwrap()).collect()
@@ -65,7 +65,7 @@ pub fn signature(model: &str, max_batch_size: u32, inputs: &str, outputs: &str) 
     }
 }
 
-/// `model(input=tensor, …) -> output=tensor, …`
+/// Parses `model(input=tensor, …) -> output=tensor, …`.
 pub fn step(line: &str) -> model_ensembling::Step {
     let map = |text: &str| -> BTreeMap<String, String> {
         let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
@@ -149,17 +149,17 @@ impl Model {
     }
 }
 
-/// Drives one execution by hand. Data are texts; what happens is written as text too.
+/// Drives one execution by hand. Contents are texts, and actions are logged as text.
 pub struct Player {
-    pub execution: Execution,
+    pub execution: GraphExecution,
     pub log: Vec<String>,
     pub runs: Vec<(RunId, usize)>,
-    /// The last request that was started for each step, and the last response.
+    /// Last request of each step.
     pub requests: BTreeMap<usize, InferRequest>,
     pub response: Option<InferResponse>,
 }
 
-/// `name:TYPE[shape]=data`, apart at blanks.
+/// Parses inputs `name:TYPE[shape]=data`, separated by spaces.
 pub fn request(inputs: &str) -> InferRequest {
     let inputs = inputs.split_whitespace().map(|word| {
         let (tensor, data) = word.split_once('=').unwrap();
@@ -201,7 +201,7 @@ impl Player {
             inputs: request.inputs.iter().map(|i| index(signature.input_index(&i.name).unwrap())).collect(),
             outputs: wanted.map(|(o, _)| (index(o), None)).collect(),
         };
-        let (execution, actions) = Execution::start(Arc::new(plan), limits, request, &checked);
+        let (execution, actions) = GraphExecution::start(Arc::new(plan), limits, request, &checked);
         let mut player = Self { execution, log: vec![], runs: vec![], requests: BTreeMap::new(), response: None };
         player.act(actions);
         player
@@ -236,12 +236,12 @@ impl Player {
             });
         }
         if self.log.iter().any(|line| line.starts_with("finish")) {
-            assert!(self.execution.is_empty(), "nothing is left over");
+            assert!(self.execution.is_empty(), "state is left after the end");
         }
     }
 
-    /// What happened since it was last asked, apart at `; `.
-    pub fn happened(&mut self) -> String {
+    /// The actions since the last call, separated by `; `.
+    pub fn take_log(&mut self) -> String {
         std::mem::take(&mut self.log).join("; ")
     }
 
@@ -251,16 +251,16 @@ impl Player {
         open.nth(nth).unwrap_or_else(|| panic!("no run {nth} of {model}")).0
     }
 
-    /// Answers the oldest open run of a model with `name[shape]=data`, apart at blanks, and ends it.
+    /// Ends the oldest open run of a model with outputs `name[shape]=data`, separated by spaces.
     pub fn answer(&mut self, model: &str, outputs: &str) -> String {
-        self.tell(model, 0, outputs, true)
+        self.respond(model, 0, outputs, true)
     }
 
-    /// The same for the `nth` of its open runs, which ends with it or not.
-    pub fn tell(&mut self, model: &str, nth: usize, outputs: &str, last: bool) -> String {
+    /// Sends a response of the `nth` open run of a model, which ends if it is the last one.
+    pub fn respond(&mut self, model: &str, nth: usize, outputs: &str, last: bool) -> String {
         let run = self.run_of(model, nth);
         let response = self.response_of(run, outputs);
-        self.tell_run(run, Ok(Some(response)), last)
+        self.respond_run(run, Ok(Some(response)), last)
     }
 
     pub fn response_of(&self, run: RunId, outputs: &str) -> InferResponse {
@@ -271,7 +271,7 @@ impl Player {
         let outputs = outputs.split_whitespace().map(|word| {
             let (name, rest) = word.split_once('[').unwrap();
             let (shape, data) = rest.split_once("]=").unwrap();
-            // A model that is not among the recorded ones has outputs `0`, `1`, …
+            // Outputs of a model that is not recorded are named `0`, `1`, …
             let index = match &signature {
                 Some(s) => s.output_index(&name.into()).unwrap(),
                 None => name.parse().unwrap(),
@@ -291,26 +291,26 @@ impl Player {
     /// Ends the oldest open run of a model without a response.
     pub fn end(&mut self, model: &str) -> String {
         let run = self.run_of(model, 0);
-        self.tell_run(run, Ok(None), true)
+        self.respond_run(run, Ok(None), true)
     }
 
     pub fn fail(&mut self, model: &str, error: Error) -> String {
         let run = self.run_of(model, 0);
-        self.tell_run(run, Err(error), true)
+        self.respond_run(run, Err(error), true)
     }
 
-    pub fn tell_run(&mut self, run: RunId, answer: Result<Option<InferResponse>>, last: bool) -> String {
+    pub fn respond_run(&mut self, run: RunId, answer: Result<Option<InferResponse>>, last: bool) -> String {
         let actions = self.execution.answered(run, answer, last);
         if last {
             self.runs.retain(|(r, _)| *r != run);
         }
         self.act(actions);
-        self.happened()
+        self.take_log()
     }
 
     pub fn cancel(&mut self) -> String {
         let actions = self.execution.cancel(Error::cancelled("the client went away"));
         self.act(actions);
-        self.happened()
+        self.take_log()
     }
 }

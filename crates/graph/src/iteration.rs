@@ -64,7 +64,7 @@ pub(crate) enum Progress {
 }
 
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct Iteration {
     /// Tensors by `Tensor::place`.
     pub slots: Vec<TensorSlot>,
     /// Steps by `Step::place`.
@@ -77,7 +77,7 @@ pub(crate) struct Frame {
     pub unset: Option<usize>,
 }
 
-impl Frame {
+impl Iteration {
     /// True if the iteration cannot change any more.
     pub fn is_over(&self) -> bool {
         self.running == 0 && self.ready == 0 && self.unset != Some(0)
