@@ -1,31 +1,30 @@
-//! Who has which part of a row of segments. Pure: offsets and lengths only.
+//! Allocator of blocks in a list of segments. Pure: offsets and lengths only.
 //!
-//! A part that is asked for is cut from the smallest hole that has room, and joins its neighbours when it is given back. So an arena with little in it hands out the
-//! same few pages again and again, which are in the caches.
+//! A block is cut from the smallest hole that has room, and joins its neighbours when it is freed. So an arena with
+//! little in use hands out the same few pages again and again, which are in the caches.
 //!
 //! Invariant: holes and blocks of a segment cover it, do not overlap, and no two holes touch.
 
 use crate::generated::{ALIGNMENT, BLOCK_OFFSET_BITS};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Holes and blocks.
 #[derive(Default)]
 pub(crate) struct Arena {
-    /// Length of every hole by segment and offset.
+    /// Length of each hole by segment and offset.
     holes: BTreeMap<(u16, u64), u64>,
     by_size: BTreeSet<(u64, u16, u64)>,
-    /// Length of every block by its id.
+    /// Length of each block by its id.
     blocks: HashMap<u64, u64>,
     used: u64,
 }
 
 impl Arena {
-    /// A further segment, `bytes` long.
+    /// Adds a segment of `bytes` bytes.
     pub(crate) fn add(&mut self, segment: u16, bytes: u64) {
         self.put(segment, 0, bytes - bytes % ALIGNMENT);
     }
 
-    /// Room for so many bytes: segment and offset. `None`: there is no hole as large.
+    /// Allocates a block; returns its segment and offset. `None` if no hole is large enough.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<(u16, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let &(length, segment, offset) = self.by_size.range((bytes, 0, 0)..).next()?;
@@ -40,7 +39,7 @@ impl Arena {
         Some((segment, offset))
     }
 
-    /// Gives a block back; its length. `None`: there is no such block.
+    /// Frees a block and returns its length. `None` if there is no such block.
     pub(crate) fn give(&mut self, block: u64) -> Option<u64> {
         let bytes = self.blocks.remove(&block)?;
         self.used -= bytes;
@@ -48,12 +47,11 @@ impl Arena {
         Some(bytes)
     }
 
-    /// Bytes of all blocks.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    /// A hole, joined with those it touches.
+    /// Adds a hole and joins it with the holes that it touches.
     fn put(&mut self, segment: u16, mut offset: u64, mut bytes: u64) {
         if let Some((&(of, start), &length)) = self.holes.range(..(segment, offset)).next_back()
             && of == segment
@@ -87,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_aligned_apart_and_come_back_whole() {
+    fn blocks_are_aligned_and_disjoint_and_freed_space_is_merged() {
         let mut arena = Arena::default();
         arena.add(0, 1000);
         arena.add(1, 4096);
@@ -97,35 +95,35 @@ mod tests {
             (state >> 33) % below
         };
         let mut live: Vec<(u64, u64)> = Vec::new();
-        let mut refused = 0;
+        let mut rejected = 0;
         for _ in 0..20_000 {
             if random(2) == 0 || live.is_empty() {
                 let bytes = random(700);
                 let Some((segment, offset)) = arena.take(bytes) else {
-                    refused += 1;
+                    rejected += 1;
                     continue;
                 };
                 assert!(offset % ALIGNMENT == 0 && offset + bytes <= if segment == 0 { 960 } else { 4096 });
                 let new = id(segment, offset);
                 for &(old, length) in &live {
-                    assert!(new + bytes.max(1) <= old || old + length <= new, "apart");
+                    assert!(new + bytes.max(1) <= old || old + length <= new, "blocks overlap");
                 }
                 live.push((new, bytes.max(1)));
             } else {
                 let at = random(live.len() as u64) as usize;
                 let (block, _) = live.swap_remove(at);
                 assert!(arena.give(block).is_some());
-                assert_eq!(arena.give(block), None, "once");
+                assert_eq!(arena.give(block), None, "a block is freed once");
             }
         }
-        assert!(refused > 100);
+        assert!(rejected > 100);
         for (block, _) in live.drain(..) {
             assert!(arena.give(block).is_some());
         }
         assert_eq!((arena.used(), arena.holes.len(), arena.by_size.len()), (0, 2, 2));
         assert_eq!(arena.take(4097), None);
         assert_eq!(arena.take(4096), Some((1, 0)));
-        assert_eq!(arena.give(64), None, "never given out");
+        assert_eq!(arena.give(64), None, "never allocated");
         assert_eq!(arena.take(u64::MAX), None);
     }
 }

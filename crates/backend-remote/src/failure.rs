@@ -1,28 +1,28 @@
-//! Why a model could not be started, or what its code said of itself.
+//! Contents of the frames READY and FAILED, which a runner sends when it has started or cannot start.
 
 use crate::frames::Lie;
 use protocol::json::Value;
 use tensor::Error;
 
-/// Where in the model's code it failed.
+/// Line of the model's code that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// Absolute path.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What stands there.
+    /// Text of the line.
     pub text: String,
 }
 
 /// Why a model could not be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// For the client.
+    /// Error for the client.
     pub error: Error,
-    /// Where, if the runner knows.
+    /// Place of the failure, if the runner knows it.
     pub source: Option<Source>,
-    /// The name of a package that the code wants and that is not there.
+    /// Name of the package that the code imports and that is not installed.
     pub missing: Option<String>,
 }
 
@@ -32,12 +32,12 @@ impl From<Error> for Failure {
     }
 }
 
-/// What READY says.
+/// Contents of a READY frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Ready {
     pub(crate) runner: String,
     pub(crate) asks_ready: bool,
-    /// It can open memory of devices.
+    /// The runner can open device memory.
     pub(crate) devices: bool,
     pub(crate) config: Option<String>,
 }
@@ -64,7 +64,7 @@ impl Ready {
 impl Failure {
     pub(crate) fn read(text: &str) -> Result<Self, Lie> {
         let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
-        let told = value.member("text").and_then(Value::as_string).map_err(|_| BROKEN)?;
+        let message = value.member("text").and_then(Value::as_string).map_err(|_| BROKEN)?;
         let part = |key: &str| value.get(key).filter(|v| !v.is_null());
         let source = part("source").and_then(|source| {
             Some(Source {
@@ -74,6 +74,6 @@ impl Failure {
             })
         });
         let missing = part("missing").and_then(|name| name.as_string().ok());
-        Ok(Self { error: Error::internal(told), source, missing })
+        Ok(Self { error: Error::internal(message), source, missing })
     }
 }

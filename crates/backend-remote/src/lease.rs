@@ -1,7 +1,7 @@
-//! Memory of devices that is lent to a runner with the inputs of its model (shm/README.md, "Devices").
+//! Device memory that is lent to a runner with the inputs of its model (shm/README.md, "Devices").
 //!
-//! A lease pins what it lends: a client's region stays registered, and open in the runner, until the runner gives the lease back or ends.
-//! Nothing is copied; the runner may change what it was lent, as it may change a block.
+//! A lease pins its memory: a client's region stays registered, and open in the runner, until the runner returns the
+//! lease or ends. Nothing is copied; the runner may write to memory that it was lent, as it may write to a block.
 
 use crate::generated::{BLOCK_OFFSET_BITS, LEASES_MAX};
 use device::{HANDLE_BYTES, Handle};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use tensor::{Exported, RegionRef};
 
-/// Those of one runner.
+/// Leases of one runner.
 #[derive(Default)]
 pub(crate) struct Leases(Mutex<Inner>);
 
@@ -17,21 +17,21 @@ pub(crate) struct Leases(Mutex<Inner>);
 struct Inner {
     last: u64,
     open: HashMap<u64, RegionRef>,
-    /// Given back while a batch was out: its end, which comes over the other socket, may still name them.
+    /// Leases returned while a batch was running. Its result comes over the other socket and may still name them.
     late: HashMap<u64, RegionRef>,
-    /// What the runner may have opened: it is told when that is closed.
+    /// Handles that the runner may have opened: it is notified when one is closed.
     handles: HashSet<(u32, [u8; HANDLE_BYTES])>,
 }
 
 impl Leases {
-    /// A lease of these bytes. `None`: the runner has as many as it may.
+    /// Leases a region. `None` if the runner already has `LEASES_MAX` leases.
     pub(crate) fn lend(&self, region: &RegionRef, device: u32, exported: &Exported) -> Option<u64> {
         let mut inner = self.0.lock();
         if inner.open.len() as u64 >= LEASES_MAX {
             return None;
         }
         inner.last = (inner.last + 1) & ((1 << BLOCK_OFFSET_BITS) - 1);
-        // So many never were out that one could still be here; if so, the bytes are copied.
+        // Numbers repeat only after 2^`BLOCK_OFFSET_BITS` leases; if one is still open then, the bytes are copied.
         let lease = inner.last;
         if inner.open.contains_key(&lease) {
             return None;
@@ -41,14 +41,14 @@ impl Leases {
         Some(lease)
     }
 
-    /// What is lent. `None`: no such lease is out.
+    /// The leased region. `None` if there is no such lease.
     pub(crate) fn find(&self, lease: u64) -> Option<RegionRef> {
         let inner = self.0.lock();
         inner.open.get(&lease).or_else(|| inner.late.get(&lease)).cloned()
     }
 
-    /// Ends a lease, or has it end with the batch that is out. `None`: no such lease is out. What it gives may be the last that keeps a region:
-    /// to be dropped under no lock.
+    /// Ends a lease, at the end of the running batch if there is one. `None` if there is no such lease. The returned
+    /// region may be the last reference: drop it without holding a lock.
     pub(crate) fn give_back(&self, lease: u64, batch_is_out: bool) -> Option<Option<RegionRef>> {
         let mut inner = self.0.lock();
         let region = inner.open.remove(&lease)?;
@@ -59,25 +59,25 @@ impl Leases {
         Some(None)
     }
 
-    /// A batch is over.
+    /// Ends the leases that were returned during the batch.
     pub(crate) fn batch_ended(&self) {
         let late = std::mem::take(&mut self.0.lock().late);
         drop(late);
     }
 
-    /// The runner is gone.
+    /// Ends all leases, because the process has ended.
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         drop(all);
     }
 
-    /// How many are out, and their bytes.
+    /// Number of open leases, and their bytes.
     pub(crate) fn open(&self) -> (usize, u64) {
         let inner = self.0.lock();
         (inner.open.len(), inner.open.values().map(|region| region.len() as u64).sum())
     }
 
-    /// The handle is closed here. Whether the runner may have opened it.
+    /// Forgets a handle that the server closed. True if the runner may have opened it.
     pub(crate) fn forget(&self, device: u32, handle: &Handle) -> bool {
         self.0.lock().handles.remove(&(device, handle.0))
     }
@@ -90,7 +90,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_runner_has_so_many_leases_at_most_and_each_ends_once_b_sec_07() {
+    fn leases_of_a_runner_are_bounded_and_each_ends_once_b_sec_07() {
         let leases = Leases::default();
         let memory = Arc::new(Memfd::new(64).expect("memory"));
         let region: RegionRef = memory.clone();
@@ -104,7 +104,6 @@ mod tests {
         assert_eq!(leases.open(), (lent.len(), 64 * LEASES_MAX));
         assert!(leases.give_back(lent[0], false).is_some_and(|ended| ended.is_some()));
         assert!(leases.give_back(lent[0], false).is_none() && leases.find(lent[0]).is_none(), "once");
-        // While a batch is out its end may name them: it comes over another socket.
         assert!(leases.give_back(lent[1], true).is_some_and(|ended| ended.is_none()));
         assert!(leases.find(lent[1]).is_some() && leases.give_back(lent[1], true).is_none());
         leases.batch_ended();
@@ -115,14 +114,14 @@ mod tests {
         );
         assert!(
             leases.forget(0, &Handle([1; HANDLE_BYTES])) && !leases.forget(0, &Handle([1; HANDLE_BYTES])),
-            "told once"
+            "reported once"
         );
         leases.clear();
         drop(region);
         assert_eq!(
             (leases.open(), Arc::strong_count(&memory)),
             ((0, 0), 1),
-            "nothing is pinned for a runner that is gone"
+            "nothing stays pinned for a process that has ended"
         );
     }
 }

@@ -1,17 +1,17 @@
-//! Models that run elsewhere: what the server keeps about each of their *runners*, whatever carries its frames.
+//! Models that run outside the server: the server's state for each of their *runners*, over any transport.
 //!
-//! A runner is the other side of the protocol in `shm/`: a process, a thread of another language, or a test. Here are its batches and the slots of their requests, what
-//! its code asks, its life from the first frame to the last, and when it is started again. How a frame gets there and what starts a runner is a [`Transport`]'s
-//! business: nothing here knows of sockets, processes or files.
+//! A runner is the other side of the protocol in `shm/`: a process, a thread of another language, or a test. This crate
+//! keeps its batches and the slots of their requests, the calls that its code makes, its lifecycle, and when it is
+//! restarted. A [`Transport`] carries the frames and starts the runner: nothing here knows sockets, processes or files.
 //!
-//! A batch is written to its runner by the thread that brings it; the transport calls for each frame that comes back.
+//! The thread that submits a batch writes it to the runner; the transport calls back for each frame that arrives.
 
 mod arena;
 mod asks;
 mod batch;
 mod failure;
 pub mod frames;
-// All of the protocol's numbers, whoever uses them.
+// All numbers of the protocol are generated, used or not.
 #[allow(dead_code)]
 pub mod generated;
 mod lease;

@@ -17,7 +17,8 @@ pub(crate) enum Lifecycle {
     },
     /// UNLOAD was sent.
     Stopping,
-    /// The runner is being killed and its frames are ignored. Its requests fail only once the process has ended, so that a retry does not reach it.
+    /// The runner is being killed and its frames are ignored. Its requests fail only once the process has ended, so
+    /// that a retry does not reach it.
     Killed(Before),
     /// The process has ended.
     Ended,

@@ -1,6 +1,7 @@
-//! Where the tensors of one runner lie: segments that both sides map, frames, and memory of devices that one side lends the other.
+//! Memory for the tensors of one runner: segments that both sides map, frames, and leased device memory.
 //!
-//! Anything here may be called from any thread, and nothing blocks. Bytes of segments are copied in and out, never looked at in place.
+//! All functions may be called from any thread, and none blocks. Bytes of segments are copied in and out, never read in
+//! place, because the runner can change them at any time.
 
 use crate::arena::Arena;
 use crate::frames::write::{self, Put};
@@ -23,10 +24,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tensor::{Base, Data, DataType, Error, RegionRef, element_count};
 
-/// Why a tensor of a runner cannot be had.
+/// Why a tensor of a runner cannot be read.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The runner broke a rule.
     Lie(Lie),
     /// There is no memory for a copy.
     Short(Error),
@@ -38,51 +38,48 @@ impl From<Lie> for Refused {
     }
 }
 
-/// What is left of a frame for bytes of tensors, and the blocks that were taken for others.
+/// Space left in a frame for bytes of tensors, and the blocks taken for tensors that did not fit.
 pub(crate) struct Room<'a> {
-    /// `INLINE_BYTES_MAX` at first.
+    /// Starts at `INLINE_BYTES_MAX`.
     pub(crate) inline_left: &'a mut usize,
-    /// To be forgotten when the frame is not sent.
+    /// Blocks to free if the frame is not sent.
     pub(crate) blocks: &'a mut SmallVec<[u64; 4]>,
 }
 
-/// Memory of one runner.
 pub(crate) struct TensorMemory {
     transport: Arc<dyn Transport>,
     requests: Mutex<Requests>,
     request_segments: RwLock<Vec<RegionRef>>,
     response_segments: RwLock<Vec<RegionRef>>,
     responses: Mutex<Responses>,
-    /// A byte for each slot. None: the runner has no segments, all tensors go inline.
+    /// One byte per slot. `None` if the runner has no segments and all tensors go inline.
     flags: Option<RegionRef>,
     limits: Limits,
-    /// Memory of devices that the runner was lent.
+    /// Device memory that the runner was lent.
     pub(crate) leases: Leases,
-    /// Inputs that lie on a device are handed over as they lie: the model takes them, and the runner can open them.
+    /// Device inputs are leased to the runner, because the model accepts them and the runner can open them.
     lends: AtomicBool,
-    /// A batch was handed over, and its end has not been handled.
+    /// A batch was sent, and its result has not been handled.
     batch_is_out: AtomicBool,
-    /// Name of the model, for texts.
     model: String,
-    /// Bytes of all segments.
     bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Requests {
     arena: Arena,
-    /// Of blocks above a size: what they are charged to the budget.
+    /// Charges to the budget, by block, for blocks above `SMALL_BYTES_MAX`.
     charges: HashMap<u64, Charge>,
 }
 
-/// Blocks of responses that were copied and not given back yet.
+/// Blocks of responses that were copied and not returned yet.
 #[derive(Default)]
 pub(crate) struct Responses {
     pub(crate) free: Vec<u64>,
     free_bytes: u64,
 }
 
-/// How many blocks may wait to be given back with the next batch.
+/// Number of blocks that may wait to be returned with the next batch.
 const FREE_MAX: usize = 1024;
 
 impl TensorMemory {
@@ -127,17 +124,17 @@ impl TensorMemory {
         self.requests.lock().arena.used()
     }
 
-    /// Whether the runner can open memory of devices.
+    /// Sets whether the runner can open device memory.
     pub(crate) fn set_lends(&self, can: bool) {
         self.lends.store(can && self.limits.device_inputs, Relaxed);
     }
 
-    /// A batch is about to be handed over.
+    /// Notes that a batch is about to be sent.
     pub(crate) fn batch_begins(&self) {
         self.batch_is_out.store(true, Relaxed);
     }
 
-    /// The end of a batch was handled, and what it named.
+    /// Notes that the result of a batch and all memory that it names were handled.
     pub(crate) fn batch_ended(&self) {
         if self.limits.device_inputs {
             self.batch_is_out.store(false, Relaxed);
@@ -145,16 +142,16 @@ impl TensorMemory {
         }
     }
 
-    /// Sets or clears what a request sees of its cancellation.
+    /// Sets or clears the cancellation flag of a request.
     pub(crate) fn flag(&self, (slot, generation): Key, is_cancelled: bool) {
         let byte = ((generation & 127) << 1) as u8 | u8::from(is_cancelled);
         if let Some(flags) = &self.flags {
-            // As long as there are slots.
+            // There is one byte per slot, so this cannot fail.
             let _ = flags.fill(slot as usize, 1, byte);
         }
     }
 
-    /// Writes a tensor into a frame: inline while `room` of the frame allows, else its bytes go into a segment of requests, which the runner gives back.
+    /// Writes a tensor into a frame: inline while `room` allows, else into a request block, which the runner returns.
     ///
     /// # Errors
     /// UNAVAILABLE when the segments are full; RESOURCE_EXHAUSTED when the server is short of memory.
@@ -194,12 +191,11 @@ impl TensorMemory {
         Ok(())
     }
 
-    /// Whether memory of devices is lent to the runner.
     pub(crate) fn lends(&self) -> bool {
         self.lends.load(Relaxed)
     }
 
-    /// Writes a tensor that lies on a device into a frame as a lease of its memory. False: it is to be copied.
+    /// Writes a device tensor into a frame as a lease of its memory. False if it must be copied instead.
     fn lend(
         &self,
         to: &mut Vec<u8>,
@@ -221,7 +217,7 @@ impl TensorMemory {
         true
     }
 
-    /// Room for a tensor of a request.
+    /// Allocates a block for a tensor of a request.
     fn allocate(&self, bytes: u64) -> Result<(Block, RegionRef), Error> {
         static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
         let charge = if bytes > SMALL_BYTES_MAX as u64 {
@@ -264,7 +260,7 @@ impl TensorMemory {
         self.segments(of_requests).read().get(usize::from(number)).cloned()
     }
 
-    /// A further segment, of which the runner is told. `None`: the limit is reached, or the system has none.
+    /// Adds a segment and announces it to the runner. `None` if the limit is reached or the system has no memory.
     fn grow(&self, place: Place, bytes: u64) -> Option<(u16, u64)> {
         if !self.has_segments() {
             return None;
@@ -272,7 +268,7 @@ impl TensorMemory {
         let mut segments = self.segments(place == Place::Request).write();
         let have: u64 = segments.iter().map(|s| s.len() as u64).sum();
         let room = self.limits.arena_bytes_max.saturating_sub(have);
-        // As much again as there is: so a few segments are enough for any size.
+        // At least doubles the memory, so a few segments are enough for any size.
         let length = bytes.checked_next_multiple_of(PAGE_BYTES)?.max(self.limits.growth_bytes).max(have).min(room);
         if length < bytes || segments.len() as u64 >= SEGMENTS_MAX {
             return None;
@@ -284,7 +280,7 @@ impl TensorMemory {
         Some((number, length))
     }
 
-    /// The runner needs room for responses.
+    /// Adds a segment for responses, or tells the runner that there is none.
     pub(crate) fn need_responses(&self, bytes: u64) {
         if self.grow(Place::Response, bytes).is_none() {
             let mut frame = Vec::new();
@@ -293,7 +289,7 @@ impl TensorMemory {
         }
     }
 
-    /// The runner gives blocks of requests back.
+    /// Frees request blocks and leases that the runner returned.
     pub(crate) fn released(&self, ids: impl Iterator<Item = u64>) -> Result<(), Lie> {
         let mut requests = self.requests.lock();
         let mut ended = Vec::new();
@@ -307,29 +303,28 @@ impl TensorMemory {
             requests.arena.give(id).ok_or(Lie("a block is given back that it does not have"))?;
             ended.extend(requests.charges.remove(&id));
         }
-        // A charge that ends may wake others.
+        // A charge that ends may wake other threads.
         drop(requests);
         drop(ended);
-        // The last of a region closes it.
+        // The last reference to a region closes it.
         drop(leases);
         Ok(())
     }
 
-    /// Blocks of requests that no frame will bring: the frame they were made for was not sent.
+    /// Frees blocks of a frame that was not sent.
     pub(crate) fn forget(&self, blocks: impl Iterator<Item = u64>) {
         let _ = self.released(blocks);
     }
 
-    /// The runner is gone: regions that it borrowed and what its requests were charged for are free, though the segments live until the next
-    /// runner takes its place.
+    /// Frees leases and charges because the process has ended; the segments live until the next process replaces it.
     pub(crate) fn closed(&self) {
         self.leases.clear();
         let charges = std::mem::take(&mut self.requests.lock().charges);
-        // A charge that ends may wake others.
+        // A charge that ends may wake other threads.
         drop(charges);
     }
 
-    /// The part of a segment that a tensor of the runner lies in.
+    /// The range of a segment that contains a tensor of the runner.
     fn window(&self, block: Block) -> Result<(RegionRef, usize, usize), Lie> {
         let memory =
             self.segment(block.of_requests, block.segment).ok_or(Lie("a tensor lies in no segment there is"))?;
@@ -340,7 +335,7 @@ impl TensorMemory {
         Ok((memory, block.offset as usize, block.bytes as usize))
     }
 
-    /// The memory of a device that a tensor of the runner lies in. Opens what the runner exported: not for a reactor.
+    /// The device memory that contains a tensor of the runner. Opens an exported handle: too slow for a reactor.
     pub(crate) fn part(&self, lent: Lent<'_>) -> Result<RegionRef, Refused> {
         let lender = if lent.by_host {
             Lender::Host(self.leases.find(lent.lease).ok_or(Lie("a tensor lies in memory that it was not lent"))?)
@@ -360,17 +355,17 @@ impl TensorMemory {
         Ok(Arc::new(part.ok_or(Lie("a tensor lies outside of the memory of a device that it names"))?))
     }
 
-    /// A block of the runner's, to be copied from.
+    /// A block of the runner, as the source of a copy.
     pub(crate) fn block(&self, block: Block) -> Result<RegionRef, Lie> {
         Ok(Arc::new(Window::new(self.window(block)?)))
     }
 
-    /// Whether a tensor that is not wanted lies where it may.
+    /// Checks the location of a tensor that is not read.
     pub(crate) fn check(&self, contents: Contents<'_>) -> Result<(), Lie> {
         match contents {
             Contents::Inline(_) => Ok(()),
             Contents::Block(block) => self.window(block).map(drop),
-            // What the runner lends is not opened to be looked at.
+            // Memory that the runner lends is not opened only to check it.
             Contents::Device(lent) if !lent.by_host => Ok(()),
             Contents::Device(lent) => match self.part(lent) {
                 Err(Refused::Lie(lie)) => Err(lie),
@@ -379,7 +374,8 @@ impl TensorMemory {
         }
     }
 
-    /// A tensor's bytes, copied out and checked. Its block is given back, also if there is no memory for the copy: its request fails then.
+    /// Copies a tensor's bytes out and checks them. Its block is returned even if there is no memory for the copy; its
+    /// request fails then.
     pub(crate) fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
         let taken = self.copied(tensor);
         if !matches!(taken, Err(Refused::Lie(_))) {
@@ -408,11 +404,11 @@ impl TensorMemory {
         Ok(Data::Bytes(backend::gather::frozen(slab, charge)))
     }
 
-    /// A tensor of the runner was copied, or is not wanted: its block is free.
+    /// Frees the block of a tensor that was copied or is not needed.
     pub(crate) fn done_with(&self, tensor: &TensorRef<'_>) {
         let (id, bytes) = match tensor.contents {
             Contents::Block(block) if !block.of_requests => (block.id(), block.bytes),
-            // Memory of a device is scarce: it does not wait for the next batch.
+            // Device memory is scarce: it is returned at once, not with the next batch.
             Contents::Device(lent) if !lent.by_host => (lent.id(), u64::MAX),
             _ => return,
         };
@@ -421,13 +417,13 @@ impl TensorMemory {
         responses.free_bytes = responses.free_bytes.saturating_add(bytes);
     }
 
-    /// Bytes of the first segment of responses.
+    /// Bytes of the first response segment.
     fn first_bytes(&self) -> u64 {
         self.response_segments.read().first().map_or(0, |first| first.len() as u64)
     }
 
-    /// Gives blocks back at once when many wait. Not needed for those of a batch that has ended: they go with the next one, to the thread that will want them, and another
-    /// thread of the runner does not wake up for them.
+    /// Returns blocks at once if many wait. A few blocks go back with the next batch instead, to the thread that needs
+    /// them, so that no other thread of the runner wakes up for them.
     pub(crate) fn give_back_many(&self) {
         let mut responses = self.responses.lock();
         if responses.free_bytes > self.first_bytes() / 4 || responses.free.len() > FREE_MAX {
@@ -441,12 +437,12 @@ impl TensorMemory {
         }
     }
 
-    /// Blocks of responses that go back with the next batch.
+    /// Takes the response blocks that go back with the next batch.
     pub(crate) fn free_blocks(&self) -> Responses {
         std::mem::take(&mut *self.responses.lock())
     }
 
-    /// The batch that was to bring them was not sent: they go with another.
+    /// Puts blocks back whose batch was not sent: they go with another one.
     pub(crate) fn keep_blocks(&self, Responses { free, free_bytes }: Responses) {
         let mut responses = self.responses.lock();
         responses.free.extend(free);
@@ -455,5 +451,5 @@ impl TensorMemory {
 }
 
 const PAGE_BYTES: u64 = 4096;
-/// Of a frame, for what stands in it besides bytes of tensors.
+/// Bytes of a frame that are reserved for everything except the bytes of tensors.
 const FRAME_BYTES_LEFT: usize = 16 << 20;

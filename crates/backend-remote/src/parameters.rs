@@ -1,4 +1,4 @@
-//! Parameters as a runner writes them.
+//! Reads the JSON parameters that a runner sends.
 
 use crate::frames::Lie;
 use protocol::Parameter;
@@ -16,7 +16,7 @@ pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, Lie> {
         if value.is_string() {
             return value.as_string().map(|text| Parameter::String(text.into())).ok();
         }
-        // A double stays one, also a whole one.
+        // A double stays a double even if it is a whole number.
         let is_double = value.text().iter().any(|c| matches!(c, b'.' | b'e' | b'E' | b'N' | b'I'));
         let number = || if is_double { None } else { value.as_i64().ok().map(Parameter::Int) };
         number()

@@ -1,38 +1,38 @@
-//! The requests that a runner has, by the number it knows them by.
+//! Requests that were sent to a runner, by the slot number that the runner uses for them.
 
 use backend::{BatchEntry, Responder};
 
-/// A request that is not over.
+/// A request without a final response.
 pub(crate) struct Pending {
     pub(crate) responder: Responder,
-    /// What was asked; its inputs are empty once they were handed over, unless it may run again.
+    /// The request. Its inputs are empty once they were sent, unless it may run again.
     pub(crate) entry: BatchEntry,
 }
 
-/// Slot and generation.
+/// Slot number and generation.
 pub(crate) type Key = (u32, u32);
 
 #[derive(Default)]
 pub(crate) struct Slots {
-    all: Vec<Slot>,
+    all: Vec<RunnerSlot>,
     free: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct RunnerSlot {
     generation: u32,
     is_taken: bool,
     pending: Option<Pending>,
 }
 
 impl Slots {
-    /// A slot for a request; `None` when as many as there may be are taken.
+    /// Takes a slot for a request. `None` if `most` slots are taken.
     pub(crate) fn take(&mut self, most: u32) -> Option<Key> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
                 let slot = u32::try_from(self.all.len()).ok().filter(|&n| n < most)?;
-                self.all.push(Slot::default());
+                self.all.push(RunnerSlot::default());
                 slot
             }
         };
@@ -42,11 +42,11 @@ impl Slots {
         Some((slot, it.generation))
     }
 
-    fn get(&mut self, (slot, generation): Key) -> Option<&mut Slot> {
+    fn get(&mut self, (slot, generation): Key) -> Option<&mut RunnerSlot> {
         self.all.get_mut(slot as usize).filter(|it| it.is_taken && it.generation == generation)
     }
 
-    /// Whether that request has its slot.
+    /// True if the request still has its slot.
     pub(crate) fn has(&mut self, key: Key) -> bool {
         self.get(key).is_some()
     }
@@ -57,17 +57,16 @@ impl Slots {
         }
     }
 
-    /// The request, which keeps its slot.
     pub(crate) fn pending(&mut self, key: Key) -> Option<&mut Pending> {
         self.get(key)?.pending.as_mut()
     }
 
-    /// Takes the request out; its slot stays taken.
+    /// Takes the request; its slot stays taken.
     pub(crate) fn lift(&mut self, key: Key) -> Option<Pending> {
         self.get(key)?.pending.take()
     }
 
-    /// The request is over.
+    /// Frees the slot after the final response.
     pub(crate) fn free(&mut self, key: Key) {
         if let Some(it) = self.get(key) {
             it.is_taken = false;
@@ -88,12 +87,11 @@ impl Slots {
         self.all.iter().filter_map(|it| it.pending.as_ref())
     }
 
-    /// How many requests are not over.
     pub(crate) fn taken(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// Takes all requests out.
+    /// Takes all requests and frees all slots.
     pub(crate) fn clear(&mut self) -> Vec<Pending> {
         self.free.clear();
         std::mem::take(&mut self.all).into_iter().filter_map(|slot| slot.pending).collect()

@@ -1,6 +1,6 @@
-//! A part of a runner's segment, or of memory of a device that one side lends the other, as the source of a copy.
+//! A range of a runner's segment, or of leased device memory, as the source of a copy.
 
-#![allow(unsafe_code)] // vouches for the addresses of a segment
+#![allow(unsafe_code)] // checks the addresses inside a segment
 
 use device::Imported;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Of a segment, the first byte and the length; nothing where that does not lie inside.
+    /// A range (segment, first byte, length). Empty if the range does not lie inside the segment.
     pub(crate) fn new((memory, start, len): (RegionRef, usize, usize)) -> Self {
         let is_inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
         if is_inside { Self { memory, start, len } } else { Self { memory, start: 0, len: 0 } }
     }
 }
 
-// SAFETY: inside the segment, as `new` made sure; its bytes are there as long as `memory` is kept, and are reached by raw pointers only.
+// SAFETY: `new` checked that the range is inside the segment, whose bytes stay mapped while `memory` is kept and are
+// accessed through raw pointers only.
 unsafe impl RegionMemory for Window {
     fn base(&self) -> Base<'_> {
         match self.memory.base() {
@@ -38,15 +39,15 @@ unsafe impl RegionMemory for Window {
     }
 }
 
-/// Memory of a device.
+/// Source of a lease of device memory.
 pub(crate) enum Lender {
-    /// That the runner exported.
+    /// Memory that the runner exported.
     Runner(Arc<Imported>),
-    /// That the host lent the runner.
+    /// Memory that the server lent to the runner.
     Host(RegionRef),
 }
 
-/// A part of memory of a device.
+/// A range of device memory.
 pub(crate) struct DevicePart {
     lender: Lender,
     start: usize,
@@ -54,7 +55,7 @@ pub(crate) struct DevicePart {
 }
 
 impl DevicePart {
-    /// `None` where it does not lie inside, or on no device.
+    /// `None` if the range does not lie inside the memory, or the memory is not on a device.
     pub(crate) fn new(lender: Lender, start: u64, len: u64) -> Option<Self> {
         let whole = match &lender {
             Lender::Runner(memory) => memory.len(),
@@ -65,7 +66,7 @@ impl DevicePart {
         Some(Self { lender, start, len })
     }
 
-    /// Of what the host lent.
+    /// The device memory of a region that the server lent.
     fn of_host(region: &RegionRef) -> Result<&dyn DeviceMemory> {
         match region.base() {
             Base::Device(memory) => Ok(memory),
@@ -74,7 +75,8 @@ impl DevicePart {
     }
 }
 
-// SAFETY: it has no address here, and copies go through the driver, which knows the memory for as long as the handle or the region is kept.
+// SAFETY: the memory has no host address. Copies go through the driver, which knows the memory while the handle or the
+// region is kept.
 unsafe impl RegionMemory for DevicePart {
     fn base(&self) -> Base<'_> {
         Base::Device(self)
@@ -84,7 +86,7 @@ unsafe impl RegionMemory for DevicePart {
     }
     fn extent(&self) -> Extent {
         let whole = match &self.lender {
-            // As regions of clients are told apart.
+            // The same form of id as that of regions of clients.
             Lender::Runner(memory) => {
                 Extent { object: (u64::MAX - u64::from(memory.device()), memory.address()), start: 0 }
             }

@@ -1,11 +1,11 @@
-//! Inferences that a runner wants of other models (B-PY-10 to B-PY-13): from its CALL to the last CALL_RESPONSE.
+//! Inference by other models on behalf of a runner (B-PY-10 to B-PY-13): from its CALL to the last CALL_RESPONSE.
 //!
-//! An inference that is refused is answered with the text that Triton's models know, `Model <m> - Error when running inference: <reason>`, and
-//! always INTERNAL; one that fails keeps its own text and code. What a process has called ends with it, and what was called for a
-//! request is cancelled with that.
+//! A rejected call gets the error text of Triton, `Model <m> - Error when running inference: <reason>`, and always code
+//! INTERNAL; a call that fails keeps its own text and code. Calls end with their process, and are cancelled with the
+//! request they were made for.
 //!
-//! Invariant: a call is in the table from its CALL until its final answer was sent, or would have been. No lock is held while the server is
-//! called, which may answer at once and on the same thread.
+//! Invariant: a call is in the table from its CALL until its final response is sent, or would be sent if it were not
+//! closed. No lock is held while the server is called, because it may respond at once on the same thread.
 
 use super::peer::Peer;
 use crate::frames::{CallRef, InstanceId, Lie, RequestRef, write};
@@ -24,77 +24,76 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Inferences that one process may have in progress (B-SEC-07).
+/// Maximum number of calls that one process has in progress (B-SEC-07).
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// Outputs are handed on as they are.
-const AS_IT_IS: OutputForm = OutputForm { binary: true, classification: 0, anywhere: false };
+/// Form of outputs that are passed on unchanged.
+const UNCHANGED: OutputForm = OutputForm { binary: true, classification: 0, anywhere: false };
 
-/// Those of one process.
+/// Calls of one process.
 #[derive(Default)]
 pub(crate) struct Calls {
-    open: Mutex<HashMap<u64, Open>>,
+    open: Mutex<HashMap<u64, RunnerCall>>,
 }
 
-struct Open {
-    /// The socket it came on: its answers go there.
+struct RunnerCall {
+    /// Socket that the call came on; its responses go there.
     way: Way,
-    /// The request it is made for, if that is known.
+    /// Request that the call is made for, if known.
     parent: Option<Key>,
-    /// The batch that waits for it.
+    /// Batch that waits for the call.
     batch: Option<u64>,
-    /// When it was made.
+    /// Time of the CALL, in ns.
     since: u64,
     is_decoupled: bool,
-    /// Absent until the server has it.
+    /// Absent until the server has accepted the call.
     handle: Option<Arc<dyn Call>>,
     is_cancelled: bool,
-    /// Its answers are not sent any more.
+    /// No more responses are sent to the runner.
     is_closed: bool,
 }
 
-/// A call in progress.
-pub(crate) struct Made {
+/// A call that the server has accepted.
+pub(crate) struct CallInProgress {
     pub(crate) call: Arc<dyn Call>,
-    /// The request it is made for, if that is known.
+    /// Request that the call is made for, if known.
     pub(crate) parent: Option<Key>,
-    /// The batch that waits for it.
+    /// Batch that waits for the call.
     pub(crate) batch: Option<u64>,
     pub(crate) since: u64,
 }
 
 impl Calls {
-    /// How many are in progress.
     pub(crate) fn open(&self) -> usize {
         self.open.lock().len()
     }
 
-    /// Those that the server has and that were made before a time.
-    pub(crate) fn made_before(&self, at: u64) -> Vec<Made> {
+    /// Accepted calls that were made before time `at`.
+    pub(crate) fn made_before(&self, at: u64) -> Vec<CallInProgress> {
         let open = self.open.lock();
         let old = open.values().filter(|open| open.since < at);
-        let made = |open: &Open| {
-            let Open { parent, batch, since, .. } = *open;
-            Some(Made { call: open.handle.clone()?, parent, batch, since })
+        let in_progress = |open: &RunnerCall| {
+            let RunnerCall { parent, batch, since, .. } = *open;
+            Some(CallInProgress { call: open.handle.clone()?, parent, batch, since })
         };
-        old.filter_map(made).collect()
+        old.filter_map(in_progress).collect()
     }
 
-    /// Starts one.
+    /// Starts a call.
     ///
     /// # Errors
-    /// It breaks a rule; the runner is killed.
+    /// If the call breaks the protocol: the runner is killed.
     pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, call: &CallRef<'_>) -> Result<(), Lie> {
-        let form = OutputForm { anywhere: call.takes_devices && peer.takes_devices(), ..AS_IT_IS };
+        let form = OutputForm { anywhere: call.takes_devices && peer.takes_devices(), ..UNCHANGED };
         let request = match request(&**peer, &call.request, form)? {
             Ok(request) => request,
             Err(error) => {
-                refuse(&**peer, way, call, &error);
+                reject(&**peer, way, call, &error);
                 return Ok(());
             }
         };
         let Some(host) = peer.host() else {
-            refuse(&**peer, way, call, &Error::unavailable("there is no server to ask"));
+            reject(&**peer, way, call, &Error::unavailable("there is no server to ask"));
             return Ok(());
         };
         let caller = peer.parent(call.parent);
@@ -106,11 +105,11 @@ impl Calls {
             drop(open);
             let error =
                 Error::unavailable(format!("this instance has {CALLS_MAX} inferences of other models in progress"));
-            refuse(&**peer, way, call, &error);
+            reject(&**peer, way, call, &error);
             return Ok(());
         }
         let is_decoupled = call.is_decoupled;
-        let new = Open {
+        let new = RunnerCall {
             way,
             parent: caller.key,
             batch: caller.batch,
@@ -135,25 +134,25 @@ impl Calls {
         };
         let answers = Answers { calls: self.clone(), peer: peer.clone(), call: call.call };
         match host.call(model_call, Arc::new(answers)) {
-            Ok(handle) => self.began(call.call, handle.into()),
+            Ok(handle) => self.set_handle(call.call, handle.into()),
             Err(error) => {
                 let was = self.open.lock().remove(&call.call);
                 if was.is_some_and(|open| !open.is_closed) {
-                    refuse(&**peer, way, call, &error);
+                    reject(&**peer, way, call, &error);
                 }
             }
         }
         Ok(())
     }
 
-    fn began(&self, call: u64, handle: Arc<dyn Call>) {
+    fn set_handle(&self, call: u64, handle: Arc<dyn Call>) {
         let mut open = self.open.lock();
         let is_wanted = match open.get_mut(&call) {
             Some(open) => {
                 open.handle = Some(handle.clone());
                 !open.is_cancelled
             }
-            // It is over; or the process is, and then this does something.
+            // The call has ended, so cancelling does nothing; or its process has, and the call must be cancelled.
             None => false,
         };
         drop(open);
@@ -162,32 +161,32 @@ impl Calls {
         }
     }
 
-    /// The model does not want further answers of it; its last one is still sent.
+    /// Cancels a call; its final response is still sent.
     pub(crate) fn cancel(&self, call: u64) {
         self.stop(|number, _| number == call, false);
     }
 
-    /// No answer of it is wanted any more.
+    /// Cancels a call; none of its responses is sent any more.
     pub(crate) fn close(&self, call: u64) {
         self.stop(|number, _| number == call, true);
     }
 
-    /// A request is cancelled, and with it what was called for it.
+    /// Cancels the calls made for a request.
     pub(crate) fn parent_cancelled(&self, parent: Key) {
         self.stop(|_, open| open.parent == Some(parent), false);
     }
 
-    /// The process is gone.
+    /// Cancels all calls because the process has ended.
     pub(crate) fn closed(&self) {
         let all = std::mem::take(&mut *self.open.lock());
         all.into_values().filter_map(|open| open.handle).for_each(|handle| handle.cancel());
     }
 
-    fn stop(&self, is_meant: impl Fn(u64, &Open) -> bool, closes: bool) {
+    fn stop(&self, is_selected: impl Fn(u64, &RunnerCall) -> bool, closes: bool) {
         let mut handles: SmallVec<[Arc<dyn Call>; 4]> = SmallVec::new();
         let mut open = self.open.lock();
         for (number, open) in open.iter_mut() {
-            if is_meant(*number, open) {
+            if is_selected(*number, open) {
                 open.is_closed |= closes;
                 open.is_cancelled = true;
                 handles.extend(open.handle.clone());
@@ -198,7 +197,7 @@ impl Calls {
     }
 }
 
-/// Brings the answers of one call to the runner.
+/// Sends the responses of one call to the runner.
 struct Answers {
     calls: Arc<Calls>,
     peer: Arc<dyn Peer>,
@@ -210,7 +209,7 @@ impl CallAnswers for Answers {
         let mut open = self.calls.open.lock();
         let Some(it) = open.get_mut(&self.call) else { return };
         let (way, is_closed, is_decoupled) = (it.way, it.is_closed, it.is_decoupled);
-        // One response is all that such a caller waits for.
+        // The caller waits for one response only.
         it.is_closed |= !is_decoupled;
         if is_final {
             open.remove(&self.call);
@@ -222,7 +221,7 @@ impl CallAnswers for Answers {
         let flags = if is_final || !is_decoupled { ANSWER_FLAG_FINAL } else { 0 };
         let mut out = Vec::new();
         if let Err(error) = write_answer(&*self.peer, &mut out, self.call, flags, response) {
-            // There is no room for it: the reader is too far behind, or it is larger than all there may be.
+            // No space: the runner reads too slowly, or the response is larger than the limit.
             self.calls.close(self.call);
             out.clear();
             write_error(&mut out, self.call, &error);
@@ -231,9 +230,9 @@ impl CallAnswers for Answers {
     }
 }
 
-/// An inference that was never one.
+/// Answers a call that the server did not accept.
 #[cold]
-fn refuse(peer: &dyn Peer, way: Way, call: &CallRef<'_>, why: &Error) {
+fn reject(peer: &dyn Peer, way: Way, call: &CallRef<'_>, why: &Error) {
     let text = format!("Model {} - Error when running inference: {}", call.model, why.message());
     let mut out = Vec::new();
     write_error(&mut out, call.call, &Error::internal(text));
@@ -247,7 +246,7 @@ fn write_error(out: &mut Vec<u8>, call: u64, error: &Error) {
         code: error.code() as u32,
         ..AnswerHead::default()
     };
-    // Texts of errors are bounded far below a frame.
+    // Error texts are much shorter than a frame, so this cannot fail.
     let _ = write::call_response(out, InstanceId::ONLY, call, head, "", error.message()).end(out);
 }
 
@@ -290,7 +289,7 @@ fn write_answer(
     })
 }
 
-/// The request, its tensors copied out of the runner's segments, whose blocks are given back whatever happens.
+/// The request, with its tensors copied out of the runner's segments. Their blocks are returned in any case.
 fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<Result<InferRequest>, Lie> {
     let parameters = parameters(from.parameters)?;
     let mut failed = None;
@@ -320,12 +319,12 @@ fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<R
     } else {
         CorrelationId::String(from.correlation.into())
     };
-    let wanted = |name: &&str| RequestedOutput { name: (*name).into(), form, region: None };
+    let requested = |name: &&str| RequestedOutput { name: (*name).into(), form, region: None };
     Ok(Ok(InferRequest {
         id: from.id.into(),
         inputs,
-        // None named are all.
-        outputs: from.outputs.iter().flatten().map(wanted).collect(),
+        // No names mean all outputs.
+        outputs: from.outputs.iter().flatten().map(requested).collect(),
         default_form: form,
         parameters,
         sequence: Sequence {

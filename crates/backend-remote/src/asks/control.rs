@@ -1,6 +1,6 @@
-//! CONTROL: what is rare, as JSON. Loads and unloads of models (B-PY-21), and metrics (B-PY-20) but for their updates.
+//! CONTROL: rare operations as JSON. Loads and unloads of models (B-PY-21), and metrics (B-PY-20) except their updates.
 //!
-//! Reasons are bare: whoever shows them to a model puts its own words in front.
+//! Error texts have no prefix: the runtime of the model adds its own.
 
 use super::metrics;
 use super::peer::Peer;
@@ -15,66 +15,72 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tensor::{Code, Error, Result};
 
-/// Questions above this are read by another thread than the one that serves all runners.
+/// Longer operations are parsed on another thread than the one that serves all runners.
 const SMALL_BYTES: usize = 16 << 10;
-/// Loads and unloads that one process may wait for.
+/// Maximum number of loads and unloads that one process waits for.
 pub(crate) const CONTROLS_MAX: usize = 64;
-/// Files of one load.
+/// Maximum number of files of one load.
 const FILES_MAX: usize = 1024;
-/// Bytes of the questions that are read or not answered yet, of one process.
+/// Maximum bytes of the unfinished operations of one process.
 const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
-/// What one process asked and was not told yet.
+/// Unfinished operations of one process.
 #[derive(Default)]
 pub(crate) struct Controls {
     open: AtomicUsize,
-    /// Of those above `SMALL_BYTES`.
+    /// Bytes of operations above `SMALL_BYTES`.
     bytes: AtomicUsize,
     pub(crate) metrics: metrics::Metrics,
 }
 
 impl Controls {
-    /// Takes a question.
+    /// Starts an operation.
     ///
     /// # Errors
-    /// It is no question; the runner is killed.
-    pub(crate) fn ask(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), Lie> {
+    /// If `json` is not an operation: the runner is killed.
+    pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), Lie> {
         if json.len() <= SMALL_BYTES {
             return self.read(peer, way, json, None);
         }
-        let held = Held::of(self, json.len());
-        // One that will be refused does not wait for that: those that wait are bounded, too.
+        let bytes = ControlBytes::of(self, json.len());
+        // An operation that will be rejected is not queued, so the queue is bounded, too.
         if self.bytes.load(Relaxed) > BYTES_MAX {
-            return self.read(peer, way, json, Some(held));
+            return self.read(peer, way, json, Some(bytes));
         }
         let (this, to, json) = (self.clone(), peer.clone(), json.to_owned());
         peer.later(Box::new(move || {
-            if let Err(lie) = this.read(&to, way, &json, Some(held)) {
+            if let Err(lie) = this.read(&to, way, &json, Some(bytes)) {
                 to.condemn(lie.0);
             }
         }));
         Ok(())
     }
 
-    fn read(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str, held: Option<Held>) -> Result<(), Lie> {
+    fn read(
+        self: &Arc<Self>,
+        peer: &Arc<dyn Peer>,
+        way: Way,
+        json: &str,
+        bytes: Option<ControlBytes>,
+    ) -> Result<(), Lie> {
         let asked = Value::parse(json.as_bytes()).map_err(|_| Lie("a question is no JSON"))?;
         let id = asked.member("id").and_then(Value::as_u64).map_err(|_| Lie("a question has no number"))?;
-        match self.operate(peer, way, id, asked, held) {
-            Ok(Some(result)) => tell(&**peer, way, id, Ok(result)),
+        match self.operate(peer, way, id, asked, bytes) {
+            Ok(Some(result)) => send_result(&**peer, way, id, Ok(result)),
             Ok(None) => {}
-            Err(error) => tell(&**peer, way, id, Err(error)),
+            Err(error) => send_result(&**peer, way, id, Err(error)),
         }
         Ok(())
     }
 
-    /// The members of the result, each with a comma in front; `None` when it comes later.
+    /// The members of the result, each after a comma. `None` if the result follows later.
     fn operate(
         self: &Arc<Self>,
         peer: &Arc<dyn Peer>,
         way: Way,
         id: u64,
         asked: Value<'_>,
-        held: Option<Held>,
+        bytes: Option<ControlBytes>,
     ) -> Result<Option<String>> {
         if self.bytes.load(Relaxed) > BYTES_MAX {
             return Err(Error::unavailable(format!("the questions of this instance hold more than {BYTES_MAX} bytes")));
@@ -110,34 +116,34 @@ impl Controls {
         }
         let (this, to) = (self.clone(), peer.clone());
         let answer = move |result: Result<String>| {
-            drop(held);
+            drop(bytes);
             this.open.fetch_sub(1, Relaxed);
             let result = result.map(|json| if is_question { format!(r#","ready":{json}"#) } else { String::new() });
-            tell(&*to, way, id, result);
+            send_result(&*to, way, id, result);
         };
         host.control(ModelControl { operation, asker: peer.model() }, Box::new(answer));
         Ok(None)
     }
 }
 
-/// The bytes of a question, until it is answered.
-struct Held(Arc<Controls>, usize);
+/// Counts the bytes of an operation until it is answered.
+struct ControlBytes(Arc<Controls>, usize);
 
-impl Held {
+impl ControlBytes {
     fn of(controls: &Arc<Controls>, bytes: usize) -> Self {
         controls.bytes.fetch_add(bytes, Relaxed);
         Self(controls.clone(), bytes)
     }
 }
 
-impl Drop for Held {
+impl Drop for ControlBytes {
     fn drop(&mut self) {
         self.0.bytes.fetch_sub(self.1, Relaxed);
     }
 }
 
-/// Answers a question; nobody waits for the answer to number 0.
-fn tell(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
+/// Sends the result of an operation. Operation 0 gets none.
+fn send_result(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
     if id == 0 {
         return;
     }
@@ -147,7 +153,7 @@ fn tell(peer: &dyn Peer, way: Way, id: u64, result: Result<String>) {
         format!(r#","error":{{"code":"{}","message":{}}}"#, code_name(error.code()), String::from_utf8_lossy(&text))
     });
     let mut out = Vec::new();
-    // Bounded far below a frame: errors are, and results are numbers.
+    // Errors and results are much shorter than a frame, so this cannot fail.
     let _ = write::json(&mut out, InstanceId::ONLY, Frame::ControlResult, &format!(r#"{{"id":{id}{members}}}"#));
     peer.send(way, &out);
 }
@@ -167,7 +173,7 @@ fn files(value: Value<'_>) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// As `Code` of the protocol names it.
+/// Name of the code in the protocol.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Unknown => "UNKNOWN",

@@ -1,15 +1,14 @@
-//! Lines that the code of a model writes into the server's log (B-PY-19), with the place in its file that they come from.
+//! Log lines of a model's code (B-PY-19), with their file and line number.
 
 use crate::frames::LogRef;
 use crate::generated::LogLevel;
 use log::{Level, Record};
 
-/// Bytes of a line that are kept: a little more than the log shows, which says that it was cut.
+/// Maximum bytes of a line: a little more than the log shows, so that the log marks the line as cut.
 const LINE_BYTES_MAX: usize = 17 << 10;
-/// Bytes of a file's name that are kept.
 const FILE_BYTES_MAX: usize = 256;
 
-/// Writes it, if the log shows lines of its level. Control characters are made harmless where lines of all sources are.
+/// Writes a line if its level is enabled. The log itself escapes control characters of all sources.
 pub(crate) fn write(line: LogRef<'_>) {
     write_to(log::logger(), log::max_level(), line);
 }
@@ -35,7 +34,7 @@ fn write_to(log: &dyn log::Log, shown: log::LevelFilter, line: LogRef<'_>) {
     );
 }
 
-/// So many bytes of a text at most, in whole characters.
+/// The first `most` bytes of a text at most, in whole characters.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     text.get(..end).unwrap_or_default()
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn b_py_19_a_line_has_the_place_it_comes_from_and_its_level_decides_whether_it_is_shown() {
+    fn b_py_19_a_line_has_its_source_location_and_is_filtered_by_level() {
         let kept = Kept::default();
         for level in [LogLevel::Verbose, LogLevel::Info, LogLevel::Warning, LogLevel::Error] {
             write_to(&kept, LevelFilter::Info, line(level, "x"));

@@ -1,4 +1,4 @@
-//! Metrics that the code of a model makes (B-PY-20): what its process holds of them goes with it.
+//! Metrics that the code of a model makes (B-PY-20). They end with the process that made them.
 
 use super::peer::Peer;
 use crate::frames::MetricChange;
@@ -9,15 +9,16 @@ use protocol::json::{Value, write_f64};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Those of one process.
+/// Metrics of one process.
 #[derive(Default)]
 pub(crate) struct Metrics {
-    /// Made with the first family.
+    /// Created with the first family.
     holder: Mutex<Option<Arc<Holder>>>,
 }
 
 impl Metrics {
-    /// Does what is an operation on metrics: the members of its result, each with a comma in front. `None`: it is another operation.
+    /// Executes an operation on metrics. Returns the members of its result, each after a comma, or `None` if it is
+    /// another operation.
     pub(super) fn operate(&self, peer: &dyn Peer, operation: &str, asked: Value<'_>) -> Result<Option<String>> {
         let text = |name| asked.member(name)?.as_string();
         let id = |name| asked.member(name)?.as_u64();
@@ -26,7 +27,7 @@ impl Metrics {
                 let kind = text("kind")?;
                 let kind =
                     Kind::from_name(&kind).ok_or_else(|| Error::invalid(format!("there is no kind '{kind}'")))?;
-                let family = self.made(peer)?.family_new(&text("name")?, &text("description")?, kind)?;
+                let family = self.holder_or_new(peer)?.family_new(&text("name")?, &text("description")?, kind)?;
                 format!(r#","family":{family}"#)
             }
             "family_delete" => {
@@ -39,7 +40,7 @@ impl Metrics {
             "metric_new" => {
                 let labels = asked.get("labels").map_or(Ok(Labels::new()), labels)?;
                 let buckets = asked.get("buckets").filter(|b| !b.is_null()).map(buckets).transpose()?;
-                let metric = self.known()?.metric_new(id("family")?, labels, buckets)?;
+                let metric = self.existing_holder()?.metric_new(id("family")?, labels, buckets)?;
                 format!(r#","metric":{metric}"#)
             }
             "metric_delete" => {
@@ -49,12 +50,12 @@ impl Metrics {
                 }
                 String::new()
             }
-            "metric_value" => format!(r#","value":{}"#, number(self.known()?.value(id("metric")?)?)),
+            "metric_value" => format!(r#","value":{}"#, number(self.existing_holder()?.value(id("metric")?)?)),
             _ => return Ok(None),
         }))
     }
 
-    /// Changes a metric. What cannot be is dropped: whoever sent it knew.
+    /// Changes a metric. Invalid changes are ignored: the runner has already rejected them.
     pub(crate) fn update(&self, MetricChange { metric, value, operation }: MetricChange) {
         let update = match operation {
             MetricOperation::Increment => Update::Increment,
@@ -66,7 +67,7 @@ impl Metrics {
         }
     }
 
-    /// The process is gone.
+    /// Deletes all metrics because the process has ended.
     pub(crate) fn closed(&self) {
         let holder = self.holder.lock().take();
         drop(holder);
@@ -76,11 +77,11 @@ impl Metrics {
         self.holder.lock().clone()
     }
 
-    fn known(&self) -> Result<Arc<Holder>> {
+    fn existing_holder(&self) -> Result<Arc<Holder>> {
         self.holder().ok_or_else(|| Error::internal("this instance made no family of metrics"))
     }
 
-    fn made(&self, peer: &dyn Peer) -> Result<Arc<Holder>> {
+    fn holder_or_new(&self, peer: &dyn Peer) -> Result<Arc<Holder>> {
         if let Some(holder) = self.holder() {
             return Ok(holder);
         }
@@ -100,7 +101,7 @@ fn buckets(value: Value<'_>) -> Result<Vec<f64>> {
     value.elements()?.map(Value::as_f64).collect()
 }
 
-/// JSON has no number for some doubles: NaN is null, infinities are their names.
+/// JSON of a double. NaN becomes null, and infinities become their names, because JSON has no numbers for them.
 fn number(value: f64) -> String {
     if value.is_nan() {
         return "null".into();

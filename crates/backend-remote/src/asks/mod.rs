@@ -1,7 +1,7 @@
-//! What the code of a model asks of the server through its runner: inferences by other models, control, metrics, lines for the log.
+//! Requests of a model's code to the server: inference by other models, control, metrics, log lines.
 //!
-//! One [`Asks`] per process. Frames arrive one at a time, on the thread that serves all runners or on the one for large copies; nothing here
-//! blocks it. Answers come from any thread, and go to the socket that the question came on.
+//! One [`Asks`] per process. Frames arrive one at a time, on the thread that serves all runners or on the one for large
+//! copies; nothing here blocks it. Responses come from any thread and go to the socket that the request came on.
 
 mod calls;
 mod control;
@@ -18,56 +18,54 @@ use crate::slots::Key;
 use crate::transport::Way;
 use backend::Host;
 pub(crate) use calls::CALLS_MAX;
-use calls::{Calls, Made};
+use calls::{CallInProgress, Calls};
 use control::Controls;
 use std::sync::{Arc, Weak};
 use tensor::Name;
 
-/// What one process has asked and not been answered yet.
+/// Unanswered requests of one process.
 #[derive(Default)]
 pub(crate) struct Asks {
-    /// The server, and the model that asks; it may also ask while it ends.
+    /// The server and the model. Kept to the end: the model may send requests while it ends.
     of: Option<(Weak<dyn Host>, Name)>,
     calls: Arc<Calls>,
     controls: Arc<Controls>,
 }
 
 impl Asks {
-    /// Of a process that runs `model`. The default is for one that has nobody to ask.
+    /// Requests of a process that runs `model`. The default is for a process without a server.
     pub(crate) fn new(host: Weak<dyn Host>, model: Name) -> Self {
         Self { of: Some((host, model)), ..Self::default() }
     }
 
-    /// The server, as long as there is one.
+    /// The server, if it still exists.
     pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
         self.of.as_ref()?.0.upgrade()
     }
 
-    /// Inferences in progress.
     pub(crate) fn calls_open(&self) -> usize {
         self.calls.open()
     }
 
-    /// As `Calls::made_before`.
-    pub(crate) fn calls_made_before(&self, at: u64) -> Vec<Made> {
+    /// See `Calls::made_before`.
+    pub(crate) fn calls_made_before(&self, at: u64) -> Vec<CallInProgress> {
         self.calls.made_before(at)
     }
 
-    /// The model that asks.
     pub(crate) fn model(&self) -> Name {
         self.of.as_ref().map(|of| of.1.clone()).unwrap_or_default()
     }
 
-    /// Takes a frame that is not about the runner's batches.
+    /// Handles a frame that does not belong to a batch.
     ///
     /// # Errors
-    /// It breaks a rule; the runner is killed.
+    /// If the frame breaks the protocol: the runner is killed.
     pub(crate) fn frame(&self, peer: &Arc<dyn Peer>, way: Way, frame: FromRunner<'_>) -> Result<(), Lie> {
         match frame {
             FromRunner::Call(call) => self.calls.start(peer, way, &call)?,
             FromRunner::CallCancel(call) => self.calls.cancel(call),
             FromRunner::CallClose(call) => self.calls.close(call),
-            FromRunner::Control(json) => self.controls.ask(peer, way, json)?,
+            FromRunner::Control(json) => self.controls.start(peer, way, json)?,
             FromRunner::MetricUpdate(change) => self.controls.metrics.update(change),
             FromRunner::Log(line) => log::write(line),
             _ => return Err(Lie("a frame that is not expected here")),
@@ -75,12 +73,12 @@ impl Asks {
         Ok(())
     }
 
-    /// A request of the runner is cancelled, and with it what was called for it.
+    /// Cancels the calls made for a request.
     pub(crate) fn request_cancelled(&self, key: Key) {
         self.calls.parent_cancelled(key);
     }
 
-    /// The process is gone: its calls are not wanted any more, and its metrics are given back.
+    /// Cancels all calls and deletes all metrics because the process has ended.
     pub(crate) fn closed(&self) {
         self.calls.closed();
         self.controls.metrics.closed();

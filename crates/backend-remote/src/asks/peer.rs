@@ -1,4 +1,4 @@
-//! What calls, control and metrics need of the runner that asks: its sockets, its segments, its requests, and the server.
+//! Interface of calls, control and metrics to their runner: its sockets, segments and requests, and the server.
 
 use crate::frames::TensorRef;
 use crate::memory::{Refused, Room};
@@ -9,20 +9,19 @@ use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name};
 use trace::Trace;
 
-/// A runner, as what it asks for sees it.
+/// The runner that sent a request to the server.
 pub(crate) trait Peer: Send + Sync {
-    /// The server; `None` where there is none to ask: while a configuration is completed, and at the very end.
+    /// The server. `None` while a configuration is completed, and after the server has ended.
     fn host(&self) -> Option<Arc<dyn Host>>;
-    /// The model that it runs.
     fn model(&self) -> Name;
-    /// The request that a call is made for: the one it names, else the only one that the runner has.
+    /// The request that a call is made for: the one it names, otherwise the only one that the runner has.
     fn parent(&self, named: Key) -> Parent;
-    /// Sends frames, in the order of the calls for one socket. Does not block.
+    /// Sends frames without blocking, in the order of the calls for each socket.
     fn send(&self, way: Way, frames: &[u8]);
-    /// Writes a tensor into a frame; blocks that it takes for that are noted in `room`.
+    /// Writes a tensor into a frame; the blocks that it takes are recorded in `room`.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// If there is no memory for the tensor.
     fn put(
         &self,
         to: &mut Vec<u8>,
@@ -30,33 +29,33 @@ pub(crate) trait Peer: Send + Sync {
         head: (&str, DataType, &[i64]),
         data: &Data,
     ) -> Result<(), Error>;
-    /// Whether tensors on a device can be written into a frame as they lie.
+    /// True if device tensors can be leased to the runner without a copy.
     fn takes_devices(&self) -> bool;
-    /// Blocks of a frame that is not sent.
+    /// Frees blocks of a frame that is not sent.
     fn forget(&self, blocks: &[u64]);
-    /// A tensor's bytes, copied out and checked; its block is given back.
+    /// Copies a tensor's bytes out and checks them; its block is returned.
     ///
     /// # Errors
-    /// It lies nowhere, or there is no memory for the copy.
+    /// If its location is invalid, or there is no memory for the copy.
     fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused>;
-    /// A tensor that is not looked at: its block is given back.
+    /// Returns the block of a tensor that is not read.
     fn done_with(&self, tensor: &TensorRef<'_>);
-    /// Does what takes too long for the thread that serves all runners on another.
+    /// Runs a job on another thread, because it takes too long for the one that serves all runners.
     fn later(&self, job: Job);
-    /// Kills it for what it said.
+    /// Kills the runner because it broke the protocol.
     fn condemn(&self, why: &str);
 }
 
 /// The request that a call is made for.
 #[derive(Default)]
 pub(crate) struct Parent {
-    /// Which that is; `None` where it could be any of several, or there is none.
+    /// Slot of the request. `None` if it could be any of several, or there is none.
     pub(crate) key: Option<Key>,
-    /// Models that called one another for it.
+    /// Number of nested calls above the request.
     pub(crate) depth: u32,
-    /// The batch that waits for the call: that of the request, or where the request is not known that which runs. `None` where its request goes
-    /// on without an instance.
+    /// Batch that waits for the call: that of the request, or the running one if the request is unknown. `None` if the
+    /// request continues without an instance.
     pub(crate) batch: Option<u64>,
-    /// Where it is traced.
+    /// Trace of the request, if it is sampled.
     pub(crate) trace: Option<Trace>,
 }

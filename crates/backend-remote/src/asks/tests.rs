@@ -1,4 +1,4 @@
-//! What a runner asks, against a server that a test plays and segments that are numbers.
+//! Requests of a runner to the server, with a fake server and fake segments.
 
 use super::*;
 use crate::frames::write::{self, Put};
@@ -17,7 +17,7 @@ use tensor::{Code, Data, DataType, Error, Result, Shape};
 type Job = Box<dyn FnOnce() + Send>;
 type Respond = Box<dyn FnOnce(ModelCall, Arc<dyn CallAnswers>) -> Result<()> + Send>;
 
-/// The server: what it is asked is kept, or done at once.
+/// A server that keeps each request, or answers it with `respond`.
 struct Server {
     metrics: Arc<CustomMetrics>,
     respond: Mutex<Option<Respond>>,
@@ -51,7 +51,7 @@ impl Host for Server {
     }
 }
 
-struct Link {
+struct FakePeer {
     server: Arc<Server>,
     has_server: bool,
     sent: Mutex<Vec<(Way, Vec<u8>)>>,
@@ -60,12 +60,12 @@ struct Link {
     room: AtomicUsize,
     given_back: AtomicUsize,
     is_short: bool,
-    /// What is left to another thread, which does not come to it.
+    /// If set, keeps jobs for another thread instead of running them.
     left: Option<Mutex<Vec<Job>>>,
     condemned: Mutex<Option<String>>,
 }
 
-impl Peer for Link {
+impl Peer for FakePeer {
     fn host(&self) -> Option<Arc<dyn Host>> {
         self.has_server.then(|| self.server.clone() as Arc<dyn Host>)
     }
@@ -139,11 +139,11 @@ impl Peer for Link {
 
 struct Runner {
     asks: Asks,
-    link: Arc<Link>,
+    link: Arc<FakePeer>,
     peer: Arc<dyn Peer>,
 }
 
-fn runner_with(change: impl FnOnce(&mut Link)) -> Runner {
+fn runner_with(change: impl FnOnce(&mut FakePeer)) -> Runner {
     let server = Arc::new(Server {
         metrics: CustomMetrics::new(true),
         respond: Mutex::default(),
@@ -151,7 +151,7 @@ fn runner_with(change: impl FnOnce(&mut Link)) -> Runner {
         controls: Mutex::default(),
         cancelled: Arc::default(),
     });
-    let mut link = Link {
+    let mut link = FakePeer {
         server,
         has_server: true,
         sent: Mutex::default(),
@@ -227,10 +227,10 @@ fn response(bytes: usize) -> Box<InferResponse> {
     })
 }
 
-/// A CALL_RESPONSE as a test compares it: call, kind, final, code, parameters, text, outputs.
-type Got = (u64, Answer, bool, Code, String, String, u16);
+/// A decoded CALL_RESPONSE: call, kind, final, code, parameters, error text, outputs.
+type CallResponse = (u64, Answer, bool, Code, String, String, u16);
 
-fn got(frame: &[u8]) -> Got {
+fn decode_response(frame: &[u8]) -> CallResponse {
     let (head, rest) = frame.split_first_chunk().expect("a head");
     let header = Header::read(head);
     assert_eq!((header.frame, header.length as usize), (Frame::CallResponse as u8, rest.len()));
@@ -246,20 +246,20 @@ fn got(frame: &[u8]) -> Got {
 }
 
 impl Runner {
-    fn says(&self, frame: FromRunner<'_>) -> std::result::Result<(), Lie> {
+    fn receive(&self, frame: FromRunner<'_>) -> std::result::Result<(), Lie> {
         self.asks.frame(&self.peer, Way::Side, frame)
     }
 
-    fn calls(&self, call: CallRef<'static>) {
-        self.says(FromRunner::Call(Box::new(call))).expect("no lie");
+    fn start_call(&self, call: CallRef<'static>) {
+        self.receive(FromRunner::Call(Box::new(call))).expect("a valid frame");
     }
 
-    fn answers(&self) -> Vec<Got> {
-        std::mem::take(&mut *self.link.sent.lock()).iter().map(|(_, frame)| got(frame)).collect()
+    fn answers(&self) -> Vec<CallResponse> {
+        std::mem::take(&mut *self.link.sent.lock()).iter().map(|(_, frame)| decode_response(frame)).collect()
     }
 
-    /// The call that the server has.
-    fn held(&self) -> (ModelCall, Arc<dyn CallAnswers>) {
+    /// The next call that the server received.
+    fn next_call(&self) -> (ModelCall, Arc<dyn CallAnswers>) {
         self.link.server.calls.lock().remove(0)
     }
 
@@ -267,12 +267,12 @@ impl Runner {
         self.link.server.cancelled.load(SeqCst)
     }
 
-    fn asked(&self, json: &str) -> String {
-        self.says(FromRunner::Control(json)).expect("no lie");
-        self.told()
+    fn operate(&self, json: &str) -> String {
+        self.receive(FromRunner::Control(json)).expect("a valid frame");
+        self.next_result()
     }
 
-    fn told(&self) -> String {
+    fn next_result(&self) -> String {
         let (_, frame) = self.link.sent.lock().remove(0);
         let (head, rest) = frame.split_first_chunk().expect("a head");
         assert_eq!(Header::read(head).frame, Frame::ControlResult as u8);
@@ -280,19 +280,19 @@ impl Runner {
     }
 }
 
-fn refusal(reason: &str) -> Got {
+fn rejection(reason: &str) -> CallResponse {
     let text = format!("Model other - Error when running inference: {reason}");
     (1, Answer::Error, true, Code::Internal, String::new(), text, 0)
 }
 
 #[test]
-fn b_py_10_a_call_reaches_the_server_as_it_was_made_and_its_answer_the_socket_it_came_on() {
+fn b_py_10_a_call_reaches_the_server_and_its_response_the_socket_of_the_call() {
     let runner = runner();
-    runner.asks.frame(&runner.peer, Way::Work, FromRunner::Call(Box::new(call(1)))).expect("no lie");
-    assert_eq!(runner.link.given_back.load(SeqCst), 1, "its block");
-    let (asked, answers) = runner.held();
-    let request = &asked.request;
-    assert_eq!((&*asked.model, asked.version, asked.decoupled), ("other", -1, false));
+    runner.asks.frame(&runner.peer, Way::Work, FromRunner::Call(Box::new(call(1)))).expect("a valid frame");
+    assert_eq!(runner.link.given_back.load(SeqCst), 1, "its block is returned");
+    let (sent, answers) = runner.next_call();
+    let request = &sent.request;
+    assert_eq!((&*sent.model, sent.version, sent.decoupled), ("other", -1, false));
     assert_eq!((&*request.id, request.timeout_us, request.depth), ("id", 5, 5));
     assert_eq!(
         (&request.sequence.id, request.sequence.start, request.sequence.end),
@@ -309,9 +309,9 @@ fn b_py_10_a_call_reaches_the_server_as_it_was_made_and_its_answer_the_socket_it
     );
     let sizes: Vec<_> = request.inputs.iter().map(|i| (&*i.name, i.data.len())).collect();
     assert_eq!(sizes, [("A", 4), ("L", 8192)]);
-    assert!(request.outputs.is_empty(), "all");
+    assert!(request.outputs.is_empty(), "all outputs");
     answers.answer(Some(Ok(response(4096))), true);
-    // The first output fits into the frame, the second does not any more.
+    // The first output fits into the frame, the second does not.
     assert_eq!(runner.link.written.lock().len(), 1);
     assert_eq!(runner.link.sent.lock()[0].0, Way::Work);
     assert_eq!(runner.answers(), [(1, Answer::Response, true, Code::Unknown, r#"{"a":1}"#.into(), String::new(), 2)]);
@@ -319,58 +319,58 @@ fn b_py_10_a_call_reaches_the_server_as_it_was_made_and_its_answer_the_socket_it
 }
 
 #[test]
-fn b_py_10_refusals_have_the_prefix_and_are_internal_and_failures_keep_their_own_words() {
+fn b_py_10_a_rejected_call_gets_a_prefix_and_internal_and_a_failed_one_keeps_its_error() {
     let runner = runner();
-    let refuses = |error: Error| *runner.link.server.respond.lock() = Some(Box::new(|_, _| Err(error)));
-    refuses(Error::not_found("Request for unknown model: 'other' is not found"));
-    runner.calls(call(1));
-    assert_eq!(runner.answers(), [refusal("Request for unknown model: 'other' is not found")]);
+    let reject_with = |error: Error| *runner.link.server.respond.lock() = Some(Box::new(|_, _| Err(error)));
+    reject_with(Error::not_found("Request for unknown model: 'other' is not found"));
+    runner.start_call(call(1));
+    assert_eq!(runner.answers(), [rejection("Request for unknown model: 'other' is not found")]);
 
-    let fails = |error: Error| {
+    let fail_with = |error: Error| {
         let respond = |_, answers: Arc<dyn CallAnswers>| {
             answers.answer(Some(Err(error)), true);
             Ok(())
         };
         *runner.link.server.respond.lock() = Some(Box::new(respond));
     };
-    // Answered before the server has said that it took it.
+    // The server responds before its function `call` returns.
     for (error, code) in [(Error::not_found("t"), Code::NotFound), (Error::cancelled("t"), Code::Cancelled)] {
-        fails(error);
-        runner.calls(call(2));
+        fail_with(error);
+        runner.start_call(call(2));
         assert_eq!(runner.answers(), [(2, Answer::Error, true, code, String::new(), "t".into(), 0)]);
     }
-    fails(Error::new(Code::ResourceExhausted, "t"));
-    runner.calls(call(2));
+    fail_with(Error::new(Code::ResourceExhausted, "t"));
+    runner.start_call(call(2));
     assert_eq!(runner.answers()[0].3, Code::ResourceExhausted);
-    assert_eq!((runner.asks.calls.open(), runner.cancelled()), (0, 3), "what is over is cancelled in vain");
+    assert_eq!((runner.asks.calls.open(), runner.cancelled()), (0, 3), "cancelling a finished call does nothing");
 }
 
 #[test]
-fn b_py_12_answers_of_a_decoupled_call_come_in_order_and_the_end_may_come_alone() {
+fn b_py_12_responses_of_a_decoupled_call_keep_their_order_and_the_final_one_may_be_empty() {
     let runner = runner();
-    runner.calls(CallRef { is_decoupled: true, ..call(1) });
-    let (asked, answers) = runner.held();
-    assert!(asked.decoupled);
+    runner.start_call(CallRef { is_decoupled: true, ..call(1) });
+    let (sent, answers) = runner.next_call();
+    assert!(sent.decoupled);
     answers.answer(Some(Ok(response(1))), false);
     answers.answer(Some(Err(Error::not_found("mid"))), false);
     answers.answer(None, true);
-    // After the end.
+    // Ignored after the final response.
     answers.answer(Some(Ok(response(1))), false);
     let kinds: Vec<_> = runner.answers().into_iter().map(|(_, kind, is_final, ..)| (kind, is_final)).collect();
     assert_eq!(kinds, [(Answer::Response, false), (Answer::Error, false), (Answer::None, true)]);
 }
 
 #[test]
-fn b_py_12_a_cancelled_call_still_has_an_end_and_a_closed_one_has_none() {
+fn b_py_12_a_cancelled_call_gets_a_final_response_and_a_closed_one_gets_none() {
     let runner = runner();
     for number in [1, 2] {
-        runner.calls(CallRef { is_decoupled: true, ..call(number) });
+        runner.start_call(CallRef { is_decoupled: true, ..call(number) });
     }
-    let ((_, first), (_, second)) = (runner.held(), runner.held());
-    runner.says(FromRunner::CallCancel(1)).expect("no lie");
-    runner.says(FromRunner::CallClose(2)).expect("no lie");
-    // Over already, or never there.
-    runner.says(FromRunner::CallCancel(99)).expect("no lie");
+    let ((_, first), (_, second)) = (runner.next_call(), runner.next_call());
+    runner.receive(FromRunner::CallCancel(1)).expect("a valid frame");
+    runner.receive(FromRunner::CallClose(2)).expect("a valid frame");
+    // No such call: ignored.
+    runner.receive(FromRunner::CallCancel(99)).expect("a valid frame");
     assert_eq!((runner.cancelled(), runner.asks.calls.open()), (2, 2));
     first.answer(Some(Err(Error::cancelled("stopped"))), true);
     second.answer(Some(Err(Error::cancelled("stopped"))), true);
@@ -379,113 +379,113 @@ fn b_py_12_a_cancelled_call_still_has_an_end_and_a_closed_one_has_none() {
 }
 
 #[test]
-fn b_py_27_a_request_that_is_cancelled_cancels_its_calls_and_no_others() {
+fn b_py_27_cancelling_a_request_cancels_only_its_calls() {
     let runner = runner();
     for (number, parent) in [(1, (3, 9)), (2, (3, 9)), (3, (3, 8))] {
-        runner.calls(CallRef { parent, ..call(number) });
+        runner.start_call(CallRef { parent, ..call(number) });
     }
     runner.asks.request_cancelled((3, 9));
     assert_eq!(runner.cancelled(), 2);
-    assert_eq!(runner.link.server.calls.lock()[2].0.request.depth, 1, "of no request that it has");
+    assert_eq!(runner.link.server.calls.lock()[2].0.request.depth, 1, "the call has no parent");
 }
 
 #[test]
-fn b_pyr_07_what_a_process_called_and_made_ends_with_it() {
+fn b_pyr_07_calls_and_metrics_of_a_process_end_with_it() {
     let runner = runner();
-    runner.calls(call(1));
-    runner.asked(r#"{"id":5,"operation":"family_new","name":"n","description":"d","kind":"gauge"}"#);
+    runner.start_call(call(1));
+    runner.operate(r#"{"id":5,"operation":"family_new","name":"n","description":"d","kind":"gauge"}"#);
     runner.asks.closed();
     assert_eq!((runner.cancelled(), runner.asks.calls.open()), (1, 0));
     assert_eq!(runner.link.server.metrics.used(), [0, 0, 0]);
-    let (_, answers) = runner.held();
+    let (_, answers) = runner.next_call();
     answers.answer(Some(Ok(response(1))), true);
-    assert!(runner.link.sent.lock().is_empty(), "there is nobody to send it to");
+    assert!(runner.link.sent.lock().is_empty(), "no response is sent to an ended process");
 }
 
 #[test]
-fn b_py_10_a_call_that_is_cancelled_while_the_server_takes_it_is_cancelled_then() {
+fn b_py_10_a_call_can_be_cancelled_while_the_server_accepts_it() {
     let runner = Arc::new(runner());
     let this = runner.clone();
     *runner.link.server.respond.lock() = Some(Box::new(move |_, _| {
         this.asks.request_cancelled((3, 9));
         Ok(())
     }));
-    runner.calls(call(1));
+    runner.start_call(call(1));
     assert_eq!(runner.cancelled(), 1);
 }
 
 #[test]
-fn b_sec_07_an_instance_has_so_many_calls_at_once_and_no_more() {
+fn b_sec_07_calls_of_an_instance_are_bounded() {
     let runner = runner();
     for number in 0..calls::CALLS_MAX as u64 {
-        runner.calls(call(number + 10));
+        runner.start_call(call(number + 10));
     }
-    runner.calls(call(1));
-    assert_eq!(runner.answers(), [refusal("this instance has 1024 inferences of other models in progress")]);
-    // Closing them does not make room: they run until they end.
-    runner.says(FromRunner::CallClose(10)).expect("no lie");
-    runner.calls(call(1));
+    runner.start_call(call(1));
+    assert_eq!(runner.answers(), [rejection("this instance has 1024 inferences of other models in progress")]);
+    // A closed call counts until it ends.
+    runner.receive(FromRunner::CallClose(10)).expect("a valid frame");
+    runner.start_call(call(1));
     assert_eq!(runner.answers().len(), 1);
-    let (_, answers) = runner.held();
+    let (_, answers) = runner.next_call();
     answers.answer(None, true);
-    runner.calls(call(1));
+    runner.start_call(call(1));
     assert_eq!((runner.answers().len(), runner.asks.calls.open()), (0, calls::CALLS_MAX));
 }
 
 #[test]
-fn b_sec_02_lies_of_a_caller_are_lies_and_a_lack_of_memory_is_none() {
+fn b_sec_02_an_invalid_call_is_a_protocol_error_and_a_lack_of_memory_is_not() {
     let runner = runner();
-    let mut lies = call(1);
-    lies.request.inputs.push(large(9));
-    assert_eq!(runner.says(FromRunner::Call(Box::new(lies))), Err(Lie("no such segment")));
-    let mut lies = call(1);
-    lies.request.parameters = "[]";
-    assert!(runner.says(FromRunner::Call(Box::new(lies))).is_err());
-    runner.calls(call(1));
-    assert_eq!(runner.says(FromRunner::Call(Box::new(call(1)))), Err(Lie("two calls have one number")));
+    let mut invalid = call(1);
+    invalid.request.inputs.push(large(9));
+    assert_eq!(runner.receive(FromRunner::Call(Box::new(invalid))), Err(Lie("no such segment")));
+    let mut invalid = call(1);
+    invalid.request.parameters = "[]";
+    assert!(runner.receive(FromRunner::Call(Box::new(invalid))).is_err());
+    runner.start_call(call(1));
+    assert_eq!(runner.receive(FromRunner::Call(Box::new(call(1)))), Err(Lie("two calls have one number")));
 
     let short = runner_with(|link| link.is_short = true);
     let mut more = call(1);
     more.request.inputs.push(large(0));
-    short.calls(more);
-    assert_eq!((short.answers(), short.link.given_back.load(SeqCst)), (vec![refusal("no memory")], 2));
+    short.start_call(more);
+    assert_eq!((short.answers(), short.link.given_back.load(SeqCst)), (vec![rejection("no memory")], 2));
 
     let alone = runner_with(|link| link.has_server = false);
-    alone.calls(call(1));
-    assert_eq!(alone.answers(), [refusal("there is no server to ask")]);
-    assert!(alone.asked(r#"{"id":1,"operation":"load","model":"m"}"#).contains("there is no server"));
+    alone.start_call(call(1));
+    assert_eq!(alone.answers(), [rejection("there is no server to ask")]);
+    assert!(alone.operate(r#"{"id":1,"operation":"load","model":"m"}"#).contains("there is no server"));
 }
 
 #[test]
-fn b_sec_07_a_reader_that_is_too_far_behind_has_its_call_ended() {
+fn b_sec_07_a_call_fails_if_there_is_no_memory_for_its_response() {
     let runner = runner_with(|link| link.room = AtomicUsize::new(1));
-    runner.calls(CallRef { is_decoupled: true, ..call(1) });
-    let (_, answers) = runner.held();
-    // One output finds room, the other does not: none of the frame is sent, and its block is free.
+    runner.start_call(CallRef { is_decoupled: true, ..call(1) });
+    let (_, answers) = runner.next_call();
+    // One output finds space, the other does not: the frame is not sent, and its block is freed.
     answers.answer(Some(Ok(response(5000))), false);
     assert!(runner.link.written.lock().is_empty());
     assert_eq!(runner.answers(), [(1, Answer::Error, true, Code::Unavailable, String::new(), "full".into(), 0)]);
     assert_eq!(runner.cancelled(), 1);
     answers.answer(Some(Ok(response(1))), false);
     answers.answer(Some(Err(Error::cancelled(""))), true);
-    assert_eq!((runner.answers().len(), runner.asks.calls.open()), (0, 0), "it had its end");
+    assert_eq!((runner.answers().len(), runner.asks.calls.open()), (0, 0), "the final response was sent already");
 }
 
 #[test]
-fn b_py_21_loads_and_unloads_go_to_the_server_and_their_ends_come_back() {
+fn b_py_21_loads_and_unloads_go_to_the_server_and_their_results_come_back() {
     let runner = runner();
-    let says = |json: &str| runner.says(FromRunner::Control(json)).expect("no lie");
-    says(r#"{"id":1,"operation":"load","model":"m","config":"{}","files":{"file:1/model.py":"eCA9IDE="}}"#);
-    says(r#"{"id":2,"operation":"unload","model":"m","dependents":true}"#);
-    says(r#"{"id":3,"operation":"is_ready","model":"m","version":"1"}"#);
-    assert!(runner.link.sent.lock().is_empty(), "all take time");
+    let receive = |json: &str| runner.receive(FromRunner::Control(json)).expect("a valid frame");
+    receive(r#"{"id":1,"operation":"load","model":"m","config":"{}","files":{"file:1/model.py":"eCA9IDE="}}"#);
+    receive(r#"{"id":2,"operation":"unload","model":"m","dependents":true}"#);
+    receive(r#"{"id":3,"operation":"is_ready","model":"m","version":"1"}"#);
+    assert!(runner.link.sent.lock().is_empty(), "no result yet");
     let mut answers = Vec::new();
     for (control, answer) in runner.link.server.controls.lock().drain(..) {
         assert_eq!(&*control.asker, "caller");
         answers.push((format!("{:?}", control.operation), answer));
     }
     assert_eq!(
-        answers.iter().map(|(asked, _)| &**asked).collect::<Vec<_>>(),
+        answers.iter().map(|(sent, _)| &**sent).collect::<Vec<_>>(),
         [
             r#"Load { model: "m", config: "{}", files: [("file:1/model.py", [120, 32, 61, 32, 49])] }"#,
             r#"Unload { model: "m", dependents: true }"#,
@@ -496,57 +496,57 @@ fn b_py_21_loads_and_unloads_go_to_the_server_and_their_ends_come_back() {
     for ((_, answer), result) in answers.into_iter().zip(results) {
         answer(result);
     }
-    assert_eq!(runner.told(), r#"{"id":1,"error":{"code":"UNAVAILABLE","message":"say \"no\""}}"#);
-    assert_eq!(runner.told(), r#"{"id":2}"#);
-    assert_eq!(runner.told(), r#"{"id":3,"ready":true}"#);
+    assert_eq!(runner.next_result(), r#"{"id":1,"error":{"code":"UNAVAILABLE","message":"say \"no\""}}"#);
+    assert_eq!(runner.next_result(), r#"{"id":2}"#);
+    assert_eq!(runner.next_result(), r#"{"id":3,"ready":true}"#);
 }
 
 #[test]
 fn b_py_20_metrics_are_made_changed_and_read() {
     let runner = runner();
     let family =
-        runner.asked(r#"{"id":1,"operation":"family_new","name":"golden_g","description":"d","kind":"gauge"}"#);
+        runner.operate(r#"{"id":1,"operation":"family_new","name":"golden_g","description":"d","kind":"gauge"}"#);
     assert_eq!(family, r#"{"id":1,"family":1}"#);
     let metric = |id: u32, more: &str| {
-        runner.asked(&format!(r#"{{"id":{id},"operation":"metric_new","family":1,"labels":{{"a":"1"}}{more}}}"#))
+        runner.operate(&format!(r#"{{"id":{id},"operation":"metric_new","family":1,"labels":{{"a":"1"}}{more}}}"#))
     };
-    // Runners send no buckets, or none there are, for what has none.
+    // A runner sends no buckets or an empty list for a metric without buckets.
     assert_eq!(
         (metric(2, ""), metric(3, r#","buckets":[]"#)),
         (r#"{"id":2,"metric":2}"#.into(), r#"{"id":3,"metric":3}"#.into())
     );
     let change = |metric, operation, value| {
-        runner.says(FromRunner::MetricUpdate(MetricChange { metric, value, operation })).expect("no lie");
+        runner.receive(FromRunner::MetricUpdate(MetricChange { metric, value, operation })).expect("a valid frame");
     };
     change(2, MetricOperation::Set, 4.0);
     change(3, MetricOperation::Increment, 0.5);
-    // Refused where it was made; here it changes nothing.
+    // The runner rejects these itself; here they are ignored.
     change(2, MetricOperation::Observe, 1.0);
     change(99, MetricOperation::Set, 1.0);
-    let value = || runner.asked(r#"{"id":4,"operation":"metric_value","metric":2}"#);
+    let value = || runner.operate(r#"{"id":4,"operation":"metric_value","metric":2}"#);
     assert_eq!(value(), r#"{"id":4,"value":4.5}"#);
     for (number, shown) in [(f64::NAN, "null"), (f64::INFINITY, r#""Infinity""#), (-0.0, "-0.0"), (1e300, "1e300")] {
         change(2, MetricOperation::Set, number);
         assert_eq!(value(), format!(r#"{{"id":4,"value":{shown}}}"#));
     }
-    // Where objects end nobody waits.
-    runner.says(FromRunner::Control(r#"{"id":0,"operation":"metric_delete","metric":3}"#)).expect("no lie");
+    // Operation 0 gets no result.
+    runner.receive(FromRunner::Control(r#"{"id":0,"operation":"metric_delete","metric":3}"#)).expect("a valid frame");
     assert!(runner.link.sent.lock().is_empty());
-    assert!(runner.asked(r#"{"id":5,"operation":"metric_value","metric":3}"#).contains("there is no metric 3"));
-    assert_eq!(runner.asked(r#"{"id":6,"operation":"family_delete","family":1}"#), r#"{"id":6}"#);
+    assert!(runner.operate(r#"{"id":5,"operation":"metric_value","metric":3}"#).contains("there is no metric 3"));
+    assert_eq!(runner.operate(r#"{"id":6,"operation":"family_delete","family":1}"#), r#"{"id":6}"#);
     assert!(runner.link.server.metrics.snapshot().is_empty());
     assert!(value().contains("has been deleted"));
 
-    let refused =
-        runner.asked(r#"{"id":7,"operation":"family_new","name":"1golden","description":"d","kind":"gauge"}"#);
-    assert_eq!(refused, r#"{"id":7,"error":{"code":"INVALID_ARG","message":"Invalid metric name"}}"#);
-    runner.asked(r#"{"id":8,"operation":"family_new","name":"h","description":"d","kind":"histogram"}"#);
+    let rejected =
+        runner.operate(r#"{"id":7,"operation":"family_new","name":"1golden","description":"d","kind":"gauge"}"#);
+    assert_eq!(rejected, r#"{"id":7,"error":{"code":"INVALID_ARG","message":"Invalid metric name"}}"#);
+    runner.operate(r#"{"id":8,"operation":"family_new","name":"h","description":"d","kind":"histogram"}"#);
     assert!(
         runner
-            .asked(r#"{"id":9,"operation":"metric_new","family":5,"labels":{"a":1},"buckets":[1]}"#)
+            .operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{"a":1},"buckets":[1]}"#)
             .contains("non-string")
     );
-    runner.asked(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,2.5]}"#);
+    runner.operate(r#"{"id":9,"operation":"metric_new","family":5,"labels":{},"buckets":[1,2.5]}"#);
     change(6, MetricOperation::Observe, 2.0);
     let snapshot = runner.link.server.metrics.snapshot();
     let Some((_, MetricValue::Histogram(histogram))) = snapshot[0].series.first() else { panic!("{snapshot:?}") };
@@ -554,12 +554,12 @@ fn b_py_20_metrics_are_made_changed_and_read() {
 }
 
 #[test]
-fn b_sec_07_questions_are_bounded_and_what_is_no_question_is_a_lie() {
+fn b_sec_07_operations_are_bounded_and_invalid_ones_are_protocol_errors() {
     let runner = runner();
     for json in ["", "{", "[]", "{}", r#"{"id":"1","operation":"load"}"#, r#"{"id":-1}"#] {
-        assert!(runner.says(FromRunner::Control(json)).is_err(), "{json}");
+        assert!(runner.receive(FromRunner::Control(json)).is_err(), "{json}");
     }
-    for (json, says) in [
+    for (json, text) in [
         (r#"{"id":1}"#, "operation"),
         (r#"{"id":1,"operation":"format_disk"}"#, "there is no operation"),
         (r#"{"id":1,"operation":"load"}"#, "model"),
@@ -568,63 +568,67 @@ fn b_sec_07_questions_are_bounded_and_what_is_no_question_is_a_lie() {
         (r#"{"id":1,"operation":"metric_value","metric":1}"#, "made no family"),
         (r#"{"id":1,"operation":"family_new","name":"n","description":"d","kind":"summary"}"#, "no kind"),
     ] {
-        assert!(runner.asked(json).contains(says), "{json}");
+        assert!(runner.operate(json).contains(text), "{json}");
     }
-    // A long one that is none is found out elsewhere.
-    runner.says(FromRunner::Control(&"[".repeat(20_000))).expect("later");
+    // A long operation is parsed on another thread.
+    runner.receive(FromRunner::Control(&"[".repeat(20_000))).expect("later");
     assert_eq!(runner.link.condemned.lock().take().as_deref(), Some("a question is no JSON"));
 
     let load = |id: usize| {
-        runner.says(FromRunner::Control(&format!(r#"{{"id":{id},"operation":"load","model":"m"}}"#))).expect("no lie");
+        runner
+            .receive(FromRunner::Control(&format!(r#"{{"id":{id},"operation":"load","model":"m"}}"#)))
+            .expect("a valid frame");
     };
     (1..=control::CONTROLS_MAX).for_each(load);
     assert!(runner.link.sent.lock().is_empty());
     load(1000);
-    assert!(runner.told().contains("waits for 64 loads"));
+    assert!(runner.next_result().contains("waits for 64 loads"));
     let (control, answer) = runner.link.server.controls.lock().remove(0);
     assert!(matches!(control.operation, ModelOperation::Load { .. }));
     answer(Ok("{}".into()));
     load(1001);
-    assert_eq!(runner.link.sent.lock().len(), 1, "the end of the first alone");
+    assert_eq!(runner.link.sent.lock().len(), 1, "only the result of the first");
 }
 
 #[test]
-fn other_frames_are_lies_here_and_lines_are_none() {
+fn frames_of_batches_are_rejected_and_log_lines_accepted() {
     let runner = runner();
-    runner.says(FromRunner::Log(LogRef { level: LogLevel::Info, file: "m.py", line: 1, text: "x" })).expect("no lie");
-    assert!(runner.says(FromRunner::Pong(1)).is_err());
+    runner
+        .receive(FromRunner::Log(LogRef { level: LogLevel::Info, file: "m.py", line: 1, text: "x" }))
+        .expect("a valid frame");
+    assert!(runner.receive(FromRunner::Pong(1)).is_err());
 }
 
 #[test]
-fn b_sec_07_long_questions_are_bounded_together() {
+fn b_sec_07_the_bytes_of_long_operations_are_bounded() {
     let runner = runner();
-    // Two thirds of what there may be, and once more.
+    // Two thirds of the limit, twice.
     let contents = "eCA9".repeat(176 << 10);
     let load = |id: u32| format!(r#"{{"id":{id},"operation":"load","model":"m","files":{{"file:x":"{contents}"}}}}"#);
-    runner.says(FromRunner::Control(&load(1))).expect("no lie");
+    runner.receive(FromRunner::Control(&load(1))).expect("a valid frame");
     assert!(runner.link.sent.lock().is_empty());
-    assert!(runner.asked(&load(2)).contains("hold more than"));
+    assert!(runner.operate(&load(2)).contains("hold more than"));
     let (_, answer) = runner.link.server.controls.lock().remove(0);
     answer(Ok("{}".into()));
-    assert_eq!(runner.told(), r#"{"id":1}"#);
-    runner.says(FromRunner::Control(&load(3))).expect("no lie");
+    assert_eq!(runner.next_result(), r#"{"id":1}"#);
+    runner.receive(FromRunner::Control(&load(3))).expect("a valid frame");
     assert!(runner.link.sent.lock().is_empty());
 }
 
 #[test]
-fn b_sec_07_long_questions_are_bounded_while_none_is_read() {
+fn b_sec_07_long_operations_are_bounded_before_they_are_parsed() {
     let runner = runner_with(|link| link.left = Some(Mutex::default()));
     let contents = "eCA9".repeat(96 << 10);
     for id in 1..100 {
         let load = format!(r#"{{"id":{id},"operation":"load","model":"m","files":{{"file:x":"{contents}"}}}}"#);
-        runner.says(FromRunner::Control(&load)).expect("no lie");
+        runner.receive(FromRunner::Control(&load)).expect("a valid frame");
     }
-    assert_eq!(runner.link.left.as_ref().map(|left| left.lock().len()), Some(2), "1 MiB of them");
-    assert_eq!(runner.link.sent.lock().len(), 97, "the others are refused at once");
+    assert_eq!(runner.link.left.as_ref().map(|left| left.lock().len()), Some(2), "1 MiB");
+    assert_eq!(runner.link.sent.lock().len(), 97, "the others are rejected at once");
 }
 
 #[test]
-fn b_sec_03_whatever_a_runner_and_the_server_do_in_whatever_order_each_call_has_one_end_at_most() {
+fn b_sec_03_each_call_gets_at_most_one_final_response_in_any_order_of_events() {
     let mut state = 88_172_645_463_325_252u64;
     let mut random = move |below: usize| {
         state ^= state << 13;
@@ -634,43 +638,43 @@ fn b_sec_03_whatever_a_runner_and_the_server_do_in_whatever_order_each_call_has_
     };
     for round in 0..200 {
         let runner = runner_with(|link| link.room = AtomicUsize::new(round % 5));
-        let mut held: Vec<Arc<dyn CallAnswers>> = Vec::new();
+        let mut open_calls: Vec<Arc<dyn CallAnswers>> = Vec::new();
         let mut numbers = 0;
-        // How often a call of a number was begun: a runner may use one again once it is free.
-        let mut begun = vec![0; 102];
+        // Calls started per number: a runner may reuse a number after its call has ended.
+        let mut started = vec![0; 102];
         for _ in 0..100 {
             let some = random(numbers + 2) as u64;
             let _ = match random(12) {
                 0..=2 => {
                     numbers += 1;
-                    begun[numbers] += 1;
+                    started[numbers] += 1;
                     let parent = if random(2) == 0 { (3, 9) } else { (random(3) as u32, 0) };
                     let new = CallRef { is_decoupled: random(2) == 0, parent, ..call(numbers as u64) };
-                    runner.says(FromRunner::Call(Box::new(new)))
+                    runner.receive(FromRunner::Call(Box::new(new)))
                 }
-                // A number that it has, or had.
+                // A number in use, or used before.
                 3 => {
-                    let said = runner.says(FromRunner::Call(Box::new(call(some))));
-                    begun[some as usize] += usize::from(said.is_ok());
-                    said
+                    let result = runner.receive(FromRunner::Call(Box::new(call(some))));
+                    started[some as usize] += usize::from(result.is_ok());
+                    result
                 }
-                4 => runner.says(FromRunner::CallCancel(some)),
-                5 => runner.says(FromRunner::CallClose(some)),
+                4 => runner.receive(FromRunner::CallCancel(some)),
+                5 => runner.receive(FromRunner::CallClose(some)),
                 6 => {
                     runner.asks.request_cancelled((3, 9));
                     Ok(())
                 }
                 7 => {
-                    let refused = |_, _| Err(Error::invalid("no"));
-                    *runner.link.server.respond.lock() = Some(Box::new(refused));
+                    let rejected = |_, _| Err(Error::invalid("no"));
+                    *runner.link.server.respond.lock() = Some(Box::new(rejected));
                     Ok(())
                 }
-                _ if held.is_empty() => Ok(()),
+                _ if open_calls.is_empty() => Ok(()),
                 _ => {
-                    let at = random(held.len());
+                    let at = random(open_calls.len());
                     let is_final = random(3) == 0;
-                    // A server says nothing after the end.
-                    let answers = if is_final { held.swap_remove(at) } else { held[at].clone() };
+                    // The server sends nothing after the final response.
+                    let answers = if is_final { open_calls.swap_remove(at) } else { open_calls[at].clone() };
                     let response = match random(3) {
                         0 => None,
                         1 => Some(Err(Error::internal("t"))),
@@ -680,17 +684,17 @@ fn b_sec_03_whatever_a_runner_and_the_server_do_in_whatever_order_each_call_has_
                     Ok(())
                 }
             };
-            held.extend(runner.link.server.calls.lock().drain(..).map(|(_, answers)| answers));
+            open_calls.extend(runner.link.server.calls.lock().drain(..).map(|(_, answers)| answers));
         }
-        // Whatever is left ends.
-        held.iter().for_each(|answers| answers.answer(None, true));
+        // Ends all calls that are left.
+        open_calls.iter().for_each(|answers| answers.answer(None, true));
         assert_eq!(runner.asks.calls.open(), 0, "round {round}");
         let mut ends: std::collections::HashMap<u64, usize> = Default::default();
         for (number, _, is_final, ..) in runner.answers() {
             *ends.entry(number).or_default() += usize::from(is_final);
         }
         for (number, ends) in ends {
-            assert!(ends <= begun[number as usize], "round {round}: {ends} ends of call {number}");
+            assert!(ends <= started[number as usize], "round {round}: {ends} final responses of call {number}");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Which instance of which model a frame is about.
+//! Model and instance that a frame belongs to.
 
 use crate::generated::Header;
 
-/// Numbers that the host gave an instance when it loaded it. They mean something to one process only.
+/// Numbers that the server gave an instance at LOAD. They are valid for one process only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceId {
-    /// From 1.
+    /// Number of the model in the process, from 1.
     pub model: u16,
-    /// From 0 in each model.
+    /// Number of the instance in the model, from 0.
     pub instance: u16,
 }
 
 impl InstanceId {
-    /// Of frames about the process itself: its memory, and whether it is there.
+    /// Id in frames about the process itself: its memory, and pings.
     pub const PROCESS: Self = Self { model: 0, instance: 0 };
-    /// Of the instance in a process that has one.
+    /// Id of the instance in a process with a single instance.
     pub const ONLY: Self = Self { model: 1, instance: 0 };
 
-    /// What a frame says.
+    /// Id in the header of a frame.
     pub fn of(header: &Header) -> Self {
         Self { model: header.model, instance: header.instance }
     }

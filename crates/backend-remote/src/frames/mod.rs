@@ -1,4 +1,5 @@
-//! Frames, as bytes and as values. Pure. Nothing a runner writes makes a read panic, allocate more than a frame's own length explains, or reach outside.
+//! Codec of frames. Pure. Whatever a runner sends, a read never panics, allocates at most in proportion to the length
+//! of the frame, and accesses only the frame.
 
 mod id;
 mod read;

@@ -1,5 +1,5 @@
-//! Everything a runner may send. A frame is looked at as a whole before anything is done about it: what is read here holds to the
-//! protocol but for what only the state of the runner tells (slots, segments, blocks, calls).
+//! Decodes all frames that a runner may send. A frame is decoded as a whole before any part of it takes effect. A
+//! decoded frame is valid except for what depends on the runner's state (slots, segments, blocks, calls).
 
 use super::id::InstanceId;
 use super::reader::{Ids, Lie, Reader};
@@ -12,73 +12,73 @@ use crate::generated::{
 };
 use smallvec::SmallVec;
 
-/// One answer of a request.
+/// One response of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerRef<'a> {
-    /// What it is.
+    /// Kind of the response.
     pub kind: Answer,
-    /// The request is over with it.
+    /// No response of the request follows.
     pub is_final: bool,
-    /// Of an error.
+    /// Code, if this is an error.
     pub code: tensor::Code,
     /// JSON object, or "".
     pub parameters: &'a str,
-    /// Of an error.
+    /// Error text, if this is an error.
     pub error: &'a str,
-    /// Of a response.
+    /// Outputs, if this is not an error.
     pub outputs: SmallVec<[TensorRef<'a>; 2]>,
 }
 
-/// A request that a model makes of another.
+/// A request of one model to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestRef<'a> {
     /// Fixed fields.
     pub head: RequestHead,
     /// Request id.
     pub id: &'a str,
-    /// Correlation id if it is text, else "".
+    /// Correlation id if it is a string, otherwise "".
     pub correlation: &'a str,
     /// JSON object, or "".
     pub parameters: &'a str,
     /// JSON object, or "".
     pub trace: &'a str,
-    /// Outputs that are wanted; `None`: all.
+    /// Requested outputs; `None` for all.
     pub outputs: Option<SmallVec<[&'a str; 2]>>,
-    /// Inputs.
+    /// Input tensors.
     pub inputs: SmallVec<[TensorRef<'a>; 2]>,
 }
 
-/// Inference by another model.
+/// A call: inference by another model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRef<'a> {
-    /// Which call of the runner.
+    /// Number of the call in the runner.
     pub call: u64,
-    /// Version; -1: as the policy says.
+    /// Version; -1 to apply the version policy.
     pub version: i64,
-    /// The request that it is made for: slot and generation.
+    /// Slot and generation of the request that the call is made for.
     pub parent: (u32, u32),
-    /// The caller takes any number of responses.
+    /// The caller accepts any number of responses.
     pub is_decoupled: bool,
-    /// It is to be a child of its parent's trace.
+    /// The call is traced as a child of its parent's trace.
     pub is_traced: bool,
-    /// Its outputs may lie on a device.
+    /// The caller accepts outputs on a device.
     pub takes_devices: bool,
-    /// Whom.
+    /// Name of the called model.
     pub model: &'a str,
-    /// What.
+    /// Request to the called model.
     pub request: RequestRef<'a>,
 }
 
 /// The end of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultRef<'a> {
-    /// Which batch.
+    /// Number of the batch.
     pub batch: u64,
-    /// Blocks of requests that are free.
+    /// Request blocks that the runner returns.
     pub releases: Ids<'a>,
-    /// The batch failed, with this text.
+    /// Error text, if the batch failed.
     pub failed: Option<&'a str>,
-    /// In the order of the requests; none if it failed.
+    /// Responses in the order of the requests; empty if the batch failed.
     pub answers: SmallVec<[AnswerRef<'a>; 1]>,
 }
 
@@ -122,20 +122,20 @@ pub enum FromRunner<'a> {
     Pong(u64),
 }
 
-/// A frame's head, its content, and what came behind it.
+/// Header and body of a frame, and the bytes that follow it.
 pub type Split<'a> = (Header, &'a [u8], &'a [u8]);
 
-/// Looks for a frame at the beginning of what came. `None`: it is not whole yet.
+/// Splits the first frame off the received bytes. `None` if the frame is incomplete.
 ///
 /// # Errors
-/// Its head is one that no runner sends.
-pub fn split(came: &[u8]) -> Result<Option<Split<'_>>, Lie> {
-    let Some((head, rest)) = came.split_first_chunk() else { return Ok(None) };
+/// If a runner must not send a frame with this header.
+pub fn split(received: &[u8]) -> Result<Option<Split<'_>>, Lie> {
+    let Some((head, rest)) = received.split_first_chunk() else { return Ok(None) };
     let header = Header::read(head);
     if u64::from(header.length) > FRAME_BYTES_MAX {
         return Err(Lie("a frame is too long"));
     }
-    // Before its bytes are waited for.
+    // Checked before the body arrives.
     let frame = frame_of(&header)?;
     if is_about_process(frame) != (InstanceId::of(&header) == InstanceId::PROCESS) {
         return Err(Lie("a frame about an instance names none, or one about the process does"));
@@ -143,12 +143,12 @@ pub fn split(came: &[u8]) -> Result<Option<Split<'_>>, Lie> {
     Ok(rest.split_at_checked(header.length as usize).map(|(body, rest)| (header, body, rest)))
 }
 
-/// The version of the protocol that the runner's first frame, READY or FAILED, is of, where that is not ours. It stands at the same place in all versions; the
-/// first one had 0 there.
-pub fn other_version(came: &[u8]) -> Option<u64> {
-    let &[_, _, _, _, frame, version, ..] = came else { return None };
-    let greets = matches!(Frame::from_number(frame.into()), Some(Frame::Ready | Frame::Failed));
-    (greets && u64::from(version) != VERSION).then(|| u64::from(version.max(1)))
+/// Protocol version in the runner's first frame, READY or FAILED, if it differs from ours. All versions keep it at the
+/// same offset; version 1 sent 0.
+pub fn other_version(received: &[u8]) -> Option<u64> {
+    let &[_, _, _, _, frame, version, ..] = received else { return None };
+    let is_first = matches!(Frame::from_number(frame.into()), Some(Frame::Ready | Frame::Failed));
+    (is_first && u64::from(version) != VERSION).then(|| u64::from(version.max(1)))
 }
 
 fn is_about_process(frame: Frame) -> bool {
@@ -173,10 +173,10 @@ fn frame_of(header: &Header) -> Result<Frame, Lie> {
     }
 }
 
-/// Reads a whole frame.
+/// Decodes a complete frame.
 ///
 /// # Errors
-/// It breaks a rule.
+/// If the frame breaks the protocol.
 pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> {
     let mut from = Reader::new(body);
     let frame = match frame_of(header)? {

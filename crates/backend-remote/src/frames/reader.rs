@@ -1,8 +1,8 @@
-//! Reads a frame from its beginning to its end; what is not there is a lie, never a panic.
+//! Cursor over the body of a frame. A missing byte is a protocol error, never a panic.
 
 use std::fmt;
 
-/// What a runner did that the protocol forbids. It is killed for that; the text is for the server's log only.
+/// A breach of the protocol. The runner is killed; the text is only for the server's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lie(pub &'static str);
 
@@ -12,7 +12,7 @@ impl fmt::Display for Lie {
     }
 }
 
-/// What is left of a frame.
+/// The unread rest of a frame.
 #[derive(Clone)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -40,28 +40,28 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(length as usize)?).map_err(|_| Lie("a text is not UTF-8"))
     }
 
-    /// All that is left, UTF-8.
+    /// The rest of the frame as UTF-8.
     pub(crate) fn rest(self) -> Result<&'a str, Lie> {
         std::str::from_utf8(self.0).map_err(|_| Lie("a text is not UTF-8"))
     }
 
-    /// Nothing is left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), Lie> {
         if self.0.is_empty() { Ok(()) } else { Err(Lie("a frame has more bytes than its parts")) }
     }
 
-    /// `count` numbers.
+    /// The next `count` block ids.
     pub(crate) fn ids(&mut self, count: u32) -> Result<Ids<'a>, Lie> {
         self.take((count as usize).saturating_mul(8)).map(Ids)
     }
 }
 
-/// Numbers of eight bytes in a row: ids of blocks.
+/// List of block ids, eight bytes each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ids<'a>(&'a [u8]);
 
 impl Ids<'_> {
-    /// One by one.
+    /// The ids in their order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.chunks_exact(8).filter_map(|id| Some(u64::from_le_bytes(*id.first_chunk()?)))
     }

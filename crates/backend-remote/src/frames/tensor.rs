@@ -1,60 +1,60 @@
-//! One tensor in a frame: what it is, and its bytes or where they lie.
+//! Decodes one tensor of a frame: its description, and its bytes or their location.
 
 use super::reader::{Lie, Reader};
 use crate::generated::{BLOCK_OFFSET_BITS, DEVICE_SEGMENT, DeviceTensor, HANDLE_BYTES, Place, RANK_MAX, TensorHead};
 use tensor::strings::Strings;
 use tensor::{DataType, Shape, element_count};
 
-/// A part of a segment, copied out of a frame. That it lies inside is checked where the segment is known.
+/// A range of a segment, as a frame describes it. `TensorMemory` checks that it lies inside the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Whether it lies in a segment of requests; else in one of responses.
+    /// True for a request segment, false for a response segment.
     pub of_requests: bool,
     /// Number of the segment.
     pub segment: u16,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 impl Block {
-    /// What it is called when it is given back.
+    /// Id under which the block is returned.
     pub fn id(&self) -> u64 {
         (u64::from(self.segment) << BLOCK_OFFSET_BITS) | self.offset
     }
 }
 
-/// Memory of a device that one side lends the other for a tensor, copied out of a frame. That it is lent is checked where loans are known.
+/// Device memory that one side lends the other for a tensor, as a frame describes it. `TensorMemory` checks the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lent<'a> {
-    /// Whether the host lends it, with an input; else the runner does, with an output.
+    /// True if the server lends it with an input, false if the runner lends it with an output.
     pub by_host: bool,
-    /// Number of the lease, of the side that lends.
+    /// Number of the lease on the lending side.
     pub lease: u64,
     /// Ordinal of the device.
     pub device: u32,
-    /// First byte: in the allocation of the handle; in what was lent, where a runner names memory of the host.
+    /// Offset in the allocation of the handle, or in the lease if a runner names memory of the server.
     pub offset: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What the other side opens. Means nothing where a runner names memory of the host.
+    /// Handle that the other side opens. Meaningless if a runner names memory of the server.
     pub handle: &'a [u8; HANDLE_BYTES as usize],
 }
 
 impl Lent<'_> {
-    /// What the lease is called when it is given back.
+    /// Id under which the lease is returned.
     pub fn id(&self) -> u64 {
         lease_id(self.lease)
     }
 }
 
-/// What a lease is called when it is given back: a number that no block has.
+/// Id under which a lease is returned. No block has it.
 pub fn lease_id(lease: u64) -> u64 {
     (DEVICE_SEGMENT << BLOCK_OFFSET_BITS) | lease
 }
 
-/// The lease that is given back under this name, if it is one.
+/// The lease with this id. `None` if the id is that of a block.
 pub fn lease_of(id: u64) -> Option<u64> {
     (id >> BLOCK_OFFSET_BITS == DEVICE_SEGMENT).then_some(id & ((1 << BLOCK_OFFSET_BITS) - 1))
 }
@@ -62,16 +62,16 @@ pub fn lease_of(id: u64) -> Option<u64> {
 /// The bytes of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents<'a> {
-    /// They came with the frame.
+    /// The bytes are in the frame.
     Inline(&'a [u8]),
-    /// They lie there.
+    /// The bytes are in a segment.
     Block(Block),
-    /// They lie on a device.
+    /// The bytes are on a device.
     Device(Lent<'a>),
 }
 
 impl Contents<'_> {
-    /// How many there are.
+    /// Number of bytes.
     pub fn count(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
@@ -81,7 +81,7 @@ impl Contents<'_> {
     }
 }
 
-/// A tensor as a runner described it. Its shape and its length agree; strings are checked if they came inline, else in the copy.
+/// A tensor as a runner describes it. Its shape and length agree. Inline strings are checked, others when copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorRef<'a> {
     /// Name.
@@ -90,7 +90,7 @@ pub struct TensorRef<'a> {
     pub datatype: DataType,
     /// All dims.
     pub shape: Shape,
-    /// Where its bytes are.
+    /// The bytes of the tensor.
     pub contents: Contents<'a>,
 }
 
@@ -108,7 +108,7 @@ impl<'a> TensorRef<'a> {
         let elements = element_count(&shape).ok_or(Lie("a tensor has dims that are no size"))?;
         let fits = match datatype.byte_size() {
             Some(size) => (elements as u64).checked_mul(size as u64) == Some(head.bytes),
-            // Each has at least its length.
+            // Each string has at least its four length bytes.
             None => (elements as u64).checked_mul(4).is_some_and(|least| least <= head.bytes),
         };
         if !fits {
@@ -161,7 +161,7 @@ impl<'a> TensorRef<'a> {
     }
 }
 
-/// Strings in their raw form, as many as there should be.
+/// Checks that raw contents are exactly `elements` valid strings.
 pub(crate) fn check_strings(raw: &[u8], elements: i64) -> Result<(), Lie> {
     let mut count = 0;
     for string in Strings::new(raw) {

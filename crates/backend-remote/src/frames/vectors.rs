@@ -1,4 +1,4 @@
-//! The codec against `shm/vectors/frames.json`, which the tests of other languages read, too.
+//! Tests of the codec with `shm/vectors/frames.json`, which the tests of other languages also read.
 
 use super::tensor::lease_id;
 use super::write::{self, Put, RequestHeadOf};
@@ -27,29 +27,29 @@ fn good(name: &str) -> Vec<u8> {
     vectors("good").into_iter().find(|v| v.0 == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
-fn reads(name: &str, check: impl FnOnce(FromRunner<'_>)) {
+fn check_read(name: &str, check: impl FnOnce(FromRunner<'_>)) {
     let bytes = good(name);
     let (header, body, rest) = split(&bytes).expect("a head").expect("whole");
     assert!(rest.is_empty());
     for short in 0..bytes.len() {
-        assert_eq!(split(&bytes[..short]), Ok(None), "{name}: {short} bytes of it");
+        assert_eq!(split(&bytes[..short]), Ok(None), "{name}: only {short} bytes");
     }
     check(read(&header, body).unwrap_or_else(|e| panic!("{name}: {e}")));
 }
 
 #[test]
-fn every_lie_is_refused_b_sec_04_b_sec_05() {
-    let lies = vectors("lies");
-    assert!(lies.len() > 25);
-    for (name, bytes) in lies {
+fn invalid_frames_are_rejected_b_sec_04_b_sec_05() {
+    let invalid = vectors("lies");
+    assert!(invalid.len() > 25);
+    for (name, bytes) in invalid {
         let read = split(&bytes).map(|whole| whole.map(|(header, body, _)| read(&header, body).map(drop)));
         assert!(matches!(read, Err(_) | Ok(Some(Err(_)))), "{name}: {read:?}");
     }
 }
 
 #[test]
-fn what_a_runner_says_is_read() {
-    reads("result", |frame| {
+fn frames_of_a_runner_are_decoded() {
+    check_read("result", |frame| {
         let FromRunner::Result(result) = frame else { panic!("{frame:?}") };
         assert_eq!((result.batch, result.failed, result.releases.iter().collect::<Vec<_>>()), (7, None, vec![64]));
         let [first, second] = &result.answers[..] else { panic!("two answers") };
@@ -67,7 +67,7 @@ fn what_a_runner_says_is_read() {
         assert_eq!(first.outputs[..], expected);
         assert!(second.kind == Answer::None && !second.is_final && second.outputs.is_empty());
     });
-    reads("result_device", |frame| {
+    check_read("result_device", |frame| {
         let FromRunner::Result(result) = frame else { panic!("{frame:?}") };
         let releases: Vec<_> = result.releases.iter().collect();
         assert_eq!(
@@ -80,20 +80,20 @@ fn what_a_runner_says_is_read() {
         assert_eq!(ours.contents, Contents::Device(lent));
         assert_eq!(theirs.contents, Contents::Device(Lent { by_host: true, lease: 3, bytes: 16, ..lent }));
     });
-    reads("result_failed", |frame| {
+    check_read("result_failed", |frame| {
         assert!(matches!(frame, FromRunner::Result(r) if r.failed == Some("ValueError: é") && r.answers.is_empty()));
     });
-    reads("respond", |frame| {
+    check_read("respond", |frame| {
         let FromRunner::Respond { slot: 3, generation: 9, answer } = frame else { panic!("{frame:?}") };
         assert_eq!(
             (answer.kind, answer.code, answer.error, answer.is_final),
             (Answer::Error, Code::InvalidArg, "no", false)
         );
     });
-    reads("respond_exhausted", |frame| {
+    check_read("respond_exhausted", |frame| {
         assert!(matches!(frame, FromRunner::Respond { answer, .. } if answer.code == Code::ResourceExhausted));
     });
-    reads("call", |frame| {
+    check_read("call", |frame| {
         let FromRunner::Call(call) = frame else { panic!("{frame:?}") };
         assert_eq!((call.call, call.version, call.parent, call.model), (1, -1, (3, 9), "other"));
         assert!(call.is_decoupled && !call.is_traced && call.request.inputs.len() == 1 && call.request.head.flags == 2);
@@ -102,25 +102,27 @@ fn what_a_runner_says_is_read() {
             ("b", "c", &Some(smallvec!["O"]))
         );
     });
-    reads("call_cancel", |frame| assert_eq!(frame, FromRunner::CallCancel(1)));
-    reads("metric_update", |frame| {
+    check_read("call_cancel", |frame| assert_eq!(frame, FromRunner::CallCancel(1)));
+    check_read("metric_update", |frame| {
         let operation = MetricOperation::Observe;
         assert_eq!(frame, FromRunner::MetricUpdate(MetricChange { metric: 2, value: 0.5, operation }));
     });
-    reads("log", |frame| {
+    check_read("log", |frame| {
         assert_eq!(frame, FromRunner::Log(LogRef { level: LogLevel::Warning, file: "m.py", line: 12, text: "hot" }));
     });
-    reads("need_segment", |frame| assert_eq!(frame, FromRunner::NeedSegment(1 << 30)));
-    reads("no_devices", |frame| assert_eq!(frame, FromRunner::NoDevices));
-    reads("release", |_| {});
-    reads("is_ready_result", |frame| assert_eq!(frame, FromRunner::IsReadyResult { question: 11, is_ready: true }));
-    reads("pong", |frame| assert_eq!(frame, FromRunner::Pong(12)));
-    reads("ready", |frame| assert!(matches!(frame, FromRunner::Ready(_))));
-    reads("control", |frame| assert!(matches!(frame, FromRunner::Control(_))));
+    check_read("need_segment", |frame| assert_eq!(frame, FromRunner::NeedSegment(1 << 30)));
+    check_read("no_devices", |frame| assert_eq!(frame, FromRunner::NoDevices));
+    check_read("release", |_| {});
+    check_read("is_ready_result", |frame| {
+        assert_eq!(frame, FromRunner::IsReadyResult { question: 11, is_ready: true })
+    });
+    check_read("pong", |frame| assert_eq!(frame, FromRunner::Pong(12)));
+    check_read("ready", |frame| assert!(matches!(frame, FromRunner::Ready(_))));
+    check_read("control", |frame| assert!(matches!(frame, FromRunner::Control(_))));
 }
 
 #[test]
-fn what_the_host_says_is_as_written_down() {
+fn frames_of_the_server_are_encoded_as_in_the_vectors() {
     let mut out = Vec::new();
     let writing = write::begin(&mut out, InstanceId::ONLY, Frame::Execute);
     ExecuteHead { batch: 7, releases: 1, reserved: 0 }.write(&mut out);

@@ -1,4 +1,4 @@
-//! An engine so small that a test sees every call.
+//! A minimal engine that records every call.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other threads and processes, and look at clocks")]
 #![allow(dead_code, missing_docs)] // each test uses its part
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tensor::{Data, DataType, Error, Shape};
 
-/// Longest wait for anything that must happen.
+/// Longest wait for an expected event.
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub fn signature() -> Arc<Signature> {
@@ -69,7 +69,7 @@ pub fn no_host() -> Weak<dyn backend::Host> {
     Weak::<NoHost>::new()
 }
 
-/// What happened to a request or its batch.
+/// Event of a request or its batch.
 #[derive(Debug)]
 pub enum Event {
     Sent(Outcome),
@@ -79,7 +79,7 @@ pub enum Event {
     Abandoned,
 }
 
-/// Requests that were handed over, and what is heard of them.
+/// Submitted requests and their events.
 pub struct Ran {
     pub events: Receiver<Event>,
     pub freed: Receiver<Option<Marks>>,
