@@ -40,7 +40,7 @@ pub fn keys_file(data: &[u8]) -> bool {
             let changes = ask(Act::Write).is_ok();
             let reads = ask(Act::Read);
             // A quota of rates may be used up in between; one of concurrency has its place back.
-            let is_used_up = matches!(reads, Err(::access::Refusal::Exhausted { .. }));
+            let is_used_up = matches!(reads, Err(::access::AuthError::Exhausted { .. }));
             assert!(!changes || reads.is_ok() || is_used_up, "{verb} may be changed and not read");
             if let Ok(admitted) = &reads {
                 let _ = access.check(admitted, &Ask { verb, act: Act::Read, of: Of::Model(&model) }, &Still);

@@ -1,6 +1,6 @@
 //! Tokens of an issuer, as they stand behind `Bearer`. The first line is a JWK set, or nothing for one that is good.
 
-use ::access::{Access, Act, Ask, Clock, Issuer, Keys, LastShown, Of, Refusal, Verb};
+use ::access::{Access, Act, Ask, AuthError, Clock, Issuer, Keys, LastShown, Of, Verb};
 
 struct Still;
 
@@ -44,7 +44,7 @@ pub fn token(data: &[u8]) -> bool {
             true
         }
         Err(refusal) => {
-            assert!(matches!(refusal, Refusal::Unauthenticated(_)) && refusal.text().len() < 128);
+            assert!(matches!(refusal, AuthError::Unauthenticated(_)) && refusal.text().len() < 128);
             false
         }
     }

@@ -119,8 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and when: never more than the burst and what was earned meanwhile; and a wait that is told
-        /// is enough.
+        /// A bucket never gives more than its burst and what it earned since, and the returned wait is long enough.
         #[test]
         fn no_more_is_given_than_was_earned(
             per_second in 1.0..1e6f64,

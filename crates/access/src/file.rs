@@ -453,7 +453,9 @@ mod tests {
             ("{\"keys\": [{\"name\": \"a\",\n\"sha256\": \"HASH\"}]}", "line 2: keys[0]: missing field `scopes`"),
             (
                 "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"infer\"]}]}}",
-                "line 1: anonymous.scopes[0].verbs[0]: a verb is one of all, health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging, or one of these with ':read' behind it",
+                "line 1: anonymous.scopes[0].verbs[0]: a verb is one of all, health, metadata, inference, \
+                 shared-memory, model-config, model-repository, statistics, trace, logging, or one of these \
+                 with ':read' behind it",
             ),
             (
                 "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"logging\"], \"models\": [\"a\"]}]}}",
@@ -476,7 +478,8 @@ mod tests {
                 "line 1: anonymous.quota: burst needs requests_per_second",
             ),
             (
-                "{\"keys\": [\n{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []},\n{\"name\": \"b\", \"sha256\": \"HASH\", \"scopes\": []}]}",
+                "{\"keys\": [\n{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []},\n\
+                 {\"name\": \"b\", \"sha256\": \"HASH\", \"scopes\": []}]}",
                 "line 3: keys: the hash of 'b' stands twice",
             ),
             (
@@ -496,9 +499,11 @@ mod tests {
 
     #[test]
     fn names_of_keys_and_rules_are_unique() {
-        let twice = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}, {\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}]}";
+        let twice = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}, \
+                      {\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}]}";
         assert!(refused(twice).ends_with("the name 'a' stands twice"), "{}", refused(twice));
-        let rule = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}], \"oidc\": {\"rules\": [{\"name\": \"a\", \"value\": \"v\", \"scopes\": []}]}}";
+        let rule = "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []}], \
+                     \"oidc\": {\"rules\": [{\"name\": \"a\", \"value\": \"v\", \"scopes\": []}]}}";
         assert_eq!(refused(rule), "oidc.rules: the name 'a' stands twice");
     }
 

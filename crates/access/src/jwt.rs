@@ -342,7 +342,10 @@ mod tests {
                 { "kty": "EC", "crv": "P-256", "kid": "curve", "x": BASE64.encode(x), "y": BASE64.encode(y) },
                 { "kty": "OKP", "crv": "Ed25519", "kid": "edwards", "alg": "EdDSA", "x": BASE64.encode(edwards) },
                 { "kty": "oct", "kid": "secret", "k": "AAAA" },
-                { "kty": "EC", "crv": "P-256", "kid": "for-secrets", "use": "enc", "x": BASE64.encode(x), "y": BASE64.encode(y) },
+                {
+                    "kty": "EC", "crv": "P-256", "kid": "for-secrets", "use": "enc",
+                    "x": BASE64.encode(x), "y": BASE64.encode(y)
+                },
                 { "kty": "new", "kid": "unknown" },
                 { "kid": "without a type" },
             ] })
@@ -367,7 +370,8 @@ mod tests {
     }
 
     fn good() -> Value {
-        json!({ "iss": "https://issuer", "aud": ["other", "nereid"], "sub": "ann", "exp": NOW + 100, "scope": "read infer" })
+        let (issuer, audience) = ("https://issuer", ["other", "nereid"]);
+        json!({ "iss": issuer, "aud": audience, "sub": "ann", "exp": NOW + 100, "scope": "read infer" })
     }
 
     fn verify(oidc: &Oidc, token: &str) -> Result<Verified, &'static str> {
@@ -533,7 +537,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_no_token_is_refused(header in "\\PC{0,40}", claims in "\\PC{0,40}", signature in "[A-Za-z0-9_.-]{0,100}") {
+        fn a_malformed_token_is_rejected(
+            header in "\\PC{0,40}",
+            claims in "\\PC{0,40}",
+            signature in "[A-Za-z0-9_.-]{0,100}",
+        ) {
             let signers = Signers::new();
             let token = format!("{}.{}.{signature}", BASE64.encode(header), BASE64.encode(claims));
             prop_assert!(verify(&oidc(&signers), &token).is_err());

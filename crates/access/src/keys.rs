@@ -3,7 +3,7 @@
 use crate::file::{ANONYMOUS, File, FileError, Object};
 use crate::jwt::{self, Issuer, Oidc, Verified};
 use crate::limits::TOKEN_BYTES_MAX;
-use crate::meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
+use crate::meter::{Meter, Outcome, Part, Quota, QuotaHold, RESULTS};
 use crate::scope::{Act, Of, Scopes, Verb};
 use crate::token::{Hash, LastShown, presented};
 use arc_swap::ArcSwap;
@@ -139,7 +139,7 @@ impl Keys {
 
 /// Rejection of a request. The texts name the operation and a remedy, and never repeat a key or token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AuthError {
     /// The key is missing, unknown, expired or disabled.
     Unauthenticated(String),
     /// The key has no scope for the operation.
@@ -153,7 +153,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl AuthError {
     /// Text for clients and logs.
     pub fn text(&self) -> &str {
         match self {
@@ -172,8 +172,8 @@ enum Shown {
 /// An admitted request. Dropping it releases its place in the quota.
 pub struct Admitted {
     who: Arc<Principal>,
-    /// Its place in the quota.
-    pub hold: Hold,
+    /// The place in the quota.
+    pub hold: QuotaHold,
     shown: Shown,
     reading: u64,
     /// True after the first message. Each later message counts as one more request in the quota.
@@ -256,7 +256,7 @@ impl Access {
         header: impl Fn(&str) -> Option<&'a [u8]>,
         last: &LastShown,
         clock: &impl Clock,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, AuthError> {
         let keys = self.keys.load();
         let (who, shown) = match presented(header) {
             None => (&keys.anonymous, Shown::Nothing),
@@ -264,7 +264,7 @@ impl Access {
                 Ok(found) => found,
                 Err(text) => {
                     self.unknown.fetch_add(1, Ordering::Relaxed);
-                    return Err(Refusal::Unauthenticated(text));
+                    return Err(AuthError::Unauthenticated(text));
                 }
             },
         };
@@ -318,15 +318,15 @@ impl Access {
     ///
     /// # Errors
     /// The rejection to send.
-    pub fn check(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+    pub fn check(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), AuthError> {
         self.now(admitted, |who| check(who, &admitted.shown, ask, clock))
     }
 
-    /// As `check`, for the next message of a request. Each message after the first counts as one more request.
+    /// Like `check`, for the next message of a request. Each message after the first counts as one more request.
     ///
     /// # Errors
     /// The rejection to send.
-    pub fn next(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+    pub fn next(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), AuthError> {
         self.now(admitted, |who| {
             check(who, &admitted.shown, ask, clock)?;
             if !admitted.has_begun.swap(true, Ordering::Relaxed) {
@@ -339,7 +339,11 @@ impl Access {
     }
 
     /// Calls `then` with the caller in the current keys.
-    fn now(&self, admitted: &Admitted, then: impl FnOnce(&Principal) -> Result<(), Refusal>) -> Result<(), Refusal> {
+    fn now(
+        &self,
+        admitted: &Admitted,
+        then: impl FnOnce(&Principal) -> Result<(), AuthError>,
+    ) -> Result<(), AuthError> {
         let keys = self.keys.load();
         if keys.reading == admitted.reading {
             return then(&admitted.who);
@@ -352,7 +356,7 @@ impl Access {
         };
         then(found.ok_or_else(|| {
             let name = &admitted.who.name;
-            Refusal::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
+            AuthError::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
         })?)
     }
 
@@ -366,7 +370,7 @@ impl Access {
     }
 }
 
-fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), AuthError> {
     let name = &who.name;
     let expires = match shown {
         Shown::Token(verified) => Some(verified.expires.saturating_add(jwt::LEEWAY_SECS)),
@@ -381,7 +385,7 @@ fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> R
     };
     if let Some(why) = gone {
         who.meter.count(Outcome::Expired);
-        return Err(Refusal::Unauthenticated(format!("The key '{name}' {why}")));
+        return Err(AuthError::Unauthenticated(format!("The key '{name}' {why}")));
     }
     if who.scopes.cover(ask.verb, ask.act, ask.of) {
         return Ok(());
@@ -389,10 +393,10 @@ fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> R
     who.meter.count(Outcome::Forbidden);
     let what = what(ask);
     if !matches!(shown, Shown::Nothing) {
-        return Err(Refusal::Forbidden(format!("The key '{name}' has no scope for {what}")));
+        return Err(AuthError::Forbidden(format!("The key '{name}' has no scope for {what}")));
     }
     let how = "send one as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
-    Err(Refusal::Unauthenticated(format!("This needs a key with a scope for {what}: {how}")))
+    Err(AuthError::Unauthenticated(format!("This needs a key with a scope for {what}: {how}")))
 }
 
 /// The operation in error texts: `inference of model 'm'`.
@@ -412,7 +416,7 @@ fn what(ask: &Ask<'_>) -> String {
     }
 }
 
-fn exhausted(who: &Principal, part: Part, wait: u64) -> Refusal {
+fn exhausted(who: &Principal, part: Part, wait: u64) -> AuthError {
     who.meter.count(Outcome::Exhausted);
     let retry_after = wait.div_ceil(1_000_000_000).clamp(1, 86_400);
     let caller = match &*who.name {
@@ -420,7 +424,7 @@ fn exhausted(who: &Principal, part: Part, wait: u64) -> Refusal {
         name => format!("The key '{name}' has"),
     };
     let text = format!("{caller} used up the quota '{}'; ask again in {retry_after} s", part.name());
-    Refusal::Exhausted { text, retry_after }
+    AuthError::Exhausted { text, retry_after }
 }
 
 #[cfg(test)]
@@ -463,12 +467,12 @@ mod tests {
         key: Option<&'static str>,
         ask: &Ask<'_>,
         now: u64,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, AuthError> {
         let header = |name: &str| (name == "x-api-key").then_some(key?.as_bytes());
         access.admit(ask, header, last, &At(Cell::new(now)))
     }
 
-    fn ask(access: &Access, key: Option<&'static str>, ask: &Ask<'_>, now: u64) -> Result<Admitted, Refusal> {
+    fn ask(access: &Access, key: Option<&'static str>, ask: &Ask<'_>, now: u64) -> Result<Admitted, AuthError> {
         ask_over(&LastShown::default(), access, key, ask, now)
     }
 
@@ -481,11 +485,11 @@ mod tests {
         let other = Ask { of: Of::Model("b"), ..INFER_A };
         assert_eq!(
             ask(&access, Some("secret"), &other, 0).unwrap_err(),
-            Refusal::Forbidden("The key 'ci' has no scope for inference of model 'b'".into())
+            AuthError::Forbidden("The key 'ci' has no scope for inference of model 'b'".into())
         );
         assert_eq!(
             ask(&access, Some("Secret"), &INFER_A, 0).unwrap_err(),
-            Refusal::Unauthenticated("The key that was sent is none of this server's".into())
+            AuthError::Unauthenticated("The key that was sent is none of this server's".into())
         );
         assert_eq!(access.unknown(), 1);
         assert_eq!(access.counts()[1].1, [1, 1, 0, 0]);
@@ -495,9 +499,9 @@ mod tests {
     fn an_anonymous_request_may_only_read_health_by_default() {
         let access = access(&[]);
         assert!(ask(&access, None, &HEALTH, 0).unwrap().key().is_none());
-        let Err(Refusal::Unauthenticated(text)) = ask(&access, None, &INFER_A, 0) else { panic!() };
+        let Err(AuthError::Unauthenticated(text)) = ask(&access, None, &INFER_A, 0) else { panic!() };
         assert!(text.contains("inference of model 'a'") && text.contains("Authorization: Bearer"), "{text}");
-        // A key that is wrong is told, also where none is needed.
+        // A wrong key is rejected even if no key is needed.
         assert!(ask(&access, Some("wrong"), &HEALTH, 0).is_err());
         access.replace(b"{\"anonymous\": {\"scopes\": [{\"verbs\": [\"inference\"], \"models\": [\"a\"]}]}}").unwrap();
         assert!(ask(&access, None, &INFER_A, 0).is_ok());
@@ -521,7 +525,7 @@ mod tests {
         let keys = [entry("a", "1", &limited), entry("b", "2", ALL)];
         let access = access(&keys);
         let held = ask(&access, Some("1"), &INFER_A, 0).unwrap();
-        let full = Refusal::Exhausted {
+        let full = AuthError::Exhausted {
             text: "The key 'a' has used up the quota 'concurrency'; ask again in 1 s".into(),
             retry_after: 1,
         };
@@ -531,7 +535,7 @@ mod tests {
         assert!(ask(&access, Some("2"), &INFER_A, 0).is_ok());
         drop(held);
         assert!(ask(&access, Some("1"), &INFER_A, 0).is_ok());
-        let Err(Refusal::Exhausted { text, retry_after: 2 }) = ask(&access, Some("1"), &INFER_A, 0) else { panic!() };
+        let Err(AuthError::Exhausted { text, retry_after: 2 }) = ask(&access, Some("1"), &INFER_A, 0) else { panic!() };
         assert_eq!(text, "The key 'a' has used up the quota 'requests_per_second'; ask again in 2 s");
         assert!(ask(&access, Some("1"), &INFER_A, 2).is_ok());
     }
@@ -546,7 +550,7 @@ mod tests {
             assert_eq!(over("1", 0).unwrap().as_deref(), Some("a"));
         }
         assert!(last.hash_of(b"1").is_some());
-        // One that is refused takes nobody's place.
+        // A rejected request takes no place in the quota.
         assert!(over("wrong", 0).is_err() && last.hash_of(b"wrong").is_none() && last.hash_of(b"1").is_some());
         // Another key, and one that expires while it is known.
         assert_eq!(over("2", 86_399).unwrap().as_deref(), Some("b"));
@@ -557,7 +561,7 @@ mod tests {
         access.replace(file(&[entry("c", "1", ALL)]).as_bytes()).unwrap();
         assert_eq!(over("1", 0).unwrap().as_deref(), Some("c"));
         access.replace(file(&[]).as_bytes()).unwrap();
-        let gone = Refusal::Unauthenticated("The key that was sent is none of this server's".into());
+        let gone = AuthError::Unauthenticated("The key that was sent is none of this server's".into());
         assert_eq!(over("1", 0).unwrap_err(), gone);
     }
 
@@ -580,11 +584,11 @@ mod tests {
         access
             .replace(file(&[entry("a", "1", ", \"scopes\": [{\"models\": [\"b\"], \"verbs\": [\"all\"]}]")]).as_bytes())
             .unwrap();
-        assert!(matches!(access.check(&admitted, &INFER_A, &clock), Err(Refusal::Forbidden(_))));
+        assert!(matches!(access.check(&admitted, &INFER_A, &clock), Err(AuthError::Forbidden(_))));
         access.replace(file(&[]).as_bytes()).unwrap();
         assert_eq!(
             access.check(&admitted, &INFER_A, &clock),
-            Err(Refusal::Unauthenticated("The key 'a' was taken from the keys file".into()))
+            Err(AuthError::Unauthenticated("The key 'a' was taken from the keys file".into()))
         );
     }
 
@@ -596,7 +600,7 @@ mod tests {
         let clock = At(Cell::new(0));
         assert_eq!(access.next(&admitted, &INFER_A, &clock), Ok(()));
         assert_eq!(access.next(&admitted, &INFER_A, &clock), Ok(()));
-        assert!(matches!(access.next(&admitted, &INFER_A, &clock), Err(Refusal::Exhausted { retry_after: 1, .. })));
+        assert!(matches!(access.next(&admitted, &INFER_A, &clock), Err(AuthError::Exhausted { retry_after: 1, .. })));
         assert_eq!(access.counts()[1].1, [2, 0, 1, 0]);
     }
 

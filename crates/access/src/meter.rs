@@ -91,14 +91,14 @@ impl Meter {
     ///
     /// # Errors
     /// The part that is used up, and the nanoseconds until a retry; 0 for `concurrency`, where the time is unknown.
-    pub(crate) fn hold(self: &Arc<Self>, quota: &Quota, now: impl FnOnce() -> u64) -> Result<Hold, (Part, u64)> {
+    pub(crate) fn hold(self: &Arc<Self>, quota: &Quota, now: impl FnOnce() -> u64) -> Result<QuotaHold, (Part, u64)> {
         let max = quota.concurrency.unwrap_or(u32::MAX);
         let taken = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1));
         if taken.is_err() {
             return Err((Part::Concurrency, 0));
         }
         // From here on, dropping it releases the place.
-        let hold = Hold { meter: self.clone(), bytes: quota.bytes };
+        let hold = QuotaHold { meter: self.clone(), bytes: quota.bytes };
         self.spend(quota, now)?;
         Ok(hold)
     }
@@ -106,7 +106,7 @@ impl Meter {
     /// Takes one request from the rates.
     ///
     /// # Errors
-    /// As `hold`.
+    /// See `hold`.
     pub(crate) fn spend(&self, quota: &Quota, now: impl FnOnce() -> u64) -> Result<(), (Part, u64)> {
         if !quota.has_rate() {
             return Ok(());
@@ -125,12 +125,12 @@ impl Meter {
 
 /// The place of a request in the quota of its key. Dropped when the response is written or the connection is closed.
 #[derive(Debug)]
-pub struct Hold {
+pub struct QuotaHold {
     meter: Arc<Meter>,
     bytes: Option<Rate>,
 }
 
-impl Hold {
+impl QuotaHold {
     /// Counts received bytes or bytes to send. Bytes over the quota delay the next request. `now`, in ns, is called
     /// only if there is a quota.
     pub fn charge(&self, bytes: u64, now: impl FnOnce() -> u64) {
@@ -141,7 +141,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for QuotaHold {
     fn drop(&mut self) {
         self.meter.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -187,10 +187,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and dropped, in whatever order: as many are in flight as are held, never more than
-        /// allowed.
         #[test]
-        fn places_are_neither_lost_nor_made(max in 1u32..8, steps in prop::collection::vec(any::<Option<u8>>(), 1..100)) {
+        fn places_in_flight_equal_the_live_holds(
+            max in 1u32..8,
+            steps in prop::collection::vec(any::<Option<u8>>(), 1..100),
+        ) {
             let meter = Arc::new(Meter::default());
             let quota = Quota { concurrency: Some(max), ..Quota::default() };
             let mut held = Vec::new();

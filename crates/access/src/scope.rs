@@ -204,7 +204,7 @@ impl Scope {
 pub struct Scopes(pub(crate) Box<[Scope]>);
 
 impl Scopes {
-    /// Whether one of the scopes covers what is asked.
+    /// True if one of the scopes covers the operation.
     pub fn cover(&self, verb: Verb, act: Act, of: Of<'_>) -> bool {
         self.0.iter().any(|scope| scope.covers(verb, act, of))
     }

@@ -171,7 +171,7 @@ mod tests {
             }
             assert!(last.hash_of(&shown[1..]).is_none() && last.hash_of(&[&shown[..], b"a"].concat()).is_none());
         }
-        // What is too long takes the place of what was kept: it was shown later.
+        // A token that is too long to keep still replaces the last one.
         let long = [b'a'; SHOWN_KEPT_BYTES_MAX + 1];
         last.keep(&long, Hash::of_any(&long));
         assert!(last.hash_of(&long).is_none() && last.hash_of(b"a").is_none());

@@ -60,9 +60,9 @@ pub struct KeySpace {
 /// A hash without the inputs.
 #[derive(Clone)]
 enum Begun {
-    /// Of a cache in this process, with its secret.
+    /// Hash for a cache in this process, with its secret.
     Own(SipHash),
-    /// Of a store that servers share.
+    /// Hash for a store shared by several servers.
     Shared(Box<blake3::Hasher>),
 }
 

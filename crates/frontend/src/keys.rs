@@ -244,12 +244,12 @@ fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
     ::access::Ask { verb, act, of }
 }
 
-impl From<::access::Refusal> for Refusal {
-    fn from(refusal: ::access::Refusal) -> Self {
-        match refusal {
-            ::access::Refusal::Unauthenticated(text) => Self::Unauthenticated(text.into()),
-            ::access::Refusal::Forbidden(text) => Self::Forbidden(text.into()),
-            ::access::Refusal::Exhausted { text, retry_after } => {
+impl From<::access::AuthError> for Refusal {
+    fn from(error: ::access::AuthError) -> Self {
+        match error {
+            ::access::AuthError::Unauthenticated(text) => Self::Unauthenticated(text.into()),
+            ::access::AuthError::Forbidden(text) => Self::Forbidden(text.into()),
+            ::access::AuthError::Exhausted { text, retry_after } => {
                 Self::Exhausted { reason: text.into(), retry_after: Duration::from_secs(retry_after) }
             }
         }
