@@ -27,7 +27,7 @@ impl fmt::Display for IdPrefix<'_> {
     }
 }
 
-/// As [`IdPrefix`], but reads the request's id only when it is printed.
+/// Like [`IdPrefix`], but reads the request's id only when it is printed.
 struct Prefix<'a>(&'a Name);
 
 impl fmt::Display for Prefix<'_> {

@@ -131,7 +131,10 @@ fn p109_shapes_are_deduced() {
 
 #[test]
 fn p108_other_members_are_parameters() {
-    let body = r#"{"INPUT0":"a","INPUT1":[1],"INPUT2":true,"max_tokens":5,"temperature":0.5,"stream":false,"stop":"x","triton_x":1,"sequence_id":4}"#;
+    let body = concat!(
+        r#"{"INPUT0":"a","INPUT1":[1],"INPUT2":true,"max_tokens":5,"temperature":0.5,"#,
+        r#""stream":false,"stop":"x","triton_x":1,"sequence_id":4}"#
+    );
     let request = ask(&generate_text(), body).unwrap();
     let keys: Vec<&str> = request.parameters.iter().map(|(k, _)| &**k).collect();
     assert_eq!(keys, ["max_tokens", "temperature", "stream", "stop", "triton_x", "sequence_id"]);

@@ -237,9 +237,10 @@ fn p086_a_syntax_error_at_the_end_wins_over_other_errors() {
 #[test]
 fn p081_to_p084_request_parameters_are_read() {
     let with = |parameters: &str| format!(r#"{{"parameters":{parameters},"inputs":[<I0>,<I1>]}}"#);
-    let r = accepted(&with(
-        r#"{"a":"s","b":1,"c":true,"d":1.5,"e":9223372036854775808,"sequence_id":5,"sequence_start":true,"priority":2,"timeout":9}"#,
-    ));
+    let r = accepted(&with(concat!(
+        r#"{"a":"s","b":1,"c":true,"d":1.5,"e":9223372036854775808,"#,
+        r#""sequence_id":5,"sequence_start":true,"priority":2,"timeout":9}"#
+    )));
     let custom: Vec<_> = r.parameters.iter().map(|(k, v)| (&**k, v.clone())).collect();
     let expected = [
         ("a", Parameter::String(Name::from_static("s"))),
@@ -322,7 +323,10 @@ fn c08_requests_are_checked_against_the_configuration() {
     let text = "unexpected shape for input 'INPUT1' for model 'addsub'. Expected [16], got [1,16]. ";
     assert_eq!(e.message(), format!("{p}{text}"));
     refused(
-        r#"{"inputs":[{"name":"INPUT0","shape":[0,16],"datatype":"INT32","data":[]},{"name":"INPUT1","shape":[0,16],"datatype":"INT32","data":[]}]}"#,
+        concat!(
+            r#"{"inputs":[{"name":"INPUT0","shape":[0,16],"datatype":"INT32","data":[]},"#,
+            r#"{"name":"INPUT1","shape":[0,16],"datatype":"INT32","data":[]}]}"#
+        ),
         400,
         &format!("{p}input byte size mismatch for input 'INPUT1' for model 'addsub'. Expected 64, got 0"),
     );
@@ -349,10 +353,9 @@ fn c09_optional_inputs_may_be_omitted() {
 
 /// Parses a binary BYTES input for a model called `id_string`.
 fn strings(shape: &str, raw: &[u8]) -> Result<InferRequest> {
-    let head = format!(
-        r#"{{"inputs":[{{"name":"INPUT0","shape":{shape},"datatype":"BYTES","parameters":{{"binary_data_size":{}}}}}]}}"#,
-        raw.len()
-    );
+    let parameters = format!(r#"{{"binary_data_size":{}}}"#, raw.len());
+    let head =
+        format!(r#"{{"inputs":[{{"name":"INPUT0","shape":{shape},"datatype":"BYTES","parameters":{parameters}}}]}}"#);
     let body = Bytes::from([head.as_bytes(), raw].concat());
     ask(&identity("id_string", 8, DataType::Bytes), &body, Some(head.len()))
 }
@@ -434,9 +437,10 @@ fn p075_p078_binary_inputs_are_slices_of_the_body() {
 #[test]
 fn p092_p097_requested_outputs_are_read() {
     let with = |outputs: &str| format!(r#"{{"inputs":[<I0>,<I1>],"outputs":{outputs}}}"#);
-    let r = accepted(&with(
-        r#"[{"name":"OUTPUT1","parameters":{"binary_data":true}},{"name":"OUTPUT0","parameters":{"classification":3}}]"#,
-    ));
+    let r = accepted(&with(concat!(
+        r#"[{"name":"OUTPUT1","parameters":{"binary_data":true}},"#,
+        r#"{"name":"OUTPUT0","parameters":{"classification":3}}]"#
+    )));
     assert_eq!((r.outputs[0].form.binary, r.outputs[1].form.classification), (true, 3));
     let mut r = r;
     let checked = addsub(8).check(&mut r).unwrap();
@@ -560,6 +564,9 @@ fn p088_to_p095_responses_are_encoded() {
         (Name::from_static("c"), Parameter::Bool(false)),
         (Name::from_static("d"), Parameter::Double(123.123)),
     ];
-    let golden = r#"{"id":"4\"2","model_name":"m","model_version":"1","parameters":{"a":"s","b":-1,"c":false,"d":123.123},"outputs":[]}"#;
+    let golden = concat!(
+        r#"{"id":"4\"2","model_name":"m","model_version":"1","#,
+        r#""parameters":{"a":"s","b":-1,"c":false,"d":123.123},"outputs":[]}"#
+    );
     assert_eq!(encode(&r).unwrap().0, golden);
 }

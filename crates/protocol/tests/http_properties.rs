@@ -99,9 +99,18 @@ proptest! {
     fn damaged_bodies_never_panic(
         mode in any::<u8>(),
         text in prop::sample::select(vec![
-            r#"{"id":"\u00fc1","inputs":[{"name":"I11","shape":[1,2],"datatype":"FP32","data":[1.5,[-2e3]]}],"outputs":[{"name":"O11","parameters":{"classification":1}}]}"#,
-            r#"{"parameters":{"sequence_id":"a","x":1.5},"inputs":[{"data":["a","\n"],"name":"I13","shape":[1,2],"datatype":"BYTES"}]}"#,
-            r#"{"inputs":[{"name":"I7","shape":[1,4],"datatype":"INT16","parameters":{"binary_data_size":8}}]}12345678"#,
+            concat!(
+                r#"{"id":"\u00fc1","inputs":[{"name":"I11","shape":[1,2],"datatype":"FP32","data":[1.5,[-2e3]]}],"#,
+                r#""outputs":[{"name":"O11","parameters":{"classification":1}}]}"#
+            ),
+            concat!(
+                r#"{"parameters":{"sequence_id":"a","x":1.5},"#,
+                r#""inputs":[{"data":["a","\n"],"name":"I13","shape":[1,2],"datatype":"BYTES"}]}"#
+            ),
+            concat!(
+                r#"{"inputs":[{"name":"I7","shape":[1,4],"datatype":"INT16","#,
+                r#""parameters":{"binary_data_size":8}}]}12345678"#
+            ),
             r#"{"I11":[1,2],"I13":"text","id":"1","parameters":{"I1":true,"p":-1}}"#,
         ]),
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

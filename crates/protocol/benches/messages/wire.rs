@@ -20,9 +20,11 @@ pub struct Body {
 /// A JSON head and binary data, as Triton's client writes it.
 pub fn http_binary(datatype: DataType, raw: &Bytes) -> Option<Body> {
     let (name, shape, size) = (datatype.name(), elements(datatype, raw), raw.len());
-    let head = format!(
-        r#"{{"id":"42","inputs":[{{"name":"INPUT0","shape":[1,{shape}],"datatype":"{name}","parameters":{{"binary_data_size":{size}}}}}],"outputs":[{{"name":"OUTPUT0","parameters":{{"binary_data":true}}}}]}}"#
+    let input = format!(
+        r#"{{"name":"INPUT0","shape":[1,{shape}],"datatype":"{name}","parameters":{{"binary_data_size":{size}}}}}"#
     );
+    let output = r#"{"name":"OUTPUT0","parameters":{"binary_data":true}}"#;
+    let head = format!(r#"{{"id":"42","inputs":[{input}],"outputs":[{output}]}}"#);
     Some(Body { bytes: [head.as_bytes(), raw].concat().into(), header_length: Some(head.len()) })
 }
 

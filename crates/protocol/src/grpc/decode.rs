@@ -202,8 +202,8 @@ impl InferHead {
     /// The error for the first tensor that is named twice (P 2.9 row 10).
     #[cold]
     fn named_twice(&self) -> Option<Error> {
-        type Refusal = fn(&str, &str) -> Error;
-        let kinds = [(&self.inputs, duplicate_input as Refusal), (&self.outputs, duplicate_output)];
+        type DuplicateError = fn(&str, &str) -> Error;
+        let kinds = [(&self.inputs, duplicate_input as DuplicateError), (&self.outputs, duplicate_output)];
         for (spans, already_named) in kinds {
             let mut seen = std::collections::BTreeSet::new();
             for &span in spans {

@@ -22,26 +22,25 @@ pub use encode::{Encoded, RESPONSE_BYTES_MAX, StreamFailure, encode, encode_stre
 use crate::Signature;
 use tensor::{Error, Result};
 
-/// Whether reading this `ModelInferRequest` takes longer than `bytes_max` bytes of it suggest; raw contents do not
-/// count, as they are not looked at.
+/// True if decoding a `ModelInferRequest` costs more than decoding `bytes_max` bytes. Raw contents are not decoded and
+/// do not count.
 pub fn is_long(message: &[u8], bytes_max: usize) -> bool {
     wire::is_long(message, RAW_INPUT_CONTENTS, bytes_max)
 }
 
-/// Where the first of `raw_input_contents` begins in a `ModelInferRequest` of which `beginning` is the beginning, if
-/// that is in it. What is no protobuf, or another message, is nothing special: it is read as it is.
+/// Offset of the first `raw_input_contents` in a `ModelInferRequest` that starts with `beginning`. `None` if they are
+/// not in `beginning`, or the message is invalid.
 pub fn raw_offset(beginning: &[u8]) -> Option<usize> {
     wire::offset_of(beginning, RAW_INPUT_CONTENTS)
 }
 
-/// Which model and version a `ModelInferRequest` means, of which `beginning` is the beginning: as far as both stand in
-/// front, where clients write them. `None` where they do not, or not all of them came. A guess that is checked when the
-/// message is read.
+/// Model and version of a `ModelInferRequest` that starts with `beginning`, if they come first, where clients write
+/// them, and are complete. Only a hint until the whole message is decoded.
 pub fn model_of(beginning: &[u8]) -> Option<(&str, &str)> {
     wire::first_texts(beginning)
 }
 
-/// Its field number.
+/// Field number of `raw_input_contents`.
 const RAW_INPUT_CONTENTS: u32 = 7;
 
 /// Refuses a decoupled model on the call that has exactly one response (P 2.3).

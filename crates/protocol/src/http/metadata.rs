@@ -74,14 +74,24 @@ mod tests {
         let body = server_metadata_json("triton", "2.73.0", &["classification", "model_repository(unload_dependents)"]);
         assert_eq!(
             &body[..],
-            br#"{"name":"triton","version":"2.73.0","extensions":["classification","model_repository(unload_dependents)"]}"#
+            concat!(
+                r#"{"name":"triton","version":"2.73.0","#,
+                r#""extensions":["classification","model_repository(unload_dependents)"]}"#
+            )
+            .as_bytes()
         );
     }
 
     #[test]
     fn p021_model_metadata_has_a_leading_batch_dimension() {
         let body = model_metadata_json(&addsub(8), &[1], "onnxruntime_onnx");
-        let golden = r#"{"name":"addsub","versions":["1"],"platform":"onnxruntime_onnx","inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],"outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}"#;
+        let golden = concat!(
+            r#"{"name":"addsub","versions":["1"],"platform":"onnxruntime_onnx","#,
+            r#""inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},"#,
+            r#"{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],"#,
+            r#""outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},"#,
+            r#"{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}"#
+        );
         assert_eq!(std::str::from_utf8(&body).unwrap(), golden);
         let unbatched = model_metadata_json(&addsub(0), &[1, 3], "x");
         assert!(std::str::from_utf8(&unbatched).unwrap().contains(r#""versions":["1","3"],"platform":"x""#));

@@ -300,13 +300,32 @@ mod tests {
     use crate::testing::{NoRegions, addsub};
 
     const HEADS: [&str; 6] = [
-        r#"{"id":"request-7","inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}},{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}},{"name":"OUTPUT1","parameters":{"classification":3}}]}"#,
-        r#"{"inputs":[{"name":"INPUT0","shape":[2],"datatype":"FP32","data":[1.5,-2e3]},{"name":"I","datatype":"BYTES","shape":[1],"data":["x\u0041"]},{"name":"J","shape":[1,2],"datatype":"INT64","data":[[1,2]]}]}"#,
+        concat!(
+            r#"{"id":"request-7","inputs":["#,
+            r#"{"name":"INPUT0","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}},"#,
+            r#"{"name":"INPUT1","shape":[1,16],"datatype":"INT32","parameters":{"binary_data_size":4}}],"outputs":["#,
+            r#"{"name":"OUTPUT0","parameters":{"binary_data":true}},"#,
+            r#"{"name":"OUTPUT1","parameters":{"classification":3}}]}"#
+        ),
+        concat!(
+            r#"{"inputs":[{"name":"INPUT0","shape":[2],"datatype":"FP32","data":[1.5,-2e3]},"#,
+            r#"{"name":"I","datatype":"BYTES","shape":[1],"data":["x\u0041"]},"#,
+            r#"{"name":"J","shape":[1,2],"datatype":"INT64","data":[[1,2]]}]}"#
+        ),
         " {\n \"parameters\" : { \"sequence_id\" : 7 , \"sequence_start\":true,\"sequence_end\":false,\"priority\":1,\
          \"timeout\":20,\"binary_data_output\":true,\"own\":\"x\",\"n\":-3,\"m\":4,\"b\":false } ,\"inputs\":[ ] } ",
-        r#"{"parameters":{"sequence_id":"abc"},"inputs":[{"name":"A","shape":[1],"datatype":"INT8","data":[1]},{"name":"A","shape":[1],"datatype":"INT8","data":[1]}],"outputs":[]}"#,
-        r#"{"id":"","outputs":[{"name":"O"},{"name":"O"}],"inputs":[{"data":[1],"name":"A","shape":[1],"datatype":"INT8"}]}"#,
-        r#"{"inputs":[{"name":"A","shape":[],"datatype":"INT8","data":[]},{"name":"B","shape":[0],"datatype":"FP16","data":[]}]}"#,
+        concat!(
+            r#"{"parameters":{"sequence_id":"abc"},"inputs":[{"name":"A","shape":[1],"datatype":"INT8","data":[1]},"#,
+            r#"{"name":"A","shape":[1],"datatype":"INT8","data":[1]}],"outputs":[]}"#
+        ),
+        concat!(
+            r#"{"id":"","outputs":[{"name":"O"},{"name":"O"}],"#,
+            r#""inputs":[{"data":[1],"name":"A","shape":[1],"datatype":"INT8"}]}"#
+        ),
+        concat!(
+            r#"{"inputs":[{"name":"A","shape":[],"datatype":"INT8","data":[]},"#,
+            r#"{"name":"B","shape":[0],"datatype":"FP16","data":[]}]}"#
+        ),
     ];
 
     /// Compares both readers for a head with eight bytes behind it; true if this one supports the head.

@@ -66,7 +66,7 @@ mod tests {
         (filled == 4).then(|| (f32::from_le_bytes(slot), passed))
     }
 
-    /// Whether it was taken; what is taken is right.
+    /// True if the fast path accepts a number; checks that its result is right.
     fn check(number: &str) -> bool {
         let expected = number.parse::<f64>().expect("a number") as f32;
         for (behind, n) in [(",-", 1), (", ", 2)] {

@@ -96,7 +96,7 @@ pub(super) fn read<const N: usize>(
     }
 }
 
-/// As [`read`], with exactly `blanks` spaces behind each comma.
+/// Like [`read`], with exactly `blanks` spaces after each comma.
 #[inline]
 fn run<const N: usize>(
     text: &[u8],

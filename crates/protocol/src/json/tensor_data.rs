@@ -565,11 +565,11 @@ const STRING_PART_BYTES: usize = 4096;
 /// Elements that are printed at once.
 const PART_ELEMENTS: usize = 512;
 
-/// As [`write_tensor`], but passes the text to `part` from time to time, which may take it out, with the approximate
-/// number of bytes that will follow.
+/// Like [`write_tensor`], but regularly passes the text to `part`, which may take it out, with the approximate number
+/// of bytes that will follow.
 ///
 /// # Errors
-/// As [`write_tensor`], and those of `part`.
+/// Those of [`write_tensor`] and of `part`.
 pub(crate) fn write_in_parts(
     out: &mut Vec<u8>,
     datatype: DataType,

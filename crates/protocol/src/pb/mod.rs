@@ -1,5 +1,5 @@
-//! The messages of `proto/`, generated. For the rare calls; `ModelInfer` is read and written by [`crate::grpc`] instead,
-//! so that its tensors are not copied.
+//! The messages of `proto/`, generated. For rare calls; [`crate::grpc`] reads and writes `ModelInfer` instead, so that
+//! its tensors are not copied.
 
 #![allow(missing_docs, clippy::all, rustdoc::all)]
 

@@ -320,10 +320,11 @@ proptest! {
                 form: OutputForm::default(),
             }).collect(),
         };
+        use crate::pb::inference::model_infer_response::InferOutputTensor;
         let theirs = ModelInferResponse {
             model_name, model_version, id,
             parameters: parameters.into_iter().map(|(k, v)| (k, parameter(v))).collect(),
-            outputs: outputs.iter().enumerate().map(|(i, (shape, _))| crate::pb::inference::model_infer_response::InferOutputTensor {
+            outputs: outputs.iter().enumerate().map(|(i, (shape, _))| InferOutputTensor {
                 name: format!("O{i}"),
                 datatype: DataType::ALL[i].name().into(),
                 shape: shape.clone(),

@@ -89,7 +89,7 @@ fn addsub() -> ModelInferRequest {
     }
 }
 
-/// As above, with the numbers in `contents`.
+/// The request `addsub` with its numbers in `contents`.
 fn addsub_typed() -> ModelInferRequest {
     let mut request = addsub();
     request.raw_input_contents.clear();
