@@ -92,7 +92,7 @@ mod version1;
 #[allow(dead_code)]
 mod traced {
     #[derive(Debug)]
-    pub struct Slot;
+    pub struct RequestTrace;
 }
 
 // Likewise the reader of ONNX files: without the runtime it is there for.

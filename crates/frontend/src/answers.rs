@@ -36,17 +36,17 @@ pub struct Inbox(Starter);
 
 /// Starts requests whose answers go to one inbox. May be used from any thread.
 #[derive(Clone)]
-pub struct Starter(Arc<Shared>);
+pub struct Starter(Arc<InboxShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct InboxShared {
+    state: Mutex<InboxState>,
     /// Mailbox of the reactor that the reader runs on. Without one, the thread that adds an answer calls the reader's waker itself.
     mailbox: Option<Arc<Mailbox>>,
 }
 
-struct State {
+struct InboxState {
     /// Answers that are not packed: the first ones, and later ones that are too large to be packed.
-    answers: VecDeque<Entry>,
+    answers: VecDeque<QueuedResponse>,
     packed: Packed,
     /// Number of the next answer. The reader takes the answer with the lowest number, from `answers` or `packed`.
     number: u64,
@@ -62,12 +62,12 @@ struct State {
     /// The reader is gone.
     closed: bool,
     /// Requests by key. `None` for a key that is free, or whose request was not started yet.
-    requests: Vec<Option<Arc<Slot>>>,
+    requests: Vec<Option<Arc<InboxSink>>>,
     /// Keys that can be used again.
     free: Vec<u32>,
 }
 
-struct Entry {
+struct QueuedResponse {
     number: u64,
     key: u32,
     came: Instant,
@@ -76,15 +76,15 @@ struct Entry {
 }
 
 /// A request, as the sink of its model's answers.
-struct Slot {
-    shared: Arc<Shared>,
+struct InboxSink {
+    shared: Arc<InboxShared>,
     key: u32,
     /// The request's id, for verbose log lines about its answers. `None` while verbose logging is off.
     id: Option<Box<Name>>,
     /// Its final answer was added.
     ended: AtomicBool,
     /// An answer exceeded a bound: further answers are dropped, except for the final one.
-    given_up: AtomicBool,
+    overran: AtomicBool,
     cancel: Mutex<Cancel>,
     /// Parts that its packed answers have in common.
     outlines: Outlines,
@@ -117,9 +117,14 @@ fn size_of(answer: &EngineResponse) -> usize {
     ANSWER_OVERHEAD_BYTES + data
 }
 
-impl State {
+impl InboxState {
     /// Adds an answer of a request. Returns the waker of a reader that waits, and, if the answer was packed, the original, for the caller to drop.
-    fn push(&mut self, slot: &Slot, answer: EngineResponse, came: Instant) -> (Option<Waker>, Option<EngineResponse>) {
+    fn push(
+        &mut self,
+        slot: &InboxSink,
+        answer: EngineResponse,
+        came: Instant,
+    ) -> (Option<Waker>, Option<EngineResponse>) {
         let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
         self.bytes += bytes;
         self.number += 1;
@@ -129,7 +134,7 @@ impl State {
                 return (self.waker.take(), Some(answer));
             }
         }
-        self.answers.push_back(Entry { number, key, came, bytes, answer });
+        self.answers.push_back(QueuedResponse { number, key, came, bytes, answer });
         (self.waker.take(), None)
     }
 
@@ -217,7 +222,7 @@ impl State {
 impl Inbox {
     /// Creates an inbox that the calling thread reads. Its answers are charged to `account`.
     pub fn new(account: &Account) -> Self {
-        let state = State {
+        let state = InboxState {
             answers: VecDeque::new(),
             packed: Packed::default(),
             number: 0,
@@ -230,10 +235,10 @@ impl Inbox {
             requests: Vec::new(),
             free: Vec::new(),
         };
-        Self(Starter(Arc::new(Shared { state: Mutex::new(state), mailbox: Mailbox::mine() })))
+        Self(Starter(Arc::new(InboxShared { state: Mutex::new(state), mailbox: Mailbox::mine() })))
     }
 
-    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+    fn state(&self) -> parking_lot::MutexGuard<'_, InboxState> {
         self.0.0.state.lock()
     }
 
@@ -254,10 +259,10 @@ impl Inbox {
     }
 
     /// Cancels a request whose answers cannot be sent. `why` becomes its last answer.
-    pub fn give_up(&self, key: u32, why: Error) {
+    pub fn overrun(&self, key: u32, why: Error) {
         let slot = self.state().requests.get(key as usize).cloned().flatten();
         if let Some(slot) = slot {
-            slot.give_up(why);
+            slot.overrun(why);
         }
     }
 
@@ -310,9 +315,9 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     /// Frees a key. Returns its request.
-    fn forget(&mut self, key: u32) -> Option<Arc<Slot>> {
+    fn forget(&mut self, key: u32) -> Option<Arc<InboxSink>> {
         let request = self.requests.get_mut(key as usize)?;
         let request = request.take();
         self.free.push(key);
@@ -331,10 +336,10 @@ impl Starter {
     /// release the key.
     pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<()> {
         if !inference::is_long_to_check(&request) {
-            return Started::Here(self.start_here(key, version, request));
+            return Started::Done(self.start_here(key, version, request));
         }
         let (starter, version) = (self.clone(), version.clone());
-        Started::elsewhere(request, move |request| starter.start_here(key, &version, request))
+        Started::offload(request, move |request| starter.start_here(key, &version, request))
     }
 
     /// As [`start`](Self::start), on this thread, which must be no reactor unless the request is small.
@@ -354,13 +359,13 @@ impl Starter {
     }
 
     /// Creates the sink for the answers of a request.
-    fn slot(&self, key: u32, id: Option<Box<Name>>) -> Arc<Slot> {
-        let slot = Arc::new(Slot {
+    fn slot(&self, key: u32, id: Option<Box<Name>>) -> Arc<InboxSink> {
+        let slot = Arc::new(InboxSink {
             shared: self.0.clone(),
             key,
             id,
             ended: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             cancel: Mutex::default(),
             outlines: Outlines::default(),
         });
@@ -372,7 +377,7 @@ impl Starter {
     }
 }
 
-impl Slot {
+impl InboxSink {
     /// Keeps the ticket of a request that was accepted, and cancels the request if that is due. All its answers may have been added before.
     fn hold(&self, ticket: Ticket) {
         let mut cancel = self.cancel.lock();
@@ -400,8 +405,8 @@ impl Slot {
         std::mem::replace(&mut *self.cancel.lock(), Cancel::Done)
     }
 
-    fn give_up(&self, why: Error) {
-        self.given_up.store(true, Ordering::Release);
+    fn overrun(&self, why: Error) {
+        self.overran.store(true, Ordering::Release);
         let mut cancel = self.cancel.lock();
         match std::mem::replace(&mut *cancel, Cancel::Done) {
             Cancel::NotYet => *cancel = Cancel::Due(why),
@@ -414,10 +419,10 @@ impl Slot {
     }
 }
 
-impl Sink for Slot {
+impl Sink for InboxSink {
     fn put(&self, mut answer: EngineResponse) {
         let is_final = answer.is_final;
-        if !is_final && (answer.response.is_none() || self.given_up.load(Ordering::Acquire)) {
+        if !is_final && (answer.response.is_none() || self.overran.load(Ordering::Acquire)) {
             return;
         }
         if is_final {
@@ -439,7 +444,7 @@ impl Sink for Slot {
             if !is_final {
                 drop(state);
                 drop(answer);
-                return self.give_up(why);
+                return self.overrun(why);
             }
             // A final answer is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
@@ -492,7 +497,7 @@ mod tests {
     }
 
     /// An inbox on a budget of this size, of which it may use a quarter, and the requests that it was given.
-    fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<Slot>>, Account) {
+    fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<InboxSink>>, Account) {
         let account = Budget::new(limit).account();
         let inbox = Inbox::new(&account);
         let slots = (0..requests).map(|_| inbox.starter().slot(inbox.reserve(), None)).collect();
@@ -537,7 +542,7 @@ mod tests {
         for (i, &bytes) in sizes.iter().enumerate() {
             slots[i % 2].put(response(bytes));
         }
-        let waits = |state: &State| (state.answers.len(), state.packed.len());
+        let waits = |state: &InboxState| (state.answers.len(), state.packed.len());
         let (unpacked, packed) = waits(&inbox.state());
         assert_eq!((unpacked, packed), (ANSWERS_UNPACKED_MAX + 9, sizes.len() - ANSWERS_UNPACKED_MAX - 9));
         slots.iter().for_each(|slot| slot.put(end()));
@@ -565,11 +570,11 @@ mod tests {
     }
 
     /// Adds responses of `bytes` until one exceeds a bound. Returns how many fitted.
-    fn fill(slot: &Slot, bytes: usize) -> usize {
+    fn fill(slot: &InboxSink, bytes: usize) -> usize {
         (0..)
             .take_while(|_| {
                 slot.put(response(bytes));
-                !slot.given_up.load(Ordering::SeqCst)
+                !slot.overran.load(Ordering::SeqCst)
             })
             .count()
     }

@@ -67,7 +67,7 @@ pub struct EmbeddedRequest {
 
 /// What a call is told.
 #[derive(Debug)]
-pub enum Told {
+pub enum EmbedEvent {
     /// The body is to be read, and has at most so many bytes; [`Embedded::body`] goes on. One that is longer is not to be read to its end.
     Wanted {
         /// More is not to be read.
@@ -107,7 +107,7 @@ pub enum Told {
 }
 
 /// Hears how a call ended: its number, and what it is told.
-pub type Settle = Arc<dyn Fn(u32, Result<Told>) + Send + Sync>;
+pub type Settle = Arc<dyn Fn(u32, Result<EmbedEvent>) + Send + Sync>;
 
 /// What is said of a request that has begun.
 enum Say {
@@ -250,7 +250,7 @@ impl Embedded {
     }
 
     /// Nobody waits for request `ticket` any more. Its open call is told CANCELLED.
-    pub fn give_up(&self, ticket: u32) {
+    pub fn cancel(&self, ticket: u32) {
         if let Some(say) = self.open.lock().get(&ticket) {
             let _ = say.send(Say::GivenUp);
         }
@@ -298,7 +298,7 @@ impl Drop for Exchange {
 }
 
 impl Exchange {
-    fn tell(&self, call: u32, told: Result<Told>) {
+    fn tell(&self, call: u32, told: Result<EmbedEvent>) {
         (self.settle)(call, told);
     }
 
@@ -346,7 +346,7 @@ impl Exchange {
                     Some(body) if body.len() as u64 > bytes_max => Err(body.len() as u64),
                     Some(body) => Ok(body),
                     None => {
-                        unanswered.answer(Ok(Told::Wanted { bytes_max }));
+                        unanswered.answer(Ok(EmbedEvent::Wanted { bytes_max }));
                         match self.said.recv().await {
                             Some(Say::Body(call, body)) => {
                                 unanswered.call = Some(call);
@@ -433,7 +433,7 @@ impl Exchange {
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();
-        unanswered.answer(Ok(Told::Reply { status, fields, body, more: rest.is_some(), sized }));
+        unanswered.answer(Ok(EmbedEvent::Reply { status, fields, body, more: rest.is_some(), sized }));
         rest
     }
 
@@ -470,7 +470,7 @@ impl Exchange {
                 Poll::Ready((body, done))
             });
             let Some((body, done)) = self.unless_given_up(gathered).await else { return false };
-            unanswered.answer(Ok(Told::Events { body: body.into(), done }));
+            unanswered.answer(Ok(EmbedEvent::Events { body: body.into(), done }));
             if done {
                 return true;
             }
@@ -485,7 +485,7 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    fn answer(&mut self, told: Result<Told>) {
+    fn answer(&mut self, told: Result<EmbedEvent>) {
         if let Some(call) = self.call.take() {
             (self.settle)(call, told);
         }

@@ -1,7 +1,7 @@
 //! Connections of a reactor that wait for their client: for a request, the rest of its head, or its farewell. Clients pool
 //! connections, so these stay; the oldest are closed when there is no room for a new one, and those of HTTP/1.1 after `IDLE_TIME_MAX`.
 //!
-//! A connection of HTTP/2 without an open stream waits, too. It is asked to close itself, which it does in its next turn, with a word
+//! A connection of HTTP/2 without an open stream waits, too. It is woken to close itself, which it does in its next turn, with a word
 //! to its client: calls that are under way to us were not begun, and may be made again elsewhere.
 //!
 //! Not here: connections that are at work. Invariant: only a waiting connection is ever closed by this module.
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// The connections of one reactor.
 pub struct Idle {
-    slots: RefCell<Vec<Rc<Slot>>>,
+    slots: RefCell<Vec<Rc<IdleConnection>>>,
     /// Counts the waits begun, to order them; cheaper than a look at the clock for each request.
     waits: Cell<u64>,
     /// The time of the last look, for the age of a wait.
@@ -23,7 +23,7 @@ pub struct Idle {
 }
 
 #[derive(Default)]
-struct Slot {
+struct IdleConnection {
     /// Of which front end it is.
     kind: Cell<usize>,
     /// Where it is in `slots`.
@@ -32,7 +32,7 @@ struct Slot {
     waits: Cell<Option<(u64, Instant)>>,
     task: RefCell<Option<AbortHandle>>,
     /// It closes itself: where it is to be woken for that, once it waited.
-    asked: RefCell<Option<Waker>>,
+    close_waker: RefCell<Option<Waker>>,
     closes_itself: Cell<bool>,
 }
 
@@ -43,16 +43,16 @@ impl Idle {
     }
 
     /// A place for a new connection of a front end, at work at first.
-    pub fn place(self: &Rc<Self>, kind: usize) -> Place {
+    pub fn register(self: &Rc<Self>, kind: usize) -> IdleHandle {
         let mut slots = self.slots.borrow_mut();
-        let slot = Rc::new(Slot {
+        let slot = Rc::new(IdleConnection {
             kind: Cell::new(kind),
             at: Cell::new(slots.len()),
             waits: Cell::new(None),
-            ..Slot::default()
+            ..IdleConnection::default()
         });
         slots.push(slot.clone());
-        Place { slot, idle: self.clone() }
+        IdleHandle { slot, idle: self.clone() }
     }
 
     /// Closes the connection that waits longest, of one front end or of any; false when none waits. Looks at all: this happens only
@@ -67,18 +67,18 @@ impl Idle {
     /// Looks at the clock and closes what waits longer than `age_max`; returns how many that were.
     pub fn sweep(&self, now: Instant, age_max: Duration) -> usize {
         self.now.set(now);
-        let is_old = |slot: &&Rc<Slot>| {
+        let is_old = |slot: &&Rc<IdleConnection>| {
             !slot.closes_itself.get() && slot.waits.get().is_some_and(|(_, since)| now.duration_since(since) >= age_max)
         };
         self.slots.borrow().iter().filter(is_old).filter(|slot| slot.close()).count()
     }
 }
 
-impl Slot {
+impl IdleConnection {
     fn close(&self) -> bool {
         self.waits.set(None);
         if self.closes_itself.get() {
-            return self.asked.take().map(Waker::wake).is_some();
+            return self.close_waker.take().map(Waker::wake).is_some();
         }
         let task = self.task.borrow_mut().take();
         task.inspect(AbortHandle::abort).is_some()
@@ -86,14 +86,14 @@ impl Slot {
 }
 
 /// A connection's place among those of its reactor, for as long as it lives.
-pub struct Place {
-    slot: Rc<Slot>,
+pub struct IdleHandle {
+    slot: Rc<IdleConnection>,
     idle: Rc<Idle>,
 }
 
-impl Place {
+impl IdleHandle {
     /// What closes the connection.
-    pub fn closes_by(&self) -> impl FnOnce(AbortHandle) + use<> {
+    pub fn task_setter(&self) -> impl FnOnce(AbortHandle) + use<> {
         let slot = self.slot.clone();
         move |task| *slot.task.borrow_mut() = Some(task)
     }
@@ -105,19 +105,19 @@ impl Place {
         self.slot.waits.set(Some((order, self.idle.now.get())));
     }
 
-    /// As `wait`, of a connection that closes itself: it is woken when it has to, and `is_asked` is true then.
-    pub fn wait_to_be_asked(&self, cx: &Context<'_>) {
+    /// As `wait`, of a connection that closes itself: it is woken when it has to, and `is_close_requested` is true then.
+    pub fn wait_for_close_request(&self, cx: &Context<'_>) {
         self.slot.closes_itself.set(true);
         self.wait();
-        let mut asked = self.slot.asked.borrow_mut();
-        if !asked.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *asked = Some(cx.waker().clone());
+        let mut close_waker = self.slot.close_waker.borrow_mut();
+        if !close_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *close_waker = Some(cx.waker().clone());
         }
     }
 
-    /// Whether a connection that waited to be asked is to close itself.
-    pub fn is_asked(&self) -> bool {
-        self.slot.closes_itself.get() && self.slot.asked.borrow().is_none()
+    /// Whether a connection that waited for it is to close itself.
+    pub fn is_close_requested(&self) -> bool {
+        self.slot.closes_itself.get() && self.slot.close_waker.borrow().is_none()
     }
 
     /// Whether the connection waits.
@@ -131,7 +131,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for IdleHandle {
     fn drop(&mut self) {
         let mut slots = self.idle.slots.borrow_mut();
         let at = self.slot.at.get();
@@ -154,9 +154,9 @@ mod tests {
         let start = Instant::now();
         let mut connections = Vec::new();
         for _ in 0..4 {
-            let place = idle.place(0);
+            let place = idle.register(0);
             let task = tokio::spawn(std::future::pending::<()>());
-            place.closes_by()(task.abort_handle());
+            place.task_setter()(task.abort_handle());
             connections.push((place, task));
         }
         assert!(!idle.close_oldest(None), "all are at work");
@@ -179,12 +179,12 @@ mod tests {
         assert!((&mut connections[2].1).await.unwrap_err().is_cancelled());
         assert!(!connections[1].1.is_finished());
         assert!(idle.close_oldest(None) && !idle.close_oldest(None));
-        // One that closes itself is asked once, and not for its age.
-        let place = idle.place(0);
-        place.wait_to_be_asked(&Context::from_waker(Waker::noop()));
+        // One that closes itself is woken once, and not for its age.
+        let place = idle.register(0);
+        place.wait_for_close_request(&Context::from_waker(Waker::noop()));
         assert_eq!(idle.sweep(start + Duration::from_secs(9000), Duration::from_secs(3600)), 0);
-        assert!(!place.is_asked() && place.waits());
+        assert!(!place.is_close_requested() && place.waits());
         assert!(!idle.close_oldest(Some(1)), "another front end's");
-        assert!(idle.close_oldest(Some(0)) && place.is_asked() && !idle.close_oldest(None));
+        assert!(idle.close_oldest(Some(0)) && place.is_close_requested() && !idle.close_oldest(None));
     }
 }

@@ -22,11 +22,11 @@ pub enum Inference {
     /// It ran while it was started, without a wake or a wait.
     Done(Result<Box<InferResponse>>),
     /// It waits, or another thread runs it.
-    Pending(Pending),
+    Pending(InferenceFuture),
 }
 
 /// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
-pub struct Pending {
+pub struct InferenceFuture {
     reply: Arc<Reply>,
     /// Taken with the response: the request cannot be cancelled any more.
     ticket: Option<Ticket>,
@@ -36,30 +36,30 @@ pub struct Pending {
 
 /// A request that is being started. After an error nothing was queued.
 pub enum Started<T> {
-    Here(Result<T>),
+    Done(Result<T>),
     /// A thread of [`offload`] checks and starts it, which takes long.
-    Elsewhere(Elsewhere<T>),
+    Offloaded(OffloadedStart<T>),
 }
 
 /// Resolves once the request was started. Dropped before that, it may never be.
-pub type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+pub type OffloadedStart<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 
 impl<T: Send + 'static> Started<T> {
     /// Starts a request on another thread by `start`, which checks it.
-    pub fn elsewhere(
+    pub fn offload(
         request: Box<InferRequest>,
         start: impl FnOnce(Box<InferRequest>) -> Result<T> + Send + 'static,
     ) -> Self {
         let bytes = request.inputs.iter().map(|input| input.data.len()).sum();
-        Self::Elsewhere(Box::pin(async move { offload::run(bytes, move |_| start(request)).await? }))
+        Self::Offloaded(Box::pin(async move { offload::run(bytes, move |_| start(request)).await? }))
     }
 
     /// # Errors
     /// The refusal, and those of [`offload::run`].
     pub async fn get(self) -> Result<T> {
         match self {
-            Self::Here(started) => started,
-            Self::Elsewhere(work) => work.await,
+            Self::Done(started) => started,
+            Self::Offloaded(work) => work.await,
         }
     }
 }
@@ -68,10 +68,10 @@ impl<T: Send + 'static> Started<T> {
 #[inline]
 pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Started<Inference> {
     if !is_long_to_check(&request) {
-        return Started::Here(start_here(version, request));
+        return Started::Done(start_here(version, request));
     }
     let version = version.clone();
-    Started::elsewhere(request, move |request| start_here(&version, request))
+    Started::offload(request, move |request| start_here(&version, request))
 }
 
 fn start_here(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
@@ -117,7 +117,7 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     Ok(match (started, receiver) {
         (engine::Started::Answered(result), _) => Inference::Done(result),
         (engine::Started::Queued(ticket), Some(reply)) => {
-            Inference::Pending(Pending { reply, ticket: Some(ticket), id })
+            Inference::Pending(InferenceFuture { reply, ticket: Some(ticket), id })
         }
         (engine::Started::Queued(_), None) => Inference::Done(lost()),
     })
@@ -158,7 +158,7 @@ pub fn is_closed(shared: &Shared, engine: &Engine) -> bool {
 }
 
 /// Lets [`offload`] free the memory of large tensors, whichever thread drops them last.
-pub fn dispose_elsewhere(request: &mut InferRequest) {
+pub fn dispose_offloaded(request: &mut InferRequest) {
     for input in &mut request.inputs {
         if let Data::Bytes(bytes) = &mut input.data {
             *bytes = offload::disposed(std::mem::take(bytes));
@@ -178,7 +178,7 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// Sink of a request, and what its [`Pending`] waits for.
+/// Sink of a request, and what its [`InferenceFuture`] waits for.
 struct Reply(HandOver<Result<Box<InferResponse>>>);
 
 impl Sink for Reply {
@@ -197,7 +197,7 @@ fn lost() -> Result<Box<InferResponse>> {
     Err(Error::internal("a request was dropped without an answer; this is a defect of the server, please report it"))
 }
 
-impl Future for Pending {
+impl Future for InferenceFuture {
     type Output = Result<Box<InferResponse>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -211,7 +211,7 @@ impl Future for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for InferenceFuture {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             ticket.cancel();

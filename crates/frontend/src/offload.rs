@@ -34,7 +34,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct State {
+struct OffloadState {
     light: VecDeque<Job>,
     heavy: VecDeque<Job>,
     heavy_running: usize,
@@ -43,7 +43,7 @@ struct State {
 }
 
 struct Pool {
-    state: Mutex<State>,
+    state: Mutex<OffloadState>,
     work: Condvar,
     threads_max: usize,
 }
@@ -91,7 +91,7 @@ impl Pool {
     }
 
     /// Wakes or starts a thread for a queued job.
-    fn rouse(&'static self, mut state: MutexGuard<'_, State>) {
+    fn rouse(&'static self, mut state: MutexGuard<'_, OffloadState>) {
         // Those idle may be promised to work queued just before.
         if state.idle >= state.light.len() + state.heavy.len() {
             drop(state);
@@ -117,7 +117,7 @@ impl Pool {
     }
 
     /// The next job, and whether it is heavy. One heavy job always runs, and one thread is left for light ones.
-    fn next(&self, state: &mut State) -> Option<(Job, bool)> {
+    fn next(&self, state: &mut OffloadState) -> Option<(Job, bool)> {
         let may_heavy = state.heavy_running + 1 < self.threads_max;
         let first_heavy = state.heavy_running == 0 || state.light.is_empty();
         if may_heavy
@@ -163,23 +163,23 @@ enum Outcome<T> {
     Gone,
 }
 
-struct Shared<T> {
+struct JobResult<T> {
     outcome: Mutex<Outcome<T>>,
-    abandoned: AtomicBool,
+    cancelled: AtomicBool,
 }
 
 /// Whether the caller still waits for the result; long work checks it now and then.
-pub struct Abandoned<'a>(&'a AtomicBool);
+pub struct CancelFlag<'a>(&'a AtomicBool);
 
-impl Abandoned<'_> {
-    pub fn is(&self) -> bool {
+impl CancelFlag<'_> {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// The worker's end: gives the result, or the notice that there is none.
 struct Promise<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<JobResult<T>>,
     mailbox: Option<Arc<Mailbox>>,
 }
 
@@ -207,7 +207,7 @@ impl<T> Drop for Promise<T> {
 
 /// Resolves with the result. If it is dropped before, the work is not begun or its result dropped.
 pub struct Offloaded<T: Send + 'static> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<JobResult<T>>,
 }
 
 /// Starts `work`, which has to do with `bytes` bytes, on the pool.
@@ -216,13 +216,13 @@ pub struct Offloaded<T: Send + 'static> {
 /// UNAVAILABLE when too much work waits.
 pub fn start<T: Send + 'static>(
     bytes: usize,
-    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+    work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<Offloaded<T>> {
-    let shared = Arc::new(Shared { outcome: Mutex::new(Outcome::Awaited(None)), abandoned: AtomicBool::new(false) });
+    let shared = Arc::new(JobResult { outcome: Mutex::new(Outcome::Awaited(None)), cancelled: AtomicBool::new(false) });
     let promise = Promise { shared: shared.clone(), mailbox: Mailbox::mine() };
     let job = move || {
-        if !promise.shared.abandoned.load(Ordering::Relaxed) {
-            let result = work(&Abandoned(&promise.shared.abandoned));
+        if !promise.shared.cancelled.load(Ordering::Relaxed) {
+            let result = work(&CancelFlag(&promise.shared.cancelled));
             promise.put(Outcome::Done(result));
         }
     };
@@ -240,7 +240,7 @@ pub fn start<T: Send + 'static>(
 /// As `start`; INTERNAL when the work panicked.
 pub async fn run<T: Send + 'static>(
     bytes: usize,
-    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+    work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<T> {
     start(bytes, work)?.await
 }
@@ -267,10 +267,10 @@ pub fn start_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,
     bytes: usize,
-    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+    work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<Offloaded<(T, Charge)>> {
     let charge = account.empty(kind, false);
-    start(bytes, move |abandoned| {
+    start(bytes, move |cancel| {
         let charge = Rc::new(RefCell::new(charge));
         let is_refused = Rc::new(Cell::new(false));
         let (grown, refused) = (charge.clone(), is_refused.clone());
@@ -278,7 +278,7 @@ pub fn start_charged<T: Send + 'static>(
             refused.set(false);
             grown.borrow_mut().grow(bytes).inspect_err(|_| refused.set(true)).map_err(Error::from)
         };
-        let result = allowance::within(Box::new(ask), SlabPool::lend, || work(abandoned));
+        let result = allowance::within(Box::new(ask), SlabPool::lend, || work(cancel));
         // Once, however often it asked: a parser may try two ways.
         if is_refused.get() {
             charge.borrow().account().count_refusal();
@@ -296,7 +296,7 @@ pub async fn run_charged<T: Send + 'static>(
     account: &Account,
     kind: Kind,
     bytes: usize,
-    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+    work: impl FnOnce(&CancelFlag<'_>) -> T + Send + 'static,
 ) -> Result<(T, Charge)> {
     start_charged(account, kind, bytes, work)?.await
 }
@@ -331,7 +331,7 @@ impl<T: Send + 'static> Future for Offloaded<T> {
 
 impl<T: Send + 'static> Drop for Offloaded<T> {
     fn drop(&mut self) {
-        self.shared.abandoned.store(true, Ordering::Relaxed);
+        self.shared.cancelled.store(true, Ordering::Relaxed);
         let left = std::mem::replace(&mut *self.shared.outcome.lock(), Outcome::Gone);
         // What is in it may have taken long to make, and may take long to drop.
         if matches!(left, Outcome::Done(_)) && crate::hold::is_reactor() {
@@ -405,11 +405,11 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let begun = Arc::new(AtomicBool::new(false));
         let (flag, seen) = (begun.clone(), tell.clone());
-        let job = start(1, move |abandoned| {
+        let job = start(1, move |cancel| {
             flag.store(true, Ordering::SeqCst);
             let end = Instant::now() + Duration::from_secs(5);
-            while !abandoned.is() && Instant::now() < end {}
-            let _ = seen.send(abandoned.is());
+            while !cancel.is_set() && Instant::now() < end {}
+            let _ = seen.send(cancel.is_set());
         });
         while !begun.load(Ordering::SeqCst) {
             std::thread::yield_now();

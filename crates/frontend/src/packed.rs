@@ -150,7 +150,7 @@ fn is_packable(response: &InferResponse) -> bool {
 /// Records in the order they were put in.
 #[derive(Default)]
 pub(crate) struct Packed {
-    slabs: VecDeque<Slab>,
+    slabs: VecDeque<PackedSlab>,
     /// Of the first slab; those before it were taken.
     taken: usize,
     records: usize,
@@ -160,7 +160,7 @@ pub(crate) struct Packed {
     scratch: Vec<u8>,
 }
 
-struct Slab {
+struct PackedSlab {
     memory: SlabMut,
     /// Records end here.
     filled: usize,
@@ -180,11 +180,11 @@ impl Packed {
             return false;
         }
         let len = self.scratch.len();
-        let has_room = |slab: &Slab| slab.filled + LENGTH_BYTES + len <= slab.memory.len();
+        let has_room = |slab: &PackedSlab| slab.filled + LENGTH_BYTES + len <= slab.memory.len();
         if !self.slabs.back().is_some_and(has_room) {
             let bytes = if self.slabs.is_empty() { FIRST_SLAB_BYTES } else { SLAB_BYTES };
             let Ok(memory) = SlabPool::global().reserve(bytes) else { return false };
-            self.slabs.push_back(Slab { memory, filled: 0, prepared: 0 });
+            self.slabs.push_back(PackedSlab { memory, filled: 0, prepared: 0 });
         }
         let Some(slab) = self.slabs.back_mut() else { return false };
         let end = slab.filled + LENGTH_BYTES + len;

@@ -8,7 +8,7 @@ use crate::grpc::context::GrpcContext;
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::context::HttpContext;
-use crate::idle::{Idle, Place};
+use crate::idle::{Idle, IdleHandle};
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::{Held, Listener, Listening, SocketFile, Wanted, hold, unix_path};
 use crate::options::{FrontendOptions, HttpOptions};
@@ -455,7 +455,7 @@ type Local = UnixStream;
 type Local = TcpStream;
 
 /// Serves the connections that come to a socket.
-type Serve<S, C, F> = fn(S, Arc<C>, Caller, Place) -> F;
+type Serve<S, C, F> = fn(S, Arc<C>, Caller, IdleHandle) -> F;
 
 /// Accepts connections of a front end, and serves them as they are or once their handshakes are over.
 fn listening<C: 'static, P, E, U>(
@@ -485,7 +485,7 @@ where
         return hold::spawn(accept(listener, desk, serve));
     };
     let shared = desk.room.shared.clone();
-    let serve = move |io, caller, place: Place| {
+    let serve = move |io, caller, place: IdleHandle| {
         let (context, tls, shared) = (context.clone(), tls.clone(), shared.clone());
         async move {
             // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
@@ -603,7 +603,7 @@ impl Room {
 async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
     listener: io::Result<L>,
     Desk { room, kind, open: of_kind, face }: Desk,
-    serve: impl Fn(L::Io, Caller, Place) -> F,
+    serve: impl Fn(L::Io, Caller, IdleHandle) -> F,
 ) {
     let Ok(listener) = listener else { return };
     loop {
@@ -622,8 +622,8 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
             continue;
         }
         let caller = Caller { origin, face, peer };
-        let place = room.idle.place(kind);
-        let closes_by = place.closes_by();
+        let place = room.idle.register(kind);
+        let task_setter = place.task_setter();
         let (served, counts) = (serve(io, caller, place), (Open::new(&room.open), Open::new(&of_kind)));
         let shared = room.shared.clone();
         let task = hold::spawn(async move {
@@ -631,7 +631,7 @@ async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
             served.await;
             drop(counts);
         });
-        closes_by(task.abort_handle());
+        task_setter(task.abort_handle());
         if is_full {
             // A connection that is closed gives its descriptor back in its own next turn.
             tokio::task::yield_now().await;

@@ -2,10 +2,10 @@
 //! answers were there, when those left, and how they ended.
 //!
 //! Which model a request is for is known only after it was read. So where any model may be traced, or there is an
-//! access log, each request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one
+//! access log, each request has a [`RequestTrace`] as soon as its head was read; where neither is, this costs one look at one
 //! counter.
 
-use crate::access_log::entry::{Asked, Entry, EventNotes};
+use crate::access_log::entry::{EventNotes, LoggedRequest, RequestName};
 use crate::grpc::status::Status;
 use crate::http::method::Method;
 use crate::origin::Caller;
@@ -39,24 +39,24 @@ const GRPC: Names = Names {
 };
 
 /// A request that may be traced or is logged. Its line is written when the last owner drops it.
-pub struct Slot {
+pub struct RequestTrace {
     names: &'static Names,
     begun: u64,
     read: Cell<u64>,
     trace: RefCell<Option<Trace>>,
-    entry: Option<Entry>,
+    entry: Option<LoggedRequest>,
 }
 
 /// `None` while nothing is traced and nothing logged.
-pub type Noted = Option<Rc<Slot>>;
+pub type Noted = Option<Rc<RequestTrace>>;
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for RequestTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("begun", &self.begun).finish_non_exhaustive()
+        f.debug_struct("RequestTrace").field("begun", &self.begun).finish_non_exhaustive()
     }
 }
 
-impl Slot {
+impl RequestTrace {
     /// An HTTP request that begins now, if requests are traced or logged.
     #[inline]
     pub fn http(
@@ -69,7 +69,7 @@ impl Slot {
         if !trace::is_any_on() {
             return None;
         }
-        Self::new(&HTTP, shared, caller, || Asked::Http(protocol, method, path()))
+        Self::new(&HTTP, shared, caller, || RequestName::Http(protocol, method, path()))
     }
 
     /// A gRPC call that begins now, if requests are traced or logged.
@@ -83,13 +83,13 @@ impl Slot {
         if !trace::is_any_on() {
             return None;
         }
-        Self::new(&GRPC, shared, caller, || Asked::Grpc(operation, head.clone()))
+        Self::new(&GRPC, shared, caller, || RequestName::Grpc(operation, head.clone()))
     }
 
     #[cold]
-    fn new(names: &'static Names, shared: &Shared, caller: &Caller, asked: impl FnOnce() -> Asked) -> Noted {
+    fn new(names: &'static Names, shared: &Shared, caller: &Caller, asked: impl FnOnce() -> RequestName) -> Noted {
         let begun = now_ns();
-        let entry = shared.logs().and_then(|logs| Entry::new(logs, caller, asked(), begun));
+        let entry = shared.logs().and_then(|logs| LoggedRequest::new(logs, caller, asked(), begun));
         Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
     }
 
@@ -192,7 +192,7 @@ impl Slot {
 
     /// Where the events of a reply are noted, which follow its beginning. Their trace is noted where they are made.
     pub fn events(&self) -> Option<Arc<EventNotes>> {
-        self.entry.as_ref().map(Entry::events)
+        self.entry.as_ref().map(LoggedRequest::events)
     }
 
     pub fn ending(&self, status: &Status) {
@@ -257,7 +257,7 @@ fn grpc_context(head: &http2::RequestHead) -> Option<Context> {
     Context::parse(head.get("traceparent")?, states.map(|(_, value)| value))
 }
 
-pub fn begin_grpc(slot: Option<&Rc<Slot>>, head: &http2::RequestHead, version: &ModelVersion) -> Option<Trace> {
+pub fn begin_grpc(slot: Option<&Rc<RequestTrace>>, head: &http2::RequestHead, version: &ModelVersion) -> Option<Trace> {
     slot?.begin(version, || grpc_context(head))
 }
 

@@ -426,7 +426,7 @@ impl NativeCore {
     #[napi]
     pub fn embed_give_up(&self, request: u32) {
         if let Some(embedded) = &*self.embedded.lock() {
-            embedded.give_up(request);
+            embedded.cancel(request);
         }
     }
 

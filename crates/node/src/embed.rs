@@ -3,7 +3,7 @@
 use crate::objects as js;
 use crate::settle::{Settled, Settler};
 use bytes::Bytes;
-use frontend::embed::{CallEnd, EmbeddedCall, EmbeddedRequest, Piece, Settle, Told};
+use frontend::embed::{CallEnd, EmbedEvent, EmbeddedCall, EmbeddedRequest, Piece, Settle};
 use memory::SlabPool;
 use napi::bindgen_prelude::Buffer;
 use parking_lot::Mutex;
@@ -54,10 +54,10 @@ pub fn settle(settler: Settler, bodies: Bodies) -> Settle {
     Arc::new(move |call, told| settler.settle(call, told.map(|told| settled(call, told, &bodies))))
 }
 
-fn settled(call: u32, told: Told, bodies: &Bodies) -> Settled {
+fn settled(call: u32, told: EmbedEvent, bodies: &Bodies) -> Settled {
     match told {
-        Told::Taken => Settled::Nothing,
-        Told::Call { begun, messages, end } => {
+        EmbedEvent::Taken => Settled::Nothing,
+        EmbedEvent::Call { begun, messages, end } => {
             let messages = messages.into_iter().map(Buffer::from).collect();
             let end = end.map(|CallEnd { code, text, trailers }| js::EmbeddedCallEnd {
                 code,
@@ -70,11 +70,11 @@ fn settled(call: u32, told: Told, bodies: &Bodies) -> Settled {
     }
 }
 
-fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
+fn answer(call: u32, told: EmbedEvent, bodies: &Bodies) -> js::EmbeddedAnswer {
     let mut answer = js::EmbeddedAnswer::default();
     match told {
-        Told::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
-        Told::Reply { status, fields, body, more, sized } => {
+        EmbedEvent::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
+        EmbedEvent::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));
             answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());
             // Copied: external buffers are freed only by garbage collection and would pin slabs meanwhile.
@@ -88,12 +88,12 @@ fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
             answer.more = Some(more);
             answer.sized = Some(sized);
         }
-        Told::Events { body, done } => {
+        EmbedEvent::Events { body, done } => {
             answer.body = Some(Buffer::from(body.to_vec()));
             answer.more = Some(!done);
         }
         // These have objects of their own.
-        Told::Call { .. } | Told::Taken => {}
+        EmbedEvent::Call { .. } | EmbedEvent::Taken => {}
     }
     answer
 }

@@ -1,8 +1,8 @@
 //! Lines of the audit log: who asked for which change of the server, with what, and what came of it. Contents of files
 //! and configurations stand there as their size and SHA-256, which `sha256sum` prints of the file that was meant.
 
-use super::entry::{Asked, Entry};
-use super::line::Line;
+use super::entry::{LoggedRequest, RequestName};
+use super::json_line::JsonLine;
 use super::messages;
 use crate::grpc::control::log_changes;
 use crate::http::method::Method;
@@ -18,13 +18,15 @@ use protocol::pb::inference as pb;
 use ring::digest::{SHA256, digest};
 use std::fmt::Write;
 
-impl Entry {
+impl LoggedRequest {
     /// Writes the line of a request that changed the server.
     pub(super) fn audit(&self) {
         let body = self.body.take();
         let source = match (self.asked(), body) {
-            (Asked::Http(_, method, path), Some(body)) => Source::of_route(*method, path).map(|what| (what, body)),
-            (Asked::Grpc(Some(operation), _), Some(message)) => Some((Source::Message(*operation), message)),
+            (RequestName::Http(_, method, path), Some(body)) => {
+                Source::of_route(*method, path).map(|what| (what, body))
+            }
+            (RequestName::Grpc(Some(operation), _), Some(message)) => Some((Source::Message(*operation), message)),
             _ => None,
         };
         // Settings are read and written by one call.
@@ -34,7 +36,7 @@ impl Entry {
         {
             return;
         }
-        let facts = |line: &mut Line<'_>, body: Option<&Bytes>| {
+        let facts = |line: &mut JsonLine<'_>, body: Option<&Bytes>| {
             line.time("time", self.begun());
             self.who(line);
             line.word("origin", self.origin());
@@ -89,7 +91,7 @@ impl Source {
     }
 
     /// Writes the parameters, as far as they can be read.
-    fn parameters(self, body: &[u8], line: &mut Line<'_>) {
+    fn parameters(self, body: &[u8], line: &mut JsonLine<'_>) {
         match self {
             Self::Message(operation) => _ = of_message(operation, body, line),
             _ => {
@@ -104,7 +106,7 @@ impl Source {
     }
 }
 
-fn of_load(body: Value<'_>, line: &mut Line<'_>) {
+fn of_load(body: Value<'_>, line: &mut JsonLine<'_>) {
     let Some(members) = body.get("parameters").and_then(|p| p.members().ok()) else { return };
     let (mut files, mut more) = (Vec::new(), 0u64);
     for (name, value) in members {
@@ -124,7 +126,7 @@ fn of_load(body: Value<'_>, line: &mut Line<'_>) {
 }
 
 /// Writes small values unchanged, in the order of the request.
-fn of_members(object: Option<Value<'_>>, line: &mut Line<'_>) {
+fn of_members(object: Option<Value<'_>>, line: &mut JsonLine<'_>) {
     let Some(members) = object.and_then(|object| object.members().ok()) else { return };
     for (name, value) in members.take(AUDIT_ITEMS_MAX) {
         let name = name.decode();
@@ -136,7 +138,7 @@ fn of_members(object: Option<Value<'_>>, line: &mut Line<'_>) {
     }
 }
 
-fn put_value(value: Value<'_>, line: &mut Line<'_>) {
+fn put_value(value: Value<'_>, line: &mut JsonLine<'_>) {
     match value.text() {
         word @ (b"true" | b"false" | b"null") => line.value(word),
         // JSON that Triton takes has `NaN`; JSON has not.
@@ -152,7 +154,7 @@ fn put_value(value: Value<'_>, line: &mut Line<'_>) {
     }
 }
 
-fn of_message(operation: Operation, message: &[u8], line: &mut Line<'_>) -> Result<(), prost::DecodeError> {
+fn of_message(operation: Operation, message: &[u8], line: &mut JsonLine<'_>) -> Result<(), prost::DecodeError> {
     use pb::model_repository_parameter::ParameterChoice;
     match operation {
         Operation::Load => {
@@ -246,11 +248,11 @@ fn hash(contents: &[u8]) -> String {
     })
 }
 
-fn config(contents: &[u8], line: &mut Line<'_>) {
+fn config(contents: &[u8], line: &mut JsonLine<'_>) {
     line.object("config", |line| _ = line.number("bytes", contents.len()).word("sha256", &hash(contents)));
 }
 
-fn put_files(files: &[File], more: u64, line: &mut Line<'_>) {
+fn put_files(files: &[File], more: u64, line: &mut JsonLine<'_>) {
     if !files.is_empty() {
         line.list("files", files, |file, line| {
             line.text("name", &file.name, LOG_NAME_BYTES_MAX).number("bytes", file.bytes).word("sha256", &file.hash);

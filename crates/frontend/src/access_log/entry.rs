@@ -1,8 +1,8 @@
 //! What is known of one request when it is over, and the line that this makes. The line is written when the request's
-//! [`Entry`] is dropped, whatever became of it: answered, refused, given up.
+//! [`LoggedRequest`] is dropped, whatever became of it: answered, refused, given up.
 
 use super::Logs;
-use super::line::Line;
+use super::json_line::JsonLine;
 use crate::grpc::status::{Status, code};
 use crate::http::method::Method;
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
@@ -25,7 +25,7 @@ use trace::Trace;
 const HTTP_CLIENT_LEFT: u16 = 499;
 
 /// What was asked, as its protocol says it.
-pub enum Asked {
+pub enum RequestName {
     /// Over HTTP: version, method, and the path without its query.
     Http(&'static str, Method, Bytes),
     /// Over gRPC: the operation of a known call, and its head.
@@ -39,7 +39,7 @@ pub enum Asked {
 enum Target {
     /// Named by the path or the message.
     #[default]
-    Asked,
+    ByName,
     /// Model and version as the request names them.
     Named(Name, Name),
     /// The model that accepted the request.
@@ -75,10 +75,10 @@ impl EventNotes {
 }
 
 /// A request that is logged.
-pub struct Entry {
+pub struct LoggedRequest {
     logs: Arc<Logs>,
     caller: Caller,
-    asked: Asked,
+    asked: RequestName,
     begun: u64,
     /// By its method and path, or its call, it changes the server.
     pub(super) is_write: bool,
@@ -104,18 +104,18 @@ pub struct Entry {
     pub(super) body: RefCell<Option<Bytes>>,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for LoggedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry").field("begun", &self.begun).finish_non_exhaustive()
+        f.debug_struct("LoggedRequest").field("begun", &self.begun).finish_non_exhaustive()
     }
 }
 
 /// Messages of calls that are no inference are kept up to this size, for the names in them.
 const NAMES_BYTES_MAX: usize = 4096;
 
-impl Entry {
+impl LoggedRequest {
     /// A request that begins now; `None` if it is not logged.
-    pub fn new(logs: &Arc<Logs>, caller: &Caller, asked: Asked, begun: u64) -> Option<Self> {
+    pub fn new(logs: &Arc<Logs>, caller: &Caller, asked: RequestName, begun: u64) -> Option<Self> {
         let is_write = logs.has_audit() && is_write(&asked);
         (logs.has_access() || is_write).then(|| Self {
             logs: logs.clone(),
@@ -146,7 +146,7 @@ impl Entry {
     /// A request in the stream of this call.
     pub fn in_stream(&self, begun: u64) -> Option<Self> {
         self.requests.set(self.requests.get() + 1);
-        let entry = Self::new(&self.logs, &self.caller, Asked::InStream, begun)?;
+        let entry = Self::new(&self.logs, &self.caller, RequestName::InStream, begun)?;
         entry.key.replace(self.key.borrow().clone());
         Some(entry)
     }
@@ -156,9 +156,9 @@ impl Entry {
         self.read.set(now_ns());
         self.bytes_in.set(self.bytes_in.get() + body.len() as u64);
         let says_more = match &self.asked {
-            Asked::Http(..) => self.is_write,
-            Asked::Grpc(Some(Operation::Infer | Operation::StreamInfer), _) | Asked::InStream => false,
-            Asked::Grpc(..) => self.is_write || body.len() <= NAMES_BYTES_MAX,
+            RequestName::Http(..) => self.is_write,
+            RequestName::Grpc(Some(Operation::Infer | Operation::StreamInfer), _) | RequestName::InStream => false,
+            RequestName::Grpc(..) => self.is_write || body.len() <= NAMES_BYTES_MAX,
         };
         if says_more {
             self.body.replace(Some(body.clone()));
@@ -228,7 +228,7 @@ impl Entry {
     pub fn failed(&self, error: &Error) {
         let number = error.code().grpc_status();
         self.error.replace(Some((Some(number), kept(error.message()))));
-        if matches!(self.asked, Asked::InStream) {
+        if matches!(self.asked, RequestName::InStream) {
             self.outcome.replace(Outcome::Grpc(number));
         }
     }
@@ -251,7 +251,8 @@ impl Entry {
     /// Records that one message of a stream was sent, or the whole response of another request.
     pub fn sent(&self) {
         self.sent.set(now_ns());
-        let left = if matches!(self.asked, Asked::InStream) { self.on_their_way.get().saturating_sub(1) } else { 0 };
+        let left =
+            if matches!(self.asked, RequestName::InStream) { self.on_their_way.get().saturating_sub(1) } else { 0 };
         self.on_their_way.set(left);
     }
 
@@ -265,7 +266,7 @@ impl Entry {
         matches!(&*self.outcome.borrow(), Outcome::None) || self.on_their_way.get() > 0
     }
 
-    pub(super) fn fill(&self, line: &mut Line<'_>) {
+    pub(super) fn fill(&self, line: &mut JsonLine<'_>) {
         line.time("time", self.begun);
         self.who(line);
         if self.caller.face == Face::Embedded {
@@ -273,12 +274,12 @@ impl Entry {
         }
         line.word("protocol", self.protocol());
         match &self.asked {
-            Asked::Http(_, method, path) => {
+            RequestName::Http(_, method, path) => {
                 line.word("method", method.name());
                 line.text("path", path, LOG_PATH_BYTES_MAX);
             }
-            Asked::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
-            Asked::InStream => _ = line.flag("in_stream"),
+            RequestName::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
+            RequestName::InStream => _ = line.flag("in_stream"),
         }
         line.word("verb", self.verb());
         // A long one, which only the audit log wants, is read elsewhere.
@@ -295,7 +296,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn who(&self, line: &mut Line<'_>) {
+    pub(super) fn who(&self, line: &mut JsonLine<'_>) {
         match (self.caller.peer, self.caller.origin) {
             (Some(peer), _) => line.word("peer", &peer.to_string()),
             (None, Origin::Unix) => line.word("peer", "unix"),
@@ -335,17 +336,17 @@ impl Entry {
 
     pub(super) fn protocol(&self) -> &'static str {
         match &self.asked {
-            Asked::Http(protocol, ..) => protocol,
-            Asked::Grpc(..) | Asked::InStream => "grpc",
+            RequestName::Http(protocol, ..) => protocol,
+            RequestName::Grpc(..) | RequestName::InStream => "grpc",
         }
     }
 
-    pub(super) fn asked(&self) -> &Asked {
+    pub(super) fn asked(&self) -> &RequestName {
         &self.asked
     }
 
-    pub(super) fn result(&self, line: &mut Line<'_>) {
-        let is_http = matches!(self.asked, Asked::Http(..));
+    pub(super) fn result(&self, line: &mut JsonLine<'_>) {
+        let is_http = matches!(self.asked, RequestName::Http(..));
         match (&*self.outcome.borrow(), is_http) {
             (Outcome::Http(status), _) => _ = line.number("status", *status),
             (Outcome::Grpc(status), _) => _ = line.number("grpc_status", *status),
@@ -374,7 +375,7 @@ impl Entry {
     }
 
     /// The phases, each from the end of the one before it; those that did not happen are left out.
-    fn times(&self, line: &mut Line<'_>) {
+    fn times(&self, line: &mut JsonLine<'_>) {
         let end = self.ended_at();
         let measured = self.trace.borrow().as_ref().map(|trace| trace.phases().measured()).unwrap_or_default();
         let (sending, sent) = (self.sending.get(), self.sent.get());
@@ -408,9 +409,9 @@ impl Entry {
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        if matches!(self.asked, Asked::Grpc(Some(Operation::StreamInfer), _)) {
+        if matches!(self.asked, RequestName::Grpc(Some(Operation::StreamInfer), _)) {
             line.number("requests", self.requests.get());
-        } else if matches!(self.asked, Asked::InStream) || self.responses.get() > 1 {
+        } else if matches!(self.asked, RequestName::InStream) || self.responses.get() > 1 {
             line.number("responses", self.responses.get());
             if first > 0 {
                 line.micros("first_response_us", first.saturating_sub(self.begun));
@@ -421,13 +422,15 @@ impl Entry {
     /// What is asked, by one name for both protocols.
     pub(super) fn verb(&self) -> &'static str {
         match &self.asked {
-            Asked::Http(_, method, path) => route(*method, path).map_or("unknown", |route| route.operation.name()),
-            Asked::Grpc(operation, _) => operation.map_or("unknown", Operation::name),
-            Asked::InStream => "infer",
+            RequestName::Http(_, method, path) => {
+                route(*method, path).map_or("unknown", |route| route.operation.name())
+            }
+            RequestName::Grpc(operation, _) => operation.map_or("unknown", Operation::name),
+            RequestName::InStream => "infer",
         }
     }
 
-    pub(super) fn put_target(&self, line: &mut Line<'_>, body: Option<&Bytes>) {
+    pub(super) fn put_target(&self, line: &mut JsonLine<'_>, body: Option<&Bytes>) {
         let mut put = |model: &[u8], version: &[u8]| {
             if !model.is_empty() {
                 line.text("model", model, LOG_NAME_BYTES_MAX);
@@ -439,14 +442,14 @@ impl Entry {
         match (&*self.target.borrow(), &self.asked) {
             (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
             (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
-            (Target::Asked, Asked::Http(_, method, path)) => {
+            (Target::ByName, RequestName::Http(_, method, path)) => {
                 let Some(Route { names, .. }) = route(*method, path) else { return };
                 put(names.model.as_bytes(), names.version.as_bytes());
                 if !names.region.is_empty() {
                     line.text("region", names.region.as_bytes(), LOG_NAME_BYTES_MAX);
                 }
             }
-            (Target::Asked, Asked::Grpc(Some(operation), _)) => {
+            (Target::ByName, RequestName::Grpc(Some(operation), _)) => {
                 if let Some(message) = body {
                     super::messages::put_names(*operation, message, line);
                 }
@@ -456,7 +459,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for LoggedRequest {
     fn drop(&mut self) {
         self.add_events();
         self.logs.access(self.is_failed(), |line| self.fill(line));
@@ -481,13 +484,13 @@ fn route(method: Method, path: &[u8]) -> Option<Route<'_>> {
     std::str::from_utf8(path).ok().and_then(|path| Route::find(method, path))
 }
 
-fn is_write(asked: &Asked) -> bool {
+fn is_write(asked: &RequestName) -> bool {
     match asked {
-        Asked::Http(_, method, path) => {
+        RequestName::Http(_, method, path) => {
             route(*method, path).is_some_and(|route| route.is_allowed && route.operation.is_change())
         }
-        Asked::Grpc(operation, _) => operation.is_some_and(Operation::may_change),
-        Asked::InStream => false,
+        RequestName::Grpc(operation, _) => operation.is_some_and(Operation::may_change),
+        RequestName::InStream => false,
     }
 }
 

@@ -1,12 +1,12 @@
 //! Names in messages of gRPC: the models and regions that lines are about.
 
-use super::line::Line;
+use super::json_line::JsonLine;
 use crate::limits::LOG_NAME_BYTES_MAX;
 use crate::table::Operation;
 use prost::encoding::{decode_key, decode_varint, skip_field};
 
 /// Writes the names that the message of a call has, as far as it can be read. The numbers are those of its fields.
-pub fn put_names(operation: Operation, message: &[u8], line: &mut Line<'_>) {
+pub fn put_names(operation: Operation, message: &[u8], line: &mut JsonLine<'_>) {
     let names: &[(&str, u32)] = match operation {
         Operation::ModelReady | Operation::ModelMetadata | Operation::ModelConfig | Operation::ModelStatistics => {
             &[("model", 1), ("version", 2)]

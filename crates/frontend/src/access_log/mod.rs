@@ -8,19 +8,19 @@
 
 mod audit;
 pub(crate) mod entry;
+mod file;
 mod json;
 mod messages;
-mod place;
 mod queue;
 mod sampler;
 mod writer;
 
-pub(crate) mod line;
+pub(crate) mod json_line;
 
 pub use queue::LogCounts;
 
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
-use line::Line;
+use json_line::JsonLine;
 use sampler::Sampler;
 use serde::Deserialize;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl Logs {
     }
 
     /// Writes a line of a request to the access log, if it is one of those that are written.
-    pub(crate) fn access(&self, failed: bool, fill: impl FnOnce(&mut Line<'_>)) {
+    pub(crate) fn access(&self, failed: bool, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some((log, sampler)) = &self.access
             && (failed || sampler.takes())
         {
@@ -100,14 +100,18 @@ impl Logs {
     }
 
     /// Writes a line of a control call.
-    pub(crate) fn audit(&self, fill: impl FnOnce(&mut Line<'_>)) {
+    pub(crate) fn audit(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         if let Some(log) = &self.audit {
             log.put(fill);
         }
     }
 
     /// Likewise, of which the thread of the log makes the last part. Where too many such wait, it is left out.
-    pub(crate) fn audit_later(&self, fill: impl Fn(&mut Line<'_>), rest: impl FnOnce(&mut Line<'_>) + Send + 'static) {
+    pub(crate) fn audit_later(
+        &self,
+        fill: impl Fn(&mut JsonLine<'_>),
+        rest: impl FnOnce(&mut JsonLine<'_>) + Send + 'static,
+    ) {
         if let Some(log) = &self.audit {
             log.put_later(fill, Box::new(rest));
         }

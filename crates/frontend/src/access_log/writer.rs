@@ -1,8 +1,8 @@
 //! A log with its thread, which writes what waits a few times a second. So a line costs a reactor no system call, but for one wake of
 //! that thread after a pause.
 
-use super::line::Line;
-use super::place::Place;
+use super::file::LogFile;
+use super::json_line::JsonLine;
 use super::queue::{LogCounts, Put, Queue};
 use crate::limits::LINES_UNFINISHED_MAX;
 use backend::now_ns;
@@ -20,7 +20,7 @@ use tensor::{Error, Result};
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// What the thread adds to a line.
-pub type Rest = Box<dyn FnOnce(&mut Line<'_>) + Send>;
+pub type Rest = Box<dyn FnOnce(&mut JsonLine<'_>) + Send>;
 
 /// A line without its end, and what makes that.
 type Unfinished = (Vec<u8>, Rest);
@@ -38,11 +38,11 @@ thread_local! {
 /// A log. Dropped, it writes what waits and ends.
 #[derive(Debug)]
 pub struct LineLog {
-    shared: Arc<Shared>,
+    shared: Arc<LogWriterState>,
     thread: Thread,
 }
 
-struct Shared {
+struct LogWriterState {
     queue: Queue,
     unfinished: Mutex<VecDeque<Unfinished>>,
     flag: &'static str,
@@ -60,13 +60,13 @@ struct Shared {
     lost_error: AtomicU64,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for LogWriterState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("flag", &self.flag).finish_non_exhaustive()
+        f.debug_struct("LogWriterState").field("flag", &self.flag).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl LogWriterState {
     fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.unfinished.lock().is_empty()
     }
@@ -78,9 +78,9 @@ impl LineLog {
     /// # Errors
     /// INVALID_ARG where it cannot be opened; INTERNAL when the machine refuses a thread.
     pub fn open(flag: &'static str, path: &str, reactors: usize, bytes_max: usize) -> Result<Self> {
-        let place = Place::open(path)
+        let place = LogFile::open(path)
             .map_err(|error| Error::invalid(format!("failed to open the file of --{flag}, '{path}': {error}")))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogWriterState {
             queue: Queue::new(reactors, bytes_max),
             unfinished: Mutex::default(),
             flag,
@@ -100,10 +100,10 @@ impl LineLog {
     }
 
     /// Puts a line, or drops it where there is no room. Never waits.
-    pub fn put(&self, fill: impl FnOnce(&mut Line<'_>)) {
+    pub fn put(&self, fill: impl FnOnce(&mut JsonLine<'_>)) {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
-            let mut line = Line::begin(scratch, self.shared.epoch_us.load(Ordering::Relaxed));
+            let mut line = JsonLine::begin(scratch, self.shared.epoch_us.load(Ordering::Relaxed));
             fill(&mut line);
             line.end();
             match self.shared.queue.put(SHARD.get(), scratch) {
@@ -116,9 +116,9 @@ impl LineLog {
     }
 
     /// Puts a line whose last part takes a while, and is made by the thread of the log. Where `LINES_UNFINISHED_MAX` wait, it is left out.
-    pub fn put_later(&self, fill: impl Fn(&mut Line<'_>), rest: Rest) {
+    pub fn put_later(&self, fill: impl Fn(&mut JsonLine<'_>), rest: Rest) {
         let mut begun = Vec::new();
-        fill(&mut Line::begin(&mut begun, self.shared.epoch_us.load(Ordering::Relaxed)));
+        fill(&mut JsonLine::begin(&mut begun, self.shared.epoch_us.load(Ordering::Relaxed)));
         let mut unfinished = self.shared.unfinished.lock();
         if unfinished.len() < LINES_UNFINISHED_MAX {
             unfinished.push_back((begun, rest));
@@ -173,8 +173,8 @@ fn epoch_us() -> u64 {
 
 /// The thread's part.
 struct Writer {
-    shared: Arc<Shared>,
-    place: Place,
+    shared: Arc<LogWriterState>,
+    place: LogFile,
     spare: Vec<u8>,
     /// Lines lost since the last that was written; 0 = none.
     missing: u64,
@@ -183,7 +183,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(shared: Arc<Shared>, place: Place) -> Self {
+    fn new(shared: Arc<LogWriterState>, place: LogFile) -> Self {
         Self { shared, place, spare: Vec::new(), missing: 0, is_stuck: false }
     }
 
@@ -233,7 +233,7 @@ impl Writer {
             let next = self.shared.unfinished.lock().pop_front();
             let Some((begun, rest)) = next else { break };
             let mut whole = begun;
-            let mut line = Line::go_on(&mut whole, self.shared.epoch_us.load(Ordering::Relaxed));
+            let mut line = JsonLine::go_on(&mut whole, self.shared.epoch_us.load(Ordering::Relaxed));
             rest(&mut line);
             line.end();
             self.write_lines(&whole);

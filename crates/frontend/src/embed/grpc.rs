@@ -4,7 +4,7 @@
 //! A call begins with its metadata and, if it has one small message, with that; others follow in pieces, each told to be taken when there is
 //! room for the next. Answers are pulled: what is not asked for waits in the stream, where it is counted.
 
-use super::{Say, Settle, Told};
+use super::{EmbedEvent, Say, Settle};
 use crate::grpc::call;
 use crate::grpc::context::GrpcContext;
 use crate::grpc::reply::FIXED;
@@ -116,7 +116,7 @@ pub(super) async fn run(
         stream.end();
     }
     let mut start = Some((request, respond));
-    let mut exchange = Exchange { calls, stream, account, service: None, answer: Answer::default() };
+    let mut exchange = Exchange { calls, stream, account, service: None, answer: PartialResponse::default() };
     let over = poll_fn(|cx| {
         if let Some((request, respond)) = start.take() {
             let service = call::begin(context, cx, &client, &exchange.account, request, respond);
@@ -165,14 +165,17 @@ struct Calls {
 }
 
 impl Calls {
-    fn tell(&self, call: u32, told: Result<Told>) {
+    fn tell(&self, call: u32, told: Result<EmbedEvent>) {
         (self.settle)(call, told);
     }
 
     /// Tells how the call ended, and nothing before that.
     fn end(&mut self, status: Status) {
         if let Some(call) = self.next.take() {
-            self.tell(call, Ok(Told::Call { begun: false, messages: Vec::new(), end: Some(CallEnd::of(status)) }));
+            self.tell(
+                call,
+                Ok(EmbedEvent::Call { begun: false, messages: Vec::new(), end: Some(CallEnd::of(status)) }),
+            );
         }
     }
 
@@ -199,7 +202,7 @@ struct Exchange {
     stream: Peer,
     account: Rc<Account>,
     service: Option<Service>,
-    answer: Answer,
+    answer: PartialResponse,
 }
 
 impl Exchange {
@@ -232,7 +235,7 @@ impl Exchange {
         if self.stream.poll_read(EMBEDDED_PIECE_BYTES_MAX, cx).is_ready()
             && let Some(call) = self.calls.pushing.take()
         {
-            self.calls.tell(call, Ok(Told::Taken));
+            self.calls.tell(call, Ok(EmbedEvent::Taken));
         }
         // What is not asked for stays in the stream, where it is charged, and holds up the service.
         let Some(call) = self.calls.next else { return Poll::Pending };
@@ -254,7 +257,7 @@ impl Exchange {
 
 /// What of the answer was taken and not told.
 #[derive(Default)]
-struct Answer {
+struct PartialResponse {
     begun: bool,
     messages: Vec<Vec<u8>>,
     /// Bytes of `messages`.
@@ -266,7 +269,7 @@ struct Answer {
     end: Option<CallEnd>,
 }
 
-impl Answer {
+impl PartialResponse {
     fn is_full(&self) -> bool {
         self.messages.len() >= EMBEDDED_EVENTS_PER_CALL_MAX || self.bytes >= EMBEDDED_BYTES_PER_CALL
     }
@@ -275,9 +278,9 @@ impl Answer {
         !self.begun && self.messages.is_empty() && self.end.is_none()
     }
 
-    fn told(&mut self) -> Told {
+    fn told(&mut self) -> EmbedEvent {
         self.bytes = 0;
-        Told::Call {
+        EmbedEvent::Call {
             begun: std::mem::take(&mut self.begun),
             messages: std::mem::take(&mut self.messages),
             end: self.end.take(),
@@ -376,7 +379,7 @@ mod tests {
     fn messages_are_whole_however_their_bytes_come() {
         let framed = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x02de";
         for size in 1..=framed.len() {
-            let mut answer = Answer::default();
+            let mut answer = PartialResponse::default();
             framed.chunks(size).for_each(|part| answer.take(Some(Sent::Data(Bytes::copy_from_slice(part)))));
             assert_eq!(answer.messages, [&b"abc"[..], b"", b"de"], "in parts of {size}");
             assert_eq!(answer.bytes, 5);

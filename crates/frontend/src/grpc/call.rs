@@ -12,7 +12,7 @@ use crate::gate::Grant;
 use crate::origin::Client;
 use crate::rope::Rope;
 use crate::table::{Operation, calls};
-use crate::traced::Slot;
+use crate::traced::RequestTrace;
 use crate::verbose;
 use bytes::Buf;
 use http2::{Field, Request, RequestHead, StreamWriter};
@@ -108,7 +108,8 @@ pub fn begin(
             &unkept
         }
     };
-    let trace = Slot::grpc(&context.shared, &client.caller, plan.operation.map(|(operation, _)| operation), &head);
+    let trace =
+        RequestTrace::grpc(&context.shared, &client.caller, plan.operation.map(|(operation, _)| operation), &head);
     if !plan.is_grpc {
         if let Some(slot) = trace {
             slot.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
@@ -251,14 +252,14 @@ async fn go_on(
 }
 
 #[inline]
-fn note_sending(trace: Option<&Rc<Slot>>, message: &Rope) {
+fn note_sending(trace: Option<&Rc<RequestTrace>>, message: &Rope) {
     if let Some(slot) = trace {
         slot.sending(message.remaining());
     }
 }
 
 #[inline]
-fn note_sent(trace: Option<&Rc<Slot>>, ended: Result<(), Status>) {
+fn note_sent(trace: Option<&Rc<RequestTrace>>, ended: Result<(), Status>) {
     if let Some(slot) = trace {
         slot.ending(&ended.err().unwrap_or_else(Status::ok));
         slot.sent();
@@ -267,7 +268,7 @@ fn note_sent(trace: Option<&Rc<Slot>>, ended: Result<(), Status>) {
 
 /// Called before the status is sent.
 #[inline]
-fn note_refused(trace: Option<&Rc<Slot>>, status: &Status) {
+fn note_refused(trace: Option<&Rc<RequestTrace>>, status: &Status) {
     if let Some(slot) = trace {
         slot.refusing(status);
     }

@@ -9,7 +9,7 @@ use super::call;
 use super::context::GrpcContext;
 use super::upkeep::{Tick, Upkeep};
 use crate::hold;
-use crate::idle::Place;
+use crate::idle::IdleHandle;
 use crate::origin::{Caller, Client};
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
@@ -47,7 +47,7 @@ impl Drop for OpenCall {
 }
 
 /// Serves a connection until it ends.
-pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place: IdleHandle) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
@@ -57,7 +57,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     let mut timer = pin!(sleep_until(upkeep.due()));
     let mut leaves = pin!(until_it_leaves(&context.shared, calls.any.clone()));
     poll_fn(|cx| {
-        if place.is_asked() {
+        if place.is_close_requested() {
             dismiss(cx, &mut connection);
             return Poll::Ready(());
         }
@@ -106,9 +106,9 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
 }
 
 /// Marks a connection without calls as one that may be closed when there is no room for another.
-pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &Place) {
+pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &IdleHandle) {
     if connection.is_idle() {
-        place.wait_to_be_asked(cx);
+        place.wait_for_close_request(cx);
     } else if place.waits() {
         place.work();
     }

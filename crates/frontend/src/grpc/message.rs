@@ -37,7 +37,7 @@ pub struct Messages {
     chunk: Bytes,
     /// Bytes received of which the client was not told that there is room for as many more.
     unreleased: usize,
-    state: State,
+    state: MessageState,
     account: Rc<Account>,
     /// The client may be silent between two messages.
     is_stream: bool,
@@ -46,7 +46,7 @@ pub struct Messages {
     engine: Option<Arc<Engine>>,
 }
 
-enum State {
+enum MessageState {
     /// Collecting a prefix that did not come in one piece.
     Prefix([u8; PREFIX_BYTES], usize),
     /// The beginning of a message that did not come in one piece waits for room.
@@ -73,7 +73,7 @@ impl Messages {
         is_stream: bool,
         engine: Option<Arc<Engine>>,
     ) -> Self {
-        let state = State::Prefix([0; PREFIX_BYTES], 0);
+        let state = MessageState::Prefix([0; PREFIX_BYTES], 0);
         let chunk = Bytes::new();
         Self {
             body,
@@ -97,10 +97,10 @@ impl Messages {
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
             match &mut self.state {
-                State::Ended => return Poll::Ready(Ok(None)),
-                State::Inflating(work) => {
+                MessageState::Ended => return Poll::Ready(Ok(None)),
+                MessageState::Inflating(work) => {
                     let unpacked = ready!(Pin::new(work).poll(cx));
-                    self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                    self.state = MessageState::Prefix([0; PREFIX_BYTES], 0);
                     return match unpacked {
                         Ok((Ok(bytes), charge)) => Poll::Ready(Ok(Some(offload::made(bytes, charge)))),
                         Ok((Err(why), _)) => Poll::Ready(Err(self.not_unpacked(why))),
@@ -111,7 +111,7 @@ impl Messages {
                         Err(error) => self.fail(error.into()),
                     };
                 }
-                State::Prefix(prefix, at) => {
+                MessageState::Prefix(prefix, at) => {
                     let n = self.chunk.len().min(PREFIX_BYTES - *at);
                     if let Some(to) = prefix.get_mut(*at..*at + n) {
                         self.chunk.copy_to_slice(to);
@@ -131,7 +131,7 @@ impl Messages {
                         if self.chunk.len() >= length {
                             // The usual small message: used where it is.
                             let message = self.chunk.split_to(length);
-                            self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                            self.state = MessageState::Prefix([0; PREFIX_BYTES], 0);
                             match self.unpack(message, compressed) {
                                 Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
                                 None => continue,
@@ -144,22 +144,22 @@ impl Messages {
                         };
                         let near_device = !compressed && self.is_near_device();
                         match Assembler::new(length, pad, &self.account, near_device) {
-                            Ok(place) => self.state = State::Begin { compressed, place: Box::new(place) },
+                            Ok(place) => self.state = MessageState::Begin { compressed, place: Box::new(place) },
                             Err(short) => return self.refuse(short, length),
                         }
                         continue;
                     }
                 }
-                State::Skip { left } => {
+                MessageState::Skip { left } => {
                     let n = self.chunk.len().min(*left);
                     self.chunk.advance(n);
                     *left -= n;
                     if *left == 0 {
-                        self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                        self.state = MessageState::Prefix([0; PREFIX_BYTES], 0);
                         continue;
                     }
                 }
-                State::Begin { place, .. } => {
+                MessageState::Begin { place, .. } => {
                     // What came with the prefix; the rest is read to its place. It waits, and with it the client, who is told of no
                     // more room than it had.
                     while !self.chunk.is_empty() && place.missing() > 0 {
@@ -170,17 +170,17 @@ impl Messages {
                         let taken = place.push(&self.chunk);
                         self.chunk.advance(taken);
                     }
-                    let begun = std::mem::replace(&mut self.state, State::Ended);
-                    let State::Begin { compressed, place } = begun else { continue };
+                    let begun = std::mem::replace(&mut self.state, MessageState::Ended);
+                    let MessageState::Begin { compressed, place } = begun else { continue };
                     // Even an empty slice would keep the buffer that the next read is to go into.
                     self.chunk = Bytes::new();
                     // The usual small message never gets here, and what is left at the end of a call is given back with it.
                     self.body.release(std::mem::take(&mut self.unreleased));
                     self.body.collect(place);
-                    self.state = State::Message { compressed };
+                    self.state = MessageState::Message { compressed };
                     continue;
                 }
-                State::Message { compressed } => {
+                MessageState::Message { compressed } => {
                     let compressed = *compressed;
                     let Poll::Ready(collected) = self.body.poll_collected(cx) else {
                         self.body.rest(false);
@@ -188,7 +188,7 @@ impl Messages {
                     };
                     match collected {
                         Some(Ok(message)) => {
-                            self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                            self.state = MessageState::Prefix([0; PREFIX_BYTES], 0);
                             match self.unpack(message, compressed) {
                                 Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
                                 None => continue,
@@ -213,7 +213,7 @@ impl Messages {
                 self.body.release(std::mem::take(&mut self.unreleased));
             }
             let Poll::Ready(data) = self.body.poll_data(cx) else {
-                self.body.rest(self.is_stream && matches!(self.state, State::Prefix(_, 0)));
+                self.body.rest(self.is_stream && matches!(self.state, MessageState::Prefix(_, 0)));
                 return Poll::Pending;
             };
             match data {
@@ -223,8 +223,8 @@ impl Messages {
                 }
                 Some(Err(_)) => return self.fail(Status::new(code::CANCELLED, "CANCELLED")),
                 None => {
-                    let whole = matches!(self.state, State::Prefix(_, 0));
-                    self.state = State::Ended;
+                    let whole = matches!(self.state, MessageState::Prefix(_, 0));
+                    self.state = MessageState::Ended;
                     return Poll::Ready(if whole {
                         Ok(None)
                     } else {
@@ -253,7 +253,7 @@ impl Messages {
         if !self.is_stream {
             return self.fail(short.into());
         }
-        self.state = State::Skip { left };
+        self.state = MessageState::Skip { left };
         self.lost_one = true;
         Poll::Ready(Err(short.into()))
     }
@@ -265,7 +265,7 @@ impl Messages {
     }
 
     fn fail(&mut self, status: Status) -> Poll<Result<Option<Bytes>, Status>> {
-        self.state = State::Ended;
+        self.state = MessageState::Ended;
         Poll::Ready(Err(status))
     }
 
@@ -285,12 +285,12 @@ impl Messages {
         }
         // What comes out is not known; it is as if it were all that may.
         let bytes = message.len().saturating_mul(INFLATE_RATIO_MAX);
-        let work = offload::start_charged(&self.account, Kind::Unpacked, bytes, move |abandoned| {
-            decompress(&message, bytes_max, || abandoned.is())
+        let work = offload::start_charged(&self.account, Kind::Unpacked, bytes, move |cancel| {
+            decompress(&message, bytes_max, || cancel.is_set())
         });
         match work {
             Ok(work) => {
-                self.state = State::Inflating(work);
+                self.state = MessageState::Inflating(work);
                 None
             }
             Err(error) => {

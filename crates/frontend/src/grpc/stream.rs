@@ -20,10 +20,10 @@ use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX,
     STREAM_REQUESTS_PENDING_MAX,
 };
-use crate::offload::{self, Abandoned, Offloaded};
+use crate::offload::{self, CancelFlag, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
-use crate::traced::{self, Noted, Slot as NotedSlot};
+use crate::traced::{self, Noted, RequestTrace};
 use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
@@ -42,7 +42,7 @@ use std::time::Duration;
 use tensor::{Error, Name, Result};
 
 /// A request whose one answer is not here yet.
-struct Waiting<'a> {
+struct UnaryRequest<'a> {
     state: Answering,
     version: Arc<ModelVersion>,
     names: Names,
@@ -58,7 +58,7 @@ enum Answering {
     Framing(Offloaded<Result<Rope>>),
 }
 
-impl Waiting<'_> {
+impl UnaryRequest<'_> {
     /// The framed answer.
     fn poll(&mut self, cx: &mut Context<'_>, packing: Packing) -> Poll<Result<Rope>> {
         let inference = match &mut self.state {
@@ -80,7 +80,7 @@ impl Waiting<'_> {
         if !packing.is_long(&response) {
             return Poll::Ready(framed(&response, &self.version, true, packing));
         }
-        match frame_elsewhere(response, self.version.clone(), true, packing) {
+        match frame_offloaded(response, self.version.clone(), true, packing) {
             Ok(mut work) => {
                 let polled = Pin::new(&mut work).poll(cx);
                 self.state = Answering::Framing(work);
@@ -96,7 +96,7 @@ fn framed(response: &InferResponse, version: &ModelVersion, is_final: bool, pack
 }
 
 /// As `framed`, for an answer that is ranked or packed for long.
-fn frame_elsewhere(
+fn frame_offloaded(
     response: Box<InferResponse>,
     version: Arc<ModelVersion>,
     is_final: bool,
@@ -107,9 +107,9 @@ fn frame_elsewhere(
 }
 
 /// A request to a decoupled model that is not over.
-struct Open<'a> {
+struct DecoupledCall<'a> {
     version: Arc<ModelVersion>,
-    /// As requested, like those of [`Waiting`].
+    /// As requested, like those of [`UnaryRequest`].
     names: Names,
     /// The end is told also when it comes without a response.
     wants_empty_final: bool,
@@ -117,35 +117,35 @@ struct Open<'a> {
 }
 
 /// What becomes of an answer.
-enum Told {
+enum StreamOutput {
     Nothing,
     Frame(Rope),
     Failed(Error, Encoded),
     Later(Offloaded<Result<Rope>>),
 }
 
-impl Open<'_> {
-    fn failed(&self, error: Error, is_final: bool) -> Told {
+impl DecoupledCall<'_> {
+    fn failed(&self, error: Error, is_final: bool) -> StreamOutput {
         let message = self.names.failed(&error, is_final);
-        Told::Failed(error, message)
+        StreamOutput::Failed(error, message)
     }
 
-    fn tell(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> Told {
+    fn tell(&self, EngineResponse { response, is_final }: EngineResponse, packing: Packing) -> StreamOutput {
         let failed = |error| self.failed(error, is_final);
         let response = match response {
             Some(Ok(response)) => response,
             Some(Err(error)) => return failed(error),
             None if is_final && self.wants_empty_final => {
                 let message = self.names.empty_final(&self.version).and_then(|m| frame_encoded(m, packing));
-                return message.map_or_else(failed, Told::Frame);
+                return message.map_or_else(failed, StreamOutput::Frame);
             }
-            None => return Told::Nothing,
+            None => return StreamOutput::Nothing,
         };
         if packing.is_long(&response) {
-            let work = frame_elsewhere(response, self.version.clone(), is_final, packing);
-            return work.map_or_else(failed, Told::Later);
+            let work = frame_offloaded(response, self.version.clone(), is_final, packing);
+            return work.map_or_else(failed, StreamOutput::Later);
         }
-        framed(&response, &self.version, is_final, packing).map_or_else(failed, Told::Frame)
+        framed(&response, &self.version, is_final, packing).map_or_else(failed, StreamOutput::Frame)
     }
 }
 
@@ -189,8 +189,8 @@ struct Framing {
     is_final: bool,
 }
 
-enum Slot<'a> {
-    Waiting(Box<Waiting<'a>>),
+enum UnaryCall<'a> {
+    Waiting(Box<UnaryRequest<'a>>),
     /// Refused before it was queued; its place in the order remains.
     Refused(Encoded, Noted),
 }
@@ -199,10 +199,10 @@ enum Slot<'a> {
 type Starting<'a> = Pin<Box<dyn Future<Output = Outcome<'a>> + 'a>>;
 
 /// What became of a message; outer errors are no request at all.
-type Outcome<'a> = Result<Result<Read<'a>, Refusal>>;
+type Outcome<'a> = Result<Result<Read<'a>, StreamError>>;
 
 /// Why a request was refused, and which it was.
-struct Refusal {
+struct StreamError {
     error: Error,
     id: Name,
     /// Also of one that its model accepted before its queue was found full.
@@ -214,9 +214,9 @@ struct Refusal {
 #[allow(clippy::large_enum_variant)]
 enum Read<'a> {
     /// Its request was started.
-    Waiting(Waiting<'a>),
+    Unary(UnaryRequest<'a>),
     /// It is to be started with the stream's inbox.
-    Decoupled(Box<InferRequest>, Open<'a>),
+    Decoupled(Box<InferRequest>, DecoupledCall<'a>),
     /// A request of the inbox was checked and started elsewhere, or refused.
     Checked(u32, Result<()>),
 }
@@ -228,7 +228,7 @@ struct Session<'a> {
     packing: Packing,
     starting: Option<Starting<'a>>,
     /// In request order.
-    ordered: VecDeque<Slot<'a>>,
+    ordered: VecDeque<UnaryCall<'a>>,
     decoupled: Decoupled<'a>,
     inbox: Inbox,
     framing: Option<Framing>,
@@ -246,7 +246,7 @@ struct Session<'a> {
 #[derive(Default)]
 struct Decoupled<'a> {
     /// By their keys in the inbox.
-    open: Vec<Option<Open<'a>>>,
+    open: Vec<Option<DecoupledCall<'a>>>,
     count: usize,
 }
 
@@ -306,19 +306,19 @@ fn waiting<'a>(
     head: &InferHead,
     noted: Noted,
     counted: Counted<'a>,
-) -> Result<Read<'a>, Refusal> {
+) -> Result<Read<'a>, StreamError> {
     match started {
         Ok(inference) => {
             let (state, names) = (Answering::Inference(Some(inference)), Names::of(head, noted));
-            Ok(Read::Waiting(Waiting { state, version, names, _counted: counted }))
+            Ok(Read::Unary(UnaryRequest { state, version, names, _counted: counted }))
         }
-        Err(error) => Err(Refusal { error, id: head.id.clone(), noted }),
+        Err(error) => Err(StreamError { error, id: head.id.clone(), noted }),
     }
 }
 
-fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted: Counted<'a>) -> Open<'a> {
+fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted: Counted<'a>) -> DecoupledCall<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    Open { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
+    DecoupledCall { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
@@ -332,13 +332,13 @@ async fn read_large<'a>(
 ) -> Outcome<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
-    let read = move |_: &Abandoned<'_>| {
+    let read = move |_: &CancelFlag<'_>| {
         let head = peek(&message)?;
         let permitted = grant.admit_model(&head.model_name).map_err(Error::from);
         let found = permitted.and_then(|()| engine.model(&head.model_name, &head.model_version));
         let request = found.and_then(|version| {
             let mut request = head.into_request(&version.signature, &*engine)?;
-            inference::dispose_elsewhere(&mut request);
+            inference::dispose_offloaded(&mut request);
             Ok((version, request))
         });
         Ok::<_, Error>((head, request))
@@ -346,7 +346,7 @@ async fn read_large<'a>(
     // Refused for lack of room, it is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(Refusal { error, id: Name::new(), noted })),
+        Err(error) => return Ok(Err(StreamError { error, id: Name::new(), noted })),
     };
     let (head, request) = read?;
     name(&noted, &head);
@@ -368,7 +368,7 @@ async fn read_large<'a>(
         }
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(Refusal { error, id: head.id.clone(), noted })
+            Err(StreamError { error, id: head.id.clone(), noted })
         }
     })
 }
@@ -497,7 +497,7 @@ impl<'a> Session<'a> {
             // When the next wait begins is not known then: without traces no clock is read.
             self.received = [0; 2];
         }
-        let noted = NotedSlot::in_stream(self.call.trace.as_ref(), self.received, message);
+        let noted = RequestTrace::in_stream(self.call.trace.as_ref(), self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
@@ -523,13 +523,13 @@ impl<'a> Session<'a> {
                 self.start_decoupled(request, open(version, &head, noted, counted));
             }
             Ok((version, request)) => match inference::start(&version, request) {
-                Started::Here(started) => self.started(Ok(waiting(started, version, &head, noted, counted))),
-                Started::Elsewhere(work) => {
+                Started::Done(started) => self.started(Ok(waiting(started, version, &head, noted, counted))),
+                Started::Offloaded(work) => {
                     let rest = async move { Ok(waiting(work.await, version, &head, noted, counted)) };
                     self.starting = Some(Box::pin(rest));
                 }
             },
-            Err(error) => self.started(Ok(Err(Refusal { error, id: head.id, noted }))),
+            Err(error) => self.started(Ok(Err(StreamError { error, id: head.id, noted }))),
         }
     }
 
@@ -550,11 +550,11 @@ impl<'a> Session<'a> {
 
     fn started(&mut self, started: Outcome<'a>) {
         match started {
-            Ok(Ok(Read::Waiting(waiting))) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
+            Ok(Ok(Read::Unary(waiting))) => self.ordered.push_back(UnaryCall::Waiting(Box::new(waiting))),
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(Refusal { error, id, noted })) => self.refuse(&error, &id, noted),
+            Ok(Err(StreamError { error, id, noted })) => self.refuse(&error, &id, noted),
             // Without its fields there is no request to answer, and no telling what follows.
             Err(error) => self.end(error.into()),
         }
@@ -563,11 +563,11 @@ impl<'a> Session<'a> {
     fn refuse(&mut self, error: &Error, id: &Name, noted: Noted) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
         failed(&noted, error);
-        self.ordered.push_back(Slot::Refused(refusal, noted));
+        self.ordered.push_back(UnaryCall::Refused(refusal, noted));
     }
 
     /// Starts a request whose answers go to the inbox. It has its place there before its first answer can come.
-    fn start_decoupled(&mut self, request: Box<InferRequest>, open: Open<'a>) {
+    fn start_decoupled(&mut self, request: Box<InferRequest>, open: DecoupledCall<'a>) {
         let (version, key) = (open.version.clone(), self.inbox.reserve());
         let at = key as usize;
         if self.decoupled.open.len() <= at {
@@ -578,9 +578,9 @@ impl<'a> Session<'a> {
             self.decoupled.count += 1;
         }
         match self.inbox.starter().start(key, &version, request) {
-            Started::Here(Ok(())) => {}
-            Started::Here(Err(error)) => self.refused(key, &error),
-            Started::Elsewhere(work) => {
+            Started::Done(Ok(())) => {}
+            Started::Done(Err(error)) => self.refused(key, &error),
+            Started::Offloaded(work) => {
                 self.starting = Some(Box::pin(async move { Ok(Ok(Read::Checked(key, work.await))) }));
             }
         }
@@ -595,7 +595,7 @@ impl<'a> Session<'a> {
     }
 
     /// The end of a request of the inbox.
-    fn over(&mut self, key: u32) -> Option<Open<'a>> {
+    fn over(&mut self, key: u32) -> Option<DecoupledCall<'a>> {
         let open = self.decoupled.open.get_mut(key as usize)?.take()?;
         self.decoupled.count -= 1;
         Some(open)
@@ -610,7 +610,7 @@ impl<'a> Session<'a> {
                 if let Some(Framing { key, names, is_final, .. }) = self.framing.take() {
                     let charge = |frame| reply::charge(frame, &self.call.account);
                     match frame.and_then(|frame| frame).map(charge) {
-                        Ok(Err(error)) if !is_final => self.inbox.give_up(key, error),
+                        Ok(Err(error)) if !is_final => self.inbox.overrun(key, error),
                         Ok(charged) => self.answer(&names, charged, is_final),
                         Err(error) => self.answer(&names, Err(error), is_final),
                     }
@@ -640,34 +640,34 @@ impl<'a> Session<'a> {
         let is_final = answer.is_final;
         let Some(open) = self.decoupled.open.get(key as usize).and_then(Option::as_ref) else { return };
         let mut told = open.tell(answer, self.packing);
-        if let Told::Frame(frame) = told {
+        if let StreamOutput::Frame(frame) = told {
             told = match reply::charge(frame, &self.call.account) {
-                Ok(frame) => Told::Frame(frame),
+                Ok(frame) => StreamOutput::Frame(frame),
                 Err(error) if is_final => open.failed(error, is_final),
                 // Its last answer says so.
                 Err(error) => {
-                    self.inbox.give_up(key, error);
-                    Told::Nothing
+                    self.inbox.overrun(key, error);
+                    StreamOutput::Nothing
                 }
             };
         }
-        let names = matches!(told, Told::Later(_)).then(|| open.names.clone());
+        let names = matches!(told, StreamOutput::Later(_)).then(|| open.names.clone());
         let noted = open.names.noted.clone();
         if is_final {
             completed(&noted);
             self.over(key);
         }
         match &told {
-            Told::Failed(error, _) => failed(&noted, error),
-            Told::Frame(_) | Told::Nothing if is_final => succeeded(&noted),
-            Told::Frame(_) | Told::Nothing | Told::Later(_) => {}
+            StreamOutput::Failed(error, _) => failed(&noted, error),
+            StreamOutput::Frame(_) | StreamOutput::Nothing if is_final => succeeded(&noted),
+            StreamOutput::Frame(_) | StreamOutput::Nothing | StreamOutput::Later(_) => {}
         }
         match (told, names) {
-            (Told::Frame(frame), _) => self.queue(frame, noted),
-            (Told::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (Told::Failed(_, message), _) => self.put_encoded(message, noted),
-            (Told::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
-            (Told::Nothing | Told::Later(_), _) => {}
+            (StreamOutput::Frame(frame), _) => self.queue(frame, noted),
+            (StreamOutput::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
+            (StreamOutput::Failed(_, message), _) => self.put_encoded(message, noted),
+            (StreamOutput::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
+            (StreamOutput::Nothing | StreamOutput::Later(_), _) => {}
         }
     }
 
@@ -675,18 +675,18 @@ impl<'a> Session<'a> {
     fn collect(&mut self, cx: &mut Context<'_>) {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
-                Slot::Refused(..) => None,
-                Slot::Waiting(waiting) => match waiting.poll(cx, self.packing) {
+                UnaryCall::Refused(..) => None,
+                UnaryCall::Waiting(waiting) => match waiting.poll(cx, self.packing) {
                     Poll::Pending => return,
                     Poll::Ready(result) => Some(result),
                 },
             };
             match (self.ordered.pop_front(), result) {
-                (Some(Slot::Waiting(waiting)), Some(result)) => {
+                (Some(UnaryCall::Waiting(waiting)), Some(result)) => {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(Slot::Refused(refusal, noted)), _) => self.put_encoded(refusal, noted),
+                (Some(UnaryCall::Refused(refusal, noted)), _) => self.put_encoded(refusal, noted),
                 _ => {}
             }
         }

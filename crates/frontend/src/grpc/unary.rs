@@ -6,12 +6,12 @@ use super::message::{Packing, frame_encoded};
 use super::status::{Status, code};
 use crate::forward::HeaderForward;
 use crate::gate::Grant;
-use crate::inference::{self, Inference, Pending, Started};
+use crate::inference::{self, Inference, InferenceFuture, Started};
 use crate::limits::MESSAGE_BYTES_ON_REACTOR_MAX;
-use crate::offload::{self, Abandoned};
+use crate::offload::{self, CancelFlag};
 use crate::rope::Rope;
 use crate::table::Operation;
-use crate::traced::{self, Slot};
+use crate::traced::{self, RequestTrace};
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -61,9 +61,9 @@ pub enum Sent {
 /// An inference that was started and has no response yet.
 pub struct Waits {
     version: Arc<ModelVersion>,
-    pending: Pending,
+    pending: InferenceFuture,
     packing: Packing,
-    trace: Option<Rc<Slot>>,
+    trace: Option<Rc<RequestTrace>>,
     /// Set while another thread frames the response.
     later: Option<LaterAnswer>,
 }
@@ -101,7 +101,7 @@ fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: P
 }
 
 #[inline]
-fn completed(trace: Option<&Rc<Slot>>) {
+fn completed(trace: Option<&Rc<RequestTrace>>) {
     if let Some(slot) = trace {
         slot.completed();
     }
@@ -128,8 +128,8 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     }
     let (version, request) = read(context, call, message)?;
     match inference::start(&version, request) {
-        Started::Here(inference) => sent(version, inference?, packing, call.trace.as_ref()),
-        later @ Started::Elsewhere(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing, call.trace.clone())))),
+        Started::Done(inference) => sent(version, inference?, packing, call.trace.as_ref()),
+        later @ Started::Offloaded(_) => Ok(Sent::Later(Box::pin(finish(version, later, packing, call.trace.clone())))),
     }
 }
 
@@ -138,7 +138,7 @@ fn sent(
     version: Arc<ModelVersion>,
     inference: Inference,
     packing: Packing,
-    trace: Option<&Rc<Slot>>,
+    trace: Option<&Rc<RequestTrace>>,
 ) -> Result<Sent, Status> {
     Ok(match inference {
         Inference::Done(result) => {
@@ -182,10 +182,10 @@ async fn infer_large(
     account: Account,
     message: Bytes,
     packing: Packing,
-    trace: Option<Rc<Slot>>,
+    trace: Option<Rc<RequestTrace>>,
 ) -> Result<Rope, Status> {
     let engine = context.engine.clone();
-    let read = move |_: &Abandoned<'_>| -> Result<_> {
+    let read = move |_: &CancelFlag<'_>| -> Result<_> {
         let head = protocol::grpc::peek(&message)?;
         if let Err(refusal) = grant.admit_model(&head.model_name) {
             return Ok(Err(refusal));
@@ -193,7 +193,7 @@ async fn infer_large(
         let version = engine.model(&head.model_name, &head.model_version)?;
         protocol::grpc::refuse_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*engine)?;
-        inference::dispose_elsewhere(&mut request);
+        inference::dispose_offloaded(&mut request);
         Ok(Ok((version, request)))
     };
     let read = offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await;
@@ -220,7 +220,7 @@ async fn finish(
     version: Arc<ModelVersion>,
     started: Started<Inference>,
     packing: Packing,
-    trace: Option<Rc<Slot>>,
+    trace: Option<Rc<RequestTrace>>,
 ) -> Result<Rope, Status> {
     sent(version, started.get().await?, packing, trace.as_ref())?.finish().await
 }

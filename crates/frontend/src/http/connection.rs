@@ -12,7 +12,7 @@ use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service::{self, Admission};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
-use crate::idle::Place;
+use crate::idle::IdleHandle;
 use crate::limits::{
     ANSWERS_PER_LOOK, BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX,
     LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
@@ -137,7 +137,7 @@ struct Connection<S> {
 }
 
 /// Serves a connection until it ends.
-pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place: IdleHandle) {
     let mut connection = Connection {
         io,
         buffer: BytesMut::with_capacity(READ_BYTES),

@@ -124,7 +124,7 @@ impl Events {
             }
             let bytes = response.answered_bytes();
             let version = self.version.clone();
-            let print = move |_: &offload::Abandoned<'_>| encode_generate(&response, &version.signature);
+            let print = move |_: &offload::CancelFlag<'_>| encode_generate(&response, &version.signature);
             match offload::start_charged(&self.account, Kind::Answer, bytes, print) {
                 Ok(work) => self.printing = Some(work),
                 Err(error) => return Poll::Ready(Some(Err(error))),

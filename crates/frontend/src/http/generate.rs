@@ -9,7 +9,7 @@ use crate::answers::Inbox;
 use crate::hold;
 use crate::inference::{self, Inference, is_long_to_print};
 use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX};
-use crate::offload::{self, Abandoned};
+use crate::offload::{self, CancelFlag};
 use crate::traced;
 use crate::verbose;
 use bytes::Bytes;
@@ -89,9 +89,9 @@ async fn read(
     check_encoding(head)?;
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
         let (text, limits, model) = (body.clone(), context.limits, version.clone());
-        let parse = move |_: &Abandoned<'_>| {
+        let parse = move |_: &CancelFlag<'_>| {
             let mut request = parse_generate(&text, &model.signature, &limits)?;
-            inference::dispose_elsewhere(&mut request);
+            inference::dispose_offloaded(&mut request);
             Ok::<_, Error>(Box::new(request))
         };
         let work = offload::run_charged(account, Kind::Unpacked, body.len(), parse);

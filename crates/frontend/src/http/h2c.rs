@@ -12,7 +12,7 @@ use crate::grpc::call;
 use crate::grpc::connection::{CALLS_PER_LOOK, dismiss, rest, start};
 use crate::grpc::context::{GrpcContext, http2_options};
 use crate::hold;
-use crate::idle::Place;
+use crate::idle::IdleHandle;
 use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, INLINE_BODY_BYTES_MAX,
     RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX,
@@ -40,7 +40,7 @@ const FIXED: [(&str, &str); 8] = {
 };
 
 /// Serves a connection that began with `read`.
-pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &Place) {
+pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &IdleHandle) {
     let mut connection = Connection::new(io, read, Options { fixed: &FIXED, ..http2_options() });
     let client = Rc::new(Client::from(caller));
     let mut phase = context.shared.watch();
@@ -52,7 +52,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
         tokio::select! {
             biased;
             call = poll_fn(|cx| {
-                if place.is_asked() {
+                if place.is_close_requested() {
                     dismiss(cx, &mut connection);
                     return Poll::Ready(None);
                 }

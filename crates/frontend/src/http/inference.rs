@@ -6,7 +6,7 @@ use super::request::RequestHead;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
 use crate::inference::{self, Inference, Started, is_long_to_encode};
 use crate::limits::{INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX};
-use crate::offload::{self, Abandoned};
+use crate::offload::{self, CancelFlag};
 use crate::traced;
 use crate::verbose;
 use bytes::Bytes;
@@ -63,13 +63,13 @@ pub async fn infer(
     // One expression, so that the request is not kept across the wait.
     let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
     let pending = match parsed.map(|request| inference::start(&version, request)) {
-        Ok(Started::Here(Ok(Inference::Done(result)))) => match reply(account, version, result, head) {
+        Ok(Started::Done(Ok(Inference::Done(result)))) => match reply(account, version, result, head) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
         },
-        Ok(Started::Here(Ok(Inference::Pending(pending)))) => pending,
-        Ok(later @ Started::Elsewhere(_)) => return Box::pin(finish(account, version, later, head)).await,
-        Ok(Started::Here(Err(error))) | Err(error) => return Reply::error(JSON, &error),
+        Ok(Started::Done(Ok(Inference::Pending(pending)))) => pending,
+        Ok(later @ Started::Offloaded(_)) => return Box::pin(finish(account, version, later, head)).await,
+        Ok(Started::Done(Err(error))) | Err(error) => return Reply::error(JSON, &error),
     };
     match reply(account, version, pending.await, head) {
         Ok(reply) => reply,
@@ -90,8 +90,8 @@ async fn infer_large(
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
         // What comes out is not known; it is as if it were all that may.
         let bytes = bytes.saturating_mul(INFLATE_RATIO_MAX);
-        let work = offload::run_charged(account, Kind::Unpacked, bytes, move |abandoned| {
-            decompress(&body, bytes_max, || abandoned.is()).map_err(Error::from)
+        let work = offload::run_charged(account, Kind::Unpacked, bytes, move |cancel| {
+            decompress(&body, bytes_max, || cancel.is_set()).map_err(Error::from)
         });
         match work.await.and_then(|(unpacked, charge)| Ok(offload::made(unpacked?, charge))) {
             Ok(body) => body,
@@ -104,11 +104,11 @@ async fn infer_large(
         let header_length = header_length(head, &body)?;
         let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
         let is_sampled = head.trace.as_ref().is_some_and(|slot| slot.is_sampled());
-        let parse = move |_: &Abandoned<'_>| -> Result<_, (Error, bool)> {
+        let parse = move |_: &CancelFlag<'_>| -> Result<_, (Error, bool)> {
             let parsed = parse_infer(&body, header_length, &model.signature, &*engine, &limits);
             let mut request =
                 parsed.map_err(|error| (error, is_sampled && traced::is_no_json(json_of(&body, header_length))))?;
-            inference::dispose_elsewhere(&mut request);
+            inference::dispose_offloaded(&mut request);
             Ok(Box::new(request))
         };
         let bytes = header_length.unwrap_or(usize::MAX);

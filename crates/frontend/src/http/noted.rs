@@ -3,7 +3,7 @@
 use super::request::RequestHead;
 use crate::origin::Caller;
 use crate::shared::Shared;
-use crate::traced::Slot;
+use crate::traced::RequestTrace;
 use engine::ModelVersion;
 use trace::Context;
 
@@ -11,7 +11,7 @@ impl RequestHead {
     /// Begins to note the request, while any is traced or logged.
     #[inline]
     pub fn note(&mut self, shared: &Shared, caller: &Caller, protocol: &'static str) {
-        self.trace = Slot::http(shared, caller, protocol, self.method, || self.path_bytes());
+        self.trace = RequestTrace::http(shared, caller, protocol, self.method, || self.path_bytes());
     }
 
     /// Samples the request, now that its model is known.

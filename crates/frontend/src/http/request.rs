@@ -11,7 +11,7 @@
 
 use super::method::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
-use crate::traced::Slot;
+use crate::traced::RequestTrace;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
@@ -114,7 +114,7 @@ pub struct RequestHead {
     /// Header fields.
     pub headers: Headers,
     /// While requests are traced; set by the connection.
-    pub trace: Option<Rc<Slot>>,
+    pub trace: Option<Rc<RequestTrace>>,
 }
 
 /// Why a head is refused; the connection is closed after the reply.

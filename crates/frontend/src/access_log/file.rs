@@ -16,7 +16,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// An open log.
 #[derive(Debug)]
-pub struct Place {
+pub struct LogFile {
     path: String,
     file: File,
     /// Which file it is; `None` where a name has no bearing on that: standard output, FIFOs, devices.
@@ -30,7 +30,7 @@ pub struct Place {
 /// Device and inode.
 type Identity = (u64, u64);
 
-impl Place {
+impl LogFile {
     /// Opens `path`; `-` is standard output. A new file may be read by its owner and group, and written by its owner.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("nereid-place-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (path, moved) = (directory.join("a.log"), directory.join("a.log.1"));
-        let mut place = Place::open(path.to_str().unwrap()).unwrap();
+        let mut place = LogFile::open(path.to_str().unwrap()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0, "at most 0640");
         let begin = Instant::now();
         place.write(b"1\n", || false).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_an_error_with_what_was_written() {
-        let mut place = Place::open("/dev/full").unwrap();
+        let mut place = LogFile::open("/dev/full").unwrap();
         let (written, error) = place.write(b"1\n2\n", || false).unwrap_err();
         assert_eq!((written, error.raw_os_error()), (0, Some(28)));
     }

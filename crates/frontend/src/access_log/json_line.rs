@@ -4,13 +4,13 @@ use super::json::{put_text, put_time};
 
 /// An object that is being written. `{` is there, `}` and the line feed come at the end.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct JsonLine<'a> {
     out: &'a mut Vec<u8>,
     /// Wall clock in µs at time 0 of the engine's clock.
     epoch_us: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> JsonLine<'a> {
     /// Begins a line behind what `out` has.
     pub(super) fn begin(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
         out.push(b'{');
@@ -103,13 +103,13 @@ impl<'a> Line<'a> {
     }
 
     /// A list of objects.
-    pub fn list<T>(&mut self, key: &str, items: &[T], mut fill: impl FnMut(&T, &mut Line<'_>)) -> &mut Self {
+    pub fn list<T>(&mut self, key: &str, items: &[T], mut fill: impl FnMut(&T, &mut JsonLine<'_>)) -> &mut Self {
         let epoch_us = self.epoch_us;
         let out = self.key(key);
         out.push(b'[');
         for (at, item) in items.iter().enumerate() {
             out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-            fill(item, &mut Line { out, epoch_us });
+            fill(item, &mut JsonLine { out, epoch_us });
             out.push(b'}');
         }
         out.push(b']');
@@ -117,11 +117,11 @@ impl<'a> Line<'a> {
     }
 
     /// An object.
-    pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut Line<'_>)) -> &mut Self {
+    pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut JsonLine<'_>)) -> &mut Self {
         let epoch_us = self.epoch_us;
         let out = self.key(key);
         out.push(b'{');
-        fill(&mut Line { out, epoch_us });
+        fill(&mut JsonLine { out, epoch_us });
         self.out.push(b'}');
         self
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_line_is_an_object_and_a_line_feed() {
         let mut out = b"{}\n".to_vec();
-        let mut line = Line::begin(&mut out, 1_735_689_599_000_000);
+        let mut line = JsonLine::begin(&mut out, 1_735_689_599_000_000);
         line.time("time", 123_456_999).word("verb", "infer").text("id", b"a\"\n", 9).number("status", 200).flag("tls");
         line.object("phases_us", |p| {
             p.micros("read", 1249).micros("write", 1250).micros("queue", 49);
